@@ -49,21 +49,30 @@ def proof(secret: bytes, nonce: str, node: str) -> str:
     return hmac.new(secret, f"{nonce} {node}".encode(), hashlib.sha256).hexdigest()
 
 
-def problem(said: Sequence[dict[str, Any]], secret: bytes, nonce: str) -> str:
-    """The first thing that keeps these workers from working together, as a sentence; empty where nothing does."""
+def stranger(said: Sequence[dict[str, Any]], secret: bytes, nonce: str) -> str:
+    """Who of these workers does not belong here, as a sentence; empty where all do."""
     for each in said:
         if not hmac.compare_digest(each["proof"], proof(secret, nonce, each["node"])):
             return f"the worker on {each['node']} does not know the shared secret"
-    first = said[0]
     for each in said:
-        if each["version"] != first["version"]:
-            return (f"{each['node']} has Morpho {each['version']} and {first['node']} {first['version']}: install the "
-                    "same one everywhere")
+        if each["version"] != said[0]["version"]:
+            return (f"{each['node']} has Morpho {each['version']} and {said[0]['node']} {said[0]['version']}: install "
+                    "the same one everywhere")
+    return ""
+
+
+def other_model(said: Sequence[dict[str, Any]]) -> str:
+    """Who of these workers has no model, or another one, as a sentence; empty where all have the same.
+
+    >>> other_model([{"node": "a", "model": "m", "digest": "1"}, {"node": "b", "model": "m", "digest": ""}])
+    'there is no model at m on b'
+    """
     for each in said:
         if not each["digest"]:
             return f"there is no model at {each['model']} on {each['node']}"
-        if each["digest"] != first["digest"]:
-            return f"the model at {each['model']} on {each['node']} is not the one on {first['node']}"
+    for each in said:
+        if each["digest"] != said[0]["digest"]:
+            return f"the model at {each['model']} on {each['node']} is not the one on {said[0]['node']}"
     return ""
 
 

@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import machine
 from morpho.cluster.pipeline.asking import Asking
 from morpho.cluster.pipeline.job import ClusterError, Job, missing_mpi
 from morpho.cluster.pipeline.local import card_of, config_of, local_plan
-from morpho.cluster.pipeline.placement import places_of, stored_failures
+from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
 from morpho.cluster.pipeline.start import mpiexec
 from morpho.plan import Plan
@@ -98,10 +95,10 @@ class Pipeline:
         self.events: list[dict[str, Any]] = []
         self.processes: dict[str, int] = {}
         self.statistics: dict[str, dict[str, Any]] = {}
-        self.epoch, self.places, self._ready, self._failure = 0, places, set[str](), ""
+        self.epoch, self.places, self._ready, self._failure = 0, places, dict[str, int](), ""
         self._met, self._heard = threading.Event(), heard
         width = next(int(config[name]) for name in WIDTHS if name in config)
-        self._job = Job({"model": self.place, "plan": plan.to_json(), "stored": stored_failures(plan), "width": width,
+        self._job = Job({"model": self.place, "models": {}, "plan": plan.to_json(), "stored": stored_failures(plan), "width": width,
                          "context": self.network.context, "chunk": chunk, "streams": self.streams,
                          "threads": threads or cores, "shims": shims or {}}, names, self._handle, self._ended, hosts,
                         options)
@@ -217,17 +214,21 @@ class Pipeline:
         self.events.append({**event, "time": time.time()})
         if event["event"] == "epoch":
             gone = [name for name in self.processes if name not in event["nodes"]]
-            self.epoch, self.places, self._ready = event["epoch"], event["places"], set()
+            self.epoch, self.places = event["epoch"], from_rows(event["places"])
             for name in gone:
                 self._fence(name)
         elif event["event"] == "ready":
             self.processes[event["node"]] = event["process"]
-            if event["epoch"] == self.epoch:
-                self._ready.add(event["node"])
-            if {place["node"] for place in self.places} <= self._ready:
-                self._met.set()
+            self._ready[event["node"]] = event["epoch"]
         elif event["event"] == "problem":
             self._fail(event["text"])
+        if self.is_ready:
+            self._met.set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every stage of the epoch has its worker, with its layers."""
+        return self.epoch > 0 and all(self._ready.get(place.node) == self.epoch for place in self.places)
 
     def _fence(self, name: str) -> None:
         """A worker that the others took for dead must not come back by itself: one that was only stopped is ended."""

@@ -89,6 +89,7 @@ class Serving:
         self.active: set[int] = set()
         self.streams: dict[int, Stream] = {}  # the last stage's
         self.expected: dict[int, int] = {}  # the next position of each stream here
+        self.early: dict[int, list[tuple[Header, np.ndarray]]] = {}  # activations that overtook their request
         self._link_up(width, shims)
         for request in ledger.open():
             self.begin(request)
@@ -126,6 +127,8 @@ class Serving:
                 return
         if self.stage.is_first:
             self.queue.append(request)
+        for header, payload in self.early.pop(request.number, ()):
+            self._receive(header, payload)
 
     def _admit(self) -> None:
         """Begin with requests as long as there is room for more streams."""
@@ -191,6 +194,8 @@ class Serving:
             self.report(json.loads(payload.tobytes()))
         elif header.request in self.ledger.finished:
             return  # on its way when the request ended
+        elif header.request not in self.ledger.requests:
+            self.early.setdefault(header.request, []).append((header, payload))
         elif header.kind == Kind.TOKEN:
             self._fed(header.request, int(payload.reshape(-1)[0]), header.position)
         else:
@@ -202,10 +207,8 @@ class Serving:
         self.feeding.append((number, np.array([[token]], np.int64), position, True))
 
     def _compute(self, number: int, x: np.ndarray, position: int, final: bool) -> None:
-        stage, request = self.stage, self.ledger.requests.get(number)
-        if stage is None or request is None:
-            raise fail(TransportError, "transport", f"{self.node} got activations of request {number}, which it does "
-                                                    "not know", line="")
+        stage, request = self.stage, self.ledger.requests[number]
+        assert stage is not None
         if self.expected.get(number, 0) != position:
             raise fail(TransportError, "transport", f"{self.node} got position {position} of request {number}, and "
                                                     f"expected {self.expected.get(number, 0)}", line="")

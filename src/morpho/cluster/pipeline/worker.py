@@ -16,7 +16,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import MorphoError
-from morpho.cluster.pipeline.meeting import digest_of, problem, proof, say_all, version
+from morpho.cluster.pipeline.meeting import digest_of, other_model, proof, say_all, stranger, version
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import from_rows, placement, to_rows
 from morpho.cluster.pipeline.reports import Events, Inbox, is_running
@@ -29,7 +29,6 @@ from morpho.plan import Plan
 
 LOOK_EVERY_S = 0.001
 MOST_FAULTS = 3  # corrupt messages before a worker gives up
-WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
 
 
 class Worker:
@@ -95,20 +94,20 @@ class Worker:
         self.comm.Set_errhandler(self.mpi.ERRORS_RETURN)
 
     def _meet(self) -> tuple[Any, ...]:
-        """Agree with the others on epoch, requests, tokens and places."""
+        """Agree with the others on epoch, requests, tokens and places. Nothing is told to a worker that does not know
+        the secret, or has another Morpho or another model."""
+        self._adopt()
         said = self._said()
         joining = sorted({node for each in said for node in each["want"].get("join", ())}
                          - {each["node"] for each in said})
         if joining:
+            self.want = {}
             self._spawn(joining)
+            self._adopt()
             said = self._said()
         self.nodes = [each["node"] for each in said]
-        self.gate = next((rank for rank, each in enumerate(said) if each["sees"]), 0)
         decision = say_all(self.mpi, self.comm, self._decide(said) if self.comm.Get_rank() == 0 else None)[0]
-        if decision.get("problem"):
-            if self.comm.Get_rank() == self.gate:
-                self.report({"event": "problem", "text": decision["problem"]})
-            raise Stopped
+        self._stop_if(decision.get("problem", ""))
         self.epoch, self.config = decision["epoch"], decision["config"]
         self.want = {}
         self._learn(said)
@@ -116,34 +115,45 @@ class Worker:
             self.report({"event": "epoch", "epoch": self.epoch, "nodes": self.nodes, "places": decision["places"]})
         return from_rows(decision["places"])
 
+    def _adopt(self) -> None:
+        """Take over the newest configuration, after everybody has shown that it belongs here."""
+        nonce = self.folder.name
+        said = say_all(self.mpi, self.comm, {"node": self.node, "epoch": self.epoch, "sees": self.sees,
+                                             "version": version(), "proof": proof(self.secret, nonce, self.node)})
+        self.gate = next((rank for rank, each in enumerate(said) if each["sees"]), 0)
+        self._stop_if(stranger(said, self.secret, nonce))
+        found = say_all(self.mpi, self.comm, {"epoch": self.epoch, "config": self.config})
+        newest = max(found, key=lambda each: (bool(each["config"]), each["epoch"]))
+        self.epoch, self.config = newest["epoch"], newest["config"]
+        model = self.config["models"].get(self.node, self.config["model"])
+        held = say_all(self.mpi, self.comm, {"node": self.node, "model": model, "digest": digest_of(model)})
+        self._stop_if(other_model(held))
+
+    def _stop_if(self, problem: str) -> None:
+        """All know the same problem: the one that the frontend hears says it, and all stop."""
+        if problem:
+            if self.comm.Get_rank() == self.gate:
+                self.report({"event": "problem", "text": problem})
+            raise Stopped
+
     def _said(self) -> list[dict[str, Any]]:
-        ledger, nonce = self.ledger, self.folder.name
-        model = self.config.get("model", "")
+        ledger = self.ledger
         return say_all(self.mpi, self.comm, {
-            "node": self.node, "epoch": self.epoch, "sees": self.sees, "version": version(), "want": self.want,
-            "model": model, "digest": digest_of(model) if model else "later", "config": self.config,
-            "proof": proof(self.secret, nonce, self.node), "finished": sorted(ledger.finished),
+            "node": self.node, "want": self.want, "finished": sorted(ledger.finished),
             "requests": [request.to_dict() for request in ledger.open()],
             "made": {str(number): made for number, made in ledger.made.items() if number not in ledger.finished}})
 
     def _decide(self, said: list[dict[str, Any]]) -> dict[str, Any]:
         """By the first rank: what all do next."""
-        newest = max(said, key=lambda each: (each["epoch"], bool(each["config"])))
-        config = dict(newest["config"])
+        config = dict(self.config)
         for each in said:
-            if each["digest"] == "later":  # one that joins has no configuration yet
-                each["digest"], each["model"] = newest["digest"], newest["model"]
             if each["want"].get("plan"):
                 config.update(plan=each["want"]["plan"], stored={})
-        wrong = problem(said, self.secret, self.folder.name)
-        if wrong:
-            return {"problem": wrong}
         try:
-            alive = {each["node"] for each in said}
-            places = placement(Plan.from_json(config["plan"]), alive, config["stored"])
+            places = placement(Plan.from_json(config["plan"]), {each["node"] for each in said}, config["stored"])
         except MorphoError as error:
             return {"problem": error.message or str(error)}
-        return {"epoch": newest["epoch"] + 1, "config": config, "places": to_rows(places)}
+        return {"epoch": self.epoch + 1, "config": config, "places": to_rows(places)}
 
     def _learn(self, said: list[dict[str, Any]]) -> None:
         """Take over what the others know of requests."""
@@ -170,7 +180,7 @@ class Worker:
         stage, config, slow = None, self.config, self.slow
         with mo.settings(threads=config["threads"]):
             if mine is not None:
-                self.part = self.part or Part(config["model"])
+                self.part = self.part or Part(config["models"].get(self.node, config["model"]))
                 stage = Stage(self.part, mine.start, mine.end, config["chunk"])
             self.channels = Channels(self.mpi, self.comm, self.epoch)
             while self.unsaid:
@@ -235,6 +245,14 @@ class Worker:
         raise Stopped
 
 
+def secret_of(folder: Path) -> bytes:
+    """The secret of a run: the folder's own on this machine, else the user's, which every host has."""
+    for file in (folder / "secret", Path.home() / ".config" / "morpho" / "cluster-secret"):
+        if file.exists():
+            return file.read_bytes().strip()
+    return b""
+
+
 def main(arguments: list[str]) -> None:
     """The entry of the process."""
     folder = Path(arguments[0])
@@ -250,9 +268,10 @@ def main(arguments: list[str]) -> None:
         comm, node, config = parent.Merge(high=True), arguments[1], None
         comm.Set_errhandler(MPI.ERRORS_RETURN)
     else:
-        comm, node = MPI.COMM_WORLD, arguments[1:][MPI.COMM_WORLD.Get_rank()]
-        config = json.loads((folder / "config.json").read_text())
-    secret = (folder / "secret").read_bytes()
+        comm, names = MPI.COMM_WORLD, arguments[1:]
+        node = names[comm.Get_rank()] if len(names) > 1 else names[0]
+        config = json.loads(file.read_text()) if (file := folder / "config.json").exists() else None
+    secret = secret_of(folder)
     worker = Worker(MPI, comm, node, config, folder, secret)
     status = 0
     try:
