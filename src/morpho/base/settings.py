@@ -163,11 +163,6 @@ def from_environment() -> Settings:
     return _check(replace(Settings(), **changes), "the environment's MORPHO_* variables")  # type: ignore[arg-type]
 
 
-def process_environment() -> dict[str, str]:
-    """The environment as it is, for processes that are started with it."""
-    return dict(os.environ)
-
-
 current: ContextVar[Settings | None] = ContextVar("morpho_settings", default=None)  # None outside every block
 _base: Settings | None = None
 _blocks = 0

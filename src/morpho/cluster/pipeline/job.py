@@ -16,19 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from morpho.base.errors import MorphoError, fail
 from morpho.cluster.pipeline.reports import EVENTS, INBOX
-from morpho.cluster.pipeline.start import mpi_command, mpi_environment
+from morpho.cluster.launch.mpiexec import HERE, Hosts, start
 
+HEARTBEAT_S = 1.5  # a worker that is silent for longer is taken for dead
 END_S = 5.0  # what a job is given to end by itself
-
-
-class ClusterError(MorphoError, RuntimeError):
-    """Workers that cannot start, cannot work together, or are all gone.
-
-    >>> issubclass(ClusterError, RuntimeError)
-    True
-    """
 
 
 class Job:
@@ -36,7 +28,7 @@ class Job:
     when it is over."""
 
     def __init__(self, config: dict[str, Any], nodes: Sequence[str], handle: Callable[[dict[str, Any]], None],
-                 ended: Callable[[str], None], hosts: Sequence[str] = (), options: Sequence[str] = ()) -> None:
+                 ended: Callable[[str], None], hosts: Hosts = HERE) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="morpho-run-"))
         self._handle, self._ended = handle, ended
         (self.folder / INBOX).touch()
@@ -49,9 +41,8 @@ class Job:
         self._inbox = open(self.folder / INBOX, "ab", buffering=0)
         self._said = open(self.folder / "output", "wb+")
         worker = [sys.executable, "-m", "morpho.cluster.pipeline.worker", str(self.folder), *nodes]
-        self.process = subprocess.Popen(
-            mpi_command(worker, len(nodes), hosts, options), env=mpi_environment(), stdin=subprocess.DEVNULL,
-            stdout=self._said, stderr=subprocess.STDOUT, start_new_session=True)
+        self.process = start(len(nodes), worker, hosts, heartbeat_s=HEARTBEAT_S, stdout=self._said,
+                             stderr=subprocess.STDOUT)
         self._closing = False
         self._threads = [threading.Thread(target=target, daemon=True) for target in (self._read, self._wait)]
         for thread in self._threads:
@@ -114,11 +105,3 @@ class Job:
                 self.process.wait(1.0)
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 pass
-
-
-def missing_mpi() -> ClusterError:
-    """The error where there is no MPI."""
-    from morpho.base.distribution import install
-
-    return fail(ClusterError, "cluster", "there is no MPI here: mpi4py and Open MPI are not installed",  # type: ignore[return-value]
-                install("cluster"))

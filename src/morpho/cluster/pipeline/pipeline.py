@@ -6,18 +6,17 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from morpho.base.errors import ArgumentError, fail
-from morpho.base.machine import machine
+from morpho.base.errors import ArgumentError, GroupError, fail
+from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
 from morpho.cluster.pipeline.asking import Asking
-from morpho.cluster.pipeline.job import ClusterError, Job, missing_mpi
+from morpho.cluster.pipeline.job import Job
 from morpho.cluster.pipeline.local import card_of, config_of, local_plan
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
-from morpho.cluster.pipeline.start import mpiexec
 from morpho.plan import Plan
 
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
@@ -69,7 +68,7 @@ class Pipeline:
 
     def __init__(self, model: str | os.PathLike[str], plan: Plan | str | os.PathLike[str] | None = None, *,
                  nodes: int | None = None, streams: int | None = None, chunk: int = CHUNK, threads: int | None = None,
-                 hosts: Sequence[str] = (), options: Sequence[str] = (),
+                 hosts: Hosts = HERE,
                  shims: dict[str, dict[str, float]] | None = None,
                  heard: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.place = str(Path(model).resolve())
@@ -80,15 +79,10 @@ class Pipeline:
             plan = Plan.from_json(Path(plan).read_text())
         self.plan = plan
         places = self._checked(plan)
-        if mpiexec() is None:
-            raise missing_mpi()
-        try:
-            import mpi4py  # noqa: F401
-        except ImportError:
-            raise missing_mpi() from None
+        mpiexec()  # no MPI: said before anything starts
         self.network = Asking(self.place)
         names = [node.name for node in plan.cluster.nodes]
-        cores = 1 if hosts else max(1, machine().cores // len(places))
+        cores = 0 if hosts.slots else fair_threads(len(places))
         self.streams = streams or max(len(places) + 1, 2)
         self._lock = threading.RLock()
         self._numbers, self._answers = iter(range(1, 1 << 40)), dict[int, _Answer]()
@@ -100,8 +94,7 @@ class Pipeline:
         width = next(int(config[name]) for name in WIDTHS if name in config)
         self._job = Job({"model": self.place, "models": {}, "plan": plan.to_json(), "stored": stored_failures(plan), "width": width,
                          "context": self.network.context, "chunk": chunk, "streams": self.streams,
-                         "threads": threads or cores, "shims": shims or {}}, names, self._handle, self._ended, hosts,
-                        options)
+                         "threads": threads or cores, "shims": shims or {}}, names, self._handle, self._ended, hosts)
 
     def _checked(self, plan: Plan) -> tuple[Any, ...]:
         """The places of a plan for this model; a plan for another one is an error."""
@@ -126,7 +119,7 @@ class Pipeline:
         answer = _Answer(request)
         with self._lock:
             if self._failure:
-                raise fail(ClusterError, "pipeline", self._failure)
+                raise fail(GroupError, "pipeline", self._failure)
             self._answers[request.number] = answer
             if request.count == 0:
                 answer.end()
@@ -139,7 +132,7 @@ class Pipeline:
             while True:
                 found = answer.news.get()
                 if isinstance(found, str):
-                    raise fail(ClusterError, "pipeline", found)
+                    raise fail(GroupError, "pipeline", found)
                 if found is None:
                     return
                 yield found
@@ -154,9 +147,9 @@ class Pipeline:
     def wait(self, timeout_s: float = START_S) -> Pipeline:
         """Until all workers of the plan are ready; what keeps them from it is an error."""
         if not self._met.wait(timeout_s):
-            raise fail(ClusterError, "pipeline", f"the workers were not ready after {timeout_s:g} s", self._job.output())
+            raise fail(GroupError, "pipeline", f"the workers were not ready after {timeout_s:g} s", self._job.output())
         if self._failure:
-            raise fail(ClusterError, "pipeline", self._failure)
+            raise fail(GroupError, "pipeline", self._failure)
         return self
 
     def restore(self, node: str) -> None:
