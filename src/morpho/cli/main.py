@@ -101,6 +101,14 @@ def run(
         bool | None, typer.Option("--chat/--raw", help="Talk to the model, or let it go on with the text as it is; "
                                   "default: talk if the model has a chat template.")
     ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Spread the model over so many workers on this machine: the "
+                                                          "same text, and a worker may die.")
+    ] = None,
+    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="Spread it over these machines, a worker on each; "
+                                                                    "see docs/cluster.md.")] = None,
+    plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Run this plan, which `morpho plan --json` wrote.")
+                    ] = None,
 ) -> None:
     """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`; talk to one: `morpho run
     smollm2`."""
@@ -110,7 +118,14 @@ def run(
     if len(words or ()) > 2:
         raise typer.BadParameter("give a prompt, or a model and a prompt; quote a prompt of several words")
     sampling = Sampling(tokens, temperature, top_k, top_p, penalty, seed, tuple(stop or ()))
-    part.run(words or (), sampling, file=file, chat=chat)
+    spread = None
+    if nodes is not None or hosts is not None or plan is not None:
+        from morpho.cli.text.spread import Spread
+
+        if nodes is not None and hosts is not None:
+            raise typer.BadParameter("--nodes are workers on this machine, --hosts are machines: give one of them")
+        spread = Spread(nodes, hosts, plan)
+    part.run(words or (), sampling, file=file, chat=chat, spread=spread)
 
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import morpho as mo
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.target import current_isa
 from morpho.cli.text.conversation import converse
+from morpho.cli.text.spread import Spread
 from morpho.cli.text.stop_text import StopText
 from morpho.cli.text.writing import Sampling, Writer, answer
 from morpho.weights.pull import MODELS, model_path
@@ -21,7 +24,8 @@ MOST_PROMPT_BYTES = 64 << 20
 LONGEST_NAME_SHOWN = 80
 
 
-def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None) -> None:
+def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None,
+        spread: Spread | None = None) -> None:
     """Print the prompt and what the model makes of it, then how fast it was; without a prompt, one line of the terminal
     after another."""
     settings.get(), current_isa()  # mistakes in these are not mistakes in the model's files
@@ -32,11 +36,11 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
         said = f"{_shown(model)} is a model, and there is no prompt" if model else "there is no prompt"
         raise fail(ArgumentError, "run", said, f'write: morpho run {_shown(model) + " " if model else ""}"Once", '
                                                "--file FILE, or - for a prompt from standard input")
-    writer = _writer(model, sampling, chat)
-    if interactive:
-        converse(writer)
-    else:
-        answer(writer, prompt or "")
+    with _writer(model, sampling, chat, spread) as writer:
+        if interactive:
+            converse(writer)
+        else:
+            answer(writer, prompt or "")
 
 
 # -- what is asked for -------------------------------------------------------------------------------------------------
@@ -113,15 +117,26 @@ def _shown(name: str | None) -> str:
     return text if len(text) <= LONGEST_NAME_SHOWN else text[:LONGEST_NAME_SHOWN] + "..."
 
 
-def _writer(model: str | None, sampling: Sampling, chat: bool | None) -> Writer:
+@contextmanager
+def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Spread | None) -> Iterator[Writer]:
     place = mo.models.SHIPPED if model is None else find(model)
+    if spread is not None:
+        with spread.pipeline(place) as pipeline:
+            tokenizer = pipeline.network.tokenizer()
+            yield _checked_writer(place, pipeline, tokenizer, pipeline.network.defaults, sampling, chat)
+        return
     network, tokenizer = mo.models.load_with_tokenizer(place)
-    if tokenizer is None:
-        raise fail(ArgumentError, "run", f"{place} has no tokenizer.json", "put it beside config.json")
     if not isinstance(network, mo.models.LanguageModel):
         raise fail(ArgumentError, "run", f"{place.name} is a {type(network).__name__}, which makes no text",
                    "use it from Python: mo.models.load(folder)")
+    yield _checked_writer(place, network, tokenizer, network.defaults, sampling, chat)
+
+
+def _checked_writer(place: Path, network: Any, tokenizer: Any, defaults: Any, sampling: Sampling, chat: bool | None
+                    ) -> Writer:
+    if tokenizer is None:
+        raise fail(ArgumentError, "run", f"{place} has no tokenizer.json", "put it beside config.json")
     talks = bool(tokenizer.chat_template) if chat is None else chat
     if talks and not tokenizer.chat_template:
         raise fail(ArgumentError, "run", f"{place.name} has no chat template", "leave out --chat")
-    return Writer(network, tokenizer, sampling.completed(network.defaults, talks), talks)
+    return Writer(network, tokenizer, sampling.completed(defaults, talks), talks)

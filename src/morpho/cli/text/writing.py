@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import morpho as mo
@@ -80,6 +81,11 @@ def answer(writer: Writer, prompt: str) -> str:
     return stream(writer, writer.encode(prompt), prompt)
 
 
+def _generate(network: Any) -> Any:
+    """What makes tokens: a model in this process, or a pipeline of several."""
+    return partial(mo.models.generate, network) if isinstance(network, mo.models.LanguageModel) else network.generate
+
+
 def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
     """Print what follows these tokens, after the prompt and up to a stop text, and on standard error how fast that was;
     gives the text."""
@@ -93,7 +99,7 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
         text.append(piece)
         print(piece, end="", flush=True)
 
-    tokens = mo.models.generate(network, ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
+    tokens = _generate(network)(ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
                                 top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
                                 repetition_penalty=sampling.penalty)
     print(prompt, end="", flush=True)  # mistakes, such as too long a prompt, were said without it

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import morpho as mo
+from morpho.base.errors import ArgumentError, fail
 from morpho.cluster.pipeline.parts import cuts_of
-from morpho.models.files.loading import load_part
+from morpho.models.files.loading import outline
 from morpho.models.text.generation import settled
 from morpho.models.text.sampling import Sampling
 from morpho.models.text.stop_strings import StopStrings
-from morpho.nn.containers import Identity
 
 Asked = tuple[tuple[int, ...], int, Sampling, int, tuple[int, ...]]  # the fields of a request after its number
 
@@ -21,7 +22,10 @@ class Asking:
     """A model without its weights."""
 
     def __init__(self, place: str) -> None:
-        self.model = load_part(place, _without_weights)
+        self.model, self.tokenizer = outline(place)
+        if not isinstance(self.model, mo.models.LanguageModel):
+            raise fail(ArgumentError, "pipeline", f"{Path(place).name} is a {type(self.model).__name__}, which makes no "
+                                                  "text")
         cuts_of(self.model)
 
     @property
@@ -43,13 +47,3 @@ class Asking:
         rows = [(tuple(prompt), count, found.sampling, int(settings["seed"]), tuple(sorted(found.stops)))
                 for prompt, count in zip(found.prompts, found.counts, strict=True)]
         return rows, found.several, lambda: StopStrings(found.strings, settings.get("tokenizer"))
-
-
-def _without_weights(model: Any) -> None:
-    for name, _ in [*model.named_children()]:
-        setattr(model, name, Identity())
-
-
-def names(values: Sequence[Any]) -> str:
-    """For messages."""
-    return ", ".join(map(str, values))

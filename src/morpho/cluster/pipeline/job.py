@@ -28,19 +28,20 @@ class Job:
     when it is over."""
 
     def __init__(self, config: dict[str, Any], nodes: Sequence[str], handle: Callable[[dict[str, Any]], None],
-                 ended: Callable[[str], None], hosts: Hosts = HERE) -> None:
+                 ended: Callable[[str], None], hosts: Hosts = HERE, secret: Path | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="morpho-run-"))
         self._handle, self._ended = handle, ended
         (self.folder / INBOX).touch()
-        secret = self.folder / "secret"
-        secret.touch(mode=0o600)
-        secret.write_bytes(secrets.token_bytes(32))
+        if secret is None:  # workers on this machine read the folder's own, which only this user can
+            own = self.folder / "secret"
+            own.touch(mode=0o600)
+            own.write_bytes(secrets.token_hex(32).encode())
         (self.folder / "config.json").write_text(json.dumps({**config, "frontend": os.getpid()}))
         os.mkfifo(self.folder / EVENTS, 0o600)
         self._pipe = os.open(self.folder / EVENTS, os.O_RDWR)  # writers find a reader, and the reader no end of file
         self._inbox = open(self.folder / INBOX, "ab", buffering=0)
         self._said = open(self.folder / "output", "wb+")
-        worker = [sys.executable, "-m", "morpho.cluster.pipeline.worker", str(self.folder), *nodes]
+        worker = [sys.executable, "-m", "morpho.cluster.pipeline.worker", str(self.folder), str(secret or ""), *nodes]
         self.process = start(len(nodes), worker, hosts, heartbeat_s=HEARTBEAT_S, stdout=self._said,
                              stderr=subprocess.STDOUT)
         self._closing = False

@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class Pipeline:
 
     def __init__(self, model: str | os.PathLike[str], plan: Plan | str | os.PathLike[str] | None = None, *,
                  nodes: int | None = None, streams: int | None = None, chunk: int = CHUNK, threads: int | None = None,
-                 hosts: Hosts = HERE,
+                 hosts: Hosts = HERE, models: Mapping[str, str] | None = None, secret: Path | None = None,
                  shims: dict[str, dict[str, float]] | None = None,
                  heard: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.place = str(Path(model).resolve())
@@ -92,9 +92,9 @@ class Pipeline:
         self.epoch, self.places, self._ready, self._failure = 0, places, dict[str, int](), ""
         self._met, self._heard = threading.Event(), heard
         width = next(int(config[name]) for name in WIDTHS if name in config)
-        self._job = Job({"model": self.place, "models": {}, "plan": plan.to_json(), "stored": stored_failures(plan), "width": width,
+        self._job = Job({"model": self.place, "models": dict(models or {}), "plan": plan.to_json(), "stored": stored_failures(plan), "width": width,
                          "context": self.network.context, "chunk": chunk, "streams": self.streams,
-                         "threads": threads or cores, "shims": shims or {}}, names, self._handle, self._ended, hosts)
+                         "threads": threads or cores, "shims": shims or {}}, names, self._handle, self._ended, hosts, secret)
 
     def _checked(self, plan: Plan) -> tuple[Any, ...]:
         """The places of a plan for this model; a plan for another one is an error."""

@@ -34,9 +34,10 @@ MOST_FAULTS = 3  # corrupt messages before a worker gives up
 class Worker:
     """One worker, through all its epochs."""
 
-    def __init__(self, mpi: Any, comm: Any, node: str, config: dict[str, Any] | None, folder: Path, secret: bytes
+    def __init__(self, mpi: Any, comm: Any, node: str, config: dict[str, Any] | None, folder: Path, secret_file: str
                  ) -> None:
-        self.mpi, self.comm, self.node, self.folder, self.secret = mpi, comm, node, folder, secret
+        self.mpi, self.comm, self.node, self.folder = mpi, comm, node, folder
+        self.secret_file, self.secret = secret_file, secret_of(folder, secret_file)
         self.config: dict[str, Any] = config or {}
         self.epoch, self.ledger = 0, Ledger()
         self.part: Part | None = None
@@ -169,7 +170,7 @@ class Worker:
     def _spawn(self, joining: list[str]) -> None:
         """Start workers for nodes that came back; they meet us on the merged communicator."""
         count = len(joining)
-        arguments = [["-m", "morpho.cluster.pipeline.worker", str(self.folder), node] for node in joining]
+        arguments = [["-m", "morpho.cluster.pipeline.worker", str(self.folder), self.secret_file, node] for node in joining]
         inter = self.comm.Spawn_multiple([sys.executable] * count, arguments, [1] * count, root=0)
         inter.Set_errhandler(self.mpi.ERRORS_RETURN)
         self.comm = inter.Merge(high=False)
@@ -245,12 +246,10 @@ class Worker:
         raise Stopped
 
 
-def secret_of(folder: Path) -> bytes:
-    """The secret of a run: the folder's own on this machine, else the user's, which every host has."""
-    for file in (folder / "secret", Path.home() / ".config" / "morpho" / "cluster-secret"):
-        if file.exists():
-            return file.read_bytes().strip()
-    return b""
+def secret_of(folder: Path, file: str) -> bytes:
+    """The secret of a run: the user's, which every host has, or the folder's own on this machine."""
+    place = Path(file) if file else folder / "secret"
+    return place.read_bytes().strip() if place.exists() else b""
 
 
 def main(arguments: list[str]) -> None:
@@ -265,14 +264,13 @@ def main(arguments: list[str]) -> None:
     MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
     if parent != MPI.COMM_NULL:
         parent.Set_errhandler(MPI.ERRORS_RETURN)
-        comm, node, config = parent.Merge(high=True), arguments[1], None
+        comm, node, config = parent.Merge(high=True), arguments[2], None
         comm.Set_errhandler(MPI.ERRORS_RETURN)
     else:
-        comm, names = MPI.COMM_WORLD, arguments[1:]
+        comm, names = MPI.COMM_WORLD, arguments[2:]
         node = names[comm.Get_rank()] if len(names) > 1 else names[0]
         config = json.loads(file.read_text()) if (file := folder / "config.json").exists() else None
-    secret = secret_of(folder)
-    worker = Worker(MPI, comm, node, config, folder, secret)
+    worker = Worker(MPI, comm, node, config, folder, arguments[1])
     status = 0
     try:
         worker.run()

@@ -22,6 +22,7 @@ from morpho.models.registry import family
 from morpho.models.registry import names as names_of_models
 from morpho.models.text.generation_keys import GENERATION, Defaults
 from morpho.nn import init
+from morpho.nn.containers import Identity
 from morpho.weights import FileFault, MissingFile, NameFault, load_gguf, load_tokenizer, match
 from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
@@ -68,6 +69,16 @@ def load_part(path: str | os.PathLike[str], keep: Callable[[Any], None], *, dtyp
               ignore: Collection[str] = ()) -> Any:
     """A part of a model: `keep` takes modules out of it before weights are read, and only those of the rest are."""
     return _loaded(path, dtype, packed, ignore, keep)[0]
+
+
+def outline(path: str | os.PathLike[str], ignore: Collection[str] = ()) -> tuple[Any, Callable[[], Any]]:
+    """A model with its configuration and defaults but without weights, which are not read, and what reads the
+    tokenizer."""
+    def strip(model: Any) -> None:
+        for name, _ in [*model.named_children()]:
+            setattr(model, name, Identity())
+
+    return _loaded(path, mo.float32, True, ignore, strip)
 
 
 def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Collection[str],

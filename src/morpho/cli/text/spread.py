@@ -1,0 +1,57 @@
+"""`morpho run --nodes`, `--hosts` and `--plan`: the model as a pipeline of workers, its plan shown first."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.base.units import format_seconds
+from morpho.plan import Plan
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Over what a model is spread."""
+
+    nodes: int | None = None
+    hosts: Path | None = None
+    plan: Path | None = None
+
+    def pipeline(self, place: Path) -> Any:
+        """The workers, started; what the plan is goes to standard error."""
+        from morpho.cluster.hosts.run import host_pipeline
+        from morpho.cluster.pipeline.local import local_plan
+        from morpho.cluster.pipeline.pipeline import Pipeline
+
+        given = None if self.plan is None else read_plan(self.plan)
+        if self.hosts is not None:
+            made = host_pipeline(place, self.hosts, given)
+        else:
+            plan = given or local_plan(place, self.nodes or 1)
+            if given is not None and self.nodes is not None and len(given.cluster.nodes) != self.nodes:
+                raise fail(ArgumentError, "run", f"the plan is for {len(given.cluster.nodes)} nodes, and --nodes says "
+                                                 f"{self.nodes}", "leave out one of them")
+            made = Pipeline(place, plan)
+        print(summary(made.plan), file=sys.stderr)
+        return made
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file; what is wrong with it is said with the file's name."""
+    try:
+        return Plan.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise fail(ArgumentError, "run", f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
+                   "--plan takes a file that `morpho plan --json` wrote") from None
+
+
+def summary(plan: Plan) -> str:
+    """A plan in a few lines: who runs what, and how fast that should be."""
+    rows = [f"  {stage.node}: layers [{stage.start}, {stage.end})" for stage in plan.stages]
+    idle = [node.name for node in plan.cluster.nodes if node.name not in {stage.node for stage in plan.stages}]
+    spare = f", {', '.join(idle)} in reserve" if idle else ""
+    return "\n".join([f"[plan: {len(rows)} stages{spare}, {plan.predicted.tokens_per_s:.4g} tokens/s and "
+                      f"{format_seconds(plan.predicted.latency_s)} a token predicted", *rows]) + "]"

@@ -1,0 +1,57 @@
+"""A pipeline over other machines: the hosts file, the cluster file, the plan for both."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+from morpho.base.errors import ArgumentError, GroupError, fail
+from morpho.cluster.hosts.file import Host, HostFile, read_hosts
+from morpho.cluster.pipeline.local import card_of
+from morpho.cluster.pipeline.pipeline import Pipeline
+from morpho.plan import Cluster, Plan, solve
+
+REACH_S = 10.0
+HERE_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+def host_pipeline(place: Path, hosts_path: Path, plan: Plan | None = None) -> Pipeline:
+    """A worker on every host. All that can be wrong with the files is said before anything starts."""
+    hosts = read_hosts(hosts_path)
+    plan = plan or host_plan(place, hosts)
+    check_plan(plan, hosts)
+    unreachable = next((host for host in hosts.hosts if not is_reachable(host, hosts.agent)), None)
+    if unreachable is not None:
+        raise fail(GroupError, "hosts", f"{unreachable.name} ({unreachable.address}) cannot be reached",
+                   f"try: {hosts.agent or 'ssh'} {unreachable.address} true")
+    return Pipeline(place, plan, hosts=hosts.launch(), secret=hosts.secret,
+                    models={host.name: host.model for host in hosts.hosts if host.model})
+
+
+def host_plan(place: Path, hosts: HostFile) -> Plan:
+    """The best plan for the cluster file that belongs to the hosts."""
+    if not hosts.cluster.exists():
+        raise fail(ArgumentError, "hosts", f"{hosts.cluster} is not there, and a plan needs the figures of the nodes",
+                   f"measure them: morpho cluster measure --hosts {hosts.path}")
+    return solve(card_of(place), Cluster.load(hosts.cluster))
+
+
+def check_plan(plan: Plan, hosts: HostFile) -> None:
+    """A plan for other machines is not run on these."""
+    planned, there = [node.name for node in plan.cluster.nodes], [host.name for host in hosts.hosts]
+    if planned != there:
+        raise fail(ArgumentError, "hosts", f"the plan is for {', '.join(planned)}, and {hosts.path} has "
+                                           f"{', '.join(there)}", "name the same nodes in the same order")
+
+
+def is_reachable(host: Host, agent: str) -> bool:
+    """Whether a process can be started there."""
+    if host.address in (*HERE_NAMES, socket.gethostname()):
+        return True
+    words = agent.split() if agent else ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
+    try:
+        return subprocess.run([*words, host.address, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, timeout=REACH_S, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
