@@ -16,10 +16,12 @@ from morpho.cluster.pipeline.asking import Asking
 from morpho.cluster.pipeline.job import Job
 from morpho.cluster.pipeline.local import card_of, config_of, local_plan
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
+from morpho.cluster.pipeline.reports import end_process, is_stopped
 from morpho.cluster.pipeline.request import Request
 from morpho.plan import Plan
 
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
+WATCH_EVERY_S, STOPPED_S, SILENT_S = 0.1, 0.8, 15.0
 START_S = 120.0  # what workers are given until they have met
 WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
 
@@ -90,11 +92,14 @@ class Pipeline:
         self.processes: dict[str, int] = {}
         self.statistics: dict[str, dict[str, Any]] = {}
         self.epoch, self.places, self._ready, self._failure = 0, places, dict[str, int](), ""
-        self._met, self._heard = threading.Event(), heard
+        self._met, self._closed, self._heard = threading.Event(), threading.Event(), heard
+        self._hosts, self._beats = hosts, dict[str, float]()
         width = next(int(config[name]) for name in WIDTHS if name in config)
         self._job = Job({"model": self.place, "models": dict(models or {}), "plan": plan.to_json(), "stored": stored_failures(plan), "width": width,
                          "context": self.network.context, "chunk": chunk, "streams": self.streams,
                          "threads": threads or cores, "shims": shims or {}}, names, self._handle, self._ended, hosts, secret)
+        if not hosts.slots:
+            threading.Thread(target=self._watch, daemon=True).start()
 
     def _checked(self, plan: Plan) -> tuple[Any, ...]:
         """The places of a plan for this model; a plan for another one is an error."""
@@ -175,6 +180,7 @@ class Pipeline:
     def close(self) -> None:
         """End the workers."""
         self._fail("the pipeline is closed")
+        self._closed.set()
         self._job.close()
 
     def __enter__(self) -> Pipeline:
@@ -195,6 +201,8 @@ class Pipeline:
                 answer = self._answers.get(event["request"])
                 if answer is not None:
                     answer.end(event.get("error"))
+            elif kind == "beat":
+                self._beat(event["node"])
             elif kind == "statistics":
                 self.statistics[event["node"]] = {**event, "time": time.time()}
             else:
@@ -226,11 +234,31 @@ class Pipeline:
     def _fence(self, name: str) -> None:
         """A worker that the others took for dead must not come back by itself: one that was only stopped is ended."""
         process = self.processes.pop(name)
+        self._beats.pop(name, None)
         self.events.append({"event": "gone", "node": name, "time": time.time()})
-        try:
-            os.kill(process, 9)
-        except OSError:
-            pass
+        if not self._hosts.slots:
+            end_process(process)
+
+    def _beat(self, node: str) -> None:
+        self._beats[node] = time.monotonic()
+
+    def _watch(self) -> None:
+        """End workers that are stopped or silent: for the others they are then dead, which they notice at once. MPI has
+        heartbeats of its own, but not between workers that were started at different times."""
+        stopped: dict[int, float] = {}
+        while not self._closed.wait(WATCH_EVERY_S):
+            now = time.monotonic()
+            with self._lock:
+                there = dict(self.processes)
+            for node, process in there.items():
+                since = stopped.setdefault(process, now) if is_stopped(process) else None
+                if since is None:
+                    stopped.pop(process, None)
+                silent = now - self._beats.get(node, now)
+                if (since is not None and now - since >= STOPPED_S) or silent > SILENT_S:
+                    with self._lock:
+                        self.events.append({"event": "silent", "node": node, "time": time.time()})
+                    end_process(process)
 
     def _ended(self, output: str) -> None:
         self._fail("all workers are gone" + (f"; the last they said: {output}" if output else ""))

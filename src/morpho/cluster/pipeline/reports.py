@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 INBOX, EVENTS = "inbox.jsonl", "events"
+BEAT_S = 0.5
 LONGEST_LINE = 4000  # less than the pipe takes at once: lines of several workers never mix
 
 
@@ -37,6 +41,18 @@ class Events:
     def __init__(self, folder: Path) -> None:
         self._pipe = os.open(folder / EVENTS, os.O_WRONLY)
 
+    def beat(self, node: str) -> None:
+        """Say, on a thread of its own, that the process is there, whatever else it does."""
+        def say() -> None:
+            while True:
+                try:
+                    self.write({"event": "beat", "node": node})
+                except OSError:
+                    return
+                time.sleep(BEAT_S)
+
+        threading.Thread(target=say, daemon=True).start()
+
     def write(self, event: dict[str, Any]) -> None:
         """One event; a frontend that is gone is a `BrokenPipeError`."""
         raw = json.dumps(event).encode() + b"\n"
@@ -54,3 +70,20 @@ def is_running(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def is_stopped(process: int) -> bool:
+    """Whether a process of this machine was stopped by a signal."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
+    except (OSError, IndexError):
+        return False
+
+
+def end_process(process: int) -> None:
+    """End a process of this machine, whatever it is doing."""
+    try:
+        os.kill(process, signal.SIGKILL)
+    except OSError:
+        pass

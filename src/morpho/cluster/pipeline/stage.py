@@ -116,17 +116,18 @@ class _Functions:
         """Put a stream's caches into the states."""
         if self._inside == stream:
             return
-        if self._inside is None:
-            self._inside = stream  # the caches that were made with the functions
-            return
         held = self._parked.pop(stream, None)
+        if held is None and self._inside is None:  # those of a stream that has ended: nothing looks at what is there
+            self._inside = stream
+            return
         if held is None:
             held = self._spare.pop() if self._spare else [
                 mo.zeros(state.value.shape, dtype=state.value.dtype).realise() for state in self._states()]
-        out = []
-        for state in self._states():
-            out.append(state.exchange(held.pop(0)))
-        self._parked[self._inside] = out
+        out = [state.exchange(held.pop(0)) for state in self._states()]
+        if self._inside is None:
+            self._spare.append(out)
+        else:
+            self._parked[self._inside] = out
         self._inside = stream
 
     def release(self, stream: int) -> None:

@@ -44,6 +44,8 @@ class Worker:
         self.sees = (folder / "inbox.jsonl").exists()
         self.inbox = Inbox(folder) if self.sees else None
         self.events = Events(folder) if self.sees else None
+        if self.events is not None:
+            self.events.beat(node)
         self.nodes: list[str] = []
         self.gate = 0  # the rank that reads requests, and hears those that the frontend does not
         self.channels: Channels | None = None
@@ -51,6 +53,7 @@ class Worker:
         self.faults, self._looked_s, self._frontend_s = 0, 0.0, time.monotonic()
         self.slow = 1.0  # for tests: how much longer than it needs the stage takes
         self.unsaid: list[dict[str, Any]] = []
+        self._lines = self.heard = 0  # of the inbox: read here, and those whose wishes have been met
 
     # -- talking -----------------------------------------------------------------------------------------------------
     def report(self, event: dict[str, Any]) -> None:
@@ -140,7 +143,7 @@ class Worker:
     def _said(self) -> list[dict[str, Any]]:
         ledger = self.ledger
         return say_all(self.mpi, self.comm, {
-            "node": self.node, "want": self.want, "finished": sorted(ledger.finished),
+            "node": self.node, "want": self.want, "heard": self.heard, "finished": sorted(ledger.finished),
             "requests": [request.to_dict() for request in ledger.open()],
             "made": {str(number): made for number, made in ledger.made.items() if number not in ledger.finished}})
 
@@ -159,6 +162,7 @@ class Worker:
     def _learn(self, said: list[dict[str, Any]]) -> None:
         """Take over what the others know of requests."""
         ledger = self.ledger
+        self.heard = max(each["heard"] for each in said)
         for each in said:
             for number in each["finished"]:
                 ledger.finish(number)
@@ -205,7 +209,7 @@ class Worker:
             return False
         self._looked_s, found = now, False
         for news in self.inbox.new():
-            found = True
+            found, self._lines = True, self._lines + 1
             self._hear(serving, news)
         if now - self._frontend_s > 1.0:
             self._frontend_s = now
@@ -229,7 +233,8 @@ class Worker:
             serving.slow = news["slow"].get(self.node, 1.0)
             for rank in others:
                 serving.channels.control(rank, Kind.NEWS, json.dumps(news).encode())
-        elif "join" in news or "plan" in news:
+        elif ("join" in news or "plan" in news) and self._lines > self.heard:
+            self.heard = self._lines  # all know it after the meeting; a gate that dies before leaves it to the next
             self.want = {"join": [news["join"]]} if "join" in news else {"plan": news["plan"]}
             raise Regroup
         elif "stop" in news:
@@ -239,10 +244,13 @@ class Worker:
         for rank in range(len(self.nodes)):
             if rank != self.gate:
                 serving.channels.control(rank, Kind.STOP, b"")
-        for _ in range(1000):  # let them go out
-            for _ in serving.channels.poll():
+        for _ in range(20):  # let them go out; those who leave at once are no loss
+            try:
+                for _ in serving.channels.poll():
+                    pass
+            except self.mpi.Exception:
                 pass
-            time.sleep(0.0001)
+            time.sleep(0.001)
         raise Stopped
 
 
@@ -255,10 +263,7 @@ def secret_of(folder: Path, file: str) -> bytes:
 def main(arguments: list[str]) -> None:
     """The entry of the process."""
     folder = Path(arguments[0])
-    import mpi4py
-
-    mpi4py.rc.threads = False  # one thread speaks MPI
-    from mpi4py import MPI
+    from mpi4py import MPI  # with threads: the heartbeat is one of its own
 
     parent = MPI.Comm.Get_parent()
     MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)

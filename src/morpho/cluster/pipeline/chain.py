@@ -1,0 +1,57 @@
+"""The stages of a placement one after another in one process: what a pipeline of processes must give, bit for bit.
+
+A link that sends less than float32 rounds here as it does there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from morpho.cluster.pipeline.parts import Part
+from morpho.cluster.pipeline.placement import Place
+from morpho.cluster.pipeline.request import Request, Stream
+from morpho.cluster.pipeline.stage import Stage, cache_length
+from morpho.cluster.transport.rounding import rounded
+
+
+class Chain:
+    """Stages in this process.
+
+    >>> import morpho as mo
+    >>> chain = Chain(str(mo.models.SHIPPED), [Place("a", 0, 3), Place("b", 3, 6)])
+    >>> ids = [5, 6, 7]
+    >>> chain.tokens(Request(1, tuple(ids), 4)) == [*mo.models.generate(mo.models.load(mo.models.SHIPPED), ids,
+    ...                                                                max_new_tokens=4)]
+    True
+    """
+
+    def __init__(self, place: str, places: Sequence[Place], chunk: int = 128) -> None:
+        self.places, self.chunk = tuple(places), chunk
+        self.stages = [Stage(Part(place), each.start, each.end, chunk) for each in places]
+        self.context = int(self.stages[0].part.model.context)
+
+    def tokens(self, request: Request, made: Sequence[int] = ()) -> list[int]:
+        """What follows a prompt, going on from tokens that were made before."""
+        stream, position = Stream(request, made), 0
+        for stage in self.stages:
+            stage.open(request.number, cache_length(self.context, request.length))
+        fed = stream.tokens
+        while not stream.ended:
+            for at in range(0, len(fed), self.chunk):
+                x = np.array([fed[at:at + self.chunk]], np.int64)
+                logits = self._through(request.number, x, position)
+                position += x.shape[1]
+            token = stream.take(logits)
+            fed = [] if token is None else [token]
+        for stage in self.stages:
+            stage.close(request.number)
+        return stream.made
+
+    def _through(self, stream: int, x: np.ndarray, position: int) -> np.ndarray:
+        for stage, place in zip(self.stages, self.places, strict=True):
+            x = stage.run(stream, x, position)
+            if not stage.is_last:
+                x = rounded(x, place.dtype)
+        return x

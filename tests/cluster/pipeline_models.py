@@ -1,0 +1,49 @@
+"""Small models of each family in folders, and plans for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import morpho as mo
+from morpho import plan
+
+WORDS = 60
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"vocab_size": WORDS, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 4,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512},
+    "gpt2": {"vocab_size": WORDS, "n_embd": 24, "n_layer": 4, "n_head": 3, "n_positions": 512,
+             "tie_word_embeddings": False},
+    "prenorm-small": {"vocab_size": WORDS, "width": 24, "layers": 4, "heads": 2, "hidden": 40, "max_seq_len": 512,
+                      "tie_embeddings": False},
+}
+
+
+def folder_of(where: Path, family: str, **changes: Any) -> Path:
+    """A folder with a model of random weights, large enough that tokens differ from each other."""
+    mo.nn.random.seed(7)
+    model = mo.models.create(family, **{**FAMILIES[family], **changes})
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            parameter.assign(mo.asarray(parameter.numpy() * 12))
+    folder = where / family
+    mo.models.save(folder, model)
+    return folder
+
+
+def plan_of(folder: Path, cuts: list[int], spare: int = 0, activations: tuple[str, ...] = ()) -> plan.Plan:
+    """A plan with these cuts: stage i on node n<i>; further nodes hold nothing."""
+    from morpho.cluster.pipeline.local import card_of
+    from morpho.plan.predict.plan import Constraints, Stage
+    from morpho.plan.solve.registry import Proposal
+    from morpho.plan.solve.solver import complete
+
+    card = card_of(folder, context=256)
+    count = len(cuts) + 1
+    nodes = [plan.Node(f"n{i}", 1 << 33, 1e8, {"f32": 1e8}) for i in range(count + spare)]
+    cluster = plan.Cluster.uniform(nodes, 1e10, 1e-6)
+    edges = [0, *cuts, card.depth]
+    dtype = activations[0] if activations else "f32"
+    stages = tuple(Stage(f"n{i}", edges[i], edges[i + 1], dtype, (f"n{i}",), ((f"n{i}",),)) for i in range(count))
+    return complete(card, cluster, Proposal(stages), "optimal", constraints=Constraints(activation_dtypes=activations),
+                    bound=False)

@@ -1,0 +1,155 @@
+"""Real workers, really killed: the text goes on, no token is lost or doubled, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("mpi4py", reason="workers are MPI processes: pip install 'morpho-tensor[cluster]'")
+
+from pipeline_models import folder_of, plan_of
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, GroupError
+from morpho.cluster import Pipeline
+
+PROMPT, COUNT = [3, 14, 15, 9, 2, 6, 5], 40
+
+
+def until(condition, seconds=60.0):
+    """Wait for something to become true; what does not is a failure, never a hang."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+class Workers:
+    """A pipeline of small workers, with the texts that one process makes."""
+
+    def __init__(self, folder, pipeline):
+        self.folder, self.pipeline = folder, pipeline
+        model = mo.models.load(folder)
+        self.greedy = [*mo.models.generate(model, PROMPT, max_new_tokens=COUNT, temperature=0)]
+        self.seeded = [*mo.models.generate(model, PROMPT, max_new_tokens=COUNT, temperature=0.9, seed=5)]
+        assert len(set(self.seeded)) > 5
+
+    def hit(self, *nodes, kind=signal.SIGKILL):
+        for node in nodes:
+            os.kill(self.pipeline.processes[node], kind)
+
+    def text_while(self, at, action, **settings):
+        """A text, something happening after so many tokens."""
+        found = []
+        for token in self.pipeline.generate(PROMPT, max_new_tokens=COUNT, **settings):
+            found.append(token)
+            if len(found) == at:
+                action()
+        return found
+
+    @property
+    def nodes(self):
+        return [place.node for place in self.pipeline.places]
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    folder = folder_of(tmp_path_factory.mktemp("model"), "llama")
+    with Pipeline(folder, plan_of(folder, [2, 3, 5]), threads=1, chunk=4) as pipeline:
+        yield Workers(folder, pipeline.wait())
+
+
+def test_several_texts_at_once_are_those_of_one_process(workers):
+    prompts = [PROMPT, PROMPT[:3], PROMPT * 5]
+    model = mo.models.load(workers.folder)
+    for settings in ({"temperature": 0}, {"temperature": 0.9, "seed": 5}):
+        found = [*workers.pipeline.generate(prompts, max_new_tokens=20, **settings)]
+        assert found == [*mo.models.generate(model, prompts, max_new_tokens=20, **settings)]
+    assert workers.pipeline.epoch == 1 and workers.nodes == ["n0", "n1", "n2", "n3"]
+
+
+def test_a_text_that_nobody_wants_any_more_ends(workers):
+    tokens = workers.pipeline.generate(PROMPT, max_new_tokens=400)
+    next(tokens)
+    tokens.close()
+    assert [*workers.pipeline.generate(PROMPT, max_new_tokens=5, temperature=0)] == workers.greedy[:5]
+
+
+def test_a_worker_in_the_middle_is_killed(workers):
+    assert workers.text_while(9, lambda: workers.hit("n1"), temperature=0.9, seed=5) == workers.seeded
+    assert "n1" not in workers.nodes
+
+
+def test_the_frontends_worker_dies_and_another_one_during_the_recovery(workers):
+    def both():
+        epoch = workers.pipeline.epoch
+        workers.hit("n0")
+        until(lambda: workers.pipeline.epoch > epoch)
+        workers.hit("n2")
+
+    assert workers.text_while(12, both, temperature=0) == workers.greedy
+    assert workers.nodes == ["n3"]
+
+
+def test_nodes_that_come_back_widen_the_plan_while_texts_go_on(workers):
+    def both():
+        workers.pipeline.restore("n0")
+        until(lambda: "n0" in workers.nodes)
+        workers.pipeline.restore("n1")
+        until(lambda: "n1" in workers.nodes)
+
+    assert workers.text_while(5, both, temperature=0.9, seed=5) == workers.seeded
+    assert {*workers.nodes} <= {"n0", "n1", "n3"} and len(workers.nodes) > 1
+
+
+def test_a_worker_that_only_stops_is_found_by_its_silence(workers):
+    last = workers.nodes[-1]
+    process = workers.pipeline.processes[last]
+    assert workers.text_while(20, lambda: workers.hit(last, kind=signal.SIGSTOP), temperature=0) == workers.greedy
+    assert last not in workers.nodes
+    until(lambda: is_over(process))  # fenced: it does not come back by itself
+
+
+def test_when_all_are_gone_the_client_hears_it(workers):
+    with pytest.raises(GroupError, match="all workers are gone"):
+        workers.text_while(5, lambda: workers.hit(*workers.pipeline.processes), temperature=0)
+    with pytest.raises(GroupError, match="all workers are gone"):
+        workers.pipeline.generate(PROMPT)
+
+
+def is_over(process):
+    """Whether a process is gone, or dead and not yet taken notice of by its parent."""
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+# -- before anything starts --------------------------------------------------------------------------------------------
+def test_plans_of_another_model_are_refused(tmp_path):
+    folder, other = folder_of(tmp_path, "llama"), folder_of(tmp_path, "gpt2", n_layer=3)
+    with pytest.raises(ArgumentError, match="the plan is for a model of 5 layers, and llama has 6"):
+        Pipeline(folder, plan_of(other, [2]))
+    with pytest.raises(ArgumentError, match="there is no model at"):
+        Pipeline(tmp_path / "nowhere", nodes=2)
+
+
+def test_without_mpi_one_sentence_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("morpho.cluster.launch.mpiexec.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(GroupError, match="MPI is not installed.*morpho-tensor.cluster"):
+        Pipeline(folder_of(tmp_path, "llama"), nodes=2)
+
+
+def test_the_command_spreads_a_model_and_shows_its_plan():
+    words = [sys.executable, "-m", "morpho", "run", "In the beginning", "--tokens", "8", "--temperature", "0"]
+    one, spread = (subprocess.run([*words, *more], capture_output=True, text=True, timeout=120)
+                   for more in ((), ("--nodes", "2")))
+    assert one.returncode == spread.returncode == 0, spread.stderr
+    assert one.stdout == spread.stdout
+    assert "plan: 2 stages" in spread.stderr and "worker-2: layers [" in spread.stderr
