@@ -23,7 +23,7 @@ def folder_of(where: Path, family: str, **changes: Any) -> Path:
     """A folder with a model of random weights, large enough that tokens differ from each other."""
     mo.nn.random.seed(7)
     model = mo.models.create(family, **{**FAMILIES[family], **changes})
-    for name, parameter in model.named_parameters():
+    for parameter in model.parameters():
         if parameter.ndim == 2:
             parameter.assign(mo.asarray(parameter.numpy() * 12))
     folder = where / family

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from pipeline_models import FAMILIES, folder_of, plan_of
 
 import morpho as mo
 from morpho.cluster.pipeline.chain import Chain
@@ -13,7 +14,6 @@ from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import Place, placement, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
 from morpho.models.text.sampling import Sampling
-from pipeline_models import FAMILIES, folder_of, plan_of
 
 PROMPT = (3, 14, 15, 9, 2, 6, 5)
 SEEDED = Sampling(0.9, top_k=20, repetition_penalty=1.1)

@@ -125,9 +125,8 @@ def test_when_all_are_gone_the_client_hears_it(workers):
 
 def is_over(process):
     """Whether a process is gone, or dead and not yet taken notice of by its parent."""
-    with contextlib.suppress(OSError):
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
+    with contextlib.suppress(OSError), open(f"/proc/{process}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "Z"
     return True
 
 
@@ -142,7 +141,7 @@ def test_plans_of_another_model_are_refused(tmp_path):
 
 def test_without_mpi_one_sentence_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("morpho.cluster.launch.mpiexec.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(GroupError, match="MPI is not installed.*morpho-tensor.cluster"):
+    with pytest.raises(GroupError, match=r"MPI is not installed.*morpho-tensor.cluster"):
         Pipeline(folder_of(tmp_path, "llama"), nodes=2)
 
 

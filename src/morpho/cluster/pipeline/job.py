@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from morpho.cluster.pipeline.reports import EVENTS, INBOX
 from morpho.cluster.launch.mpiexec import HERE, Hosts, start
+from morpho.cluster.pipeline.reports import EVENTS, INBOX
 
 HEARTBEAT_S = 1.5  # a worker that is silent for longer is taken for dead
 END_S = 5.0  # what a job is given to end by itself

@@ -66,6 +66,11 @@ class Pipeline:
 
         with cluster.Pipeline("my-model", nodes=3) as pipeline:
             for token in pipeline.generate([1, 2, 3], max_new_tokens=20): ...
+
+    >>> mo.cluster.Pipeline("nowhere", nodes=3)
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.ArgumentError: [pipeline] there is no model at ...
     """
 
     def __init__(self, model: str | os.PathLike[str], plan: Plan | str | os.PathLike[str] | None = None, *,
@@ -95,9 +100,10 @@ class Pipeline:
         self._met, self._closed, self._heard = threading.Event(), threading.Event(), heard
         self._hosts, self._beats = hosts, dict[str, float]()
         width = next(int(config[name]) for name in WIDTHS if name in config)
-        self._job = Job({"model": self.place, "models": dict(models or {}), "plan": plan.to_json(), "stored": stored_failures(plan), "width": width,
-                         "context": self.network.context, "chunk": chunk, "streams": self.streams,
-                         "threads": threads or cores, "shims": shims or {}}, names, self._handle, self._ended, hosts, secret)
+        config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(),
+                  "stored": stored_failures(plan), "width": width, "context": self.network.context, "chunk": chunk,
+                  "streams": self.streams, "threads": threads or cores, "shims": shims or {}}
+        self._job = Job(config, names, self._handle, self._ended, hosts, secret)
         if not hosts.slots:
             threading.Thread(target=self._watch, daemon=True).start()
 

@@ -174,7 +174,8 @@ class Worker:
     def _spawn(self, joining: list[str]) -> None:
         """Start workers for nodes that came back; they meet us on the merged communicator."""
         count = len(joining)
-        arguments = [["-m", "morpho.cluster.pipeline.worker", str(self.folder), self.secret_file, node] for node in joining]
+        words = ["-m", "morpho.cluster.pipeline.worker", str(self.folder), self.secret_file]
+        arguments = [[*words, node] for node in joining]
         inter = self.comm.Spawn_multiple([sys.executable] * count, arguments, [1] * count, root=0)
         inter.Set_errhandler(self.mpi.ERRORS_RETURN)
         self.comm = inter.Merge(high=False)
