@@ -5,7 +5,7 @@
 1
 """
 
-from morpho.cluster.pipeline.pipeline import Pipeline
+from morpho.cluster.frontend.pipeline import Pipeline
 from morpho.cluster.world import init
 from morpho.runtime.groups.group import Group, Work
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, GroupError, fail
+from morpho.cluster.frontend.asking import Asking
+from morpho.cluster.frontend.local import card_of, config_of, local_plan
 from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
-from morpho.cluster.pipeline.asking import Asking
-from morpho.cluster.pipeline.job import Job
-from morpho.cluster.pipeline.local import card_of, config_of, local_plan
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
-from morpho.cluster.pipeline.reports import end_process, is_stopped
 from morpho.cluster.pipeline.request import Request
+from morpho.cluster.workers.job import Job
+from morpho.cluster.workers.reports import end_process, is_stopped
 from morpho.plan import Plan
 
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
