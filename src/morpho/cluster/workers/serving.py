@@ -266,7 +266,8 @@ class Serving:
         self.report({"event": "statistics", "node": self.node, "epoch": self.channels.epoch, "tokens": found.tokens,
                      "compute_s": found.compute_s, "prompt_tokens": found.prompt_tokens, "prompt_s": found.prompt_s,
                      "sent_bytes": sent, "idle_s": round(now - self._work_at, 3), "doing": self._doing(),
-                     "streams": len(self.active), "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                     "streams": len(self.active),
+                     "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
                      "kv_bytes": 0 if self.stage is None else self.stage.kv_bytes})
 
     def _doing(self) -> str:
