@@ -122,8 +122,8 @@ def test_methods() -> None:
     assert len(two.apply.measure(vector(1, 2), repeats=1)["measured_s"]) == 1
 
 
-def test_python_numbers_are_constants_of_the_code(caplog: pytest.LogCaptureFixture) -> None:
-    f = mo.compile(lambda x, k: x * k)
+def test_python_numbers_that_are_asked_for_are_constants_of_the_code(caplog: pytest.LogCaptureFixture) -> None:
+    f = mo.compile(lambda x, k: x * int(k))
     x = vector(1, 2)
     with caplog.at_level(logging.WARNING, "morpho"):
         for k in range(12):
@@ -143,7 +143,7 @@ def test_numbers_that_are_equal_and_not_the_same() -> None:
     before = f.recompiles
     for _ in range(3):
         assert np.isnan(f(x, float("nan")).numpy()).all()
-    assert f.recompiles == before + 1
+    assert f.recompiles == before  # the program of 0.0 and -0.0
 
 
 def test_numpy_arguments_and_strided_ones() -> None:
@@ -414,7 +414,7 @@ def test_lists_and_numbers_among_the_arguments() -> None:
     g = mo.compile(lambda x, scale: x * scale)
     for value in (0.5, float("0.5"), 0.25, -0.0, 0.0):
         assert g(x, value).tolist() == [value] and np.signbit(g(x, value).numpy())[0] == np.signbit(value)
-    assert g.recompiles == 3
+    assert g.recompiles == 1  # 0.25 made scale an input
 
 
 class Foreign:

@@ -193,7 +193,7 @@ def test_threads_with_objects_of_their_own() -> None:
 def test_programs_are_bounded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifetimes, "MOST_SPECIALISATIONS", 8)
     monkeypatch.setattr("morpho.tensor.jit.native.native_entry.MOST_SIGNATURES", 3)
-    f = mo.compile(lambda x, k=1: x + k)
+    f = mo.compile(lambda x, k=1: x + int(k))
     programs, plans = [], []
     for n in range(1, 41):
         given, first = ((mo.ones(n),), 2) if kind == "shape" else ((mo.ones(2), n), n + 1)
@@ -237,8 +237,8 @@ SHARED = mo.ones(3)
 CHANGES: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]], str]] = {
     "size": (lambda w, x: w + x.sum(), lambda n: (SHARED, mo.ones((2, n + 1))), "axis 1 of x changes"),
     "size in a tree": (lambda p: p["a"][0] + 1, lambda n: ({"a": [mo.ones(n + 1)]},), "axis 0 of p['a'][0] changes"),
-    "number": (lambda x, k: x * k, lambda n: (SHARED, 0.5 * n), "the number k changes"),
-    "number in a tree": (lambda x, o: x * o["k"], lambda n: (SHARED, {"k": n}), "the number o['k'] changes"),
+    "number": (lambda x, k: x * float(k), lambda n: (SHARED, 0.5 * n), "the number k changes"),
+    "number in a tree": (lambda x, o: x * int(o["k"]), lambda n: (SHARED, {"k": n}), "the number o['k'] changes"),
     "scalar of NumPy": (lambda x, k: x * float(k), lambda n: (SHARED, np.float32(n)), "the number k changes"),
     "text": (lambda x, k: x + len(k), lambda n: (SHARED, "a" * n), "the value of k (str) changes"),
     "object": (lambda x, s: x + s.value, lambda n: (SHARED, mo.State(mo.ones(3))), "the object s (State) changes"),
@@ -258,7 +258,7 @@ def test_the_warning_names_what_changes(name: str, caplog: pytest.LogCaptureFixt
 
 
 def test_the_most_frequent_change_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    f = functools.partial(mo.compile(lambda x, k: x * k))
+    f = functools.partial(mo.compile(lambda x, k: x * int(k)))
     with caplog.at_level(logging.WARNING, "morpho"):
         for n in range(10):
             f(mo.ones(2 + (n == 3)), n)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collective_cases import COLLECTIVE
 from control_cases import CONTROL
 from elementwise_cases import ELEMENTWISE
 from host_cases import HOST
@@ -15,8 +16,9 @@ from shaped_case import Shaped
 from source_cases import SOURCES
 from special_cases import SPECIAL
 
-SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL, *SPECIAL]
-ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it"}
+SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL, *SPECIAL, *COLLECTIVE]
+ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it",
+             "counted": "a size that is data, which compiled functions alone have: tests/compile/test_data_sizes.py"}
 
 
 def covered() -> set[str]:

@@ -135,6 +135,39 @@ def _attentions() -> list[Shaped]:
     return table
 
 
+def _paged() -> list[Shaped]:
+    """Queries over pages that a table finds, page numbers outside the pool among them; lines put into pages."""
+    def attend(q: Node, k: Node, v: Node, pages: Node, offset: Node, window: int = 0) -> Node:
+        return pick(build("paged_attention", q, k, v, pages, offset, scale=0.25, window=window, offset=0), 0)
+
+    def rows(d: DType, n: Any) -> Specs:
+        return [((2, 2, n, 4), d), ((3, 1, 64, 4), d), ((3, 1, 64, 3), d), ((2, 2), int64), ((2, 2), int64)]
+
+    def sequences(d: DType, n: Any) -> Specs:
+        return [((n, 2, 1, 4), d), ((3, 2, 64, 4), d), ((3, 2, 64, 3), d), ((n, 2), int64), ((n, 2), int64)]
+
+    def lines(d: DType, n: Any) -> Specs:
+        return [((2, 2, 64, 3), d), ((2, 2, n, 3), d), ((2, n), int64)]
+
+    def draw(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
+        if dtype is int64:  # page numbers, then offsets
+            return rng.integers(-1, 5, shape) if position == 3 else rng.integers(-2, 130, shape)
+        return stored(rng.normal(0, 1, shape), dtype)
+
+    table = [Shaped("paged_attention", label, FLOATS, specs, make, "close", draw=draw, gradient=False)
+             for label, specs, make in (("n rows", rows, attend), ("n sequences", sequences, attend),
+                                        ("window", rows, lambda *x: attend(*x, window=40)))]
+
+    def apart(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
+        if dtype is not int64:
+            return stored(rng.normal(0, 1, shape), dtype)
+        places = rng.permutation(max(160, int(np.prod(shape))))[:int(np.prod(shape))] - 16  # some lie outside
+        return places.reshape(shape)
+
+    return [*table, Shaped("write_pages", "n lines", FLOATS, lines, lambda *x: build("write_pages", *x), draw=apart,
+                           gradient=False)]
+
+
 def _draw_apart(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
     """Rows whose numbers are not nearly equal: a norm of those is what their roundings make of it."""
     if position:
@@ -191,4 +224,4 @@ def _losses() -> list[Shaped]:
     ]
 
 
-LAYERS: list[Shaped] = [*_products(), *_quantised(), *_convolutions(), *_attentions(), *_fused()]
+LAYERS: list[Shaped] = [*_products(), *_quantised(), *_convolutions(), *_attentions(), *_paged(), *_fused()]

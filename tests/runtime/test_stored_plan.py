@@ -19,6 +19,7 @@ from morpho.backends.cpu.compiler import code, llvm
 from morpho.base.errors import IndexFault
 from morpho.ir.node import Node
 from morpho.passes import pipeline
+from morpho.program.program import Control
 from morpho.runtime.code_cache.disk import DiskCache
 from morpho.runtime.plans import evaluate, stored_plan
 
@@ -197,6 +198,37 @@ def test_what_a_program_holds_survives() -> None:
             assert kernel is None or code.stored_kernel(kernel) == stored
 
 
+def rolled(x: Any) -> Any:
+    """A Python loop that becomes one of the program."""
+    for number in range(12):
+        x = mo.tanh(x @ mo.matrix_transpose(x)) @ x + number
+    return x
+
+
+LOOPS: dict[str, Callable[..., Any]] = {
+    "scan": lambda x: mo.scan(lambda c, row: (mo.tanh(mo.sort(c * row)), c.sum()), x, mo.ones((7, 6, 5)))[1],
+    "while": lambda x: mo.while_loop(lambda s: s[1].sum() < 90, lambda s: (mo.sort(s[0]), s[1] + 1), (x, x * 0))[1],
+    "switch": lambda x: mo.switch(mo.astype(x.sum() > 3, "int64"), [mo.sort, lambda x: mo.flip(x) * 2], x),
+    "nested": lambda x: mo.fori_loop(0, 3, lambda i, x: mo.fori_loop(0, 2, lambda j, x: mo.sort(x) + j, x) * 2, x),
+    "rolled": rolled,
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_and_branches_are_kept(name: str, warnings: list[str]) -> None:
+    """The marks between steps are read back as they were."""
+    x = example()
+    first, expected = compiled(x, LOOPS[name])
+    again, found = compiled(x, LOOPS[name])
+    assert not is_hit(first) and is_hit(again) and not warnings
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    marks = [[step for step in made.current.plan.program.steps if isinstance(step, Control)] for made in (first, again)]
+    assert marks[0] == marks[1] and marks[0]
+    assert [line for line in first.explain().splitlines() if "Python loop" in line] == [
+        line for line in again.explain().splitlines() if "Python loop" in line]
+
+
 def test_a_fault_names_the_line_of_this_program() -> None:
     table = mo.asarray(np.arange(12, dtype=np.float32).reshape(4, 3), copy=True)
 
@@ -371,11 +403,12 @@ def test_odd_files_are_made_again_and_said_once(warnings: list[str]) -> None:
     assert is_hit(compiled(x)[0])
 
 
-def test_no_change_of_a_file_makes_reading_fail(seed: int) -> None:
+@pytest.mark.parametrize("function", [body, LOOPS["scan"]], ids=["steps", "a loop"])
+def test_no_change_of_a_file_makes_reading_fail(function: Callable[..., Any], seed: int) -> None:
     """Any entry replaced by anything is read as a plan or refused, never an exception."""
     print("seed", seed)
     rng = random.Random(seed)
-    first, _ = compiled(example())
+    first, _ = compiled(example(), function)
     graph, key = first.current.plan.graph, key_of(first)
     content = json.loads(disk().get(key) or b"")
     values: list[Any] = [None, True, -1, 0, 3, 1 << 40, 1 << 80, 1.5, float("nan"), "", "float32", [], [[]], {}]

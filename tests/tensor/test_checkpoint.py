@@ -10,7 +10,9 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
+from morpho.ir.node import build
 from morpho.ops.algebra import constant_like
+from morpho.ops.sources import pick
 from morpho.tensor.autodiff.gradient import pull_back
 from morpho.tensor.core import Tensor
 
@@ -217,6 +219,17 @@ def test_a_deep_chain_keeps_the_root_of_its_length() -> None:
     assert found[1][0] == found[4][0]
     assert found[1][1] >= 16 * 64 * 64 * 4
     assert found[4][1] <= 0.4 * found[1][1] and found[4][1] <= 12 * 64 * 64 * 4, found[4][1]
+
+
+def test_a_value_picked_inside_from_a_node_outside() -> None:
+    """A node of several outputs outside the region, of which the region is the first to take one."""
+    made = build("eigh", mo.asarray([[2.0, 1.0], [1.0, 3.0]]).program())
+    found = []
+    for call in (mo.checkpoint, lambda function, x: function(x)):
+        x = mo.asarray([0.5, 1.5]).requires_grad_()
+        mo.sum(call(lambda x: mo.exp(x) * Tensor.of_node(pick(made, 0)), x)).backward()
+        found.append(x.grad.numpy().tolist())
+    assert found[0] == found[1]
 
 
 def test_errors() -> None:

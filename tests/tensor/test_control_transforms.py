@@ -91,3 +91,21 @@ def test_derivatives_of_the_user_s_inside_a_body(x: mo.Tensor) -> None:
     assert np.allclose(found, 2 * np.cos(first) * 2 * 2 * np.cos(x[0].numpy()) * 0.5)
     rows = mo.vmap(mo.grad(loss))(x).numpy()
     assert np.allclose(rows[0], found)
+
+
+# -- forward mode ----------------------------------------------------------------------------------------------------
+def test_values_and_tangents_are_one_loop(rng: np.random.Generator) -> None:
+    """`mo.jvp` of a loop, of which the values are wanted too, runs it once."""
+    w = mo.asarray(rng.standard_normal((40, 40)) * 0.1)
+    x, v = (mo.asarray(rng.standard_normal(40)) for _ in range(2))
+    loops = {
+        "scan": lambda x: mo.scan(lambda c, _: (mo.tanh(c @ w), c * 2), x, None, length=9),
+        "while_loop": lambda x: mo.while_loop(lambda s: s[1] < 9, lambda s: (mo.sin(s[0] @ w), s[1] + 1), (x, 0))[0]}
+    for name, loop in loops.items():
+        f = mo.compile(lambda x, v, loop=loop: mo.jvp(loop, (x,), (v,)))
+        found = mo.tree.leaves(f(x, v))
+        assert sum(f" {name}: " in line for line in f.explain().splitlines()) == 1
+        apart = [*mo.tree.leaves(mo.compile(loop)(x)),
+                 *mo.tree.leaves(mo.compile(lambda x, v, loop=loop: mo.jvp(loop, (x,), (v,))[1])(x, v))]
+        for one, other in zip(found, apart, strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())

@@ -65,7 +65,7 @@ def builder(structure: Any) -> Build:
     >>> builder(("dict", (("a", ("list", (LEAF, LEAF))), ("b", LEAF))))(iter([1, 2, 3]))
     {'a': [1, 2], 'b': 3}
     """
-    if structure is LEAF:
+    if structure is LEAF or structure[0] == "number":
         return next
     kind, content = structure[0], structure[-1]
     if kind == "static":

@@ -175,6 +175,11 @@ def train(
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep.")] = 3,
     prompt: Annotated[str, typer.Option(help="What samples begin with.")] = "",
     until: Annotated[int | None, typer.Option(help="Stop and save at this step of the plan.")] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes on this machine, each with a part of every batch: the same files and, for "
+                                 "any number of them, the same bits. One that dies is done without."),
+    ] = None,
 ) -> None:
     """Train a language model on a text: `morpho train --data corpus.txt --out my-model`. Ctrl-C saves; --resume goes on
     with the settings of the run."""
@@ -185,13 +190,45 @@ def train(
         _refuse(context_, RUN_SETTINGS, "belongs to a new run; a resumed one has its settings, and --steps may be more")
     elif start is not None:
         _refuse(context_, SHAPE_SETTINGS, "belongs to a new model; one that --start names keeps its own")
+    if nodes is not None and nodes > 1:
+        from morpho.cli import launch as launching
+
+        launching.again("train", {name: value for name, value in context_.params.items()
+                                  if name != "nodes" and _is_given(context_, name)}, nodes)
+        return
     settings = Settings(layers=layers, width=width, heads=heads, kv_heads=kv_heads, vocabulary=vocabulary,
                         context=context, batch=batch, accumulate=accumulate, steps=steps, lr=lr, warmup=warmup,
                         weight_decay=weight_decay, dropout=dropout, clip=clip, seed=seed)
     habits = part.Habits(save_every, sample_every, keep, prompt)
     given = [name for name in ("save_every", "sample_every", "keep", "prompt") if _is_given(context_, name)]
     part.train(data, out, settings, habits, resume=resume, steps=steps if _is_given(context_, "steps") else None,
-               start=start, until=until, given=given)
+               start=start, until=until, given=given, nodes=nodes)
+
+
+@app.command("launch", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})
+def launch(
+    program: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGUMENTS]", help="What every rank runs; -m MODULE "
+                                                 "after -- for a module.")],
+    count: Annotated[int | None, typer.Option("-n", min=1, help="Ranks; with --elastic by default as many as it "
+                                              "allows, else 1.")] = None,
+    hosts: Annotated[
+        str | None, typer.Option(metavar="HOST[:RANKS],...", help="Where they run, in turn; default: here.")
+    ] = None,
+    max_restarts: Annotated[int, typer.Option(help="How often to start all of them again where they fail.")] = 0,
+    elastic: Annotated[
+        str | None, typer.Option(metavar="LEAST:MOST", help="How many ranks may be left; fewer end and start again.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of a rank; default: its share of the cores.")
+    ] = None,
+    heartbeat: Annotated[
+        float, typer.Option(min=0.0, help="Seconds after which a silent rank is taken for dead; 0: one that has ended.")
+    ] = 0.0,
+) -> None:
+    """Start ranks of a script: `morpho launch -n 4 train.py`. Where one dies, the others go on without it."""
+    from morpho.cli import launch as part
+
+    part.launch(program, count, hosts, max_restarts, elastic, threads, heartbeat)
 
 
 @app.command("doctor")

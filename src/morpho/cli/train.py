@@ -17,7 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from morpho.base import settings as settings_in_force
+from morpho.base.errors import GroupError
 from morpho.base.target import current_isa
+from morpho.cluster.groups.one import OneGroup
+from morpho.cluster.training.run import DistributedRun
+from morpho.cluster.world import init
 from morpho.models.training import Run, Settings
 from morpho.weights.atomic import atomic_file
 
@@ -53,14 +57,26 @@ class Habits:
 
 
 def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, resume: bool, steps: int | None,
-          start: Path | None, until: int | None, given: Collection[str] = ()) -> None:
-    """Train, showing how it goes. `given` are the options of `habits` that the user named."""
+          start: Path | None, until: int | None, given: Collection[str] = (), nodes: int | None = None) -> None:
+    """Train, showing how it goes. `given` are the options of `habits` that the user named. As one of the processes that
+    an MPI launcher started, or with `nodes` 1, by shards: the bits do not depend on the number of processes."""
     settings_in_force.get(), current_isa()  # mistakes in these are not mistakes in the run's files
     console = Console(stderr=True)
     habits = habits.kept(out, given) if resume else habits
-    run = Run(out, data, settings, resume=resume, steps=steps, keep=habits.keep, start=start,
-              say=lambda text: console.print(text, style="dim"))
-    habits.keep_in(out)
+    ranks = settings_in_force.world_size() is not None
+    group = init() if ranks else OneGroup() if nodes == 1 else None
+    console.quiet = group is not None and group.rank > 0
+    options: dict[str, Any] = {"resume": resume, "steps": steps, "keep": habits.keep, "start": start,
+                               "say": lambda text: console.print(text, style="dim")}
+    try:
+        run = (Run(out, data, settings, **options) if group is None else
+               DistributedRun(group, out, data, settings, **options))
+    except GroupError:
+        if not console.quiet:
+            raise
+        raise SystemExit(2) from None  # rank 0 says it
+    if not console.quiet:
+        habits.keep_in(out)
     s = run.settings
     console.print(f"{run.model.parameter_count():,} parameters, {len(run.train_tokens):,} tokens; {s.steps} steps of "
                   f"{s.accumulate * s.batch} x {s.context} tokens, from step {run.step}")
@@ -85,6 +101,7 @@ def _loop(run: Run, console: Console, stopped: Any, habits: Habits, until: int |
         task = bar.add_task("", total=run.settings.steps, completed=run.step, loss="-", rate="-")
         checks = max(1, min(100, run.settings.steps // 10))
         for now in run.advance(until, save_every=habits.save_every, check_every=checks, stopped=stopped):
+            console.quiet = isinstance(run, DistributedRun) and run.group.rank > 0  # who died was perhaps rank 0
             smooth = now.loss if smooth is None else 0.9 * smooth + 0.1 * now.loss
             if now.step > 1:  # the first step compiles
                 speed = now.tokens / now.seconds
@@ -93,7 +110,7 @@ def _loop(run: Run, console: Console, stopped: Any, habits: Habits, until: int |
             bar.update(task, completed=now.step, loss=f"{smooth:.3f}", rate=rate)
             if now.held_out is not None:
                 bar.print(f"step {now.step}: loss {smooth:.3f}, on held-out text {now.held_out:.3f}, {rate} tokens/s")
-            if habits.sample_every and now.step % habits.sample_every == 0:
+            if habits.sample_every and not console.quiet and now.step % habits.sample_every == 0:
                 bar.print(f"step {now.step}, a sample:")
                 bar.print(run.sample(habits.prompt).strip(), style="italic", markup=False)
 

@@ -5,11 +5,30 @@
 1
 """
 
+from morpho.cluster.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+from morpho.cluster.parallel.data_parallel import DistributedDataParallel
+from morpho.cluster.parallel.sampler import DistributedSampler
+from morpho.cluster.parallel.sharded_model import ShardedModule, shard
+from morpho.cluster.parallel.sharded_optimizer import ShardedOptimizer, shard_optimizer
+from morpho.cluster.parallel.tensor_parallel import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    VocabParallelEmbedding,
+    parallel_attention,
+    whole_state_dict,
+)
 from morpho.cluster.frontend.pipeline import Pipeline
+from morpho.cluster.training.trainer import Trainer
 from morpho.cluster.world import init
 from morpho.runtime.groups.group import Group, Work
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
-__all__ = ["Group", "Pipeline", "Work", "init"]
+__all__ = [
+    "ColumnParallelLinear", "DistributedDataParallel", "DistributedSampler", "Group", "Pipeline",
+    "RowParallelLinear",
+    "ShardedModule", "ShardedOptimizer", "Trainer", "VocabParallelEmbedding", "Work", "all_gather", "all_reduce",
+    "all_to_all", "broadcast", "init", "parallel_attention", "reduce_scatter", "shard", "shard_optimizer",
+    "whole_state_dict",
+]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords

@@ -5,10 +5,13 @@ from __future__ import annotations
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster.groups import hierarchical, mpi, nccl, one
+from morpho.runtime.groups import registry
 from morpho.runtime.groups.group import Group
 
 KINDS = ("auto", "one", "mpi", "nccl")
 _world: Group | None = None
+_least = 1  # ranks without which training ends: what the launcher was told
+registry.set_alone(one.OneGroup())
 
 
 def init(kind: str = "auto", by_hosts: bool | None = None) -> Group:
@@ -39,7 +42,25 @@ def init(kind: str = "auto", by_hosts: bool | None = None) -> Group:
     return found
 
 
+def current() -> Group | None:
+    """The group that `init()` gave, None before."""
+    return _world
+
+
+def least() -> int:
+    """How many ranks must live for training to go on."""
+    return _least
+
+
+def set_least(count: int) -> None:
+    """Say how many ranks must live."""
+    global _least
+    _least = count
+
+
 def become(group: Group) -> None:
-    """Have `init()` give this group from now on: that of the survivors."""
+    """Have `init()` give this group from now on, and programs run on it: that of the survivors."""
     global _world
+    if _world is not None:
+        registry.rebind(_world, group)
     _world = group

@@ -93,6 +93,10 @@ def node_flops(node: Node) -> int:
     """Operations of one node: per output element, per input element of a reduction, 2 per multiply-add."""
     if node.op.kind == "source" or is_view(node):
         return 0
+    if node.op.name == "paged_attention":  # all the keys that the table has room for
+        q, _, v, pages = node.inputs[:4]
+        keys = upper(pages.shape[1]) * upper(v.shape[2])
+        return 2 * upper(product(q.shape[:-1])) * keys * upper(q.shape[-1] + v.shape[-1])
     if node.op.name in ("attention", "attention_backward"):  # two products, or five and what is computed again
         q, _, v = node.inputs[:3]
         products = 2 if node.op.name == "attention" else 7

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from morpho.base.dims import Dim
 from morpho.base.python.lazy import cached_property
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild, toposort
@@ -90,3 +92,24 @@ def cut_out(outputs: Sequence[Node], inputs: Sequence[Node]) -> Body:
         done[node.serial] = make(node.op, [done[child.serial] for child in node.inputs], node.attributes,
                                  origin=node.origin)
     return Body([done[node.serial] for node in outputs])
+
+
+def symbols_in(value: Any) -> dict[str, Dim]:
+    """The dynamic sizes that something depends on, by name.
+
+    >>> n = Dim("n", 1, 8)
+    >>> symbols_in({"shape": (3, n * 2 + 1)})
+    {'n': n}
+    """
+    if isinstance(value, Dim):
+        return {name: Dim(name, *bounds) for name, bounds in value.symbols.items()}
+    if isinstance(value, Spec):
+        return symbols_in(value.shape)
+    if isinstance(value, Body):
+        return symbols_in([(node.outputs, node.attributes) for node in value.graph.nodes])
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    found: dict[str, Dim] = {}
+    for one in value if isinstance(value, list | tuple) else ():
+        found |= symbols_in(one)
+    return found

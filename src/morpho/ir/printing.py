@@ -8,7 +8,8 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 
 _COLOURS = {"source": "#dddddd", "elementwise": "#a8d5ff", "reduce": "#ffd59e", "move": "#eeeeee",
-            "contract": "#ffb3b3", "fused": "#b8e6b8", "host": "#e0c3f5"}
+            "contract": "#ffb3b3", "fused": "#b8e6b8", "host": "#e0c3f5",
+            "collective": "#f5d7a8"}
 
 
 def joined(names: Sequence[str], most: int = 6) -> str:

@@ -95,6 +95,7 @@ from morpho.nn.module import Module, RemovableHandle
 from morpho.nn.random import seed
 from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
 from morpho.nn.transformer.blocks import FeedForward, TransformerBlock, TransformerDecoderBlock
+from morpho.nn.transformer.paged import PagedCache
 from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 from morpho.tensor.autodiff.checkpoint import checkpoint, checkpoint_sequential
 from morpho.tensor.state.variable import Buffer, Parameter
@@ -111,9 +112,9 @@ __all__ = [
     "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTM", "LSTMCell", "LayerNorm", "Linear", "RMSNorm", "RNN",
     "RNNCell", "SwiGLU", "Upsample", "interpolate", "linear",
     # transformers
-    "FeedForward", "Frozen", "KeyValueCache", "LearnedPositions", "MultiHeadAttention", "QuantisedEmbedding",
-    "QuantisedLinear", "RotaryPositions", "SinusoidalPositions", "TransformerBlock", "TransformerDecoderBlock",
-    "transformer",
+    "FeedForward", "Frozen", "KeyValueCache", "LearnedPositions", "MultiHeadAttention", "PagedCache",
+    "QuantisedEmbedding", "QuantisedLinear", "RotaryPositions", "SinusoidalPositions", "TransformerBlock",
+    "TransformerDecoderBlock", "transformer",
     # pooling
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d",
     "GlobalAvgPool", "GlobalMaxPool", "MaxPool1d", "MaxPool2d",

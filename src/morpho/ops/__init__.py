@@ -1,13 +1,48 @@
 """The op records, one file per family. Importing this package fills the registry."""
 
-from morpho.ops import elementwise, identity, index, integers, move, order, sorting, sources
+from morpho.ops import (
+    collective,
+    elementwise,
+    identity,
+    index,
+    integers,
+    move,
+    order,
+    selection,
+    sorting,
+    sources,
+)
 from morpho.ops.complex import fourier, parts
 from morpho.ops.control import records as control
 from morpho.ops.linalg import lapack, triangular
-from morpho.ops.neural import attention, convolution, fused, losses, quantised
+from morpho.ops.neural import attention, convolution, fused, losses, paged, quantised
 from morpho.ops.reductions import contract, reduce, scan
 from morpho.ops.special_functions import records as special_functions
 
-__all__ = ["attention", "contract", "control", "convolution", "elementwise", "fourier", "fused", "identity", "index",
-           "integers", "lapack", "losses", "move", "order", "parts", "quantised", "reduce", "scan", "sorting",
-           "sources", "special_functions", "triangular"]
+__all__ = [
+    "attention",
+    "collective",
+    "contract",
+    "control",
+    "convolution",
+    "elementwise",
+    "fourier",
+    "fused",
+    "identity",
+    "index",
+    "integers",
+    "lapack",
+    "losses",
+    "move",
+    "order",
+    "paged",
+    "parts",
+    "quantised",
+    "reduce",
+    "scan",
+    "selection",
+    "sorting",
+    "sources",
+    "special_functions",
+    "triangular",
+]

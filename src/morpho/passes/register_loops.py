@@ -53,7 +53,7 @@ def _scalars(node: Node, graph: Graph) -> float:
         return node["length"] * scalars_of(node["turn"].graph)
     if name in FACTORED:
         return _scalars_of_matrices(node)
-    fails = {"index", "host"}  # kinds of what may fail in a branch that is not taken
+    fails = {"index", "host", "collective"}  # kinds of what may fail in a branch that is not taken
     if name == "switch" and not any(n.op.kind in fails for body in bodies_of(node) for n in body.graph.nodes):
         return sum(scalars_of(body.graph) for body in bodies_of(node))
     return float("inf")

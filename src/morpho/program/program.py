@@ -178,7 +178,8 @@ class Cursor:
 class Control:
     """Where the order of steps is not the one they stand in. Steps of a loop stand between a "loop" and its "end",
     which have the same `number`; a "test" between them leaves the loop when its value is false. Branches follow a
-    "branch", each behind a "case", up to the "join"."""
+    "branch", each behind a "case", up to the "join". A "size" makes a symbol, its `turns`, the number that its value
+    is: steps behind it compute as many."""
 
     kind: str
     number: int
@@ -217,6 +218,32 @@ def span(steps: Sequence[AnyStep], first: int) -> int:
     last = {"loop": "end", "branch": "join"}[step.kind]
     return next(n + 1 for n, other in enumerate(steps[first:])
                 if isinstance(other, Control) and other.kind == last and other.number == step.number)
+
+
+def is_nested(marks: Sequence[Control]) -> bool:
+    """Whether loops and branches are closed in the order in which they were opened, each once.
+
+    >>> loop, end = Control("loop", 0), Control("end", 0)
+    >>> is_nested([loop, end]), is_nested([end, loop]), is_nested([loop])
+    (True, False, False)
+    """
+    opened: list[Control] = []
+    numbers: set[int] = set()
+    for mark in marks:
+        if mark.kind == "size" and not opened and mark.turns is not None and mark.value is not None:
+            continue
+        if mark.kind in ("loop", "branch"):
+            if mark.number in numbers:
+                return False
+            numbers.add(mark.number)
+            opened.append(mark)
+            continue
+        wanted = {"end": "loop", "test": "loop", "case": "branch", "join": "branch"}.get(mark.kind)
+        if not opened or opened[-1].kind != wanted or opened[-1].number != mark.number:
+            return False
+        if mark.kind in ("end", "join"):
+            opened.pop()
+    return not opened
 
 
 @dataclass

@@ -19,12 +19,13 @@ from morpho.base import settings
 from morpho.base.dtypes import DType, bool_, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 from morpho.ir.node import Node
 from morpho.ir.op import Spec
-from morpho.runtime.memory.pool import pool
 from morpho.tensor.autodiff.grad_mode import tracing
 
 OFTEN = 3  # times an operation is met before it gets a function of its own
 MOST = 512  # such functions
-SMALL = {float32: "<f", float64: "<d", int64: "<q", int32: "<i"}  # dtypes of numbers that are put into memory here
+SMALL: dict[DType, Any] = {float32: ctypes.c_float, float64: ctypes.c_double, int64: ctypes.c_int64,
+                           int32: ctypes.c_int32}  # numbers in memory of their own, by dtype
+_address, _new, _pack = ctypes.addressof, object.__new__, struct.Struct("<QQQ").pack
 LARGEST = {float32: 3e38, float64: float("inf"), int64: 1 << 62, int32: 1 << 30}
 READ: dict[DType, Any] = {
     float32: ctypes.c_float, float64: ctypes.c_double, int64: ctypes.c_int64, int32: ctypes.c_int32,
@@ -159,12 +160,12 @@ def _found(key: Any, build: Callable[..., Any], x: Any, other: Any) -> tuple[Cal
 # -- values ------------------------------------------------------------------------------------------------------------
 def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
     """A number in memory."""
-    block = pool().acquire(8)
-    ctypes.memmove(block.address, struct.pack(SMALL[dtype], value), dtype.itemsize)
-    made: Any = object.__new__(kind)
+    memory = SMALL[dtype](value)
+    address = _address(memory)
+    made: Any = _new(kind)
     made._node = made._track = None
-    made._storage, made._layout = block, (block.address, (), (), dtype, True)
-    made._record = pack_record(block.address, 1, dtype, (), ())
+    made._storage, made._layout = memory, (address, (), (), dtype, True)
+    made._record = _pack(address, 1, dtype.code)  # as `pack_record` has it for no axes
     return made
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+from morpho.tensor.functions.at import At
+
 class Operators:
     """The names, with what they take and give."""
 
+    at: At
     grad: Any
     requires_grad: bool
 

@@ -18,6 +18,7 @@ from morpho.tensor.core import Tensor, before_first_run
 from morpho.tensor.eager import rows
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import index, move, reduce
+from morpho.tensor.functions.at import At
 from morpho.tensor.functions.products import products
 from morpho.tensor.interop import interop, transfer
 from morpho.tensor.interop.buffer_slot import Slot, is_needed
@@ -187,6 +188,7 @@ _ATTRIBUTES: dict[str, Any] = {
     "__format__": protocols.formatted,
     "__reduce_ex__": protocols.reduced,
     "_repr_html_": protocols.as_html,
+    "at": property(At, doc="Regions to be changed, as values: `x.at[key].add(v)` is x with v added at the key."),
     "T": property(_transposed, doc="A matrix with its axes exchanged."),
     "mT": property(move.matrix_transpose, doc="The last two axes exchanged."),
 }

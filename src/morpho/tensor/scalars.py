@@ -12,6 +12,7 @@ from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node
 from morpho.ops.algebra import constant
 from morpho.ops.special import round_bfloat16
+from morpho.tensor.lifted import LiftedNumber
 
 DEFAULT_FLOAT, DEFAULT_INT, DEFAULT_COMPLEX = float32, int64, complex64
 Scalar = bool | int | float | complex
@@ -35,6 +36,11 @@ def scalar_dtype(value: Scalar, other: DType, operation: str) -> DType:
 
 def scalar_node(value: Scalar, dtype: DType, operation: str) -> Node:
     """A Python number as a constant of a dtype, checked to be in range for integers."""
+    if type(value) is LiftedNumber:
+        made = value.in_dtype(dtype)
+        if made is not None:
+            return made
+        value = value.seen()
     if isinstance(value, float) and dtype.is_integer:
         raise fail(DTypeError, operation, f"the number {value} does not fit {dtype}")
     if isinstance(value, int) and not isinstance(value, bool) and dtype.is_integer:

@@ -42,6 +42,8 @@ GENERATORS: dict[str, str] = {
     "RowFftKernel": "morpho.backends.cpu.fft.row_code",
     "ColumnFftKernel": "morpho.backends.cpu.fft.column_code",
     "AttentionKernel": "morpho.backends.cpu.attention.forward_code",
+    "PagedAttentionKernel": "morpho.backends.cpu.attention.forward_code",
+    "PageWriteKernel": "morpho.backends.cpu.attention.page_code",
     "MatrixKernel": "morpho.backends.cpu.linalg.generate",
     "AttentionBackwardKernel": "morpho.backends.cpu.attention.backward_code",
 }

@@ -8,6 +8,7 @@ the order of ranks, and an all-gather, so that only half floats are on the wire.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -21,6 +22,7 @@ from morpho.runtime.groups.group import DONE, Group, Later, Work
 from morpho.runtime.groups.reducing import is_half, reduce_into
 
 _NAME_BYTES = 256  # of a host
+_PATIENCE_S = 1.0  # until the reason of an error is known
 
 
 def world() -> MPIGroup:
@@ -193,12 +195,24 @@ class MPIGroup(Group):
         except self._mpi.Exception as error:
             raise self._told(error) from error
 
+    def _has_lost(self) -> bool:
+        """Whether a rank is known to be dead, or soon is: some collectives fail without saying why before that."""
+        limit = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < limit:
+            try:
+                if self.communicator.Is_revoked() or self.communicator.Get_failed().Get_size():
+                    return True
+            except (self._mpi.Exception, AttributeError, NotImplementedError):
+                return False  # an MPI that knows of no failures
+            time.sleep(0.01)
+        return False
+
     def _told(self, error: Any) -> MorphoError:
         """What MPI says, said as ours."""
         kinds = {getattr(self._mpi, name, None) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING",
                                                              "ERR_REVOKED")}
         text = error.Get_error_string().removeprefix("MPI_ERR_")
-        if error.Get_error_class() in kinds:
+        if error.Get_error_class() in kinds or self._has_lost():
             return fail(PeerLost, "group", f"a rank of the group died or left ({text})",
                         "revoke() tells the others, shrink() gives the group of those that live")
         return fail(GroupError, "group", f"MPI says: {text}")

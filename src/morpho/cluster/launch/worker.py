@@ -1,15 +1,19 @@
-"""A rank: `python -m morpho.cluster.launch.worker SCRIPT ARGUMENTS` runs a script as `python SCRIPT` would.
+"""A rank: `python -m morpho.cluster.launch.worker [--least N] SCRIPT ARGUMENTS` runs a script as `python SCRIPT` would.
 
 A rank whose script fails must not leave the others waiting for it in a collective: it says what happened and ends at
-once, without taking its leave of MPI, and so is a lost rank for them.
+once, without taking its leave of MPI, and so is a lost rank for them. The launcher's request to stop (SIGUSR1, which
+mpiexec hands on) reaches the script as Ctrl-C does.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 import traceback
+
+from morpho.cluster import world
 
 
 def end(code: int) -> None:
@@ -23,6 +27,10 @@ def main(words: list[str]) -> None:
     """Run a script, or a module after -m."""
     if not words:
         raise SystemExit("usage: python -m morpho.cluster.launch.worker [-m MODULE | SCRIPT] [ARGUMENTS]")
+    if words[0] == "--least":
+        world.set_least(int(words[1]))
+        words = words[2:]
+    signal.signal(signal.SIGUSR1, lambda number, frame: signal.raise_signal(signal.SIGINT))
     module = words[0] == "-m"
     sys.argv = words[1:] if module else words
     try:

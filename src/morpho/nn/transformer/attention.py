@@ -10,6 +10,7 @@ from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
+from morpho.nn.transformer.paged import PagedCache
 from morpho.nn.transformer.positions import RotaryPositions
 
 
@@ -66,9 +67,11 @@ def _per_sequence(offset: Any) -> Any:
 
 
 def attend(q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, *, causal: bool = False, mask: Any = None,
-           cache: KeyValueCache | None = None, offset: Any = 0, scale: float | None = None,
+           cache: Any = None, offset: Any = 0, scale: float | None = None,
            window: int | None = None) -> mo.Tensor:
     """Attention of (batch, heads, n, depth) over k and v, or over a cache that they are put into first."""
+    if isinstance(cache, PagedCache):
+        return cache.attend(q, k, v, offset, scale=scale, window=window)
     if cache is not None:
         k, v = cache.write(k, v, offset)
         k, v = k.astype(q.dtype), v.astype(q.dtype)

@@ -21,7 +21,7 @@ from morpho.passes.memory.arena import aligned
 from morpho.passes.remat.bodies import is_product, outside
 
 Updates = Sequence[tuple[int, int]]  # (output, input) pairs: an output that may take the memory of an input
-FAULTY = ("index", "host")
+FAULTY = ("index", "host", "collective")
 
 
 class Run(NamedTuple):
@@ -207,7 +207,7 @@ def room_of(node: Node) -> int:
 def checked_indices(node: Node) -> set[tuple[int, Size]] | None:
     """What a node checks: indices, by the serial of the value they are views of, and the size they must be less than;
     None where it may fail in another way."""
-    if node.op.kind == "host" or (node.op.kind == "control" and any(
+    if node.op.kind in ("host", "collective") or (node.op.kind == "control" and any(
             checked_indices(part) != set() for body in bodies_of(node) for part in body.graph.nodes)):
         return None
     found: set[tuple[int, Size]] = set()

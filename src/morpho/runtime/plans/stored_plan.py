@@ -31,7 +31,7 @@ from morpho.passes.pipeline import Report
 from morpho.passes.remat.remat import Budget, Recomputed
 from morpho.program.co_schedule import AHEAD, is_sound
 from morpho.program.kernel import Role
-from morpho.program.program import Program, Slot, Step
+from morpho.program.program import Control, Cursor, Program, Slot, Step, is_nested
 from morpho.program.view import View
 from morpho.runtime import thresholds
 from morpho.runtime.code_cache import store  # noqa: F401  (compiled code is kept from here on)
@@ -39,7 +39,7 @@ from morpho.runtime.code_cache.disk import Damaged
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 MOST_FIGURE = 1 << 200  # at the upper bounds of dynamic sizes
-KINDS = ("input", "result", "temporary")
+KINDS = ("input", "result", "temporary", "cursor")
 KEY = re.compile(r"[0-9a-f]{64}")
 NO_LINE = -1
 
@@ -98,8 +98,8 @@ class _Writer:
 
     def plan(self, plan: StoredPlan) -> dict[str, Any]:
         program = plan.program
-        steps = [[self.step(step) for step in part if isinstance(step, Step)]
-                 for part in (program.steps, program.prepare)]
+        steps = [[self.control(step) if isinstance(step, Control) else self.step(step) for step in part
+                  if isinstance(step, Step | Control)] for part in (program.steps, program.prepare)]
         return {
             "slots": [[s.kind, s.dtype.name, _number(s.elements), s.index, s.offset] for s in program.slots],
             "kernels": [astuple(code.stored_kernel(kernel))[:-1] for kernel in self.kernels],
@@ -109,7 +109,7 @@ class _Writer:
             "bytes": [program.copies, program.arena_bytes, program.liveness_bytes, program.reused_bytes],
             "passes": {name: [row["before"], row["after"]] for name, row in plan.report.passes.items()},
             "program": {name: [row["before"], row["after"]] for name, row in plan.report.program.items()},
-            "rules": plan.report.rules, "figures": plan.figures,
+            "rules": plan.report.rules, "rolled": plan.report.rolled, "figures": plan.figures,
             "recomputed": None if plan.report.recomputed is None else asdict(plan.report.recomputed)}
 
     def step(self, step: Step) -> list[Any]:
@@ -120,6 +120,20 @@ class _Writer:
                 None if step.operations is None else _number(step.operations), step.checked,
                 step.together, None if step.prologue is None else self.kernel(step.prologue), step.prologue_at,
                 [_number(n) for n in step.sizes], step.choice]
+
+    def control(self, step: Control) -> dict[str, Any]:
+        """A mark of a loop or a branch."""
+        def cursor(cursor: Cursor) -> list[Any]:
+            return [cursor.slot, self.place(cursor.base), _number(cursor.stride)]
+
+        return {"kind": step.kind, "number": step.number, "label": step.label,
+                "line": self.lines.get(step.origin, NO_LINE),
+                "turns": None if step.turns is None else _number(step.turns),
+                "moving": [cursor(one) for one in step.moving],
+                "carried": [[cursor(one), cursor(other)] for one, other in step.carried],
+                "value": None if step.value is None else self.place(step.value), "backwards": step.backwards,
+                "reads": [self.place(place) for place in step.reads],
+                "written": [self.place(place) for place in step.written]}
 
     def kernel(self, kernel: Any) -> int:
         return self.kernels.setdefault(kernel, len(self.kernels))
@@ -161,6 +175,8 @@ class _Reader:
         self.graph, self.inputs, self.content = graph, inputs, content
         self.symbols = {symbol for node in graph.parameters for size in node.shape if isinstance(size, Dim)
                         for monomial, _ in size.terms for symbol in monomial}
+        self.symbols |= {symbol for node in graph.nodes if node.op.name == "counted"
+                         for monomial, _ in node["size"].terms for symbol in monomial}
         self.kernels: list[code.StoredKernel] = []
         self.slots: list[Slot] = []
         self.dims: dict[str, Dim] = {}
@@ -182,7 +198,8 @@ class _Reader:
              for name, (before, after) in content[part].items()} for part in ("passes", "program"))
         rules = {_word(name): _integer(count) for name, count in content["rules"].items()}
         figures = {_word(name): _integer(figure, MOST_FIGURE) for name, figure in content["figures"].items()}
-        report = Report(passes, rules, recomputed=_recomputed(content["recomputed"]), program=over_program)
+        report = Report(passes, rules, recomputed=_recomputed(content["recomputed"]), program=over_program,
+                        rolled=[_integer(turns) for turns in content["rolled"]])
         return StoredPlan(program, report, figures)
 
     def check_ends(self, program: Program) -> None:
@@ -220,7 +237,30 @@ class _Reader:
         return _integer(slot, len(self.slots) - 1), _flag(read)
 
     def steps(self, rows: Any) -> list[Any]:
-        return [self.step(row) for row in rows]
+        found = [self.control(row) if isinstance(row, dict) else self.step(row) for row in rows]
+        _check(is_nested([step for step in found if isinstance(step, Control)]), "marks of loops in no order")
+        return found
+
+    def control(self, row: dict[str, Any]) -> Control:
+        turns, value = row["turns"], row["value"]
+        return Control(_word(row["kind"]), _integer(row["number"]), _word(row["label"]), self.origin(row["line"]),
+                       None if turns is None else self.size(turns),
+                       tuple([self.cursor(one, turns) for one in row["moving"]]),
+                       tuple([(self.cursor(one), self.cursor(other)) for one, other in row["carried"]]),
+                       None if value is None else self.place(value), _flag(row["backwards"]),
+                       [self.place(place) for place in row["reads"]], [self.place(place) for place in row["written"]])
+
+    def cursor(self, row: Any, turns: Any = 1) -> Cursor:
+        """A slot and the memory it moves over, all turns of which lie in that."""
+        slot, base, stride = row
+        _check(self.slots[_integer(slot, len(self.slots) - 1)].kind == "cursor", "a cursor that is none")
+        found = Cursor(slot, self.place(base), self.size(stride))
+        first = found.base
+        moved = View(first.slot, first.offset, (turns, *first.shape), (found.stride, *first.strides), first.dtype)
+        if type(turns) is int and type(found.stride) is int and turns > 0:
+            inside = self.slots[moved.slot].kind in ("input", "cursor") or _is_inside(moved, self.slots[moved.slot])
+            _check(inside, "a cursor outside its slot")
+        return found
 
     def step(self, row: Any) -> Step:
         (kernel, epilogue, places, writes, values, rows, columns, label, line, splits, in_place, scratch, shared,

@@ -38,6 +38,7 @@ from morpho.tensor.core import Tensor, realise
 
 Hook = Callable[[Tensor], Tensor | None]
 _hooks: dict[int, list[Hook]] = {}  # serial of a node -> what looks at its gradient
+after_backward: list[Callable[[list[Tensor]], None]] = []  # told of the leaves that `backward` gave gradients to
 _pending: weakref.WeakSet[Tensor] = weakref.WeakSet()  # values whose gradients wait to be computed
 
 
@@ -166,6 +167,8 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
     for (_, leaf), part in zip(leaves, parts, strict=True):
         if part is not None:
             _collect(leaf, part)
+    for listener in tuple(after_backward):
+        listener([leaf for (_, leaf), part in zip(leaves, parts, strict=True) if part is not None])
     if tracing.current is None:
         _pending.add(tensor)
     if not retain_graph and not isinstance(track, Tracked):

@@ -69,8 +69,10 @@ def _made_from(results: Sequence[Node], given: Sequence[Node], before: int) -> l
         if node.serial in seen:
             continue
         seen.add(node.serial)
+        # A node of several outputs has no value of its own: what is picked from one outside stands outside with it.
+        whole = node.inputs[0] if node.op.name == "pick" else node
         leaf = node.op.name in ("parameter", "data")
-        if node.serial in known or leaf or (node.inputs and node.serial < before and node.serial not in needs):
+        if node.serial in known or leaf or (whole.inputs and whole.serial < before and whole.serial not in needs):
             found[node.serial] = node
         else:
             stack.extend(reversed(node.inputs))

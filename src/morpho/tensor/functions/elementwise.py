@@ -16,6 +16,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
 from morpho.tensor.eager import pending
 from morpho.tensor.functions.examples import documented
+from morpho.tensor.lifted import LiftedNumber
 from morpho.tensor.operands import as_node, broadcasted, promoted
 from morpho.tensor.scalars import is_scalar
 
@@ -91,6 +92,8 @@ def pow(x1: Any, x2: Any, /) -> Tensor:
     >>> mo.pow(mo.asarray([2.0, 3.0]), 3)
     Tensor([ 8., 27.], dtype=float32)
     """
+    if type(x2) is LiftedNumber:  # which of the two ways it goes depends on its value
+        x2 = x2.seen()
     if type(x2) in (int, float) and x2 in (2, 3) and not is_scalar(x1):
         base = x1 if isinstance(x1, Tensor) else Tensor.of_node(as_node(x1, "pow"))
         takes = base.dtype.kind in ("iufc" if type(x2) is int else "fc")

@@ -97,10 +97,11 @@ class Fancy:
         return reshape(build("gather", self._lines(view), self._spread(), axis=self.place, called=self.called),
                        self.result)
 
-    def write(self, view: Node, value: Node) -> Node:
-        """The view with the elements at the indices replaced; of equal indices the last one stays."""
+    def write(self, view: Node, value: Node, mode: str = "set") -> Node:
+        """The view with the elements at the indices replaced, of equal indices the last one stays; or combined with
+        the value, as often as there are equal ones."""
         lines, index = self._lines(view), self._spread()
-        filled = build("scatter", lines, index, reshape(value, index.shape), axis=self.place, mode="set",
+        filled = build("scatter", lines, index, reshape(value, index.shape), axis=self.place, mode=mode,
                        called=self.called)
         ordered = reshape(filled, tuple(self.shape[axis] for axis in self.order))
         return permute(ordered, tuple(self.order.index(i) for i in range(len(self.order))))

@@ -24,6 +24,8 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.eager import row
 from morpho.tensor.functions.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
+from morpho.tensor.functions.selection import is_data, selected, unravelled
+from morpho.tensor.lifted import LiftedNumber
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
@@ -62,6 +64,8 @@ def as_items(key: Any, rank: int) -> list[Any]:
 
 
 def _converted(item: Any) -> Any:
+    if type(item) is LiftedNumber and isinstance(item, int):
+        return Tensor.of_node(item.as_index())
     if not is_array(item):
         return item
     if isinstance(item, list) and not item:
@@ -201,21 +205,28 @@ class BasicIndex:
 
 
 def without_masks(items: list[Any], shape: Shape) -> list[Any]:
-    """Masks replaced by the positions at which they hold, which realises them: a count depends on data."""
+    """Masks replaced by the positions at which they hold. How many there are is data: they are realised, or, in a
+    function being compiled, of a dynamic size."""
     result: list[Any] = []
     axis = 0
     for item in items:
         if isinstance(item, Tensor) and item.dtype is bool_:
             if any(a != b for a, b in zip(item.shape, shape[axis:], strict=False)):
                 raise fail(IndexFault, "index", f"a mask of shape {item.shape} does not fit {shape} at axis {axis}")
-            found = realised_array(item, "index", "a boolean mask selects a number of elements that depends on data",
-                                   "use mo.where, or multiply by the mask")
-            result += [Tensor.of_buffer(_borrowed(part)) for part in np.nonzero(found)]
+            result += positions(item, "index", "a boolean mask selects a number of elements that depends on data")
             axis += item.ndim
         else:
             result.append(item)
             axis += width(item)
     return result
+
+
+def positions(mask: Tensor, operation: str, reason: str) -> list[Tensor]:
+    """The positions at which a mask holds, a tensor per axis."""
+    if is_data(mask):
+        return unravelled(selected(mask, operation), mask.shape)
+    found = realised_array(mask, operation, reason, "use mo.where, or multiply by the mask")
+    return [Tensor.of_buffer(_borrowed(part)) for part in np.nonzero(found)]
 
 
 def _borrowed(array: np.ndarray) -> Any:
@@ -243,7 +254,8 @@ def _scalar_masks(node: Node, items: list[Any]) -> tuple[Node, list[Any]]:
     return algebra.reshape(node, (*shape, *left)), result
 
 
-def _prepared(node: Node, key: Any) -> tuple[Node, BasicIndex]:
+def prepared(node: Node, key: Any) -> tuple[Node, BasicIndex]:
+    """A value and the region of it that a key names."""
     items = as_items(key, len(node.shape))
     node, items = _scalar_masks(node, items)
     items = without_masks(items, node.shape)
@@ -254,7 +266,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     """x[key]."""
     if type(key) is int and type(x) is Tensor and (found := row(x, key)) is not None:
         return found  # type: ignore[no-any-return]
-    node, region = _prepared(x.node, key)
+    node, region = prepared(x.node, key)
     view = region.read(node)
     if region.is_basic:
         return Tensor.of_node(algebra.reshape(view, region.result))
@@ -272,31 +284,36 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if collects and not tracing.gradients_off:
         raise fail(ArgumentError, "setitem", "the tensor collects a gradient, which would be that of its old value",
                    "write to a copy such as x * 1, or to a new leaf inside `with mo.no_grad():`")
-    x.replace(_assigned(x, key, value))
+    x.replace(assigned(x, key, value))
     if collects:  # a leaf of other elements
         x.realise()
         x._track.program = None
 
 
-def _assigned(x: Tensor, key: Any, value: Any) -> Node:
+def chosen(mask: Node, x: Tensor, other: Node) -> Node:
+    """x where a mask on its leading axes is false, and `other` where it is true."""
+    shape = (*mask.shape, *[1] * (x.ndim - len(mask.shape)))
+    return algebra.where(algebra.expand(algebra.reshape(mask, shape), x.shape), other, x.node)
+
+
+def assigned(x: Tensor, key: Any, value: Any) -> Node:
+    """What x is after x[key] = value."""
     given = as_value(value, x)
-    mask = _lone_mask(key, x)
+    mask = lone_mask(key, x)
     if mask is not None and product(given.shape) == 1:  # no count is needed: choose, and stay lazy
-        shape = (*mask.shape, *[1] * (x.ndim - len(mask.shape)))
-        chosen = algebra.expand(algebra.reshape(mask, shape), x.shape)
-        return algebra.where(chosen, algebra.expand(algebra.reshape(given, ()), x.shape), x.node)
-    node, region = _prepared(x.node, key)
+        return chosen(mask, x, algebra.expand(algebra.reshape(given, ()), x.shape))
+    node, region = prepared(x.node, key)
     if region.is_basic:
-        filled = algebra.reshape(_fitted(given, region.result), tuple(region.sizes))
+        filled = algebra.reshape(fitted(given, region.result), tuple(region.sizes))
     else:
-        _check_indices(region)
+        check_indices(region)
         view = region.read(node)
         fancy = Fancy(view.shape, region.fancy, region.together)
-        filled = fancy.write(view, _fitted(given, fancy.result))
+        filled = fancy.write(view, fitted(given, fancy.result))
     return algebra.reshape(region.write(node, filled), x.shape)
 
 
-def _check_indices(region: BasicIndex) -> None:
+def check_indices(region: BasicIndex) -> None:
     """Indices that are known now must lie inside their axes: later, the tensor would have lost its old value. Inside
     `compile` they are checked when the function runs."""
     if tracing.current is not None:
@@ -311,7 +328,7 @@ def _check_indices(region: BasicIndex) -> None:
                            "negative indices count from the end")
 
 
-def _lone_mask(key: Any, x: Tensor) -> Node | None:
+def lone_mask(key: Any, x: Tensor) -> Node | None:
     """The mask, where the whole key is one tensor of booleans on the leading axes."""
     items = key if isinstance(key, tuple) else (key,)
     if len(items) != 1 or not isinstance(items[0], Tensor | np.ndarray):
@@ -347,7 +364,7 @@ def _say_rounded(source: DType, target: DType) -> None:
                                f"write astype({str(target)!r}) where that is meant, or make the tensor {source}"))
 
 
-def _fitted(value: Node, shape: Shape) -> Node:
+def fitted(value: Node, shape: Shape) -> Node:
     """A value broadcast to the shape it is assigned to; extra leading axes of size 1 are dropped."""
     extra = len(value.shape) - len(shape)
     if extra > 0 and all(size == 1 for size in value.shape[:extra]):

@@ -15,6 +15,8 @@ from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.fancy import wrapped
+from morpho.tensor.functions.reduce import truth
+from morpho.tensor.functions.selection import is_data, selected, unravelled
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.scalars import DEFAULT_FLOAT, is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
@@ -157,7 +159,8 @@ def one_hot(indices: Any, /, num_classes: int, *, dtype: Any = None) -> Tensor:
 
 
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:
-    """The positions of the elements that are not zero, a tensor per axis. Realises x at once: the count is data.
+    """The positions of the elements that are not zero, a tensor per axis. How many there are is data: x is realised
+    at once, or, in a compiled function, they have a dynamic size.
 
     >>> mo.nonzero(mo.asarray([0, 2, 0, 4]))
     (Tensor([1, 3], dtype=int64),)
@@ -165,6 +168,8 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     found = x if isinstance(x, Tensor) else asarray(x)
     if found.ndim == 0:
         raise fail(ShapeError, "nonzero", "a 0-dimensional tensor has no positions")
+    if is_data(found):
+        return tuple(unravelled(selected(Tensor.of_node(truth(found.node)), "nonzero"), found.shape))
     array = realised_array(found, "nonzero", "the number of elements that are not zero depends on data", "use mo.where")
     return tuple(borrowed(part) for part in np.nonzero(array))
 

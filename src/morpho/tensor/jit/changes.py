@@ -50,11 +50,12 @@ class Changes:
 def _static(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Arguments that are constants of the code, or are arranged in another way."""
     for name, tree in now.items():
-        if name in before and not _is_same(before[name], tree):
+        if name in before and not is_same_tree(before[name], tree):
             yield from _differences(before[name], tree, name)
 
 
-def _is_same(before: Any, now: Any) -> bool:
+def is_same_tree(before: Any, now: Any) -> bool:
+    """Whether two structures are equal, as far as their objects let themselves be compared."""
     try:
         return bool(before == now)
     except Exception:  # an object whose comparison fails, or gives no truth
@@ -69,7 +70,7 @@ def _differences(before: Any, now: Any, name: str) -> Iterator[tuple[str, str, s
     if same_kind and len(before[-1]) == len(now[-1]):
         for place, (old, new) in enumerate(zip(before[-1], now[-1], strict=True)):
             key, old, new = (new[0], old[1], new[1]) if now[0] == "dict" else (place, old, new)
-            if not _is_same(old, new):
+            if not is_same_tree(old, new):
                 yield from _differences(old, new, f"{name}[{key!r}]")
         return
     yield f"the arrangement of {name}", "pass the same number of tensors, or stack them", ""

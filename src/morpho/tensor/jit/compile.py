@@ -165,8 +165,10 @@ def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str,
     later ones run native code. `f(a, b, out=c)` writes into a tensor you own. `f.explain()` says what was done,
     `f.stats` holds the numbers, `f.dot("graph.dot")` draws the graph.
 
-    function: takes and returns tensors, or tuples, lists and dicts of them. Python numbers and strings among its
-        arguments are constants of the compiled code; tensors of the surroundings and `mo.State` slots are inputs.
+    function: takes and returns tensors, or tuples, lists and dicts of them. Strings among its arguments are constants
+        of the compiled code, and Python numbers are as long as they stay the same: one that changes from call to call
+        becomes an input, unless its value is asked for (a shape, `range`, `if`). Tensors of the surroundings and
+        `mo.State` slots are inputs.
     dynamic: sizes that may change without recompiling, by parameter and axis: `{"x": {0: mo.Dim("n", 1, 4096)}}`.
         For a parameter that is a tuple, list or dict of tensors, the same form with such a dict, or None, in place
         of each tensor: `{"pair": ({0: n}, None)}`.

@@ -10,6 +10,7 @@ from morpho.backends.cpu.driver.abi import CommonField
 from morpho.passes.remat.remat import Budget
 from morpho.tensor.jit.changes import Changes
 from morpho.tensor.jit.dynamic import dynamic_sizes
+from morpho.tensor.jit.lifting import Numbers
 from morpho.tensor.jit.native.native_entry import NativeEntry
 
 
@@ -28,6 +29,7 @@ class CompiledFunction(NativeEntry):
         self.positional = tuple(self.signature.parameters) if plain else None
         self.dynamic = dynamic_sizes(dynamic, self.signature)
         self.changes = Changes()
+        self.numbers = Numbers()
         self.recompiles = self.slow_calls = self.fallbacks = 0
 
     @property

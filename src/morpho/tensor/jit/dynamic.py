@@ -115,7 +115,10 @@ def _walk(tree: Any, form: Any, path: str, operation: str, found: list[Owner]) -
         found.append(Owner(path, form or {}))
         return
     kind, content = tree[0], tree[-1]
-    if kind == "static":
+    if kind == "number" and not form:
+        found.append(Owner(path, {}))
+        return
+    if kind == "static" or kind == "number":
         if form and content is not None:
             raise fail(ArgumentError, operation, f"dynamic= names sizes of {path}, which is {content!r} and no tensor")
         return

@@ -116,7 +116,7 @@ def _control_label(step: Control) -> str:
     """A loop or branch in words."""
     if step.kind == "loop":
         return f"{step.label}: " + ("turns until its test fails" if step.turns is None else f"{step.turns} turns")
-    return f"{step.kind} of {step.label}"
+    return f"size {step.turns}, as counted" if step.kind == "size" else f"{step.kind} of {step.label}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -15,7 +15,7 @@ from morpho.backends.registry import HOST, backend_of
 from morpho.base import settings
 from morpho.base.dims import evaluate, upper
 from morpho.base.errors import ArgumentError, SharedError, fail
-from morpho.base.shapes import is_contiguous
+from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.base.trees import arranged, described, flatten, with_sizes
 from morpho.runtime.memory.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.memory.device_memory import part
@@ -64,7 +64,7 @@ def call(made: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
     owned = owners(structure, made.dynamic, made.__name__)
     with made.lock:
         generation = entries.generation
-        chosen = specialise(made, structure, tensors, owned)
+        chosen, tensors, owned = specialise(made, structure, tensors, owned)
         made.choose(chosen)
         made.slow_calls += 1
         chosen.calls += 1
@@ -118,7 +118,12 @@ def _run(made: CompiledFunction, chosen: Specialisation, tensors: list[Tensor], 
     sizes = {line.symbol: line.number(upper(tensors[argument].shape[axis]))
              for line, argument, axis, *_ in chosen.bindings}
     _check_sizes(made, chosen, tensors, owned, sizes)
-    check_elements(chosen.needed, sizes)
+    if not chosen.counted:
+        check_elements(chosen.needed, sizes)
+    elif out is not None:
+        raise fail(ArgumentError, made.__name__, "out= is given, and the sizes of results depend on data",
+                   "leave it away")
+    sizes |= chosen.counted  # memory is for the most there can be
     captured = [_snapshot(tensor) for tensor in chosen.captured]
     values = [*tensors, *[state._tensor for state in chosen.states.states], *captured]
     if not plan.native:
@@ -139,8 +144,18 @@ def _run(made: CompiledFunction, chosen: Specialisation, tensors: list[Tensor], 
         for held in (given, buffers, slots):
             held.clear()
         raise
+    if chosen.counted:
+        check_elements(chosen.needed, sizes)
+        buffers = [_shaped(buffer, tuple(evaluate(size, sizes) for size in place.shape))
+                   for buffer, place in zip(buffers, program.outputs, strict=True)]
     _check_finite(chosen, buffers, values, sizes)
     return _deliver(chosen, buffers, given, sizes)
+
+
+def _shaped(buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
+    """The first part of a result that has memory for more."""
+    return Buffer(buffer.storage, buffer.address, shape, contiguous_strides(shape), buffer.dtype,  # type: ignore[arg-type]
+                  buffer.writable)
 
 
 def _check_finite(chosen: Specialisation, buffers: list[Buffer], values: list[Tensor],

@@ -86,6 +86,7 @@ class Specialisation:
     signature: int = -1  # its number among the function's
     given_table: Any = None  # the addresses of what is `given`, for the native entry
     used: int = 0  # by a call through Python, in the order of all
+    counted: dict[str, int] = field(default_factory=dict)  # sizes that are data, and the most that each can be
     watched: list[Any] = field(default_factory=list)  # weak references to objects without which this is no use
     # 1 while a call of the native entry runs in `block`; in one that gave up the interpreter lock, how many tensors it
     # writes, and a table of them.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.layout import record_words
 from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.dims import Dim, Size, bounds
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, CompileError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.base.trees import LEAF, flatten, has_sizes, unflatten, unhashable
 from morpho.ir.graph import Graph
@@ -25,11 +25,23 @@ from morpho.runtime.plans.evaluate import make_plan
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.jit.compiled_function import CompiledFunction
-from morpho.tensor.jit.dynamic import Owner, check_bound, needed_elements, sure_bounds, symbols_of
+from morpho.tensor.jit.dynamic import Owner, check_bound, needed_elements, owners, sure_bounds, symbols_of
 from morpho.tensor.jit.lifetimes import Assumption, held, keep, objects_of, use, weakened
+from morpho.tensor.jit.lifting import (
+    Changed,
+    Constant,
+    is_beyond_constants,
+    is_same,
+    lifted_arguments,
+    marked,
+    marks_of,
+    with_constants,
+    with_limits,
+)
 from morpho.tensor.jit.native.argument_extractor import gatherer, may_change
 from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.jit.specialise import Binding, Specialisation, capture, layout_of
+from morpho.tensor.lifted import LARGEST_INT, Lifting
 from morpho.tensor.state.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.state.trace import Trace
 
@@ -39,30 +51,81 @@ _NOTHING = flatten(None, [])
 _signatures = itertools.count()
 
 
-def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor], owned: list[Owner]) -> Specialisation:
+def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor],
+               owned: list[Owner]) -> tuple[Specialisation, list[Tensor], list[Owner]]:
+    """The compiled program of a call, and its tensors with their owners: numbers that are inputs are among those."""
+    given, leaves = made.numbers.applied(structure, tensors)
+    if given is not structure:
+        owners_of = owners(given, made.dynamic, made.__name__)
+        found = _known(made, _key_of(made, given, leaves, owners_of)[0])
+        if found is not None:
+            return found, leaves, owners_of
+    key, specs = _key_of(made, structure, tensors, owned)
+    found = _known(made, key)
+    if found is None:
+        lifted = _lifted(made, structure, tensors, key)
+        if lifted is not None:
+            return lifted
+        found = _keep(made, key, structure, owned, specs, _trace(made, structure, specs))
+    return found, tensors, owned
+
+
+def _known(made: CompiledFunction, key: Any) -> Specialisation | None:
+    """The program of a signature, if there is one and the surroundings are what they were."""
+    found = made.specialisations.get((key, _assumptions(made, key)))
+    if found is None or not found.fits:
+        return None
+    use(found)
+    return found
+
+
+def _key_of(made: CompiledFunction, structure: Any, tensors: list[Tensor],
+            owned: list[Owner]) -> tuple[Any, list[tuple[Any, ...]]]:
+    """What a program is compiled for, as a key, and the specs of its tensors."""
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
-    chosen = settings.get()
     named = tuple([(name, weakened(tree)) for name, tree in structure])
-    key: Any = (named, tuple(specs), chosen.code_key(), threads.wanted_threads(), thresholds.current(),
+    key: Any = (named, tuple(specs), settings.get().code_key(), threads.wanted_threads(), thresholds.current(),
                 registry_changes())
     try:
-        key = (key, _assumptions(made, key))
-        found = made.specialisations.get(key)
+        hash(key)
     except TypeError:
         which = next(filter(None, (unhashable(tree, name) for name, tree in structure)), "an argument")
         raise fail(ArgumentError, made.__name__, f"{which} is neither a tensor nor hashable",
                    "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
-    if found is None or not found.fits:
-        objects = [thing for _, tree in structure for thing in objects_of(tree)]
-        found = _trace(made, structure, specs, objects)
-        if found.assumed:
-            made.assumed.setdefault(key[0], {}).update(found.assumed)
-            key = (key[0], _assumptions(made, key[0]))
-        found.signature = made.signatures.setdefault(key[0][:2], next(_signatures))
-        keep(made, key, found, objects)
-        _count(made, made.changes.note(named, specs, [owner.name for owner in owned]))
+    return key, specs
+
+
+def _keep(made: CompiledFunction, key: Any, structure: Any, owned: list[Owner], specs: list[tuple[Any, ...]],
+          found: Specialisation) -> Specialisation:
+    """A new program among those of the function."""
+    objects = [thing for _, tree in structure for thing in objects_of(tree)]
+    if found.assumed:
+        made.assumed.setdefault(key, {}).update(found.assumed)
+    found.signature = made.signatures.setdefault(key[:2], next(_signatures))
+    keep(made, (key, _assumptions(made, key)), found, objects)
+    _count(made, made.changes.note(key[0], specs, [owner.name for owner in owned]))
     use(found)
     return found
+
+
+def _lifted(made: CompiledFunction, structure: Any, tensors: list[Tensor],
+            key: Any) -> tuple[Specialisation, list[Tensor], list[Owner]] | None:
+    """The function compiled with numbers that change as inputs, where that can be; None where they are constants."""
+    changed = made.numbers.changed(structure, key, made.specialisations)
+    while changed is not None:
+        given, leaves = marked(structure, tensors, changed.paths)
+        owned = owners(given, made.dynamic, made.__name__)
+        other, specs = _key_of(made, given, leaves, owned)
+        try:
+            found = _trace(made, given, specs, changed)
+        except Constant as told:
+            made.numbers.constant.update(told.paths)
+            changed = made.numbers.changed(structure, key, made.specialisations)
+            continue
+        _keep(made, other, given, owned, specs, found)
+        made.dead.append(changed.chosen)  # the program of one of the numbers, whose calls this one serves too
+        return found, leaves, owned
+    return None
 
 
 def _count(made: CompiledFunction, is_first: bool) -> None:
@@ -111,14 +174,41 @@ def _bindings(shapes: Sequence[tuple[Size, ...]]) -> list[Binding]:
 
 
 def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
-           objects: list[Any]) -> Specialisation:
+           changed: Changed | None = None) -> Specialisation:
     check_bound(symbols_of([sizes for _, sizes, *_ in specs]), made.__name__)
-    trace = Trace(len(specs), made.whole)
+    run = (_run_traced(made, structure, specs, {}) if changed is None else
+           _run_lifted(made, structure, specs, changed))
+    graph, captured = capture(run.nodes, run.trace)
+    device = evaluation.device_of([*run.nodes, *[tensor.node for tensor in run.parameters]])
+    if run.trace.counted and device != HOST:
+        raise fail(CompileError, made.__name__, "a mask or nonzero makes sizes that depend on data, which only the CPU "
+                                                f"computes, not {device}", "use mo.where, or multiply by the mask")
+    objects = [thing for _, tree in structure for thing in objects_of(tree)]
+    return _finish(made, graph, (structure, run.structure), run.outputs, captured, run.trace, run.updates, specs,
+                   device, objects)
+
+
+class _Run(NamedTuple):
+    """One call of the original function on parameters."""
+
+    trace: Trace
+    nodes: list[Any]  # its results, then new values of states, then sizes that are data
+    structure: Any  # of the results
+    outputs: int
+    updates: list[tuple[int, int]]
+    parameters: list[Tensor]
+    lifting: Lifting
+
+
+def _run_traced(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
+                numbers: Mapping[int, Any]) -> _Run:
+    """Call the original; `numbers` are the values of leaves that are lifted numbers."""
+    trace, lifting = Trace(len(specs), made.whole), Lifting()
     parameters = []
     for number, (dtype, sizes, strides, device) in enumerate(specs):
         extra = {} if strides is None else {"strides": strides}
         parameters.append(Tensor.of_node(trace.parameter(number, sizes, dtype, device, **extra)))
-    leaves = iter(parameters)
+    leaves = iter(lifted_arguments(parameters, numbers, lifting))
     arguments = {name: unflatten(tree, leaves) for name, tree in structure}
     with entries.paused(), trace:
         result = _call_original(made, arguments)
@@ -127,9 +217,43 @@ def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
         nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
-    device = evaluation.device_of([*nodes, *[tensor.node for tensor in parameters]])
-    graph, captured = capture(nodes, trace)
-    return _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs, device, objects)
+        nodes += [count for _, count in trace.counted]
+    return _Run(trace, nodes, shape, len(outputs), updates, parameters, lifting)
+
+
+def _run_lifted(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]], changed: Changed) -> _Run:
+    """The function traced with numbers as inputs, and shown to be the program of the earlier numbers with those put
+    in."""
+    marks = marks_of(structure)
+    before = {number: changed.before[path] for number, path in marks.items()}
+    try:
+        run = _run_traced(made, structure, specs, {number: changed.now[path] for number, path in marks.items()})
+        if not run.lifting.seen and not _is_program_of(made, structure, specs, run, before, changed.chosen):
+            run.lifting.seen.update(marks)
+    except Exception:  # what the function does with numbers is not for these: with constants it shows what is wrong
+        raise Constant(changed.paths) from None
+    if run.lifting.seen:
+        raise Constant([marks[number] for number in run.lifting.seen])
+    for number, path in marks.items():
+        made.numbers.lift(path, changed.now[path], *run.lifting.limits.get(number, (-LARGEST_INT, LARGEST_INT)))
+    return run
+
+
+def _is_program_of(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]], run: _Run,
+                   before: Mapping[int, Any], chosen: Specialisation) -> bool:
+    """Whether a trace with lifted numbers is this program when the earlier numbers are put in. Where it differs from it
+    by design, it has to be what a trace with the earlier numbers gives."""
+    if run.structure != chosen.structure or run.updates != chosen.updates:
+        return False
+    nodes, captured = with_constants(run.nodes, run.trace, run.lifting, before)
+    if is_same(nodes, captured, chosen.plan.graph.outputs, chosen.captured):
+        return True
+    if not is_beyond_constants(run.nodes, run.lifting):
+        return False
+    again = _run_traced(made, structure, specs, before)
+    graph, captured = capture(run.nodes, run.trace)
+    other, others = capture(again.nodes, again.trace)
+    return not again.lifting.seen and is_same(graph.outputs, captured, other.outputs, others)
 
 
 def _call_original(made: CompiledFunction, arguments: dict[str, Any]) -> Any:
@@ -206,6 +330,7 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     overlap = simple and count == 1 and all(uses.may_alias(program.outputs[0].slot, slot)
                                             for index, slot in inputs.items() if index < len(specs))
     states = States(trace.states, updates, aliases, objects)
+    called = with_limits(called, made.numbers)
     given, gather = _by_position(made, called), gatherer(made.signature, called, structure)
     direct = (simple and (given is not None or gather is not None)
               and not has_sizes(structure)  # numbers of each call, which Python puts in
@@ -216,9 +341,10 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     made.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
     layouts = [layout_of(tensor) for tensor in captured]
     needed = needed_elements(graph)
-    least = sure_bounds(needed)
+    counted = {name: most for size, _ in trace.counted for name, (_, most) in size.symbols.items()}
+    least = sure_bounds(needed) if not counted else None  # Python looks at what was counted, and shapes the results
     return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings, overlap,
                           direct and least is not None, staged, needed, least or {},
                           footprint(program, moved, threads.wanted_threads()), len(specs), given, gather,
                           assumed={number: Assumption(thing) for number, thing in trace.assumed.items()},
-                          notes=list(trace.notes))
+                          notes=list(trace.notes), counted=counted)

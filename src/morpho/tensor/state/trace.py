@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Protocol
 
-from morpho.base.dims import Shape
+from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import is_contiguous
@@ -39,6 +39,8 @@ class Trace:
         self.tracked: dict[int, Tensor] = {}  # serial of a leaf -> the tensor that wants its gradient
         self.assumed: dict[int, Any] = {}  # objects whose `static_key()` this program is compiled for
         self.notes: dict[str, None] = {}  # what was decided on the way, each once, for `explain`
+        self.selected: dict[int, tuple[Node, Tensor]] = {}  # serial of a mask -> it, and the places it selects
+        self.counted: list[tuple[Dim, Node]] = []  # sizes that are data, and what counts them
         self.local: set[int] = set()  # what collects gradients of values of this trace alone
         self._grads: dict[int, tuple[Tracked, Any, bool]] = {}  # gradient before, dropped here
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.base.dtypes import DType
@@ -56,10 +57,31 @@ class AttentionKernel(Kernel):
 
     role = "attention"
     one_by_one = True
+    paged: ClassVar[bool] = False
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return OPERANDS
 
     @property
     def record(self) -> Record:
         return record_of(self.rank, OPERANDS)
+
+
+@dataclass(frozen=True)
+class PagedAttentionKernel(AttentionKernel):
+    """The same over keys and values in pages of one block each; the last operand says which page holds each block. The
+    strides of k and v have nothing for the batch: `k_page` and `v_page` are those from one page to the next."""
+
+    paged: ClassVar[bool] = True
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return (*OPERANDS, "pages")
+
+    @property
+    def record(self) -> Record:
+        return record_of(self.rank, self.operands).extended("pages k_page v_page")
 
 
 def backward_scratch_bytes(depth: int, width: int) -> int:

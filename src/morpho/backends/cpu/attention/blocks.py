@@ -35,6 +35,7 @@ class BlockCode(TileCode):
     """What the forward kernel does with a block."""
 
     mask: DType | None
+    paged: bool  # whether keys and values lie in pages
     tiles: list[Shape]  # those that are written: half a group and a whole one
     depth: Value  # padded, as the width is
     width: Value
@@ -64,7 +65,7 @@ class BlockCode(TileCode):
     def block(self, starts: dict[str, Value], start: Value, groups: Value, count: Value) -> None:
         e, n, shape = self.e, self.n, self.shape
         keys = smin(e, n["keys"] - start, KEY_BLOCK)
-        sources = {key: self.pointer(key, starts[key] + start * self.strides[key][self.rank + 2]) for key in "kv"}
+        sources = {key: self.pointer(key, starts[key] + self.block_offset(key, starts, start)) for key in "kv"}
         often = e.icmp("sgt", count, 2 * shape.value_rows)
         stored = self.read_as_stored(count)
         block = KeyBlock(start, keys, stored,
@@ -91,6 +92,16 @@ class BlockCode(TileCode):
         if self.tiles:
             with e.when(e.icmp("sgt", loop.values[0], 0)):
                 self.whole_groups(groups, count, loop.values[0], block)
+
+    def block_offset(self, key: str, starts: dict[str, Value], start: Value) -> Value:
+        """How far into an operand the block of keys from `start` on lies: further along, or on a page of its own, which
+        a table says; what it says is held inside the pool."""
+        e = self.e
+        if not self.paged:
+            return start * self.strides[key][self.rank + 2]
+        number = e.instruction("udiv", start, e.constant(KEY_BLOCK, "i64", 1))
+        page = self.word(self.buffers["pages"], starts["pages"] + number * self.strides["pages"][self.rank + 2])
+        return smin(e, smax(e, page, 0), self.n["pages"] - 1) * self.n[f"{key}_page"]
 
     def read_as_stored(self, count: Value) -> Value | None:
         """Whether half floats are read where they lie: by one row, and if nothing is to be padded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morpho.backends.cpu.attention import packing, products, scores
-from morpho.backends.cpu.attention.attention import FAR, KEY_BLOCK, OPERANDS, AttentionKernel
+from morpho.backends.cpu.attention.attention import FAR, KEY_BLOCK, AttentionKernel
 from morpho.backends.cpu.attention.attention_code import MINUS_INFINITY, prefetch, smax, smin
 from morpho.backends.cpu.attention.blocks import BlockCode
 from morpho.backends.cpu.codegen import scalars
@@ -20,10 +20,9 @@ def generate(kernel: AttentionKernel, isa: Isa, name: str) -> str:
 class ForwardCode(BlockCode):
     """The forward kernel."""
 
-    operands = OPERANDS
-
     def __init__(self, kernel: AttentionKernel, isa: Isa) -> None:
         super().__init__(kernel.dtype, kernel.rank, isa)
+        self.operands, self.record, self.paged = kernel.operands, kernel.record, kernel.paged
         self.mask, self.moving = kernel.mask, kernel.moving
         shape = self.shape
         for routine in (products.score_row(shape), scores.mask_row(shape, self.mask), scores.softmax_row(shape),
@@ -57,7 +56,7 @@ class ForwardCode(BlockCode):
     # -- one tile --------------------------------------------------------------------------------------------------
     def tile(self, head: Value, first: Value) -> None:
         e, rows = self.e, self.shape.rows
-        starts = self.starts(head, OPERANDS)
+        starts = self.starts(head, self.operands)
         count = smin(e, self.lines - first, self.n["tile"])
         groups = e.instruction("udiv", count + (rows - 1), e.constant(rows, "i64", 1))
         # Rows past the last one fill up tiles; a few rows alone need none.

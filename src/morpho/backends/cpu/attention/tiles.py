@@ -8,7 +8,7 @@ from morpho.backends.cpu.attention.attention import FAR, record_of
 from morpho.backends.cpu.attention.attention_code import Routine, Shape, call, declared, smax, smin
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE, Record
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 
@@ -18,6 +18,7 @@ class TileCode(ABC):
 
     operands: tuple[str, ...]
     moving: bool  # whether the offset is read from memory
+    record: Record | None = None  # its numbers, where they are more than `record_of` says
 
     def __init__(self, dtype: DType, rank: int, isa: Isa) -> None:
         self.dtype, self.rank, self.isa = dtype, rank, isa
@@ -51,7 +52,7 @@ class TileCode(ABC):
 
     # -- numbers and memory ----------------------------------------------------------------------------------------
     def read_numbers(self) -> None:
-        e, record = self.e, record_of(self.rank, self.operands)
+        e, record = self.e, self.record or record_of(self.rank, self.operands)
         self.n = record.load(e)
         self.extents = record.loaded("batch", self.n)
         self.strides = {key: record.loaded(f"{key}_strides", self.n) for key in self.operands}

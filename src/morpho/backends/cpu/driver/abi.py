@@ -45,6 +45,7 @@ class ControlKind(IntEnum):
     BRANCH = -5
     CASE = -6
     JOIN = -7
+    SIZE = -8
 
 
 class ControlField(IntEnum):
@@ -62,7 +63,11 @@ class ControlField(IntEnum):
     BACKWARDS = 9  # 1 where turns are counted down
     CASES = 10
     CASE_TABLE = 11  # steps from a branch to behind each case
-    SIZE = 12
+    PROGRAM = 12  # of a size that is data: the program whose numbers depend on it
+    SYMBOL = 13  # its place among the program's symbols, counted from 1
+    SYMBOLS = 14
+    SYMBOL_TABLE = 15  # per symbol the index of its number
+    SIZE = 16
 
 
 class MovingField(IntEnum):

@@ -139,6 +139,17 @@ def control(f: Function) -> str:
     which = e.select(e.icmp("sgt", which, last), last, which)
     e.line(f"ret i64 {f.word(f.pointer(table, ControlField.CASE_TABLE), which).name}")
 
+    e.label(labels[ControlKind.SIZE])  # all numbers anew, with what was counted
+    at = _place(f, f.word(table, ControlField.VALUE_SLOT), f.word(table, ControlField.VALUE_OFFSET))
+    symbols, places = f.word(table, ControlField.SYMBOLS), f.pointer(table, ControlField.SYMBOL_TABLE)
+    bound = f.alloca(symbols + 1)
+    f.store(1, bound, 0)
+    with e.loop(0, symbols) as loop:
+        f.store(f.word("%values", f.word(places, loop.index)), bound, loop.index + 1)
+    f.store(f.word(at, 0), bound, f.word(table, ControlField.SYMBOL))
+    e.line(f"call void @evaluate(ptr {f.pointer(table, ControlField.PROGRAM)}, ptr {bound}, ptr %values)")
+    e.line("ret i64 1")
+
     e.label(labels[ControlKind.CASE])  # the end of the case before
     e.line(f"ret i64 {length.name}")
     e.label(labels[ControlKind.JOIN])

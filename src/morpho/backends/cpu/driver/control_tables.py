@@ -8,12 +8,12 @@ from typing import Protocol
 import numpy as np
 
 from morpho.backends.cpu.driver.abi import ControlField, ControlKind, StepField
-from morpho.base.dims import Size
+from morpho.base.dims import Dim, Size
 from morpho.program.program import AnyStep, Control, Cursor, Program
 from morpho.program.view import View
 
 _KINDS = {"loop": ControlKind.LOOP, "end": ControlKind.END, "test": ControlKind.TEST, "branch": ControlKind.BRANCH,
-          "case": ControlKind.CASE, "join": ControlKind.JOIN}
+          "case": ControlKind.CASE, "join": ControlKind.JOIN, "size": ControlKind.SIZE}
 
 
 class Numbers(Protocol):
@@ -53,6 +53,7 @@ class ControlTables:
             if step.kind == "case":
                 self.cases.setdefault(step.number, []).append(place)
         self.loops = {step.number: step for _, step in found if step.kind == "loop"}
+        self.counted: dict[str, np.ndarray] = {}  # tables of sizes that are data, by symbol
         self.numbers = {number: place for place, number in enumerate(sorted({step.number for _, step in found}))}
 
     @property
@@ -64,7 +65,16 @@ class ControlTables:
         """The words of a step that is no kernel."""
         words = [0] * int(StepField.SIZE)
         words[StepField.FUNCTION], words[StepField.TOGETHER] = self._kept(self._table(place, step)), _KINDS[step.kind]
+        if isinstance(step.turns, Dim) and step.kind == "size":
+            self.counted[next(iter(step.turns.symbols))] = self.arrays[-1]
         return words
+
+    def finish(self, program: int, symbols: Sequence[str], places: Sequence[int]) -> None:
+        """Tell the sizes that are data where the program's numbers are, once all of them are known."""
+        at = self._kept(list(places))
+        for name, table in self.counted.items():
+            table[ControlField.PROGRAM], table[ControlField.SYMBOL] = program, symbols.index(name) + 1
+            table[ControlField.SYMBOLS], table[ControlField.SYMBOL_TABLE] = len(symbols), at
 
     def _kept(self, words: list[int]) -> int:
         self.arrays.append(np.array(words or [0], np.int64))
@@ -76,7 +86,7 @@ class ControlTables:
         words[ControlField.LENGTH] = self._length(place, step)
         words[ControlField.VALUE_SLOT] = -1
         loop = self.loops.get(step.number)
-        told = step if step.kind in ("test", "branch") else loop
+        told = step if step.kind in ("test", "branch", "size") else loop
         if told is not None and told.value is not None:
             words[ControlField.VALUE_SLOT:ControlField.VALUE_OFFSET + 1] = self.executable.lies(told.value)
         if loop is not None:

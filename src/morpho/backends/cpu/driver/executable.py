@@ -187,6 +187,8 @@ class Executable:
             if isinstance(size, Dim):
                 symbols |= size.symbols
         self.symbols = sorted(symbols)
+        self.symbol_places = [self.table.one(Dim(name, *symbols[name])) for name in self.symbols] \
+            if self.control_tables.counted else []
         number = {name: i + 1 for i, name in enumerate(self.symbols)}
         self.values = np.array([0 if isinstance(size, Dim) else size for size in self.table.sizes or [0]], np.int64)
         moving: list[int] = []
@@ -218,6 +220,7 @@ class Executable:
         words[ProgramField.SLOTS] = len(self.inputs) + len(self.results) + 1
         words[ProgramField.CURSORS] = self.cursors
         self.words = words
+        self.control_tables.finish(words.ctypes.data, self.symbols, self.symbol_places)
         self.epoch = -1
         self.refresh_workers()
 
@@ -281,15 +284,30 @@ class Executable:
             return self.values
         return np.array([evaluate(size, sizes) for size in self.table.sizes], np.int64)
 
+    @property
+    def counted(self) -> dict[str, int]:
+        """Sizes that are data, and the most that each can be."""
+        return {next(iter(step.turns.symbols)): upper(step.turns) for step in self.steps
+                if isinstance(step, Control) and step.kind == "size" and isinstance(step.turns, Dim)}
+
+    def _tell(self, values: np.ndarray, sizes: Mapping[str, int]) -> None:
+        """What was counted, to whoever gave a dict of sizes."""
+        for name in self.control_tables.counted:
+            assert isinstance(sizes, dict)
+            sizes[name] = int(values[self.symbol_places[self.symbols.index(name)]])
+
     # -- running -------------------------------------------------------------------------------------------------------
     def run(self, pointers: Sequence[int], sizes: Mapping[str, int], arena: int) -> int:
-        """Run with the addresses of inputs and results; scratch follows the temporaries in the arena."""
+        """Run with the addresses of inputs and results; scratch follows the temporaries in the arena. Sizes that are
+        data are given as the most they can be, and are what they turned out to be afterwards."""
         self.refresh_workers()
         slots = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, arena)
         values = self.numbers(sizes)
         call = native().run_long if self.work > LONG_WORK else native().run_short
-        return int(call(self.words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
-                        arena + self.program.arena_bytes))
+        status = int(call(self.words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
+                          arena + self.program.arena_bytes))
+        self._tell(values, sizes)
+        return status
 
     def run_timed(self, pointers: Sequence[int], sizes: Mapping[str, int], arena: int, seconds: list[float]) -> int:
         """As `run`, one step at a time; the time of each is appended to `seconds`."""
@@ -307,6 +325,7 @@ class Executable:
             seconds += [time.perf_counter() - started, *[0.0] * (length - 1)]
             if status:
                 return status + (number << 32)
+        self._tell(values, sizes)
         return 0
 
     def _units(self) -> Iterator[tuple[int, int]]:

@@ -16,10 +16,9 @@ import numpy as np
 from morpho.backends.cpu.codegen.kernel_abi import FAULT_HOST
 from morpho.backends.reference import reference
 from morpho.backends.reference.backend import host_array
-from morpho.base.dims import Dim, evaluate
+from morpho.base.dims import evaluate
 from morpho.base.dtypes import bfloat16, float16
-from morpho.ir.body import Body
-from morpho.ir.op import Spec
+from morpho.ir.body import symbols_in
 from morpho.program.program import HostStep
 from morpho.program.view import View
 
@@ -39,27 +38,6 @@ def tell(listener: Callable[[HostStep], None]) -> None:
     """Have every host step told before it runs."""
     global told
     told = listener
-
-
-def symbols_in(value: Any) -> dict[str, Dim]:
-    """The dynamic sizes that something depends on, by name.
-
-    >>> n = Dim("n", 1, 8)
-    >>> symbols_in({"shape": (3, n * 2 + 1)})
-    {'n': n}
-    """
-    if isinstance(value, Dim):
-        return {name: Dim(name, *bounds) for name, bounds in value.symbols.items()}
-    if isinstance(value, Spec):
-        return symbols_in(value.shape)
-    if isinstance(value, Body):
-        return symbols_in([(node.outputs, node.attributes) for node in value.graph.nodes])
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    found: dict[str, Dim] = {}
-    for one in value if isinstance(value, list | tuple) else ():
-        found |= symbols_in(one)
-    return found
 
 
 def look(place: View, address: int, sizes: Mapping[str, int]) -> np.ndarray:

@@ -53,8 +53,15 @@ class Sizes:
         self.kv_heads, self.group = k[-3], q[-3] // k[-3]
         self.queries, self.keys, self.depth, self.width = q[-2], k[-2], q[-1], v[-1]
         self.offset = node["offset"] if node["causal"] else FAR
-        self.window, self.moving = node["window"] or 2 * FAR, node["moving"]
-        self.scale = struct.unpack("<q", struct.pack("<d", node["scale"]))[0]
+        self.window, self.moving = node["window"] or self.far, node["moving"]
+        self.scale = self.bits(node["scale"])
+
+    far = 2 * FAR  # a window that leaves nothing out
+
+    @staticmethod
+    def bits(scale: float) -> int:
+        """A number as the bits of a float64."""
+        return int(struct.unpack("<q", struct.pack("<d", scale))[0])
 
     def numbers(self, rows: Size, tile: int = TILE) -> dict[str, Size | Sequence[Size]]:
         """Those of every kernel's record, but for strides."""

@@ -13,12 +13,14 @@ from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_
 from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_linalg import is_small, lower_matrix
+from morpho.backends.cpu.lowering.lower_pages import lower_page_write, lower_paged_attention
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
+from morpho.ir.body import symbols_in
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
@@ -26,11 +28,30 @@ from morpho.ir.views import look_through
 from morpho.passes.fusion.prologue import product_after
 from morpho.passes.memory.liveness import checked_indices
 from morpho.program.kernel import Kernel
-from morpho.program.program import Program, Step
+from morpho.program.program import Control, Program, Step
 from morpho.program.view import View, as_pairs, look, padded, part_of, whole
 
 OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that take complex numbers
 SCANS = tuple(f"cumulative_{name}" for name in ("sum", "prod", "max", "min", "logsumexp"))
+
+
+def after_counts(graph: Graph) -> list[Node]:
+    """The nodes in order, each behind those that say what its sizes are."""
+    counts = {name: node for node in graph.nodes if node.op.name == "counted" for name in node["size"].symbols}
+    if not counts:
+        return graph.nodes
+    done: dict[int, Node] = {}  # in order
+    for last in graph.nodes:
+        stack = [last]
+        while stack:
+            node = stack[-1]
+            symbols = symbols_in([node.outputs, list(node.attributes.values())])
+            before = [count for name, count in counts.items() if name in symbols and count is not node]
+            missing = [one for one in (*before, *node.inputs) if one.serial not in done]
+            stack += missing
+            if not missing:
+                done[stack.pop().serial] = node
+    return list(done.values())
 
 
 def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int] = (),
@@ -61,7 +82,7 @@ class GraphLowering(DestinationLowering):
             place = whole(node["index"], node.shape, node.dtype)
             self.views[node.serial] = [place if strides is None else
                                         View(node["index"], 0, node.shape, strides, node.dtype)]
-        for node in self.graph.nodes:
+        for node in after_counts(self.graph):
             self.lower_node(node)
             if announce is not None:
                 announced = self.announce(announced, announce)
@@ -110,10 +131,11 @@ class GraphLowering(DestinationLowering):
                    "matmul_quantised": self.lower_matmul, "matmul_int8": self.lower_matmul, "conv": self.lower_conv,
                    "gemm": self.lower_gemm,
                    **dict.fromkeys(SCANS, self.lower_scan),
+                   "paged_attention": self.lower_attention, "write_pages": self.lower_page_write,
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
                    "searchsorted": self.lower_search, "complex": self.lower_complex,
-                   "dft": self.lower_dft}
+                   "dft": self.lower_dft, "counted": self.lower_counted}
         if node.op.kind == "control":
             lower_control(self, node)
             return
@@ -124,7 +146,7 @@ class GraphLowering(DestinationLowering):
         elif is_small(node):
             self.lower_matrix(node)
         else:
-            self.lower_host(node, fallback=node.op.kind != "host" and native)
+            self.lower_host(node, fallback=node.op.kind not in ("host", "collective") and native)
         indices = checked_indices(node)
         if indices and indices <= self.checked:
             for step in self.program.steps[first:]:
@@ -211,6 +233,14 @@ class GraphLowering(DestinationLowering):
         self.add(Step(found.kernel, (place, target), (1,), found.values, found.rows, found.columns, "fft", node.origin))
         self.views[node.serial] = [target]
 
+    def lower_counted(self, node: Node) -> None:
+        """The first part of a line, whose length is a number of the program from here on."""
+        place, count = (self.view(child) for child in node.inputs)
+        numbers = [step.number for step in self.program.steps if isinstance(step, Control)]
+        self.program.steps.append(Control("size", 1 + max(numbers, default=-1), "counted", node.origin, node["size"],
+                                          value=count, reads=[count]))
+        self.views[node.serial] = [View(place.slot, place.offset, node.shape, place.strides, place.dtype), count]
+
     def lower_copy_op(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
         self.copy(self.view(node.inputs[0]), target, node)
@@ -265,11 +295,28 @@ class GraphLowering(DestinationLowering):
     def lower_attention(self, node: Node) -> None:
         inputs = [self.view(child) for child in node.inputs]
         targets = [self.as_reshaped(node, number) for number in range(len(node.outputs))]
-        calls = (lower_attention(node, inputs, targets, self.target) if node.op.name == "attention" else
-                 lower_attention_backward(node, inputs, targets, self.target, self.new_slot))
+        if node.op.name == "paged_attention":
+            calls = [lower_paged_attention(node, inputs, targets, self.target)]
+        elif node.op.name == "attention":
+            calls = lower_attention(node, inputs, targets, self.target)
+        else:
+            calls = lower_attention_backward(node, inputs, targets, self.target, self.new_slot)
         for call in calls:
             self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations))
         self.views[node.serial] = targets
+
+    def lower_page_write(self, node: Node) -> None:
+        """Each line of the old pages that is not written stays: they may be written over."""
+        inputs = [self.view(child) for child in node.inputs]
+        if not inputs[0].is_contiguous:
+            whole = self.new_slot(node.shape, node.dtype)
+            self.copy(inputs[0], whole, node)
+            inputs[0] = whole
+        target = self.new_slot(node.shape, node.dtype)
+        call = lower_page_write(node, inputs, target)
+        alone = inputs[1].shape != target.shape  # the new lines must not be taken for the old ones
+        self.add(Step(*call[:-1], node.op.name, node.origin, in_place=alone, operations=call.operations))
+        self.views[node.serial] = [target]
 
     def as_reshaped(self, node: Node, number: int) -> View:
         """Memory for a result of a node that can write it line by line: where its axes are permuted and then reshaped,

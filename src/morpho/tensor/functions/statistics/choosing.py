@@ -8,12 +8,15 @@ import numpy as np
 
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.base.shapes import as_integer, normalise_axis
+from morpho.ops.algebra import reshape
 from morpho.tensor.convert import borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.arranging.axes import ravel
 from morpho.tensor.functions.move import concat, moveaxis
-from morpho.tensor.functions.search import searchsorted, take, take_along_axis
+from morpho.tensor.functions.reduce import truth
+from morpho.tensor.functions.search import nonzero, searchsorted, take, take_along_axis
+from morpho.tensor.functions.selection import is_data, selected
 from morpho.tensor.functions.sets import unique_all
 from morpho.tensor.functions.sorting import argsort, sort
 from morpho.tensor.operands import as_node, promoted
@@ -167,6 +170,9 @@ def argwhere(x: Any, /) -> Tensor:
     [[0, 1], [1, 0]]
     """
     tensor = Tensor.of_node(as_node(x, "argwhere"))
+    if is_data(tensor):
+        parts = [Tensor.of_node(reshape(part.node, (*part.shape, 1))) for part in nonzero(tensor)]
+        return concat(parts, axis=1)
     array = realised_array(tensor, "argwhere", "the number of elements that are not zero depends on data")
     return borrowed(np.argwhere(array).astype(np.int64))
 
@@ -178,6 +184,8 @@ def flatnonzero(x: Any, /) -> Tensor:
     [1, 2]
     """
     tensor = Tensor.of_node(as_node(x, "flatnonzero"))
+    if is_data(tensor):
+        return selected(Tensor.of_node(truth(tensor.node)), "flatnonzero")
     array = realised_array(tensor, "flatnonzero", "the number of elements that are not zero depends on data")
     return borrowed(np.flatnonzero(array).astype(np.int64))
 

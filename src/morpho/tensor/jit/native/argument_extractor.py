@@ -12,7 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
+from morpho.base.dtypes import float64, int64
 from morpho.base.trees import LEAF, is_flat
+from morpho.tensor.core import Tensor
+from morpho.tensor.eager import number_tensor
 from morpho.tensor.jit.lifetimes import held
 
 Take = Callable[[Any], Sequence[Any]]  # the leaves of a tree, in order; `Other` where it is not of the structure
@@ -96,6 +99,8 @@ def taker(tree: Any) -> Take:
     kind, content = tree[0], tree[-1]
     if kind == "static":
         return _of_object(content, tree[2]) if may_change(tree) else _of_constant(content)
+    if kind == "number":
+        return _of_number(tree[1], *tree[2])
     if kind == "dict":
         return _of_dict(tuple(key for key, _ in content), _of_children([child for _, child in content]))
     if kind not in ("named", "tuple", "list"):
@@ -119,6 +124,21 @@ def _of_constant(constant: Any) -> Take:
         return ()
 
     return take_by_value if kind is float or kind in COMPARED else _of_identity(held(constant))
+
+
+def _of_number(kind: str, low: int, high: int) -> Take:
+    """A number that is an input of the program."""
+    def take_int(thing: Any) -> Sequence[Any]:
+        if type(thing) is not int or not low <= thing <= high:
+            raise Other
+        return (number_tensor(Tensor, thing, int64),)
+
+    def take_float(thing: Any) -> Sequence[Any]:
+        if type(thing) is not float:
+            raise Other
+        return (number_tensor(Tensor, thing, float64),)
+
+    return take_int if kind == "int" else take_float
 
 
 def _of_identity(same: Callable[[], Any]) -> Take:

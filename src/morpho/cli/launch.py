@@ -1,0 +1,64 @@
+"""`morpho launch`, and commands that start themselves on several ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import typer
+from rich.console import Console
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.cluster.launch import mpiexec
+from morpho.cluster.launch.launcher import Elastic, Job, module_job
+from morpho.cluster.launch.launcher import launch as run_job
+from morpho.cluster.launch.mpiexec import HERE, Hosts
+
+_HOST = re.compile(r"[\w.-]+(:\d+)?")
+
+
+def read_hosts(text: str | None) -> Hosts:
+    """Hosts from a list such as a,b:2.
+
+    >>> read_hosts("a,b:2").slots
+    (('a', 1), ('b', 2))
+    """
+    if text is None:
+        return HERE
+    slots = []
+    for word in text.split(","):
+        if not _HOST.fullmatch(word):
+            raise fail(ArgumentError, "launch", f"--hosts: {word!r} is no host", "write HOST or HOST:RANKS", line="")
+        host, _, number = word.partition(":")
+        slots.append((host, int(number or 1)))
+    return Hosts(tuple(slots))
+
+
+def launch(program: Sequence[str], count: int | None, hosts: str | None, max_restarts: int, elastic: str | None,
+           threads: int | None, heartbeat_s: float) -> None:
+    """Start the ranks, and end as they ended."""
+    where = read_hosts(hosts)
+    bounds = None if elastic is None else Elastic.of(elastic)
+    wanted = count or (bounds.most if bounds else sum(slots for _, slots in where.slots) or 1)
+    if bounds is not None and not bounds.least <= wanted <= bounds.most:
+        raise fail(ArgumentError, "launch", f"-n {wanted} lies outside --elastic {elastic}", line="")
+    if threads is None and not where.slots:
+        threads = mpiexec.fair_threads(wanted)
+    job = Job(tuple(program), wanted, where, bounds.least if bounds else 1, max_restarts, threads, heartbeat_s or None)
+    _end(job)
+
+
+def again(command: str, given: Mapping[str, object], nodes: int) -> None:
+    """A command with the options that were given, on several ranks of this machine."""
+    words = [command]
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        words += [option] if value is True else [f"{option}={value}"]
+    _end(module_job("morpho", words, nodes))
+
+
+def _end(job: Job) -> None:
+    console = Console(stderr=True)
+    code = run_job(job, lambda text: console.print(text, style="dim"))
+    if code:
+        raise typer.Exit(code if 0 < code < 256 else 1)

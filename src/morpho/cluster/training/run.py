@@ -1,0 +1,152 @@
+"""`morpho train` on several ranks: the same flags, the same files. Rank 0 writes them; every rank reads them. Where
+rank 0 dies, the next one writes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.base.errors import GroupError, MorphoError, fail
+from morpho.cluster.training.trainer import Trainer
+from morpho.models.training import Run, Settings
+from morpho.models.training.checkpoints import Checkpoints, LossLog
+from morpho.models.training.settings import Progress
+from morpho.runtime.groups.group import Group
+from morpho.weights.atomic import FolderLock
+
+_MESSAGE_BYTES = 2048
+
+
+class DistributedRun(Run):
+    """A training run in a folder, by all ranks of a group; the losses and weights of any number of them, ordered, are
+    the same bits. Everything else is as of `Run`."""
+
+    def __init__(self, group: Group, folder: str | os.PathLike[str], data: str | os.PathLike[str] | None = None,
+                 settings: Settings | None = None, *, ordered: bool = True, keep: int = 3,
+                 say: Callable[[str], Any] = lambda text: None, **options: Any) -> None:
+        self._first, self.ordered = group, ordered
+        failure = ""
+        if group.rank == 0:
+            try:
+                super().__init__(folder, data, settings, keep=keep, say=say, **options)
+            except (MorphoError, OSError) as error:
+                failure = str(error) or type(error).__name__
+                _tell(group, failure)
+                raise
+        told = _tell(group, failure)
+        if told:  # rank 0 says it to the user
+            raise fail(GroupError, "train", "rank 0 could not open the run", line="")
+        if group.rank:
+            self._join(Path(folder), keep, say)
+
+    def _join(self, folder: Path, keep: int, say: Callable[[str], Any]) -> None:
+        """Read what rank 0 has written."""
+        self.folder, self.say = folder, say
+        self.checkpoints, self.log = Checkpoints(folder / "checkpoints", keep), LossLog(folder / "losses.jsonl")
+        self.settings = Settings.known(self._json("run.json").get("settings"), folder / "run.json").check()
+        self._alone = FolderLock(folder / ".lock", "train")  # taken where this rank becomes the one that writes
+        self._load(False)
+        self._mark = self._marked()
+        self._compile()
+
+    def _compile(self) -> None:
+        super()._compile()
+        model = self.model
+
+        def loss_of(ids: mo.Tensor) -> mo.Tensor:  # (rows, context + 1) -> ()
+            return mo.cross_entropy(model(ids[:, :-1]), ids[:, 1:])
+
+        self._trainer: Trainer | None = None
+        self._loss_of = loss_of
+        self.train_step = self._distributed_step
+
+    def _distributed_step(self, ids: mo.Tensor) -> mo.Tensor:
+        if self._trainer is None:
+            settings = self.settings
+            self._trainer = Trainer(self.model, self.optimiser, self._loss_of, self._first, ordered=self.ordered,
+                                    clip=settings.clip, seed=settings.seed)
+            self._trainer.steps = self.step
+        rows = ids.numpy()
+        return mo.asarray(np.float32(self._trainer.step(rows.reshape(-1, rows.shape[-1]))))
+
+    @property
+    def group(self) -> Group:
+        """The ranks that live."""
+        return self._first if self._trainer is None else self._trainer.group
+
+    # -- who writes ----------------------------------------------------------------------------------------------------
+    def advance(self, until: int | None = None, *, save_every: int = 200, check_every: int = 100,
+                stopped: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
+        """As of `Run`; a request to stop, of any rank, stops all after the same step."""
+        if self.group.rank == 0:
+            self._become_writer()
+        try:
+            yield from self._steps(until, save_every, check_every, lambda: self._stopping(stopped()))
+            if self._trainer is not None:
+                self._trainer.finish()
+        finally:
+            if self._alone._depth:
+                self._alone.__exit__()
+
+    def _stopping(self, asked: bool) -> bool:
+        """Whether a rank was asked to stop, known to all of them after the same step."""
+        if self._trainer is None:
+            return False
+        if asked:
+            self._trainer.ask_to_stop()
+        return self._trainer.stopping
+
+    def _become_writer(self) -> None:
+        """Be the one that writes."""
+        if not self._alone._depth:
+            self._alone.__enter__()
+            self._tidy()
+
+    def _log(self, loss: float, held: float | None, rate: float) -> None:
+        if self.group.rank == 0:
+            if not self._alone._depth:  # rank 0 died: its lines may be halves, or behind
+                self._become_writer()
+                self.log.mend([{"step": n + 1, "loss": known, "lr": self.settings.rate(n)}
+                               for n, known in enumerate(self.losses[:-1])])
+            super()._log(loss, held, rate)
+
+    def held_out_loss(self, batches: int = 4) -> float | None:
+        """As of `Run`, on rank 0."""
+        return super().held_out_loss(batches) if self.group.rank == 0 else None
+
+    def save(self) -> Path:
+        """As of `Run`: written once, by rank 0."""
+        if self.group.rank:
+            return self.checkpoints.path(self.step)
+        self._mark = self._marked()
+        return super().save()
+
+
+def _tell(group: Group, text: str) -> str:
+    """What rank 0 says, on every rank."""
+    buffer = np.zeros(_MESSAGE_BYTES, np.uint8)
+    raw = text.encode()[:_MESSAGE_BYTES]
+    buffer[:len(raw)] = np.frombuffer(raw, np.uint8)
+    group.broadcast(buffer, 0)
+    return bytes(buffer).rstrip(b"\0").decode(errors="replace")
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run in a folder has made all its steps.
+
+    >>> import tempfile
+    >>> is_finished(Path(tempfile.mkdtemp()))
+    False
+    """
+    try:
+        planned = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]["steps"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return bool(max(Checkpoints(folder / "checkpoints").steps(), default=0) >= planned)

@@ -1,0 +1,237 @@
+"""Collectives: values that all ranks of a group make together, as ordinary nodes.
+
+A node knows its group by a number (`runtime/groups/registry.py`); 0 is the group of one, where each is the identity or
+nearly so. Ranks must come to their collectives in the same order, whatever order a scheduler prefers: every one takes a
+token, an output of the one before it, where there is one. `all_reduce_start` and `all_reduce_wait` are the two halves
+of one that goes on while others compute: buckets of gradients.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dtypes import int32
+from morpho.base.errors import ArgumentError, GroupError, ShapeError, fail
+from morpho.ir.node import Node, build, make
+from morpho.ir.op import JOINT, Attributes, NoGradient, Op, Spec, register
+from morpho.ops.algebra import constant_like, expand, mul
+from morpho.ops.batching import Rows, in_front
+from morpho.ops.sources import pick
+
+TOKEN = Spec((), int32)
+LINEAR = ("sum", "mean")  # reductions that have gradients
+
+_Runner = Callable[[str, Attributes, Sequence[Any]], Any]
+
+
+def _alone(name: str, attributes: Attributes, arrays: Sequence[Any]) -> Any:
+    """What collectives are where nobody has said what groups there are."""
+    raise fail(GroupError, name, f"there is no group {attributes['group']}")
+
+
+runner: _Runner = _alone  # set by the runtime, which has the groups
+
+
+def set_runner(function: _Runner) -> None:
+    """Say who runs the collectives of groups."""
+    global runner
+    runner = function
+
+
+# -- the order of collectives ------------------------------------------------------------------------------------------
+_scope: Callable[[], Any] = lambda: None  # the function being traced, if any: set by who traces
+_last: dict[int, tuple[Any, weakref.ref[Node]]] = {}  # group -> where its last collective was written, and that one
+
+
+def set_scope(function: Callable[[], Any]) -> None:
+    """Say how to find out which function is being traced: something that is equal for the same one, None outside."""
+    global _scope
+    _scope = function
+
+
+def chained(name: str, *inputs: Node, **attributes: Any) -> Node:
+    """A collective after those that were written before it in the function being traced; its first output, or the node
+    itself where it is all a token. Outside of a trace there is no order but that of the program."""
+    node = build(name, *inputs, *last_token(attributes["group"]), **attributes)
+    note_last(attributes["group"], node)
+    return pick(node, 0)
+
+
+def last_token(group: int) -> list[Node]:
+    """The token of the collective that was written last in the function being traced, if there is one."""
+    where, last = _last.get(group, (None, None))
+    before = last() if last is not None and where == _scope() else None
+    return [] if before is None else [pick(before, len(before.outputs) - 1)]
+
+
+def note_last(group: int, node: Node) -> None:
+    """Say which collective was written last; outside of a trace nobody asks."""
+    scope = _scope()
+    if scope is not None:
+        _last[group] = (scope, weakref.ref(node))
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+def _infer_same(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    return inputs[0], TOKEN
+
+
+def _along(name: str, spec: Spec, axis: int, by: int, parts: int) -> Spec:
+    """The shape with an axis made `by` times longer, then cut into `parts`."""
+    if not 0 <= axis < len(spec.shape):
+        raise fail(ArgumentError, name, f"axis {axis} is out of range for {len(spec.shape)} dimensions")
+    size = spec.shape[axis]
+    if parts > 1 and size % parts != 0:
+        raise fail(ShapeError, name, f"axis {axis} of size {size} does not part into {parts} equal shares")
+    return Spec((*spec.shape[:axis], size * by // parts, *spec.shape[axis + 1:]), spec.dtype)
+
+
+def _infer_gather(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    return _along("all_gather", inputs[0], attributes["axis"], attributes["size"], 1), TOKEN
+
+
+def _infer_scatter(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    return _along("reduce_scatter", inputs[0], attributes["axis"], 1, attributes["size"]), TOKEN
+
+
+def _infer_exchange(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    cut = _along("all_to_all", inputs[0], attributes["axis"], 1, attributes["size"])
+    return _along("all_to_all", cut, attributes["joined"], attributes["size"], 1), TOKEN
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+def _adjoint(node: Node, cotangents: Sequence[Node | None], name: str, **changes: Any) -> list[Node | None]:
+    found = cotangents[0]
+    if found is None:
+        return [None] * len(node.inputs)
+    return [chained(name, found, **{**node.attributes, **changes}), *[None] * (len(node.inputs) - 1)]
+
+
+def _vjp_reduce(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
+    _check_linear(node)
+    return _adjoint(node, cotangents, "all_reduce")
+
+
+def _check_linear(node: Node) -> None:
+    if node["op"] not in LINEAR:
+        raise fail(ArgumentError, node.op.name, f"the {node['op']} over ranks has no gradient here",
+                   "sum and mean have", line=node.origin)
+
+
+def _vjp_gather(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
+    return _adjoint(node, cotangents, "reduce_scatter", op="sum")
+
+
+def _vjp_scatter(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
+    _check_linear(node)
+    found = cotangents[0]
+    if found is None:
+        return [None] * len(node.inputs)
+    whole = chained("all_gather", found, **{name: node[name] for name in ("group", "size", "axis")})
+    if node["op"] == "mean":
+        whole = mul(whole, constant_like(whole, 1 / node["size"]))
+    return [whole, *[None] * (len(node.inputs) - 1)]
+
+
+def _vjp_exchange(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
+    return _adjoint(node, cotangents, "all_to_all", axis=node["joined"], joined=node["axis"])
+
+
+def _vjp_broadcast(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
+    """The root gets everybody's; what the others gave was not used."""
+    found = cotangents[0]
+    if found is None:
+        return [None] * len(node.inputs)
+    total = chained("all_reduce", found, group=node["group"], op="sum")
+    zero = expand(constant_like(total, 0), total.shape)
+    return [total if node["rank"] == node["root"] else zero, *[None] * (len(node.inputs) - 1)]
+
+
+def _jvp(node: Node, tangents: Sequence[Node | None], push: Any) -> Sequence[Node | None]:
+    """All of them are linear, or have no gradient."""
+    if node.op.name in ("all_reduce", "reduce_scatter"):
+        _check_linear(node)
+    if tangents[0] is None:
+        return [None, None]
+    return [chained(node.op.name, tangents[0], **node.attributes), None]
+
+
+def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    """Rows go together; tokens have none."""
+    later = {name: node[name] + 1 for name in ("axis", "joined") if name in node.attributes}
+    return make(node.op, (in_front(inputs[0], batched[0], rows.size), *inputs[1:]), {**node.attributes, **later})
+
+
+# -- meaning -----------------------------------------------------------------------------------------------------------
+def _reference(name: str) -> Callable[..., Any]:
+    def run(attributes: Attributes, x: Any, *token: Any) -> Any:
+        found = x if attributes["group"] == 0 else runner(name, attributes, [x])
+        return found, np.int32(0)
+
+    return run
+
+
+def _reference_start(attributes: Attributes, *arrays: Any) -> Any:
+    runner("all_reduce_start", attributes, arrays[:attributes["count"]])
+    return np.int32(0)
+
+
+def _reference_wait(attributes: Attributes, *tokens: Any) -> Any:
+    return (*runner("all_reduce_wait", attributes, ()), np.int32(0))
+
+
+def _infer_start(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    return TOKEN
+
+
+def _infer_wait(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    return (*[Spec(shape, attributes["dtype"]) for shape in attributes["shapes"]], TOKEN)
+
+
+def _batch_start(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    count = node["count"]
+    return make(node.op, (*rows.all(inputs[:count], batched[:count]), *inputs[count:]), node.attributes)
+
+
+def _batch_wait(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    return make(node.op, inputs, {**node.attributes, "shapes": tuple((rows.size, *s) for s in node["shapes"])})
+
+
+_OVER_RANKS = "as the group adds: plain in any order, ordered by a fixed tree"
+_WITH = frozenset({JOINT, "by dtype"})
+_ONE_OR_TOKEN = (1, 2)
+
+
+def _collective(name: str, infer: Any, vjp: Any, numerics: str) -> Op:
+    return register(Op(name, "collective", infer, vjp, _reference(name), 1, numerics, _WITH, arity=_ONE_OR_TOKEN,
+                       batch=_batch, jvp=_jvp))
+
+
+ALL_REDUCE = _collective("all_reduce", _infer_same, _vjp_reduce, _OVER_RANKS)
+REDUCE_SCATTER = _collective("reduce_scatter", _infer_scatter, _vjp_scatter, _OVER_RANKS)
+ALL_GATHER = _collective("all_gather", _infer_gather, _vjp_gather, "exact")
+ALL_TO_ALL = _collective("all_to_all", _infer_exchange, _vjp_exchange, "exact")
+BROADCAST = _collective("broadcast_from", _infer_same, _vjp_broadcast, "exact")
+_INSIDE = NoGradient("a bucket of gradients is not differentiated again", missing=True)
+START = register(Op("all_reduce_start", "collective", _infer_start, _INSIDE, _reference_start, 0, _OVER_RANKS,
+                    arity=(1, math.inf), batch=_batch_start))
+WAIT = register(Op("all_reduce_wait", "collective", _infer_wait, _INSIDE, _reference_wait, 1, _OVER_RANKS,
+                   frozenset({JOINT}), arity=(1, 2), batch=_batch_wait))
+
+
+def start_bucket(parts: Sequence[Node], group: int, bucket: int, op: str, wire: str, *after: Node) -> Node:
+    """The token of a bucket whose reduction begins when its parts are there; `wire` is the dtype that travels."""
+    return build("all_reduce_start", *parts, *after, group=group, bucket=bucket, op=op, wire=wire, count=len(parts),
+                 dtype=parts[0].dtype)
+
+
+def wait_bucket(parts: Sequence[Node], group: int, bucket: int, started: Node, last: Node) -> tuple[list[Node], Node]:
+    """The reduced parts of a bucket that was started, after `last`, and a token."""
+    made = build("all_reduce_wait", started, last, group=group, bucket=bucket, dtype=parts[0].dtype,
+                 shapes=tuple(part.shape for part in parts))
+    return [pick(made, index) for index in range(len(parts))], pick(made, len(parts))

@@ -1,0 +1,253 @@
+"""The engine: a thread that takes requests, computes step after step, and tells what is new.
+
+>>> from morpho.serve.engine.engine import Engine
+>>> from morpho.serve.engine.request import Request, SamplingParams
+>>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=128)
+>>> with Engine(model, pages=4) as engine:
+...     stream = engine.submit(Request((1, 2, 3), SamplingParams(temperature=0.0, max_tokens=4), "a"))
+...     tokens = [event.token for event in stream]
+>>> tokens == [*mo.models.generate(model, [1, 2, 3], max_new_tokens=4)]
+True
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import LanguageModel
+from morpho.ops.neural.paged import PAGE
+from morpho.serve.engine.adapters import AdapterBank
+from morpho.serve.engine.grammar import Grammars
+from morpho.serve.engine.pages import Pages
+from morpho.serve.engine.request import EngineStats, QueueFull, Request
+from morpho.serve.engine.runner import ModelRunner, page_bytes
+from morpho.serve.engine.scheduler import Scheduler
+from morpho.serve.engine.sequence import Group, Sequence
+from morpho.serve.engine.stepper import Stepper
+from morpho.serve.engine.stream import RequestStream
+
+KV_BYTES = 1 << 29  # of the cache, where nobody says how many
+FAILURES = 3  # steps in a row that fail before the engine gives up
+
+
+class Engine:
+    """Answers requests with a model, many at once; each gets the tokens, and the bits of logits, that it gets alone.
+
+    - `kv_bytes` limits the cache of keys and values, or `pages` says its pages of 64 tokens.
+    - `max_batch` texts run at once, `max_waiting` requests wait; one more is a `QueueFull`.
+    - `max_length` is the most tokens of a prompt and its answer, the model's context by default.
+    - While texts run, prompts are read in pieces that take `stall` times as long as a step, or of `prefill_tokens`.
+    - `drafted` tokens are guessed from the text (0: none) while at most `draft_rows` texts run.
+    - `adapters` is how many LoRA adapters there is room for, of rank `adapter_rank` at most.
+    """
+
+    def __init__(self, model: LanguageModel, tokenizer: Any = None, *, kv_bytes: int | None = None,
+                 pages: int | None = None, max_batch: int = 64, max_waiting: int = 256, max_length: int | None = None,
+                 chunk: int = 512, prefill_tokens: int | None = None, stall: float = 1.5, drafted: int = 4,
+                 draft_rows: int = 2, adapters: int = 8, adapter_rank: int = 16, warm: bool = False) -> None:
+        for name, given in (("max_batch", max_batch), ("max_waiting", max_waiting), ("chunk", chunk)):
+            if given < 1:
+                raise fail(ArgumentError, "serve", f"{name}={given} is not a positive number")
+        if not isinstance(model, LanguageModel):
+            raise fail(ArgumentError, "serve", f"{type(model).__name__} is no language model")
+        count = pages if pages is not None else (kv_bytes or KV_BYTES) // page_bytes(model)
+        if count < 1:
+            raise fail(ArgumentError, "serve", f"a cache of {kv_bytes} bytes holds no page of {page_bytes(model)}",
+                       "give more kv_bytes")
+        self.tokenizer, self.max_waiting = tokenizer, max_waiting
+        self.adapters = AdapterBank(model, adapters, adapter_rank)
+        self.runner = ModelRunner(model, count, max_batch, max_length, chunk, max(drafted, 1), self.adapters)
+        self.model, self.max_length = model, min(self.runner.max_length, count * PAGE)
+        self.scheduler = Scheduler(Pages(count, PAGE), max_batch, self.runner.chunk, prefill_tokens, stall, drafted,
+                                   draft_rows)
+        self.stepper = Stepper(self.runner, self.scheduler)
+        ends = model.eos_token_id
+        self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
+        self.vocabulary = int(model.config["vocab_size"])
+        self.grammars = Grammars(tokenizer, self.vocabulary, self.ends)
+        self.last_error: str | None = None
+        self._changed = threading.Condition()
+        self._new: list[Sequence] = []
+        self._calls: list[Callable[[], None]] = []  # to be run between steps
+        self._open, self._stop, self._alive = True, False, True
+        self._rejected = 0
+        if warm:
+            self.runner.warm()
+        self._thread = threading.Thread(target=self._run, name="morpho-engine", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown(drain=error[0] is None)
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are answered."""
+        return self._alive and self._thread.is_alive()
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+    def submit(self, request: Request) -> RequestStream:
+        """Begin with a request; from any thread."""
+        params = request.params
+        self._check(request)
+        matchers = [None if params.grammar is None else self.grammars.matcher(params.grammar) for _ in range(params.n)]
+        stream = RequestStream(request, self._wake)
+        group = Group(request, stream, matchers)
+        stops = frozenset({*params.stop_token_ids, *(() if params.ignore_eos else self.ends)})
+        room = self.max_length - len(request.prompt)
+        most = room if params.max_tokens is None else min(room, params.max_tokens)
+        adapter = None if request.adapter is None else self.adapters.number(request.adapter)
+        made = [Sequence(group, index, self.tokenizer, stops, most, adapter) for index in range(params.n)]
+        if most == 0:
+            for sequence in made:
+                sequence.end("length")
+            return stream
+        with self._changed:
+            waits = len(self._new) + len(self.scheduler.waiting)
+            if not self._open or not self.alive or waits >= self.max_waiting:
+                self._rejected += 1
+                raise self._full(waits)
+            self.stepper.siblings[id(group)] = made[1:]
+            self._new.append(made[0])
+            self._changed.notify()
+        return stream
+
+    def _check(self, request: Request) -> None:
+        if (wrong := next((token for token in request.prompt if token >= self.vocabulary), None)) is not None:
+            raise fail(ArgumentError, "serve", f"token {wrong} is not in a vocabulary of {self.vocabulary}")
+        if len(request.prompt) >= self.max_length:
+            raise fail(ArgumentError, "serve", f"the prompt has {len(request.prompt)} tokens, and prompt and answer "
+                                               f"together have {self.max_length} at most", "cut it")
+        if request.params.stop and self.tokenizer is None:
+            raise fail(ArgumentError, "serve", "stop strings need the tokenizer of the model")
+        if request.adapter is not None:
+            self.adapters.number(request.adapter)
+
+    def _full(self, waits: int) -> QueueFull:
+        message, hint = f"{waits} requests wait already", "come again later"
+        if not self._open or not self.alive:
+            message, hint = "the engine is shutting down" if self.alive else "the engine is dead", ""
+        error = fail(QueueFull, "serve", message, hint)
+        assert isinstance(error, QueueFull)
+        error.retry_after_s = max(1.0, min(60.0, self.stepper.request_s * waits / self.scheduler.max_batch))
+        return error
+
+    def add_adapter(self, name: str, folder: str | Path) -> None:
+        """Load a LoRA adapter from a folder as PEFT writes it; requests name it."""
+        def add() -> None:
+            before = self.adapters.products
+            self.adapters.load(name, folder)
+            if before != self.adapters.products:
+                self.runner.forget_adapted()
+        self._between_steps(add)
+
+    def refresh(self) -> None:
+        """Take over weights of the model that have changed. Texts that run go on with them, computed anew."""
+        def refresh() -> None:
+            if self.runner.refresh():
+                for sequence in list(self.scheduler.running):
+                    self.scheduler.preempt(sequence)
+                self.scheduler.pages.clear()
+        self._between_steps(refresh)
+
+    def _between_steps(self, call: Callable[[], None]) -> None:
+        done, failed = threading.Event(), []
+
+        def run() -> None:
+            try:
+                call()
+            except Exception as error:
+                failed.append(error)
+            finally:
+                done.set()
+        with self._changed:
+            if not self.alive:
+                raise fail(ArgumentError, "serve", "the engine is dead")
+            self._calls.append(run)
+            self._changed.notify()
+        done.wait()
+        if failed:
+            raise failed[0]
+
+    # -- state ------------------------------------------------------------------------------------------------------
+    def stats(self) -> EngineStats:
+        """How it stands, in numbers."""
+        scheduler, stepper = self.scheduler, self.stepper
+        pages = scheduler.pages
+        return EngineStats(
+            running=len(scheduler.running), waiting=len(scheduler.waiting) + len(self._new),
+            batch_size=stepper.batch_size, pages_used=pages.used, pages_cached=pages.cached, pages_total=pages.total,
+            page_tokens=PAGE, steps=stepper.steps, prompt_tokens=stepper.prompt_tokens,
+            generated_tokens=stepper.generated, prefix_hits=scheduler.prefix_hits, evictions=pages.evictions,
+            preemptions=scheduler.preemptions, drafted=scheduler.guessed, accepted=stepper.accepted,
+            finished=stepper.ended["stop"] + stepper.ended["length"], cancelled=stepper.ended["cancelled"],
+            rejected=self._rejected, errors=stepper.ended["error"], recompiles=self.runner.recompiles)
+
+    def shutdown(self, drain: bool = True, timeout_s: float | None = None) -> None:
+        """Take no more requests, finish those there are (or cancel them, without `drain`, and after `timeout_s`)."""
+        with self._changed:
+            self._open = False
+            self._stop = not drain
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            with self._changed:
+                self._stop = True
+                self._changed.notify()
+            self._thread.join()
+        self.grammars.close()
+
+    # -- the thread -------------------------------------------------------------------------------------------------
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify()
+
+    def _run(self) -> None:
+        failures = 0
+        while failures < FAILURES:
+            try:
+                if not self._turn():
+                    break
+                failures = 0
+            except Exception as error:  # a step that fails ends its texts, not the engine
+                failures += 1
+                self.last_error = f"{type(error).__name__}: {error}"
+                self.stepper.fail_all(self.last_error)
+        with self._changed:
+            self._alive = False
+            calls, self._calls = self._calls, []
+            self._take_new()
+        self.stepper.end_all("cancelled" if failures < FAILURES else "error", self.last_error)
+        for call in calls:
+            call()
+
+    def _take_new(self) -> None:
+        self.scheduler.waiting.extend(self._new)
+        self._new = []
+
+    def _turn(self) -> bool:
+        """Wait for something to do, and do one step of it; False at the end."""
+        with self._changed:
+            self._changed.wait_for(self._wanted)
+            self._take_new()
+            calls, self._calls = self._calls, []
+            idle = not self.scheduler.waiting and not self.scheduler.running
+            if self._stop or (not self._open and idle and not calls):
+                for call in calls:
+                    call()
+                return False
+        for call in calls:
+            call()
+        self.stepper.sweep(time.monotonic())
+        self.stepper.step()
+        return True
+
+    def _wanted(self) -> bool:
+        return bool(self._new or self._calls or self.scheduler.waiting or self.scheduler.running or not self._open)

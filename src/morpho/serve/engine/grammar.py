@@ -1,0 +1,128 @@
+"""Text of a given form: which tokens may come next, by the library llguidance (extra `serve`).
+
+It was chosen over xgrammar: its wheel needs nothing but itself, xgrammar's needs PyTorch. Both are measured by
+`benchmarks/serve/grammar_masks.py`. A mask is computed by another thread while the model computes the logits that it
+is applied to; the library gives up the interpreter lock meanwhile.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.serve.engine.request import Grammar
+
+# Small models like to write blanks for ever: JSON has one after a comma and a colon, and no others.
+JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+MOST_SOURCE = 1 << 16  # characters of a schema, expression or grammar
+
+
+def _library() -> Any:
+    try:
+        import llguidance
+    except ImportError:
+        raise fail(ArgumentError, "serve", "text of a given form needs the library llguidance",
+                   "pip install 'morpho-tensor[serve]'") from None
+    return llguidance
+
+
+class _Vocabulary:
+    """A tokenizer as the library wants to see it."""
+
+    def __init__(self, tokenizer: Any, ends: tuple[int, ...]) -> None:
+        self._tokenizer = tokenizer
+        self.tokens = [tokenizer.token_bytes(number) for number in range(tokenizer.vocab_size)]
+        self.special_token_ids = sorted(tokenizer._special_numbers)
+        self.eos_token_id = ends[0] if ends else 0
+        self.bos_token_id = None
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        return [*self._tokenizer.encode(plain, specials=False)]
+
+
+class Grammars:
+    """The grammars of one engine: made of one vocabulary, masks by a thread of their own."""
+
+    def __init__(self, tokenizer: Any, vocabulary: int, ends: tuple[int, ...]) -> None:
+        self._tokenizer, self._size, self._ends = tokenizer, vocabulary, ends
+        self._made: Any = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def matcher(self, grammar: Grammar) -> Matcher:
+        """What follows one text; an error says what is wrong with the grammar."""
+        library = _library()
+        if self._tokenizer is None:
+            raise fail(ArgumentError, "serve", "a grammar needs the tokenizer of the model")
+        if len(grammar.source) > MOST_SOURCE:
+            raise fail(ArgumentError, "serve", f"a grammar of {len(grammar.source)} characters is too large",
+                       f"at most {MOST_SOURCE}")
+        if self._made is None:
+            vocabulary = library.TokenizerWrapper(_Vocabulary(self._tokenizer, self._ends))
+            self._made = library.LLTokenizer(vocabulary, n_vocab=max(self._size, self._tokenizer.vocab_size),
+                                             eos_token=[*self._ends] or None)
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="morpho-grammar")
+        try:
+            text = _text_of(library, grammar)
+            matcher = library.LLMatcher(self._made, text, log_level=0)
+        except Exception as error:
+            raise fail(ArgumentError, "serve", f"the {grammar.kind} is not usable: {_first(error)}") from None
+        if matcher.is_error():
+            raise fail(ArgumentError, "serve", f"the {grammar.kind} is not usable: {_first(matcher.get_error())}")
+        assert self._pool is not None
+        return Matcher(matcher, self._size, self._pool)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _text_of(library: Any, grammar: Grammar) -> str:
+    make = library.LLMatcher
+    if grammar.kind in ("json_schema", "json_object"):
+        schema = grammar.source if grammar.kind == "json_schema" else '{"type": "object"}'
+        return str(make.grammar_from_json_schema(schema, defaults=JSON))
+    if grammar.kind == "regex":
+        return str(make.grammar_from_regex(grammar.source))
+    return str(make.grammar_from_lark(grammar.source))
+
+
+def _first(error: Any) -> str:
+    return str(error).strip().split("\n")[0][:200]
+
+
+class Matcher:
+    """Follows one text and says which tokens may come next."""
+
+    def __init__(self, matcher: Any, size: int, pool: ThreadPoolExecutor) -> None:
+        self._matcher, self._size, self._pool = matcher, size, pool
+        self._words = np.zeros((max(size, 1) + 31) // 32, np.int32)
+        self._next: Future[None] | None = None
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Begin with the mask of the next token, in another thread."""
+        self._next = self._pool.submit(self._fill)
+
+    def _fill(self) -> None:
+        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+
+    def allowed(self) -> np.ndarray:
+        """True at the tokens that may come next."""
+        assert self._next is not None
+        self._next.result()
+        bits = np.unpackbits(self._words.view(np.uint8), bitorder="little")
+        return bits[:self._size].astype(bool)
+
+    def took(self, token: int) -> bool:
+        """A token came; says whether the text is complete and nothing may follow."""
+        self._matcher.consume_token(token)
+        if self._matcher.is_error():
+            raise fail(ArgumentError, "serve", f"the grammar failed: {_first(self._matcher.get_error())}")
+        if self._matcher.is_stopped():
+            return True
+        self.prepare()
+        return False

@@ -1,0 +1,182 @@
+"""Runs the model: a few native functions over pages, each compiled once, whatever the number of rows and tokens.
+
+| function | rows | tokens of a row | logits of |
+|---|---|---|---|
+| `single` | 1 | 1 | the token: decoding of one stream |
+| `decode` | 1 to `max_batch` | 1 | every row |
+| `verify` | 1 to `max_batch` | 1 to `most_drafted` + 1 | every token: guesses that are checked |
+| `prefill` | 1 | 1 to `chunk` | the last token: a piece of a prompt |
+
+Rows do not see each other: a product's row is one chain of operations whatever rows are beside it, and attention's
+blocks begin at absolute positions. So all four give a token the same bits (docs/numerics.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import LanguageModel
+from morpho.nn.frozen import Frozen
+from morpho.nn.transformer.paged import PagedCache
+from morpho.ops.neural.paged import PAGE
+from morpho.serve.engine.adapters import AdapterBank
+
+
+@dataclass(frozen=True)
+class Row:
+    """Tokens of one sequence that are computed: they stand from position `start` on; `pages` are the sequence's."""
+
+    tokens: Sequence[int]
+    start: int
+    pages: Sequence[int]
+    adapter: int | None = None
+
+
+def page_bytes(model: LanguageModel) -> int:
+    """Bytes of one page in all layers."""
+    return sum(2 * PAGE * heads * (depth + width) // 2 * _kind(model).itemsize
+               for heads, depth, width in _layers(model))
+
+
+def _layers(model: LanguageModel) -> list[tuple[int, int, int]]:
+    """Key-value heads, and the depth of keys and values, of each layer."""
+    found = []
+    for cache in model.make_caches(1, 1, _kind(model)):
+        keys, values = cache.keys.value.shape, cache.values.value.shape
+        found.append((int(keys[1]), int(keys[3]), int(values[3])))
+    return found
+
+
+def _kind(model: LanguageModel) -> Any:
+    return next((p.dtype for p in model.parameters()), mo.float32)
+
+
+class ModelRunner:
+    """A model with a cache in pages.
+
+    >>> from morpho.serve.engine.runner import ModelRunner, Row
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=128)
+    >>> runner = ModelRunner(model, pages=2)
+    >>> runner.prefill(Row([1, 2, 3], 0, [1])).shape, runner.decode([Row([4], 3, [1])]).shape, runner.recompiles
+    ((50,), (1, 1, 50), 0)
+    """
+
+    def __init__(self, model: LanguageModel, pages: int, max_batch: int = 64, max_length: int | None = None,
+                 chunk: int = 512, most_drafted: int = 7, adapters: AdapterBank | None = None) -> None:
+        if hasattr(model, "remember") or not isinstance(model, LanguageModel):
+            raise fail(ArgumentError, "serve", f"{type(model).__name__} is not a language model without an encoder")
+        self.model, self.pages, self.max_batch, self.adapters = model, pages, max_batch, adapters
+        self.max_length = min(max_length or model.context, model.context)
+        self.chunk, self.most_drafted = min(chunk, self.max_length), most_drafted
+        self.blocks = -(-self.max_length // PAGE)
+        model.eval()
+        self.frozen = Frozen(model)
+        self.caches = [PagedCache(pages, heads, depth, _kind(model), width) for heads, depth, width in _layers(model)]
+        self.functions: dict[tuple[str, bool], Any] = {}
+        self._copy = mo.compile(self._copy_page)
+
+    def function(self, name: str, adapted: bool) -> Any:
+        """One of the four, made when first asked for; with adapters it is another one."""
+        if (name, adapted) not in self.functions:
+            rows = {0: mo.Dim("rows", 1, self.max_batch)}
+            dynamic: dict[str, Any] = {}
+            if name == "prefill":
+                dynamic = {key: {1: mo.Dim("n", 1, self.chunk)} for key in ("ids", "places")}
+            elif name != "single":
+                dynamic = {key: rows for key in ("ids", "start", "table", "places", "adapter")[:4 + adapted]}
+            if name == "verify":
+                both = {**rows, 1: mo.Dim("n", 1, self.most_drafted + 1)}
+                dynamic = {**dynamic, "ids": both, "places": both}
+            last = name == "prefill"
+            body = self._adapted_body(last) if adapted else self._body(last)
+            self.functions[name, adapted] = mo.compile(body, dynamic=dynamic) if dynamic else mo.compile(body)
+        return self.functions[name, adapted]
+
+    def _body(self, last: bool) -> Any:
+        def logits(ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor) -> mo.Tensor:
+            return self._logits(ids, start, table, places, last)
+        return logits
+
+    def _adapted_body(self, last: bool) -> Any:
+        bank = self.adapters
+        assert bank is not None
+
+        def logits(ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor,
+                   adapter: mo.Tensor) -> mo.Tensor:
+            with bank.applied(adapter):
+                return self._logits(ids, start, table, places, last)
+        return logits
+
+    def _logits(self, ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, last: bool) -> mo.Tensor:
+        """ids (rows, n) from positions `start` (rows,) on -> (rows, n, vocabulary), or of the last token only."""
+        self.frozen.use()
+        for cache in self.caches:
+            cache.use(table, places)
+        with mo.no_grad():
+            x = self.model.hidden(ids, self.caches, start)  # type: ignore[arg-type]
+            return self.model.head(x[:, -1:] if last else x).astype(mo.float32)
+
+    def _copy_page(self, source: mo.Tensor, target: mo.Tensor) -> mo.Tensor:
+        for cache in self.caches:
+            cache.copy_page(source, target)
+        return source
+
+    # -- calls ------------------------------------------------------------------------------------------------------
+    def prefill(self, row: Row) -> np.ndarray:
+        """A piece of a prompt: the logits after its last token, (vocabulary,)."""
+        found: np.ndarray = self._call("prefill", [row], len(row.tokens))[0, 0]
+        return found
+
+    def decode(self, rows: Sequence[Row]) -> np.ndarray:
+        """One token of each row, or some: (rows, most tokens of a row, vocabulary)."""
+        most = max(len(row.tokens) for row in rows)
+        name = "verify" if most > 1 else "single" if len(rows) == 1 else "decode"
+        return self._call(name, rows, most)
+
+    def _call(self, name: str, rows: Sequence[Row], width: int) -> np.ndarray:
+        ids = np.zeros((len(rows), width), np.int64)
+        places = np.full((len(rows), width), -1, np.int64)  # tokens that fill up rows go nowhere
+        table = np.zeros((len(rows), self.blocks), np.int64)
+        for number, row in enumerate(rows):
+            count = len(row.tokens)
+            ids[number, :count] = row.tokens
+            table[number, :len(row.pages)] = row.pages
+            at = np.arange(row.start, row.start + count)
+            places[number, :count] = table[number, at // PAGE] * PAGE + at % PAGE
+        start = np.array([row.start for row in rows], np.int64)
+        given = [ids, start, table, places]
+        adapted = rows[0].adapter is not None
+        if adapted:
+            given.append(np.array([row.adapter for row in rows], np.int64))
+        logits = self.function(name, adapted)(*(mo.asarray(part) for part in given))
+        return logits.numpy()  # type: ignore[no-any-return]
+
+    def copy_page(self, source: int, target: int) -> None:
+        """The keys and values of one page into another, in all layers."""
+        self._copy(mo.asarray([source]), mo.asarray([target]))
+
+    def forget_adapted(self) -> None:
+        """Adapters have come to more products: functions with adapters are made anew."""
+        self.functions = {key: function for key, function in self.functions.items() if not key[1]}
+
+    def refresh(self) -> bool:
+        """Take over weights that have changed; says whether there were any."""
+        return self.frozen.refresh()
+
+    def warm(self) -> None:
+        """Compile, or load from the cache of code, what the first requests need."""
+        nowhere = Row([0], 0, [0])
+        for name, rows in (("prefill", 1), ("single", 1), ("decode", min(2, self.max_batch))):
+            self._call(name, [nowhere] * rows, 1)
+
+    @property
+    def recompiles(self) -> int:
+        """Functions compiled more than once: none, whatever comes."""
+        made = [*self.functions.values(), self._copy]
+        return sum(max(0, len(function.specialisations) - 1) for function in made)

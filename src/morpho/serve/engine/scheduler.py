@@ -1,0 +1,146 @@
+"""Which tokens the next step computes: pieces of prompts, and one token, or some guessed ones, of every running text.
+
+Prompts are read in pieces that take about as long as `stall` steps of decoding, so that a long one does not hold up the
+texts that run. Texts are admitted in the order they came, while there are rows and pages. Where a running text needs a
+page and there is none, the one that came last gives its pages away and waits; it is computed again from its tokens,
+with the same bits. None of this changes what a text says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from morpho.serve.engine.pages import Pages
+from morpho.serve.engine.sequence import Sequence
+
+LEAST_PIECE = 16  # tokens of a prompt that go through at once, however long they take
+MEMORY = 0.9  # of a running average of times
+
+
+@dataclass
+class Plan:
+    """One step: pages to be copied first, pieces of prompts by their number of tokens, then rows to be decoded."""
+
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    prefill: list[tuple[Sequence, int]] = field(default_factory=list)
+    decode: list[Sequence] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.prefill or self.decode)
+
+
+class Scheduler:
+    """Holds the sequences that wait and run, and the pages."""
+
+    def __init__(self, pages: Pages, max_batch: int, chunk: int, prefill_tokens: int | None, stall: float,
+                 drafted: int, draft_rows: int) -> None:
+        self.pages, self.max_batch, self.chunk = pages, max_batch, chunk
+        self.prefill_tokens, self.stall = prefill_tokens, stall
+        self.drafted, self.draft_rows = drafted, draft_rows
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.prefix_hits = self.preemptions = self.guessed = 0
+        self.decode_s = self.token_s = 0.0  # running averages: a step of decoding, a token of a prompt
+
+    def plan(self) -> Plan:
+        """The next step; its pages are there."""
+        plan = Plan()
+        self._admit(plan)
+        for sequence in [each for each in self.running if each.waiting_tokens == 1]:
+            if sequence in self.running and self._room(sequence, len(sequence.tokens)):
+                plan.decode.append(sequence)
+        plan.decode = [each for each in plan.decode if each in self.running]  # some may have given their pages away
+        self._draft(plan.decode)
+        budget = self._piece(bool(plan.decode))
+        for sequence in [each for each in self.running if each.waiting_tokens > 1]:
+            if budget <= 0:
+                break
+            count = min(sequence.waiting_tokens, self.chunk, budget)
+            if sequence not in self.running or not self._room(sequence, sequence.computed + count):
+                continue
+            plan.prefill.append((sequence, count))
+            budget -= count
+        running = {id(each) for each in self.running}
+        plan.decode = [each for each in plan.decode if id(each) in running]
+        plan.prefill = [(each, count) for each, count in plan.prefill if id(each) in running]
+        return plan
+
+    # -- admitting --------------------------------------------------------------------------------------------------
+    def _admit(self, plan: Plan) -> None:
+        while self.waiting and len(self.running) < self.max_batch:
+            sequence = self.waiting[0]
+            found = self.pages.match(sequence.tokens[:-1], sequence.holding.space)
+            needed = self.pages.pages_of(len(sequence.tokens)) - len(found.nodes)
+            left = self.pages.available - sum(not node.locks for node in found.nodes) - needed
+            if self.running and left < len(self.running):  # those that run will want a page each
+                return
+            self.waiting.popleft()
+            source = self.pages.take(found, sequence.holding)
+            sequence.computed = len(found.nodes) * self.pages.page_tokens
+            if source is not None:
+                plan.copies.append((source, sequence.holding.pages[-1]))
+                sequence.computed = found.length
+            self.prefix_hits += sequence.computed
+            if not sequence.made:
+                sequence.group.cached = max(sequence.group.cached, sequence.computed)
+            self.running.append(sequence)
+
+    # -- pages ------------------------------------------------------------------------------------------------------
+    def _room(self, sequence: Sequence, tokens: int) -> bool:
+        """Room for so many tokens of a sequence; the last ones that came give theirs away, perhaps itself."""
+        while not self.pages.extend(sequence.holding, tokens):
+            last = self.running[-1]
+            self.preempt(last)
+            if last is sequence:
+                return False
+        return True
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take the pages of a running sequence; it waits, before all others."""
+        self.running.remove(sequence)
+        self.pages.release(sequence.holding, sequence.tokens, sequence.computed)
+        sequence.computed, sequence.draft = 0, []
+        self.waiting.appendleft(sequence)
+        self.preemptions += 1
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence that has ended."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+            self.pages.release(sequence.holding, sequence.tokens, sequence.computed)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+
+    # -- how much ---------------------------------------------------------------------------------------------------
+    def _piece(self, decoding: bool) -> int:
+        """Tokens of prompts in the next step."""
+        if not decoding:
+            return self.chunk
+        if self.prefill_tokens is not None:
+            return self.prefill_tokens
+        if not self.token_s or not self.decode_s:
+            return LEAST_PIECE
+        return max(LEAST_PIECE, min(self.chunk, int(self.stall * self.decode_s / self.token_s)))
+
+    def _draft(self, rows: list[Sequence]) -> None:
+        """Guesses, where few texts run: what is computed for one that is wrong is time of the others."""
+        if not self.drafted or len(rows) > self.draft_rows:
+            for sequence in rows:
+                sequence.draft = []
+            return
+        for sequence in rows:
+            most = min(self.drafted, sequence.most - sequence.made - 1)
+            guess = sequence.lookup.guess(sequence.tokens, most) if most > 0 and sequence.matcher is None else []
+            if guess and not self.pages.extend(sequence.holding, len(sequence.tokens) + len(guess)):
+                guess = []
+            sequence.draft = guess
+            self.guessed += len(guess)
+
+    def took(self, kind: str, begun: float, tokens: int = 1) -> None:
+        """How long something took, for what comes next."""
+        seconds = (time.perf_counter() - begun) / tokens
+        name = "decode_s" if kind == "decode" else "token_s"
+        old = getattr(self, name)
+        setattr(self, name, seconds if not old else MEMORY * old + (1 - MEMORY) * seconds)

@@ -1,0 +1,104 @@
+"""A request while it is answered, and each of its texts: tokens, pages, what is chosen next and when it ends."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from morpho.base.errors import MorphoError
+from morpho.serve.engine.grammar import Matcher
+from morpho.serve.engine.lookup import PromptLookup
+from morpho.serve.engine.pages import Holding
+from morpho.serve.engine.request import Event, Finish, Request, Usage
+from morpho.serve.engine.sampler import Sampler, logprobs_of
+from morpho.serve.engine.stream import RequestStream
+from morpho.serve.engine.text import TextStream
+
+
+class Group:
+    """A request: its stream, and what is counted over its texts."""
+
+    def __init__(self, request: Request, stream: RequestStream, matchers: list[Matcher | None]) -> None:
+        self.request, self.stream, self.matchers = request, stream, matchers
+        self.left = request.params.n  # texts that have not ended
+        self.completion = self.cached = 0
+        self.begun = time.monotonic()
+        self.deadline = None if request.deadline_s is None else self.begun + request.deadline_s
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(len(self.request.prompt), self.completion, self.cached)
+
+
+class Sequence:
+    """One text. `tokens` are the prompt's and the answer's, of which the first `computed` have keys and values."""
+
+    def __init__(self, group: Group, index: int, tokenizer: Any, stops: frozenset[int], most: int,
+                 adapter: int | None = None) -> None:
+        request = group.request
+        self.group, self.index, self.params = group, index, request.params
+        self.tokens, self.prompt_length = list(request.prompt), len(request.prompt)
+        self.computed = 0
+        self.adapter = adapter
+        self.holding = Holding(space=request.adapter)
+        self.sampler = Sampler(request.params, request.prompt, index)
+        self.text = TextStream(tokenizer, request.params.stop)
+        self.matcher = group.matchers[index]
+        self.lookup = PromptLookup()
+        self.stops, self.most = stops, most  # tokens that end it, and how many it has at most
+        self.draft: list[int] = []  # guesses that the next step checks
+        self.finished: Finish | None = None
+        self.forked = index > 0
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens without keys and values: one while it is decoded, more of a prompt."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def made(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+    def advance(self, logits: np.ndarray) -> int | None:
+        """Choose the next token, and tell it; None if the text ends before it."""
+        try:
+            token = self.sampler.choose(logits, None if self.matcher is None else self.matcher.allowed())
+            if token in self.stops:
+                self.end("stop")
+                return None
+            self.tokens.append(token)
+            self.sampler.took(token)
+            complete = self.matcher is not None and self.matcher.took(token)
+        except MorphoError as error:
+            self.end("error", str(error))
+            return None
+        self.group.completion += 1
+        text = self.text.push(token)
+        finish: Finish | None = None
+        if complete or self.text.stopped:
+            finish = "stop"
+        elif self.made >= self.most:
+            finish = "length"
+        logprob: float | None = None
+        top: tuple[tuple[int, float], ...] = ()
+        if self.params.logprobs is not None:
+            logprob, top = logprobs_of(logits, token, self.params.logprobs)
+        self._tell(text, finish, token, logprob, top)
+        return token
+
+    def end(self, finish: Finish, error: str | None = None) -> None:
+        """The text ends without another token."""
+        if self.finished is None:
+            self._tell("", finish, None, None, (), error)
+
+    def _tell(self, text: str, finish: Finish | None, token: int | None, logprob: float | None,
+              top: tuple[tuple[int, float], ...], error: str | None = None) -> None:
+        group, usage = self.group, None
+        if finish is not None:
+            self.finished = finish
+            text += self.text.finish()
+            group.left -= 1
+            usage = group.usage if not group.left else None
+        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error), not group.left)

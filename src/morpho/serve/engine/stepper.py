@@ -1,0 +1,140 @@
+"""One step after another: what the scheduler planned goes through the model, and every text takes its next token."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from morpho.serve.engine.request import Finish
+from morpho.serve.engine.runner import ModelRunner, Row
+from morpho.serve.engine.scheduler import Plan, Scheduler
+from morpho.serve.engine.sequence import Sequence
+
+
+class Stepper:
+    """Runs plans, and counts."""
+
+    def __init__(self, runner: ModelRunner, scheduler: Scheduler) -> None:
+        self.runner, self.scheduler = runner, scheduler
+        self.siblings: dict[int, list[Sequence]] = {}  # by request: its texts that begin when the prompt is read
+        self.steps = self.batch_size = self.prompt_tokens = self.generated = self.accepted = 0
+        self.ended: Counter[Finish] = Counter()
+        self.request_s = 0.0  # running average of how long requests take
+
+    def step(self) -> None:
+        """One plan. Pieces of prompts come first: their texts are in the next step's rows."""
+        plan = self.scheduler.plan()
+        for source, target in plan.copies:
+            self.runner.copy_page(source, target)
+        if not plan:
+            return
+        self.steps += 1
+        for sequence, count in plan.prefill:
+            self._prefill(sequence, count)
+        self._decode(plan)
+
+    def _prefill(self, sequence: Sequence, count: int) -> None:
+        begun = time.perf_counter()
+        start = sequence.computed
+        row = Row(sequence.tokens[start:start + count], start, sequence.holding.pages, sequence.adapter)
+        logits = self.runner.prefill(row)
+        self.scheduler.took("prefill", begun, count)
+        sequence.computed += count
+        self.prompt_tokens += count
+        self.scheduler.pages.commit(sequence.holding, sequence.tokens, sequence.computed)
+        if not sequence.waiting_tokens:
+            self._advance(sequence, [logits])
+
+    def _decode(self, plan: Plan) -> None:
+        self.batch_size = len(plan.decode)
+        for rows in (  # with adapters other functions run; neither sees the other's rows
+                [each for each in plan.decode if each.adapter is None],
+                [each for each in plan.decode if each.adapter is not None]):
+            if not rows:
+                continue
+            begun = time.perf_counter()
+            most = max(len(each.draft) for each in rows)
+            if max(each.computed for each in rows) + most >= self.runner.max_length:  # positions of filled up rows
+                for each in rows:
+                    each.draft = []
+            found = self.runner.decode([Row([each.tokens[-1], *each.draft], each.computed, each.holding.pages,
+                                            each.adapter) for each in rows])
+            self.scheduler.took("decode", begun)
+            for sequence, logits in zip(rows, found, strict=True):
+                sequence.computed += 1
+                self._advance(sequence, logits[:1 + len(sequence.draft)])
+
+    def _advance(self, sequence: Sequence, logits: Iterable[np.ndarray]) -> None:
+        """Take a token from each row of logits while the guesses are right."""
+        draft, sequence.draft = sequence.draft, []
+        if not sequence.forked:
+            self._fork(sequence, logits)
+        for number, row in enumerate(logits):
+            if number:
+                sequence.computed += 1  # the guess was right: its keys and values stand
+                self.accepted += 1
+            token = sequence.advance(row)
+            self.generated += token is not None
+            if sequence.finished is not None:
+                self._finish(sequence)
+                return
+            if number >= len(draft) or token != draft[number]:
+                break
+        self.scheduler.pages.commit(sequence.holding, sequence.tokens, sequence.computed)
+
+    def _fork(self, first: Sequence, logits: Iterable[np.ndarray]) -> None:
+        """The other texts of a request begin with the prompt's pages, and the same logits."""
+        first.forked = True
+        row = next(iter(logits))
+        for sequence in self.siblings.pop(id(first.group), []):
+            full = len(self.scheduler.running) >= self.scheduler.max_batch
+            forked = None if full else self.scheduler.pages.fork(first.holding, first.computed)
+            if forked is None:  # later, from the prefixes that are kept
+                self.scheduler.waiting.append(sequence)
+                continue
+            sequence.holding, copy = forked
+            if copy is not None:
+                self.runner.copy_page(*copy)
+            sequence.computed = first.computed
+            self.scheduler.running.append(sequence)
+            self._advance(sequence, [row])
+
+    # -- ends -------------------------------------------------------------------------------------------------------
+    def _finish(self, sequence: Sequence) -> None:
+        assert sequence.finished is not None
+        self.scheduler.remove(sequence)
+        self.ended[sequence.finished] += 1
+        if not sequence.group.left:
+            seconds = time.monotonic() - sequence.group.begun
+            self.request_s = seconds if not self.request_s else 0.9 * self.request_s + 0.1 * seconds
+
+    def _all(self) -> list[Sequence]:
+        hidden = [each for some in self.siblings.values() for each in some]
+        return [*self.scheduler.running, *self.scheduler.waiting, *hidden]
+
+    def _end(self, sequence: Sequence, finish: Finish, error: str | None = None) -> None:
+        if sequence.finished is None:
+            sequence.end(finish, error)
+            self._finish(sequence)
+        self.siblings.pop(id(sequence.group), None)
+
+    def sweep(self, now: float) -> None:
+        """End what was cancelled, and what took too long."""
+        for sequence in self._all():
+            group = sequence.group
+            if group.stream.cancelled:
+                self._end(sequence, "cancelled")
+            elif group.deadline is not None and now > group.deadline:
+                self._end(sequence, "error", f"the request was not answered in {group.request.deadline_s} s")
+
+    def end_all(self, finish: Finish, error: str | None = None) -> None:
+        for sequence in self._all():
+            self._end(sequence, finish, error if finish == "error" else None)
+
+    def fail_all(self, error: str) -> None:
+        """A step failed: its texts end with the error; those that wait have their turn."""
+        for sequence in list(self.scheduler.running):
+            self._end(sequence, "error", error)

@@ -1,0 +1,47 @@
+"""The text of tokens as they are made, in whole characters, up to a stop string and without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TextStream:
+    """Takes tokens, gives text. What may be the beginning of a stop string waits until that is known.
+
+    >>> from morpho.serve.engine.text import TextStream
+    >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
+    >>> text = TextStream(tokenizer, ("n a",))
+    >>> "".join(text.push(token) for token in tokenizer.encode("on and on")), text.stopped
+    ('o', True)
+    """
+
+    def __init__(self, tokenizer: Any, stop: tuple[str, ...]) -> None:
+        self._stream = None if tokenizer is None else tokenizer.stream()
+        self._stop, self._held = stop, ""
+        self.stopped = False
+
+    def push(self, token: int) -> str:
+        """What can be told now; after a stop string nothing comes any more."""
+        return "" if self._stream is None or self.stopped else self._told(self._held + self._stream.push(token))
+
+    def finish(self) -> str:
+        """What waited, at the end of the text."""
+        if self._stream is None or self.stopped:
+            return ""
+        told = self._told(self._held + self._stream.finish())
+        held, self._held = self._held, ""
+        return told if self.stopped else told + held
+
+    def _told(self, text: str) -> str:
+        found = [(at + len(string), at) for string in self._stop if (at := text.find(string)) >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[:min(found)[1]]  # that ends first, however the text was cut into tokens
+        waits = max((_begun(text, string) for string in self._stop), default=0)
+        self._held = text[len(text) - waits:]
+        return text[:len(text) - waits]
+
+
+def _begun(text: str, string: str) -> int:
+    """How many characters at the end of a text are the beginning of a string."""
+    return next((n for n in range(min(len(string) - 1, len(text)), 0, -1) if text.endswith(string[:n])), 0)

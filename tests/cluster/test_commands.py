@@ -1,0 +1,56 @@
+"""`morpho launch` and `morpho train --nodes`, with real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starting import HERE
+from typer.testing import CliRunner
+
+from morpho.base.errors import ArgumentError
+from morpho.cli.main import app
+from morpho.cluster.launch.launcher import Elastic
+
+TINY = ["--layers", "1", "--width", "16", "--heads", "2", "--vocabulary", "270", "--context", "8", "--batch", "8",
+        "--steps", "3", "--warmup", "1", "--sample-every", "0", "--save-every", "2"]
+
+
+def call(*words: object) -> int:
+    return CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False).exit_code
+
+
+def test_a_job_is_started_again(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    assert call("launch", "-n", 2, "--max-restarts", 1, HERE / "once.py", mark) == 0
+    assert mark.read_text() == "onceagain"
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["nowhere.py"], "there is no script nowhere.py"),
+    (["--elastic", "4", "x.py"], "is not LEAST:MOST"),
+    (["--elastic", "3:2", "x.py"], "is not LEAST:MOST"),
+    (["-n", "9", "--elastic", "2:8", "x.py"], "lies outside --elastic 2:8"),
+    (["--hosts", "a b", "x.py"], "is no host"),
+    (["--max-restarts", "-1", str(HERE / "once.py")], "is negative"),
+])
+def test_mistakes_are_told_before_anything_starts(words: list[str], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        call("launch", *words)
+
+
+def test_elastic() -> None:
+    assert Elastic.of("2:8") == Elastic(2, 8)
+
+
+def test_two_processes_write_the_files_of_one(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Once upon a time there was a cat, and the cat was fat. " * 60, encoding="utf-8")
+    for nodes in (1, 2):
+        assert call("train", "--data", text, "--out", tmp_path / str(nodes), *TINY, "--nodes", nodes) == 0
+    for name in ("losses.jsonl", "model.safetensors", "tokens.bin", "run.json"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+
+
+def test_a_mistake_in_the_run_ends_every_rank(tmp_path: Path) -> None:
+    assert call("train", "--data", tmp_path / "nothing.txt", "--out", tmp_path / "run", "--nodes", 2) != 0

@@ -1,0 +1,264 @@
+"""Requests from beginning to end: pages, prefixes, fairness, cancelling, limits, faults."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_models import alone, ask, greedy, llama, tokens_of
+
+import morpho as mo
+from morpho.base.errors import ArgumentError
+from morpho.serve.engine.engine import Engine
+from morpho.serve.engine.request import QueueFull, Request, SamplingParams
+
+
+def drained(engine: Engine) -> bool:
+    stats = engine.stats()
+    return stats.pages_used == 0 and stats.running == 0 and stats.waiting == 0
+
+
+# -- prefixes and pages ------------------------------------------------------------------------------------------------
+def test_the_second_turn_of_a_chat_computes_only_what_is_new(rng: np.random.Generator) -> None:
+    model = llama()
+    first = tuple(rng.integers(0, 97, 100).tolist())
+    with Engine(model, pages=16, drafted=0) as engine:
+        answer = tokens_of(ask(engine, first, greedy(10)))
+        before = engine.stats().prompt_tokens
+        second = (*first, *answer, *rng.integers(0, 97, 20).tolist())
+        events = ask(engine, second, greedy(10))
+        computed = engine.stats().prompt_tokens - before
+        assert tokens_of(events) == alone(model, second, 10)[0]
+    assert computed == 20 + 1  # the last token of an answer has no keys yet
+    assert events[-1].usage is not None and events[-1].usage.cached == len(second) - computed
+
+
+def test_several_texts_of_one_prompt_share_its_pages(rng: np.random.Generator) -> None:
+    """n texts: the prompt is computed once, its last page copied for each, and number 0 is the text of n=1."""
+    model = llama(initializer_range=0.05)
+    prompt = tuple(rng.integers(0, 97, 150).tolist())
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=12, n=4)
+    with Engine(model, pages=32) as engine:
+        events = ask(engine, prompt, params)
+        assert engine.stats().prompt_tokens == 150 and drained(engine)
+    texts = [tokens_of(events, index) for index in range(4)]
+    assert texts[0] == [*mo.models.generate(model, prompt, max_new_tokens=12, temperature=1.0, seed=3)]
+    assert len({tuple(text) for text in texts}) == 4 and all(len(text) == 12 for text in texts)
+    assert [event.finish for event in events if event.finish] == ["length"] * 4
+    assert events[-1].usage is not None and events[-1].usage.completion == 48
+    with Engine(model, pages=32, max_batch=2) as engine:  # two of them have to wait
+        again = ask(engine, prompt, params)
+    assert [tokens_of(again, index) for index in range(4)] == texts
+
+
+def test_few_pages_change_nothing_but_the_time(rng: np.random.Generator) -> None:
+    model, prompts = llama(), [tuple(rng.integers(0, 97, 60).tolist()) for _ in range(6)]
+    with Engine(model, pages=4, drafted=0) as engine:  # a page each, then two
+        streams = [engine.submit(Request(prompt, greedy(40), "x")) for prompt in prompts]
+        found = [tokens_of([*stream]) for stream in streams]
+        assert engine.stats().preemptions and drained(engine)
+    assert found == [alone(model, prompt, 40)[0] for prompt in prompts]
+
+
+def test_bytes_of_the_cache_are_limited() -> None:
+    model = llama()
+    page = 2 * 2 * 64 * 8 * 4  # layers, keys and values, positions, width of a head, bytes
+    with Engine(model, kv_bytes=5 * page + 1) as engine:
+        assert engine.stats().pages_total == 5
+        with pytest.raises(ArgumentError, match="together have 320 at most"):
+            engine.submit(Request(tuple(range(90)) * 4, greedy(1), "x"))
+    with pytest.raises(ArgumentError, match="holds no page"):
+        Engine(model, kv_bytes=page - 1)
+
+
+def test_a_full_context_ends_a_text() -> None:
+    with Engine(llama(max_position_embeddings=64), pages=4) as engine:
+        events = ask(engine, range(60), SamplingParams(temperature=0.0, ignore_eos=True))
+        assert len(tokens_of(events)) == 4 and events[-1].finish == "length"
+        assert ask(engine, range(3), greedy(0))[-1].finish == "length"
+
+
+# -- fairness ------------------------------------------------------------------------------------------------------
+def test_a_long_prompt_does_not_hold_up_a_running_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two tokens of a running text at most `prefill_tokens` of a prompt are computed."""
+    with Engine(llama(), pages=16, prefill_tokens=32, drafted=0) as engine:
+        calls: list[tuple[str, int]] = []
+        prefill, decode = engine.runner.prefill, engine.runner.decode
+        monkeypatch.setattr(engine.runner, "prefill", lambda row: calls.append(("p", len(row.tokens))) or prefill(row))
+        monkeypatch.setattr(engine.runner, "decode", lambda rows: calls.append(("d", len(rows))) or decode(rows))
+        running = engine.submit(Request((1, 2), greedy(60), "short"))
+        next(iter(running))
+        ask(engine, range(90), greedy(1))
+        ask(engine, [*range(90), *range(90)][::-1], greedy(1))
+        assert [*running][-1].finish == "length"
+    steps = "".join(kind for kind, _ in calls)
+    pieces = [count for kind, count in calls if kind == "p"]
+    assert "pp" not in steps[1:].rstrip("p") and max(pieces[1:]) <= 32
+    assert len(pieces) >= 1 + 3 + 6
+
+
+# -- ends -----------------------------------------------------------------------------------------------------------
+def test_cancelling_ends_within_a_step_and_frees_the_pages() -> None:
+    with Engine(llama(), pages=16) as engine:
+        stream = engine.submit(Request((1, 2, 3), greedy(400), "a"))
+        events = iter(stream)
+        next(events)
+        stream.cancel()
+        assert [*events][-1].finish == "cancelled"
+        assert tokens_of(ask(engine, (1, 2, 3), greedy(3))) == alone(engine.model, (1, 2, 3), 3)[0]
+        assert drained(engine) and engine.stats().cancelled == 1
+
+
+def test_a_deadline_is_kept() -> None:
+    with Engine(llama(), pages=16) as engine:
+        events = ask(engine, (1, 2, 3), greedy(400), deadline_s=1e-6)
+        assert events[-1].finish == "error" and "1e-06 s" in str(events[-1].error)
+        assert drained(engine)
+
+
+def test_a_full_queue_says_when_to_come_again() -> None:
+    with Engine(llama(), pages=16, max_batch=1, max_waiting=2) as engine:
+        streams = [engine.submit(Request((1, 2, 3), greedy(300), "a"))]
+        next(iter(streams[0]))  # it runs
+        streams += [engine.submit(Request((1, 2, 3), greedy(2), "a")) for _ in range(2)]
+        with pytest.raises(QueueFull, match="2 requests wait already") as caught:
+            engine.submit(Request((1, 2, 3), greedy(2), "a"))
+        assert caught.value.retry_after_s >= 1 and engine.stats().rejected == 1
+        streams[0].cancel()
+        assert [[*stream][-1].finish for stream in streams] == ["cancelled", "length", "length"]
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_shutting_down_finishes_or_cancels(drain: bool) -> None:
+    engine = Engine(llama(), pages=16)
+    streams = [engine.submit(Request((1, 2, number), greedy(30), "a")) for number in range(3)]
+    next(iter(streams[0]))
+    engine.shutdown(drain=drain)
+    ends = {[*stream][-1].finish for stream in streams}
+    assert ends == {"length"} if drain else ends <= {"cancelled", "length"}
+    assert not engine.alive and drained(engine)
+    with pytest.raises(QueueFull, match=r"dead|shutting down"):
+        engine.submit(Request((1,), greedy(1), "a"))
+
+
+def test_a_step_that_fails_ends_its_texts_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine(llama(), pages=16) as engine:
+        decode = engine.runner.decode
+        monkeypatch.setattr(engine.runner, "decode", lambda rows: (_ for _ in ()).throw(MemoryError("none left")))
+        assert ask(engine, (1, 2), greedy(3))[-1].error == "MemoryError: none left"
+        monkeypatch.setattr(engine.runner, "decode", decode)
+        assert len(tokens_of(ask(engine, (1, 2), greedy(3)))) == 3
+        assert engine.alive and "none left" in str(engine.last_error) and drained(engine)
+        monkeypatch.setattr(engine.runner, "decode", lambda rows: (_ for _ in ()).throw(MemoryError("none left")))
+        for _ in range(3):
+            assert ask(engine, (1, 2), greedy(3))[-1].finish == "error"
+        engine._thread.join()
+        assert not engine.alive
+
+
+def test_events_may_go_to_a_function() -> None:
+    done, found = threading.Event(), []
+    with Engine(llama(), pages=16) as engine:
+        engine.submit(Request((1, 2), greedy(5), "a")).on_event(
+            lambda event: (found.append(event.token), done.set() if event.finish else None))
+        assert done.wait(60)
+    assert found == alone(engine.model, (1, 2), 5)[0]
+
+
+def test_random_requests_leak_nothing(rng: np.random.Generator) -> None:
+    """Requests that come, end and are cancelled at random, over few pages: all end, and every page is accounted for."""
+    with Engine(llama(num_hidden_layers=1), pages=12, max_batch=6) as engine:
+        streams = []
+        for number in range(80):
+            prompt = tuple(rng.integers(0, 3, int(rng.integers(1, 150))).tolist())
+            stream = engine.submit(Request(prompt, greedy(int(rng.integers(1, 30)), n=int(rng.integers(1, 4))), "a"))
+            streams.append(stream)
+            if rng.random() < 0.4:
+                streams[int(rng.integers(0, number + 1))].cancel()
+        for stream in streams:
+            assert sum(event.finish is not None for event in stream) == stream.request.params.n
+        pages, stats = engine.scheduler.pages, engine.stats()
+        assert drained(engine) and stats.recompiles == 0 and stats.errors == 0
+        assert len(pages.free) + pages.cached == 12 and len(set(pages.free)) == len(pages.free)
+        assert not engine.stepper.siblings
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("prompt", "params", "complaint"), [
+    ((97,), greedy(1), "token 97 is not in a vocabulary of 97"),
+    ((1,) * 512, greedy(1), "the prompt has 512 tokens"),
+    ((1,), greedy(1, stop=("x",)), "need the tokenizer"),
+])
+def test_wrong_requests_are_refused(prompt: Any, params: SamplingParams, complaint: str) -> None:
+    with Engine(llama(), pages=8) as engine, pytest.raises(ArgumentError, match=complaint):
+        engine.submit(Request(prompt, params, "a"))
+
+
+@pytest.mark.parametrize(("given", "complaint"), [
+    ({"temperature": -1}, "temperature"), ({"top_p": 0}, "top_p"), ({"n": 0}, "n=0"), ({"stop": ("",)}, "stop="),
+    ({"logprobs": 21}, "logprobs"), ({"max_tokens": -1}, "max_tokens"), ({"logit_bias": {-1: 1.0}}, "logit_bias"),
+    ({"temperature": float("nan")}, "temperature"), ({"min_p": 2}, "min_p"), ({"seed": -3}, "seed"),
+])
+def test_wrong_settings_are_refused(given: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ArgumentError, match=complaint):
+        SamplingParams(**given)
+
+
+# -- adapters --------------------------------------------------------------------------------------------------------
+def write_adapter(folder: Path, rng: np.random.Generator, rank: int = 4) -> dict[str, np.ndarray]:
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "lora_alpha": 8, "target_modules": ["q_proj"]}))
+    made = {}
+    for layer in range(2):
+        for product, sizes in (("self_attn.q_proj", (24, 24)), ("mlp.down_proj", (32, 24))):
+            name = f"base_model.model.model.layers.{layer}.{product}"
+            made[f"{name}.lora_A.weight"] = rng.normal(0, 0.3, (rank, sizes[0])).astype(np.float32)
+            made[f"{name}.lora_B.weight"] = rng.normal(0, 0.3, (sizes[1], rank)).astype(np.float32)
+    mo.weights.save(folder / "adapter_model.safetensors", {key: mo.asarray(value) for key, value in made.items()})
+    return made
+
+
+def test_adapters_by_request(rng: np.random.Generator, tmp_path: Path) -> None:
+    """Texts with two adapters and with none in one batch: each as it is alone, and near that of a merged model."""
+    model, prompt = llama(), (5, 6, 7)
+    files = {name: write_adapter(tmp_path / name, rng) for name in ("one", "two")}
+    with Engine(model, pages=32) as engine:
+        for name in files:
+            engine.add_adapter(name, tmp_path / name)
+        params = greedy(8, logprobs=0)
+        single = {name: ask(engine, prompt, params, adapter=name) for name in (None, *files)}
+        streams = [(name, engine.submit(Request(prompt, params, "a", adapter=name))) for name in (None, *files) * 4]
+        for name, stream in streams:
+            assert [*stream][:-1] == single[name][:-1]
+        assert len({tuple(tokens_of(events)) for events in single.values()}) == 3
+        assert engine.stats().recompiles == 0
+        with pytest.raises(ArgumentError, match="no adapter 'three'"):
+            engine.submit(Request(prompt, params, "a", adapter="three"))
+    assert tokens_of(single[None]) == alone(model, prompt, 8)[0]
+    merged = {key: value.numpy(copy=True) for key, value in model.state_dict().items()}
+    for key, first in files["one"].items():
+        if ".lora_A" in key:
+            second = files["one"][key.replace("lora_A", "lora_B")]
+            merged[key.removeprefix("base_model.model.").replace(".lora_A", "")] += 8 / 4 * second @ first
+    twin = mo.models.from_config(model.config)
+    twin.load_state_dict({key: mo.asarray(value) for key, value in merged.items()})
+    with Engine(twin.eval(), pages=8) as engine:
+        wanted = ask(engine, prompt, params)
+    assert tokens_of(wanted) == tokens_of(single["one"])
+    np.testing.assert_allclose([e.logprob for e in wanted], [e.logprob for e in single["one"]], rtol=1e-4)
+
+
+def test_weights_that_change_are_taken_over() -> None:
+    model = llama()
+    with Engine(model, pages=16) as engine:
+        old = tokens_of(ask(engine, (1, 2, 3), greedy(6)))
+        other = llama()
+        model.load_state_dict(other.state_dict())
+        engine.refresh()
+        new = tokens_of(ask(engine, (1, 2, 3), greedy(6)))
+        assert engine.stats().recompiles == 0
+    assert new == alone(other, (1, 2, 3), 6)[0] != old

@@ -1,0 +1,103 @@
+"""Each request gets the tokens, and the bits of logits, that it gets alone, whoever else is answered with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_models import alone, ask, greedy, llama, prompts_of, repeating, tokens_of
+
+import morpho as mo
+from morpho.serve.engine.engine import Engine
+from morpho.serve.engine.request import Request, SamplingParams
+from morpho.serve.engine.sequence import Sequence
+
+
+@pytest.fixture
+def logits_seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
+    """By request the bits of the logits that its tokens were chosen from, in order."""
+    seen: dict[str, list[bytes]] = {}
+    advance = Sequence.advance
+
+    def watched(self: Sequence, logits: np.ndarray) -> int | None:
+        seen.setdefault(self.group.request.id, []).append(logits.tobytes())
+        return advance(self, logits)
+
+    monkeypatch.setattr(Sequence, "advance", watched)
+    return seen
+
+
+def all_at_once(engine: Engine, prompts: list[tuple[int, ...]], params: SamplingParams) -> list[list[int]]:
+    streams = [engine.submit(Request(prompt, params, str(number))) for number, prompt in enumerate(prompts)]
+    return [tokens_of([*stream]) for stream in streams]
+
+
+@pytest.mark.parametrize("pages", [300, 80])
+def test_64_at_once_have_the_bits_of_each_alone(pages: int, rng: np.random.Generator,
+                                                logits_seen: dict[str, list[bytes]]) -> None:
+    """Prompts of 1 to 240 tokens, prefixes in common, guesses, pages for all or for half of them: rows come and go in
+    any mix."""
+    model, prompts = llama(), prompts_of(rng, 64)
+    with Engine(model, pages=pages, draft_rows=64) as engine:
+        found = all_at_once(engine, prompts, greedy(12))
+        stats = engine.stats()
+    for number, prompt in enumerate(prompts):
+        tokens, bits = alone(model, prompt, 12)
+        assert found[number] == tokens
+        assert logits_seen[str(number)] == bits, f"logits of request {number}, of {len(prompt)} tokens"
+    assert stats.recompiles == 0 and stats.errors == 0 and stats.pages_used == 0
+    assert stats.prefix_hits and stats.drafted and bool(stats.evictions) == (pages == 80)
+
+
+def models() -> dict[str, Any]:
+    small = {"vocab_size": 97, "width": 16, "layers": 1, "heads": 4, "kv_heads": 2, "hidden": 32, "max_seq_len": 256}
+    return {
+        "gpt2": lambda: mo.models.create("gpt2", vocab_size=97, n_embd=16, n_layer=1, n_head=2, n_positions=256),
+        "learned positions": lambda: mo.models.create("prenorm-small", **small, use_rope=False),
+        "window": lambda: llama(sliding_window=40),
+        "bfloat16": lambda: llama().to(mo.bfloat16),
+    }
+
+
+@pytest.mark.parametrize("name", models())
+def test_every_family_and_dtype(name: str, rng: np.random.Generator, logits_seen: dict[str, list[bytes]]) -> None:
+    model, prompts = models()[name](), prompts_of(rng, 6, 60)
+    with Engine(model, pages=24, draft_rows=8, prefill_tokens=16) as engine:
+        found = all_at_once(engine, prompts, greedy(6))
+        assert engine.stats().recompiles == 0
+    for number, prompt in enumerate(prompts):
+        assert (found[number], logits_seen[str(number)]) == alone(model, prompt, 6)
+
+
+def test_drawn_tokens_are_those_of_generate(rng: np.random.Generator) -> None:
+    """With a seed a text is that of `mo.models.generate`, in a crowd too, and guesses do not change it."""
+    model, prompts = llama(initializer_range=0.05), prompts_of(rng, 5, 40)
+    params = SamplingParams(temperature=0.9, top_k=40, top_p=0.95, repetition_penalty=1.1, seed=7, max_tokens=16)
+    with Engine(model, pages=32, draft_rows=8) as engine:
+        found = all_at_once(engine, prompts, params)
+    for tokens, prompt in zip(found, prompts, strict=True):
+        assert tokens == [*mo.models.generate(model, prompt, max_new_tokens=16, temperature=0.9, top_k=40, top_p=0.95,
+                                              repetition_penalty=1.1, seed=7)]
+
+
+def test_guesses_are_exact_and_save_steps(logits_seen: dict[str, list[bytes]]) -> None:
+    model = repeating()
+    tokens, bits = alone(model, (3, 4, 5), 120)
+    with Engine(model, pages=8, drafted=5) as engine:
+        assert tokens_of(ask(engine, (3, 4, 5), greedy(120))) == tokens
+        stats = engine.stats()
+    assert logits_seen["test"] == bits
+    assert stats.accepted > 20 and stats.steps == 120 - stats.accepted
+
+
+def test_lists_of_prompts_without_visible_padding(rng: np.random.Generator) -> None:
+    """`mo.models.generate` of several prompts, left padding of an array among them."""
+    model, prompts = llama(), prompts_of(rng, 4, 30)
+    longest = max(map(len, prompts))
+    ids, mask = np.zeros((4, longest), np.int64), np.zeros((4, longest), np.int64)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt):], mask[row, longest - len(prompt):] = prompt, 1
+    wanted = [alone(model, prompt, 5)[0] for prompt in prompts]
+    assert [*mo.models.generate(model, [list(prompt) for prompt in prompts], max_new_tokens=5)] == wanted
+    assert [*mo.models.generate(model, ids, mask=mask, max_new_tokens=5)] == wanted
