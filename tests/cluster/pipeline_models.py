@@ -23,7 +23,7 @@ def folder_of(where: Path, family: str, **changes: Any) -> Path:
     """A folder with a model of random weights, large enough that tokens differ from each other."""
     mo.nn.random.seed(7)
     model = mo.models.create(family, **{**FAMILIES[family], **changes})
-    for name, parameter in model.named_parameters():
+    for parameter in model.parameters():
         if parameter.ndim == 2:
             parameter.assign(mo.asarray(parameter.numpy() * 12))
     folder = where / family
@@ -33,7 +33,7 @@ def folder_of(where: Path, family: str, **changes: Any) -> Path:
 
 def plan_of(folder: Path, cuts: list[int], spare: int = 0, activations: tuple[str, ...] = ()) -> plan.Plan:
     """A plan with these cuts: stage i on node n<i>; further nodes hold nothing."""
-    from morpho.cluster.pipeline.local import card_of
+    from morpho.cluster.frontend.local import card_of
     from morpho.plan.predict.plan import Constraints, Stage
     from morpho.plan.solve.registry import Proposal
     from morpho.plan.solve.solver import complete

@@ -141,7 +141,7 @@ def test_plans_of_another_model_are_refused(tmp_path):
 
 def test_without_mpi_one_sentence_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("morpho.cluster.launch.mpiexec.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(GroupError, match="MPI is not installed.*morpho-tensor.cluster"):
+    with pytest.raises(GroupError, match=r"MPI is not installed.*morpho-tensor.cluster"):
         Pipeline(folder_of(tmp_path, "llama"), nodes=2)
 
 

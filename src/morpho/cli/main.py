@@ -107,7 +107,7 @@ def run(
                                                           "same text, and a worker may die.")
     ] = None,
     hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="Spread it over these machines, a worker on each; "
-                                                                    "see docs/cluster.md.")] = None,
+                                                                    "see docs/pipeline.md.")] = None,
     plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Run this plan, which `morpho plan --json` wrote.")
                     ] = None,
 ) -> None:
@@ -293,6 +293,48 @@ app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)
 app.command("plan measure")(plan_command.measure)
+
+
+@app.command("plan history")
+def plan_history(last: Annotated[int, typer.Option(min=1, metavar="N", help="So many runs.")] = 20) -> None:
+    """Show what runs of pipelines were predicted to do, what they did, and the errors."""
+    from morpho.cli import cluster as part
+
+    part.history(last)
+
+
+cluster = typer.Typer(help="Machines and pipelines over them: measure, status, doctor.", no_args_is_help=True)
+app.add_typer(cluster, name="cluster")
+HostsOption = Annotated[Path | None, typer.Option("--hosts", metavar="FILE", help="Machines: see docs/pipeline.md.")]
+
+
+@cluster.command("measure")
+def cluster_measure(
+    hosts: HostsOption = None,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Workers on this machine.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The cluster file to write.")] = None,
+) -> None:
+    """Measure nodes and the links between them, and write the cluster file that the planner reads."""
+    from morpho.cli import cluster as part
+
+    part.measure(hosts, nodes, out)
+
+
+@cluster.command("status")
+def cluster_status() -> None:
+    """Show who is alive, and which stage has which layers."""
+    from morpho.cli import cluster as part
+
+    part.status()
+
+
+@cluster.command("doctor")
+def cluster_doctor(hosts: HostsOption = None) -> None:
+    """Check what pipelines need, and name who hangs and whom he waits for."""
+    from morpho.cli import cluster as part
+
+    if not part.doctor(hosts):
+        raise typer.Exit(1)
 
 
 Only = Annotated[str, typer.Option(metavar="THEMES", help="Only these themes, by number or part of a name: `1,3`.")]

@@ -6,6 +6,7 @@
 """
 
 from morpho.cluster.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+from morpho.cluster.frontend.pipeline import Pipeline
 from morpho.cluster.parallel.data_parallel import DistributedDataParallel
 from morpho.cluster.parallel.sampler import DistributedSampler
 from morpho.cluster.parallel.sharded_model import ShardedModule, shard
@@ -17,7 +18,6 @@ from morpho.cluster.parallel.tensor_parallel import (
     parallel_attention,
     whole_state_dict,
 )
-from morpho.cluster.pipeline.pipeline import Pipeline
 from morpho.cluster.training.trainer import Trainer
 from morpho.cluster.world import init
 from morpho.runtime.groups.group import Group, Work

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,15 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
         said = f"{_shown(model)} is a model, and there is no prompt" if model else "there is no prompt"
         raise fail(ArgumentError, "run", said, f'write: morpho run {_shown(model) + " " if model else ""}"Once", '
                                                "--file FILE, or - for a prompt from standard input")
-    with _writer(model, sampling, chat, spread) as writer:
+    writer = _writer(model, sampling, chat, spread)
+    try:
         if interactive:
             converse(writer)
         else:
             answer(writer, prompt or "")
+    finally:
+        if spread is not None:
+            writer.network.close()
 
 
 # -- what is asked for -------------------------------------------------------------------------------------------------
@@ -117,19 +120,16 @@ def _shown(name: str | None) -> str:
     return text if len(text) <= LONGEST_NAME_SHOWN else text[:LONGEST_NAME_SHOWN] + "..."
 
 
-@contextmanager
-def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Spread | None) -> Iterator[Writer]:
+def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Spread | None) -> Writer:
     place = mo.models.SHIPPED if model is None else find(model)
     if spread is not None:
-        with spread.pipeline(place) as pipeline:
-            tokenizer = pipeline.network.tokenizer()
-            yield _checked_writer(place, pipeline, tokenizer, pipeline.network.defaults, sampling, chat)
-        return
+        network = spread.pipeline(place)
+        return _checked_writer(place, network, network.network.tokenizer(), network.network.defaults, sampling, chat)
     network, tokenizer = mo.models.load_with_tokenizer(place)
     if not isinstance(network, mo.models.LanguageModel):
         raise fail(ArgumentError, "run", f"{place.name} is a {type(network).__name__}, which makes no text",
                    "use it from Python: mo.models.load(folder)")
-    yield _checked_writer(place, network, tokenizer, network.defaults, sampling, chat)
+    return _checked_writer(place, network, tokenizer, network.defaults, sampling, chat)
 
 
 def _checked_writer(place: Path, network: Any, tokenizer: Any, defaults: Any, sampling: Sampling, chat: bool | None

@@ -22,9 +22,9 @@ class Spread:
 
     def pipeline(self, place: Path) -> Any:
         """The workers, started; what the plan is goes to standard error."""
+        from morpho.cluster.frontend.local import local_plan
+        from morpho.cluster.frontend.pipeline import Pipeline
         from morpho.cluster.hosts.run import host_pipeline
-        from morpho.cluster.pipeline.local import local_plan
-        from morpho.cluster.pipeline.pipeline import Pipeline
 
         given = None if self.plan is None else read_plan(self.plan)
         if self.hosts is not None:

@@ -82,7 +82,7 @@ def answer(writer: Writer, prompt: str) -> str:
 
 def _generate(network: Any) -> Any:
     """What makes tokens: a model in this process, or a pipeline of several."""
-    return partial(mo.models.generate, network) if isinstance(network, mo.models.LanguageModel) else network.generate
+    return network.generate if hasattr(network, "generate") else partial(mo.models.generate, network)
 
 
 def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 from morpho.base.errors import ArgumentError, GroupError, fail
+from morpho.cluster.frontend.local import card_of
+from morpho.cluster.frontend.pipeline import Pipeline
 from morpho.cluster.hosts.file import Host, HostFile, read_hosts
-from morpho.cluster.pipeline.local import card_of
-from morpho.cluster.pipeline.pipeline import Pipeline
 from morpho.plan import Cluster, Plan, solve
 
 REACH_S = 10.0

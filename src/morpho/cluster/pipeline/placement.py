@@ -57,7 +57,7 @@ def stored_failures(plan: Plan) -> dict[str, list[dict[str, Any]]]:
 
 def placement(plan: Plan, alive: Collection[str], stored: Mapping[str, Sequence[Mapping[str, Any]]]
               ) -> tuple[Place, ...]:
-    """What to run with the nodes that are there: the plan, what was stored for the death of one, or what is best now."""
+    """What to run with the nodes there are: the plan, what was stored for the death of one, or what is now best."""
     dead = [node.name for node in plan.cluster.nodes if node.name not in alive]
     if not dead:
         return places_of(plan)

@@ -92,7 +92,7 @@ class _Functions:
     @property
     def nbytes(self) -> int:
         sets = 1 + len(self._parked) + len(self._spare)
-        return sets * sum(int(np.prod(state.value.shape)) * state.value.dtype.itemsize for state in self._states())
+        return sets * sum(int(state.value.nbytes) for state in self._states())
 
     def _through(self, x: mo.Tensor, position: mo.Tensor) -> mo.Tensor:
         stage, model = self.stage, self.stage.part.model

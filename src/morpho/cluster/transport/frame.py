@@ -88,14 +88,14 @@ def write_header(out: np.ndarray, header: Header, nbytes: int, checksum: int) ->
     flags = 1 if header.final else 0
     shape = (*header.shape, *[0] * (MOST_DIMENSIONS - len(header.shape)))
     out[:HEADER_BYTES] = 0
-    HEADER.pack_into(out, 0, MAGIC, header.kind, _CODES[header.dtype], len(header.shape), flags, header.epoch,
+    HEADER.pack_into(out.data, 0, MAGIC, header.kind, _CODES[header.dtype], len(header.shape), flags, header.epoch,
                      header.sender, header.request, header.stage, header.position, *shape, nbytes, checksum)
 
 
 def seal(out: np.ndarray, header: Header, nbytes: int) -> None:
     """Header and checksum of a frame whose payload already stands in `out`, behind where the header goes."""
     write_header(out, header, nbytes, 0)
-    checksum = zlib.crc32(out[:HEADER_BYTES + nbytes])
+    checksum = zlib.crc32(out[:HEADER_BYTES + nbytes].data)
     write_header(out, header, nbytes, checksum)
 
 
@@ -126,7 +126,7 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
     if buffer.size < HEADER_BYTES:
         raise fail(TransportError, "transport", f"{who} has {buffer.size} bytes, fewer than a header", line="")
     magic, kind, code, dimensions, flags, its_epoch, its_sender, request, stage, position, *rest = HEADER.unpack_from(
-        buffer)
+        buffer.data)
     shape, nbytes, checksum = tuple(rest[:MOST_DIMENSIONS]), rest[-2], rest[-1]
     if magic != MAGIC:
         raise fail(TransportError, "transport", f"{who} does not begin as frames do", line="")
@@ -160,6 +160,6 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
 def _checksum(whole: np.ndarray) -> int:
     """Of a frame with zero in the place of its checksum."""
     at = HEADER_BYTES - 8
-    found = zlib.crc32(whole[:at])
+    found = zlib.crc32(whole[:at].data)
     found = zlib.crc32(b"\0\0\0\0", found)
-    return zlib.crc32(whole[at + 4:], found)
+    return zlib.crc32(whole[at + 4:].data, found)

@@ -31,7 +31,7 @@ def wanted(model: Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}  # type: ignore[arg-type]
 
 
-def kept(model: Any, found: Mapping[str, Any], keep: Callable[[Any], None] | None) -> Mapping[str, Any]:
+def kept(model: Any, found: dict[str, Any], keep: Callable[[Any], None] | None) -> dict[str, Any]:
     """The weights of what `keep` leaves of a model; none of the others are read."""
     if keep is None:
         return found

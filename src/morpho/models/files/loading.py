@@ -65,8 +65,8 @@ def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32
     return model, tokenizer()
 
 
-def load_part(path: str | os.PathLike[str], keep: Callable[[Any], None], *, dtype: Any = mo.float32, packed: bool = True,
-              ignore: Collection[str] = ()) -> Any:
+def load_part(path: str | os.PathLike[str], keep: Callable[[Any], None], *, dtype: Any = mo.float32,
+              packed: bool = True, ignore: Collection[str] = ()) -> Any:
     """A part of a model: `keep` takes modules out of it before weights are read, and only those of the rest are."""
     return _loaded(path, dtype, packed, ignore, keep)[0]
 

@@ -24,8 +24,8 @@ class Asking:
     def __init__(self, place: str) -> None:
         self.model, self.tokenizer = outline(place)
         if not isinstance(self.model, mo.models.LanguageModel):
-            raise fail(ArgumentError, "pipeline", f"{Path(place).name} is a {type(self.model).__name__}, which makes no "
-                                                  "text")
+            kind = type(self.model).__name__
+            raise fail(ArgumentError, "pipeline", f"{Path(place).name} is a {kind}, which makes no text")
         cuts_of(self.model)
 
     @property

@@ -7,6 +7,7 @@ streams are on their way at once, so that every stage has work.
 from __future__ import annotations
 
 import json
+import resource
 import time
 from collections import deque
 from collections.abc import Callable
@@ -265,7 +266,9 @@ class Serving:
         self.report({"event": "statistics", "node": self.node, "epoch": self.channels.epoch, "tokens": found.tokens,
                      "compute_s": found.compute_s, "prompt_tokens": found.prompt_tokens, "prompt_s": found.prompt_s,
                      "sent_bytes": sent, "idle_s": round(now - self._work_at, 3), "doing": self._doing(),
-                     "streams": len(self.active), "kv_bytes": 0 if self.stage is None else self.stage.kv_bytes})
+                     "streams": len(self.active),
+                     "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                     "kv_bytes": 0 if self.stage is None else self.stage.kv_bytes})
 
     def _doing(self) -> str:
         if self.stage is None or self.index is None:

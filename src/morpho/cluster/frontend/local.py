@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import machine
 from morpho.models.files.gguf_llama import config_of_gguf
@@ -43,6 +44,7 @@ def local_cluster(count: int) -> Cluster:
     """
     if count < 1:
         raise fail(ArgumentError, "pipeline", f"nodes={count} are no nodes", "give 1 or more")
+    mo.compile(abs)  # the tensor floor tells the runtime how Python's objects lie in memory when this is loaded
     rates, here = machine_profile(), machine()
     share = min(count, here.cores)
     nodes = [Node(f"worker-{number}", here.memory_bytes // count, rates.bytes_per_s / share,

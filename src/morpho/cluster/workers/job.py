@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from morpho.cluster.launch.mpiexec import HERE, Hosts, start
-from morpho.cluster.pipeline.reports import EVENTS, INBOX
+from morpho.cluster.workers.reports import EVENTS, INBOX
 
 HEARTBEAT_S = 1.5  # a worker that is silent for longer is taken for dead
 END_S = 5.0  # what a job is given to end by itself
@@ -41,7 +41,7 @@ class Job:
         self._pipe = os.open(self.folder / EVENTS, os.O_RDWR)  # writers find a reader, and the reader no end of file
         self._inbox = open(self.folder / INBOX, "ab", buffering=0)
         self._said = open(self.folder / "output", "wb+")
-        worker = [sys.executable, "-m", "morpho.cluster.pipeline.worker", str(self.folder), str(secret or ""), *nodes]
+        worker = [sys.executable, "-m", "morpho.cluster.workers.worker", str(self.folder), str(secret or ""), *nodes]
         self.process = start(len(nodes), worker, hosts, heartbeat_s=HEARTBEAT_S, stdout=self._said,
                              stderr=subprocess.STDOUT)
         self._closing = False

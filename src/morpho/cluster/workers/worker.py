@@ -1,4 +1,4 @@
-"""The process of a worker: `python -m morpho.cluster.pipeline.worker FOLDER NODE ...`, started by mpiexec.
+"""The process of a worker: `python -m morpho.cluster.workers.worker FOLDER NODE ...`, started by mpiexec.
 
 It meets the others, holds its layers, serves; when one dies, those that are left revoke the communicator, shrink it,
 meet again and go on with the plan for that case. Nothing it does waits for ever on somebody who is dead.
@@ -16,15 +16,15 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import MorphoError
-from morpho.cluster.pipeline.meeting import digest_of, other_model, proof, say_all, stranger, version
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import from_rows, placement, to_rows
-from morpho.cluster.pipeline.reports import Events, Inbox, is_running
 from morpho.cluster.pipeline.request import Request, longest
-from morpho.cluster.pipeline.serving import Ledger, Regroup, Serving, Stopped, serve
 from morpho.cluster.pipeline.stage import Stage
 from morpho.cluster.transport.channel import Channels
 from morpho.cluster.transport.frame import Kind, TransportError
+from morpho.cluster.workers.meeting import digest_of, other_model, proof, say_all, stranger, version
+from morpho.cluster.workers.reports import Events, Inbox, is_running
+from morpho.cluster.workers.serving import Ledger, Regroup, Serving, Stopped, serve
 from morpho.plan import Plan
 
 LOOK_EVERY_S = 0.001
@@ -174,7 +174,8 @@ class Worker:
     def _spawn(self, joining: list[str]) -> None:
         """Start workers for nodes that came back; they meet us on the merged communicator."""
         count = len(joining)
-        arguments = [["-m", "morpho.cluster.pipeline.worker", str(self.folder), self.secret_file, node] for node in joining]
+        words = ["-m", "morpho.cluster.workers.worker", str(self.folder), self.secret_file]
+        arguments = [[*words, node] for node in joining]
         inter = self.comm.Spawn_multiple([sys.executable] * count, arguments, [1] * count, root=0)
         inter.Set_errhandler(self.mpi.ERRORS_RETURN)
         self.comm = inter.Merge(high=False)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import queue
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, GroupError, fail
+from morpho.cluster.frontend import history, status
+from morpho.cluster.frontend.adapting import LEAST_TOKENS, Adapting
+from morpho.cluster.frontend.asking import Asking
+from morpho.cluster.frontend.local import card_of, config_of, local_plan
 from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
-from morpho.cluster.pipeline.asking import Asking
-from morpho.cluster.pipeline.job import Job
-from morpho.cluster.pipeline.local import card_of, config_of, local_plan
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
-from morpho.cluster.pipeline.reports import end_process, is_stopped
 from morpho.cluster.pipeline.request import Request
+from morpho.cluster.workers.job import Job
+from morpho.cluster.workers.reports import end_process, is_stopped
 from morpho.plan import Plan
 
+MOST_DONE = 1000  # answers that are kept for what was measured
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
 WATCH_EVERY_S, STOPPED_S, SILENT_S = 0.1, 0.8, 15.0
 START_S = 120.0  # what workers are given until they have met
@@ -66,6 +71,11 @@ class Pipeline:
 
         with cluster.Pipeline("my-model", nodes=3) as pipeline:
             for token in pipeline.generate([1, 2, 3], max_new_tokens=20): ...
+
+    >>> mo.cluster.Pipeline("nowhere", nodes=3)
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.ArgumentError: [pipeline] there is no model at ...
     """
 
     def __init__(self, model: str | os.PathLike[str], plan: Plan | str | os.PathLike[str] | None = None, *,
@@ -93,11 +103,14 @@ class Pipeline:
         self.statistics: dict[str, dict[str, Any]] = {}
         self.epoch, self.places, self._ready, self._failure = 0, places, dict[str, int](), ""
         self._met, self._closed, self._heard = threading.Event(), threading.Event(), heard
-        self._hosts, self._beats = hosts, dict[str, float]()
+        self._hosts, self._beats, self._times = hosts, dict[str, float](), dict[str, tuple[int, float]]()
+        self._done, self._most_at_once, self._said_s = list[_Answer](), 0, 0.0
+        self._adapting: Adapting | None = None
         width = next(int(config[name]) for name in WIDTHS if name in config)
-        self._job = Job({"model": self.place, "models": dict(models or {}), "plan": plan.to_json(), "stored": stored_failures(plan), "width": width,
-                         "context": self.network.context, "chunk": chunk, "streams": self.streams,
-                         "threads": threads or cores, "shims": shims or {}}, names, self._handle, self._ended, hosts, secret)
+        config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(),
+                  "stored": stored_failures(plan), "width": width, "context": self.network.context, "chunk": chunk,
+                  "streams": self.streams, "threads": threads or cores, "shims": shims or {}}
+        self._job = Job(config, names, self._handle, self._ended, hosts, secret)
         if not hosts.slots:
             threading.Thread(target=self._watch, daemon=True).start()
 
@@ -126,6 +139,7 @@ class Pipeline:
             if self._failure:
                 raise fail(GroupError, "pipeline", self._failure)
             self._answers[request.number] = answer
+            self._most_at_once = max(self._most_at_once, len(self._answers))
             if request.count == 0:
                 answer.end()
             else:
@@ -146,6 +160,7 @@ class Pipeline:
         finally:
             with self._lock:
                 self._answers.pop(answer.request.number, None)
+                self._done = [*self._done[-MOST_DONE:], answer]
                 if not answer.over and not self._failure:
                     self._job.write({"cancel": answer.request.number})
 
@@ -168,6 +183,31 @@ class Pipeline:
         self._job.write({"plan": plan.to_json()})
         self.plan = plan
 
+    def stage_times(self) -> dict[str, float]:
+        """Seconds that each stage takes for a token, measured in this epoch; a stage that made too few has none."""
+        with self._lock:
+            return {node: seconds / tokens for node, (tokens, seconds) in self._times.items() if tokens >= LEAST_TOKENS}
+
+    def adapting(self, **settings: Any) -> Adapting:
+        """Cut the model anew where measured times say that it pays: see `Adapting`; until the pipeline is closed."""
+        self._adapting = Adapting(self, **settings).start()
+        return self._adapting
+
+    def measured(self) -> dict[str, Any]:
+        """What this run did: see `history`."""
+        with self._lock:
+            done = [answer for answer in self._done if len(answer.times_s) > 1]
+            links = {node: said.get("sent_bytes", 0) for node, said in self.statistics.items()}
+            memory = {node: said.get("memory_bytes", 0) for node, said in self.statistics.items()}
+        found: dict[str, Any] = {"sent_bytes": links, "memory_bytes": memory, "stage_s": self.stage_times()}
+        if done:
+            gaps = [b - a for answer in done for a, b in pairwise(answer.times_s)]
+            begun, over = min(each.begun_s for each in done), max(each.times_s[-1] for each in done)
+            found |= {"token_s": statistics.median(gaps), "first_token_s": min(
+                each.times_s[0] - each.begun_s for each in done),
+                "tokens_per_s": sum(len(each.made) for each in done) / (over - begun)}
+        return found
+
     def slow_down(self, factors: dict[str, float]) -> None:
         """For tests: let nodes take longer than they need."""
         self._job.write({"slow": factors})
@@ -179,8 +219,15 @@ class Pipeline:
 
     def close(self) -> None:
         """End the workers."""
+        if not self._closed.is_set():
+            self._closed.set()
+            if self._adapting is not None:
+                self._adapting.stop()
+            if self._done:
+                history.record(self.plan, Path(self.place).name, self._most_at_once, len(self._done[0].request.prompt),
+                               self.measured())
+            status.clear()
         self._fail("the pipeline is closed")
-        self._closed.set()
         self._job.close()
 
     def __enter__(self) -> Pipeline:
@@ -205,17 +252,34 @@ class Pipeline:
                 self._beat(event["node"])
             elif kind == "statistics":
                 self.statistics[event["node"]] = {**event, "time": time.time()}
+                if event["epoch"] == self.epoch:
+                    tokens, seconds = self._times.get(event["node"], (0, 0.0))
+                    self._times[event["node"]] = (tokens + event["tokens"], seconds + event["compute_s"])
+                self._say_status()
             else:
                 self._happened(event)
         if self._heard is not None:
             self._heard(event)
+
+    def _say_status(self) -> None:
+        """Keep the file of `morpho cluster status` up to date."""
+        now = time.time()
+        if now - self._said_s < 0.5:
+            return
+        self._said_s = now
+        layers = {place.node: [place.start, place.end] for place in self.places}
+        status.write({"model": self.place, "epoch": self.epoch, "texts": len(self._answers), "workers": {
+            node: {"process": process, "layers": layers.get(node, []), **{
+                key: said.get(key, "") for said in (self.statistics.get(node, {}),)
+                for key in ("doing", "idle_s", "streams")},
+                "said": self.statistics.get(node, {}).get("time", now)} for node, process in self.processes.items()}})
 
     def _happened(self, event: dict[str, Any]) -> None:
         """What is not of every day."""
         self.events.append({**event, "time": time.time()})
         if event["event"] == "epoch":
             gone = [name for name in self.processes if name not in event["nodes"]]
-            self.epoch, self.places = event["epoch"], from_rows(event["places"])
+            self.epoch, self.places, self._times = event["epoch"], from_rows(event["places"]), {}
             for name in gone:
                 self._fence(name)
         elif event["event"] == "ready":

@@ -21,12 +21,13 @@ class Inbox:
     """The file of requests, read as it grows."""
 
     def __init__(self, folder: Path) -> None:
-        self._path, self._file, self._rest = folder / INBOX, None, b""
+        self._path, self._rest = folder / INBOX, b""
+        self._file: Any = None
 
     def new(self) -> Iterator[dict[str, Any]]:
         """What has been written since the last look, whole lines only."""
         if self._file is None:
-            self._file: Any = open(self._path, "rb", buffering=0)
+            self._file = open(self._path, "rb", buffering=0)
         raw = self._file.read()
         if not raw:
             return

@@ -1,0 +1,73 @@
+"""What runs at the moment, for `morpho cluster status` and `doctor`: each frontend keeps a small file up to date."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from morpho.base import settings
+from morpho.cluster.workers.reports import is_running, is_stopped
+
+LATE_S = 3.0  # a worker that has said nothing for so long is late
+
+
+def folder() -> Path:
+    """Where the files are."""
+    return settings.get().cache_path / "cluster" / "running"
+
+
+def write(data: Mapping[str, Any]) -> None:
+    """Say what this process's pipeline does."""
+    if not settings.get().cache:
+        return
+    place = folder()
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = place / f"{os.getpid()}.part"
+    part.write_text(json.dumps({**data, "frontend": os.getpid(), "time": time.time()}))
+    part.replace(place / f"{os.getpid()}.json")
+
+
+def clear() -> None:
+    """This process's pipeline is over."""
+    (folder() / f"{os.getpid()}.json").unlink(missing_ok=True)
+
+
+def running() -> list[dict[str, Any]]:
+    """What runs; files of frontends that are gone are removed."""
+    found = []
+    for file in sorted(folder().glob("*.json")) if folder().exists() else ():
+        try:
+            data = json.loads(file.read_text())
+            alive = is_running(int(data["frontend"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if alive:
+            found.append(data)
+        else:
+            file.unlink(missing_ok=True)
+    return found
+
+
+def diagnosis(run: Mapping[str, Any], now: float | None = None) -> list[str]:
+    """Who hangs, and who waits for whom: a sentence each; none where all is well.
+
+    >>> run = {"workers": {"a": {"process": 0, "said": 0.0, "doing": "waiting for tokens from b", "streams": 1}}}
+    >>> diagnosis(run, now=10.0)
+    ['a (process 0) has said nothing for 10 s; it was waiting for tokens from b']
+    """
+    now = time.time() if now is None else now
+    found = []
+    for node, worker in run["workers"].items():
+        if worker["process"] and is_stopped(worker["process"]):
+            found.append(f"{node} (process {worker['process']}) is stopped by a signal")
+        elif now - worker["said"] > LATE_S:
+            found.append(f"{node} (process {worker['process']}) has said nothing for {now - worker['said']:.0f} s; it "
+                         f"was {worker['doing']}")
+        elif worker.get("idle_s", 0) > LATE_S and worker.get("streams"):
+            found.append(f"{node} (process {worker['process']}) is {worker['doing']} since {worker['idle_s']:.0f} s, "
+                         f"with {worker['streams']} texts on their way")
+    return found
