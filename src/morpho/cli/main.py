@@ -317,6 +317,12 @@ def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None
     _bench("plan", only, json, quick, "", 1, False, False)
 
 
+@bench.command("cluster")
+def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure several processes of one program: data parallel training, and a rank that is killed."""
+    _bench("cluster", only, json, quick, "", 1, False, False)
+
+
 def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,
            save_baseline: bool) -> None:
     from morpho.cli import bench as part
