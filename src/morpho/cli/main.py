@@ -212,7 +212,7 @@ def launch(
     count: Annotated[int | None, typer.Option("-n", min=1, help="Ranks; with --elastic by default as many as it "
                                               "allows, else 1.")] = None,
     hosts: Annotated[
-        str | None, typer.Option(metavar="HOST[:RANKS],...", help="Where they run, in turn; default: here.")
+        str | None, typer.Option(metavar="HOST[:RANKS],...|FILE.toml", help="Where they run, in turn; default: here.")
     ] = None,
     max_restarts: Annotated[int, typer.Option(help="How often to start all of them again where they fail.")] = 0,
     elastic: Annotated[
