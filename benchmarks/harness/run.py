@@ -36,6 +36,7 @@ SUITES = {
                                               "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
     "serve": Suite("benchmarks.serve", ("streams", "stalls"), peers_of("serve")),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
+    "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank"), {}),
 }
 
 

@@ -213,7 +213,7 @@ def launch(
     count: Annotated[int | None, typer.Option("-n", min=1, help="Ranks; with --elastic by default as many as it "
                                               "allows, else 1.")] = None,
     hosts: Annotated[
-        str | None, typer.Option(metavar="HOST[:RANKS],...", help="Where they run, in turn; default: here.")
+        str | None, typer.Option(metavar="HOST[:RANKS],...|FILE.toml", help="Where they run, in turn; default: here.")
     ] = None,
     max_restarts: Annotated[int, typer.Option(help="How often to start all of them again where they fail.")] = 0,
     elastic: Annotated[
@@ -391,6 +391,12 @@ def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers:
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
     _bench("plan", only, json, quick, "", 1, False, False)
+
+
+@bench.command("cluster")
+def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure several processes of one program: data parallel training, and a rank that is killed."""
+    _bench("cluster", only, json, quick, "", 1, False, False)
 
 
 def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,

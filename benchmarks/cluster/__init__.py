@@ -1,0 +1,1 @@
+"""`morpho bench cluster`: several processes of one program, on this machine."""
