@@ -1,4 +1,4 @@
-"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``plan`` and ``serve``: run the benchmarks of a checkout.
+"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``plan``, ``serve``: run the benchmarks of a checkout.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly
