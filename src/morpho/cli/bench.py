@@ -7,7 +7,7 @@
     morpho bench train --only gpt_step,resnet      # training steps, memory, generation, SmolLM2; the same options
     morpho bench programs --only carried,ocean     # array programs of science; the same options
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
-    morpho bench serve --only http                 # clients of a server, beside llama.cpp's; the same options as core
+    morpho bench serve --only clients              # clients of a server, beside llama.cpp's; the same options as core
 """
 
 from __future__ import annotations
