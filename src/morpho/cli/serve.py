@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import morpho as mo
 from morpho.base import settings
@@ -113,6 +114,7 @@ def _say(registry: Registry, options: Options, begun: float) -> None:
     url = replace(options, host=shown).url if shown != options.host else options.url
     token = "" if options.token is None else " -H \"Authorization: Bearer $(cat TOKEN_FILE)\""
     insecure = " --cacert CERTIFICATE" if options.certificate else ""
+    body: dict[str, Any]
     if served.engine is None:
         path, body = "embeddings", {"model": served.name, "input": "Hello"}
     elif served.talks:

@@ -32,7 +32,7 @@ def pooling_of(folder: Path) -> str:
     if len(modes) != 1 or not modes <= {*POOLINGS}:
         raise fail(ArgumentError, "serve", f"{folder}: pooling by {', '.join(sorted(modes)) or 'nothing'} is not "
                                            f"computed", "mean and cls are")
-    return modes.pop()
+    return str(modes.pop())
 
 
 class Embedder:
@@ -62,7 +62,8 @@ class Embedder:
         else:
             kept = mask.astype(hidden.dtype)[:, :, None]
             found = (hidden * kept).sum(axis=1) / kept.sum(axis=1)
-        return found / mo.sqrt(mo.maximum((found * found).sum(axis=-1, keepdims=True), 1e-24))
+        length = mo.sqrt(mo.maximum((found * found).sum(axis=-1, keepdims=True), 1e-24))
+        return found / length  # type: ignore[no-any-return]
 
     def __call__(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
         found: list[np.ndarray] = []

@@ -87,7 +87,8 @@ async def read_fields(scope: Scope, receive: Receive, options: Options) -> Field
                     raise ApiError(413, f"the body has more than {most} bytes", code="body_too_large")
     except TimeoutError:
         raise ApiError(408, f"the body did not come within {options.limits.body_timeout_s:g} s") from None
-    return await beside(len(raw), parsed, bytes(raw))
+    found: Fields = await beside(len(raw), parsed, bytes(raw))
+    return found
 
 
 async def beside(size: int, call: Callable[..., Any], *args: Any) -> Any:

@@ -69,8 +69,8 @@ def _compiled(template: str) -> Any:
 @lru_cache(maxsize=1)
 def _environment() -> Any:
     from jinja2 import nodes
-    from jinja2.ext import Extension, loopcontrols
     from jinja2.exceptions import SecurityError
+    from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
