@@ -12,8 +12,8 @@ KINDS = {  # variable -> what stands at that house, by kind
     "smoke": ["Gold", "Kools", "Chesterfield", "Lucky", "Parliament"],
     "pet": ["Dog", "Snails", "Fox", "Horse", "Zebra"],
 }
-CLUES = """English = Red, Spaniard = Dog, Coffee = Green, Ukrainian = Tea, Green = Ivory + 1, Gold = Snails, Kools = Yellow,
-    Milk = 3, Norwegian = 1, next(Chesterfield, Fox), next(Kools, Horse), Lucky = Juice, Japanese = Parliament,
+CLUES = """English = Red, Spaniard = Dog, Coffee = Green, Ukrainian = Tea, Green = Ivory + 1, Gold = Snails,
+    Kools = Yellow, Milk = 3, Norwegian = 1, next(Chesterfield, Fox), next(Kools, Horse), Lucky = Juice, Japanese = Parliament,
     next(Norwegian, Blue)"""
 
 houses = ", ".join(f"house({name})" for names in KINDS.values() for name in names)
