@@ -265,10 +265,10 @@ class _Lowering:
         chosen: list[Literal] = []
         waiting = [one for one in missing if one in first]
         while waiting:
-            literal = first[waiting.pop()]
-            if literal not in chosen:
-                chosen.append(literal)
-                waiting += [one for one in needs(literal) if first[one] is not literal]
+            binder = first[waiting.pop()]
+            if binder not in chosen:
+                chosen.append(binder)
+                waiting += [one for one in needs(binder) if first[one] is not binder]
         return chosen
 
 

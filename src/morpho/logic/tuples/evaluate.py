@@ -116,7 +116,7 @@ def part_of(atom: Atom, relation: Relation, context: Context) -> tuple[Relation,
     """The tuples that fit an atom's constants and repeated variables, as columns of its variables in order."""
     names: list[Variable] = []
     kept: list[int] = []
-    tests: list[tuple[object, ...]] = []
+    tests: list[tuple[str, int, int]] = []
     for column, term in enumerate(atom.terms):
         if isinstance(term, Constant):
             kind = context.columns[atom.predicate][column]
@@ -134,8 +134,8 @@ def part_of(atom: Atom, relation: Relation, context: Context) -> tuple[Relation,
     if found is None:
         mask = np.ones(len(relation), bool)
         for kind_, column, other in tests:
-            right = relation.columns[int(str(other))] if kind_ == "same" else other
-            mask &= relation.columns[int(str(column))] == right
+            right = relation.columns[other] if kind_ == "same" else other
+            mask &= relation.columns[column] == right
         found = relation.selected(key, mask, kept)
     return found, names
 

@@ -85,9 +85,9 @@ def _arithmetic(term: Arithmetic, left: NDArray[Any], right: NDArray[Any]) -> ND
     whole = left.dtype.kind == "i" and right.dtype.kind == "i"
     with np.errstate(all="ignore"):
         if term.operator == "/":
-            return np.floor_divide(left, right) if whole else np.divide(left, right)
+            return np.asarray(np.floor_divide(left, right) if whole else np.divide(left, right))
         if term.operator == "mod":
-            return np.mod(left, right)
+            return np.asarray(np.mod(left, right))
         function = {"+": np.add, "-": np.subtract, "*": np.multiply}[term.operator]
         found = np.asarray(function(left, right))
         if whole and found.size:
