@@ -79,14 +79,20 @@ class DestinationLowering(MatmulLowering):
 
     # -- concatenations ------------------------------------------------------------------------------------------------
     def part_of(self, node: Node, position: int) -> View:
-        """The part of a concatenation that one of its inputs is."""
+        """The part of a concatenation that one of its inputs is; one that is itself part of another lies in that."""
         if node.serial not in self.regions:
-            self.regions[node.serial] = self.new_slot(node.shape, node.dtype)
+            wanted = self.wanted_by(node)
+            if wanted is not None and wanted.user.op.name == "concatenate" and not wanted.chain:
+                self.regions[node.serial] = self.part_of(wanted.user, wanted.position)
+                self.placed.add((wanted.user.serial, wanted.position))
+            else:
+                self.regions[node.serial] = self.new_slot(node.shape, node.dtype)
         target, axis = self.regions[node.serial], node["axis"]
         start: Size = 0
         for child in node.inputs[:position]:
             start = start + child.shape[axis]
-        return View(target.slot, start * target.strides[axis], node.inputs[position].shape, target.strides, node.dtype)
+        offset = target.offset + start * target.strides[axis]
+        return View(target.slot, offset, node.inputs[position].shape, target.strides, node.dtype)
 
     def lower_concatenate(self, node: Node) -> None:
         for position, child in enumerate(node.inputs):
