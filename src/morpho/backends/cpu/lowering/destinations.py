@@ -171,7 +171,8 @@ class DestinationLowering(MatmulLowering):
     def has_read(self, user: Node, root: Node, update: Node, writer: Node | None) -> bool:
         """Whether a reader does not mind that the value changes."""
         if user is update:
-            return all(look_through(child, is_view)[0] is not root for child in update.inputs[1:])
+            found = [look_through(child, is_view) for child in update.inputs[1:]]
+            return all(seen is not root or _is_apart(chain, update) for seen, chain in found)
         if user is root or is_view(user):  # an output
             return False
         if user is writer:
@@ -179,11 +180,12 @@ class DestinationLowering(MatmulLowering):
         return user.serial in self.lowered
 
     def reads_in_place(self, writer: Node, root: Node, update: Node) -> bool:
-        """Whether a kernel reads of a value nothing but the elements that it writes, each where it writes it."""
+        """Whether a kernel reads of a value the elements that it writes, each where it writes it, and others that nobody
+        writes."""
         region = {name: update[name] for name in ("starts", "sizes", "steps")}
         for child in writer.inputs:
             seen, chain = look_through(child, is_view)
-            if seen is not root:
+            if seen is not root or _is_apart(chain, update):
                 continue
             if len(chain) != 1 or chain[0].op.name != "slice" or any(chain[0][name] != region[name] for name in region):
                 return False
@@ -231,6 +233,18 @@ class DestinationLowering(MatmulLowering):
         while node.op.name in ("expand", "reshape", "permute", "slice"):
             node = node.inputs[0]
         return node["value"] if node.op.name == "constant" and not node.dtype.is_complex else None
+
+
+def _is_apart(chain: list[Node], update: Node) -> bool:
+    """Whether views, the last of them of the value that an update changes, show nothing of the region it writes."""
+    if not chain or chain[-1].op.name != "slice" or update.op.name != "update":
+        return False
+    if not all(isinstance(n, int) for node in (chain[-1], update) for n in (*node["starts"], *node["sizes"])):
+        return False
+    read, write = ([range(start, start + size * step, step) for start, size, step in
+                    zip(node["starts"], node["sizes"], node["steps"], strict=True)] for node in (chain[-1], update))
+    return any(not a or not b or max(a[0], a[-1]) < min(b[0], b[-1]) or max(b[0], b[-1]) < min(a[0], a[-1])
+               for a, b in zip(read, write, strict=True))
 
 
 def _box(place: View, box: list[tuple[Size, Size]]) -> View:
