@@ -134,7 +134,7 @@ TENSOR = {
     "nelement": "x.size", "tobytes": "x.numpy().tobytes()",
     "uniform_": "mo.random.uniform(key, shape), or mo.nn.init",
     "normal_": "mo.random.normal(key, shape), or mo.nn.init",
-    "detach_": "x.detach()", "at": "y = x + 0; y[index] = value: tensors are values, and x stays as it is",
+    "detach_": "x.detach()",
     "block_until_ready": "x.realise()", "share_memory_": "x itself", "pin_memory": "x itself",
     "new_zeros": "mo.zeros(shape)",
 }
