@@ -109,11 +109,11 @@ def test_too_few_are_left() -> None:
         run_threads(2, ranks)
 
 
-def test_killed_processes_cost_no_step() -> None:
-    """SIGKILL in the middle of training, of the first rank and of another: losses and weights have the bits of one
-    process."""
+def test_killed_and_stopped_processes_cost_no_step() -> None:
+    """SIGKILL of the first rank in the middle of training, then SIGSTOP of another, which only a heartbeat notices:
+    losses and weights have the bits of one process, and nobody is left behind."""
     losses, state, _ = train(OneGroup(), dropout=0.1)
-    printed = run_ranks(4, "training_ranks.py", "0:1", "2:3", code=None)
+    printed = run_ranks(4, "training_ranks.py", "0:1:kill", "2:3:stop", code=None, heartbeat_s=5.0)
     lines = [line.split() for line in printed.splitlines() if line.startswith("result")]
     assert len(lines) == 2, printed
     for words in lines:

@@ -1,5 +1,5 @@
-"""A small model trained by data parallel ranks, some of which kill themselves: `python training_ranks.py RANK:STEP
-...`."""
+"""A small model trained by data parallel ranks, some of which kill or stop themselves:
+`python training_ranks.py RANK:STEP:kill RANK:STEP:stop`."""
 
 from __future__ import annotations
 
@@ -54,8 +54,10 @@ if __name__ == "__main__":
     deaths = sys.argv[1:]
 
     def perhaps_die(step: int) -> None:
-        if f"{world.rank}:{step}" in deaths:
+        if f"{world.rank}:{step}:kill" in deaths:
             os.kill(os.getpid(), signal.SIGKILL)
+        if f"{world.rank}:{step}:stop" in deaths:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     found = train(world, before=perhaps_die, dropout=0.1)
     print("result", world.rank, found[2], found[1], *found[0], flush=True)

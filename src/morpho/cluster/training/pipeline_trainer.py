@@ -2,7 +2,7 @@
 
 A stage keeps the input of every micro-batch that is under way and makes its forward pass again for the gradient, as
 checkpointing does: memory of one activation for each, whatever the depth of the stage. Gradients of micro-batches are
-added in their order, so the result does not depend on how the stages interleave; cutting a model elsewhere changes no bit.
+added in their order, so the result does not depend on how the stages interleave: other cuts give the same bits.
 """
 
 from __future__ import annotations
