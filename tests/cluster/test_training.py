@@ -13,7 +13,7 @@ from training_ranks import batch, small_model, train
 
 import morpho as mo
 from morpho import cluster
-from morpho.base.errors import ArgumentError, GroupError
+from morpho.base.errors import ArgumentError, GroupError, PeerLost, fail
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.groups.threads import run_threads
 from morpho.cluster.training.tree import added, children, covered, held, ordered_sum
@@ -96,6 +96,30 @@ def test_a_thread_that_dies(ordered: bool, victim: int) -> None:
         if ordered:
             assert (got, got_state) == (losses, state)
         np.testing.assert_allclose(got, losses, rtol=1e-5)
+
+
+def test_a_rank_that_is_a_step_behind_takes_the_state_of_another() -> None:
+    """Rank 0 hears of a failure in the very last step, which rank 1 has made: it waits at its end already."""
+    losses, state, _ = train(OneGroup())
+
+    class Late(cluster.Trainer):
+        failed = False
+
+        def _ordered(self, rows: Any, count: int) -> Any:
+            if self.group.rank == 0 and self.steps == training_ranks.STEPS - 1 and not self.failed:
+                self.failed = True
+                apply, self._apply = self._apply, self._fail
+                try:
+                    return super()._ordered(rows, count)
+                finally:
+                    self._apply = apply
+            return super()._ordered(rows, count)
+
+        def _fail(self, flat: Any) -> None:
+            raise fail(PeerLost, "test", "the last message was lost")
+
+    found = run_threads(2, lambda group: train(group, model=model_of_a_thread(), trainer=Late))
+    assert found == [(losses, state, 2)] * 2
 
 
 def test_too_few_are_left() -> None:

@@ -32,7 +32,7 @@ def small_model(dropout: float = 0.0) -> mo.nn.Module:
 
 
 def train(group: Group, *, before: Callable[[int], Any] = lambda step: None, dropout: float = 0.0, model: Any = None,
-          rule: Any = mo.optim.AdamW, **options: Any) -> tuple[list[float], str, int]:
+          rule: Any = mo.optim.AdamW, trainer: Any = cluster.Trainer, **options: Any) -> tuple[list[float], str, int]:
     """Losses, a digest of all state, and how many ranks are left; `before(step)` is called within each step."""
     model = small_model(dropout) if model is None else model
     optimiser = rule(model.parameters(), lr=0.1)
@@ -40,13 +40,13 @@ def train(group: Group, *, before: Callable[[int], Any] = lambda step: None, dro
     def loss_of(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
         return mo.mean(mo.square(model(x) - y))
 
-    trainer = cluster.Trainer(model, optimiser, loss_of, group, clip=1.0, **options)
+    made = trainer(model, optimiser, loss_of, group, clip=1.0, **options)
     losses = []
     for step in range(STEPS):
         before(step)
-        losses.append(trainer.step(*batch(step)))
-    trainer.finish()
-    return losses, digest(states_of(model, optimiser)), trainer.group.size
+        losses.append(made.step(*batch(step)))
+    made.finish()
+    return losses, digest(states_of(model, optimiser)), made.group.size
 
 
 if __name__ == "__main__":
