@@ -35,6 +35,8 @@ SUITES = {
     "programs": Suite("benchmarks.programs", ("dense", "stencils", "carried", "pointwise", "sparse", "complex_numbers",
                                               "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
     "serve": Suite("benchmarks.serve", ("streams", "stalls"), peers_of("serve")),
+    "cluster": Suite("benchmarks.cluster", ("cuts", "kills", "hops", "throughput", "recut", "links", "predictions",
+                                            "naive"), {}),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
 }
 

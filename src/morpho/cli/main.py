@@ -353,6 +353,12 @@ def bench_programs(only: Only = "", json: Json = None, quick: Quick = False, pee
     _bench("programs", only, json, quick, peers, threads, gate, save_baseline)
 
 
+@bench.command("cluster")
+def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure pipelines: cuts, kills, hops, throughput, moves, links, predictions, against the naive path."""
+    _bench("cluster", only, json, quick, "", 1, False, False)
+
+
 @bench.command("plan")
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
