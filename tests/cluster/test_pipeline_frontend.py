@@ -118,7 +118,7 @@ def test_hosts_files(tmp_path):
     assert is_reachable(found.hosts[0], "") and not is_reachable(found.hosts[1], "false")
     plan = plan_of(folder_of(tmp_path, "llama"), [3])
     check_plan(plan, found)
-    with pytest.raises(ArgumentError, match="the plan is for n0, n1, and .* has n0"):
+    with pytest.raises(ArgumentError, match=r"the plan is for n0, n1, and .* has n0"):
         check_plan(plan, replace(found, hosts=found.hosts[:1]))
 
 
