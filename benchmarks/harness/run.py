@@ -36,7 +36,8 @@ SUITES = {
                                               "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
     "serve": Suite("benchmarks.serve", ("streams", "stalls", "clients", "overhead"), peers_of("serve")),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
-    "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank"), {}),
+    "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput", "recut",
+                                            "links", "predictions", "naive"), {}),
 }
 
 

@@ -74,6 +74,14 @@ def test_several_texts_at_once_are_those_of_one_process(workers):
     assert workers.pipeline.epoch == 1 and workers.nodes == ["n0", "n1", "n2", "n3"]
 
 
+def test_a_cut_moves_while_a_text_goes_on(workers):
+    other = plan_of(workers.folder, [1, 2, 4])
+    assert workers.text_while(7, lambda: workers.pipeline.recut(other), temperature=0) == workers.greedy
+    workers.pipeline.recut(plan_of(workers.folder, [2, 3, 5]))
+    assert [*workers.pipeline.generate(PROMPT, max_new_tokens=5, temperature=0)] == workers.greedy[:5]
+    assert workers.pipeline.epoch == 3 and workers.nodes == ["n0", "n1", "n2", "n3"]
+
+
 def test_a_text_that_nobody_wants_any_more_ends(workers):
     tokens = workers.pipeline.generate(PROMPT, max_new_tokens=400)
     next(tokens)

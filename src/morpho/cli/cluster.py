@@ -124,7 +124,8 @@ def history(last: int) -> None:
         print(f"{when}  {row['model'][:18]:18} {len(row['stages']):6} {row['streams']:5}  {'   '.join(cells)}")
         sent, held = did.get("sent_bytes", {}), did.get("memory_bytes", {})
         if sent:
-            parts = [f"{node}: sent {format_bytes(sent[node])}, holds {format_bytes(held.get(node, 0))}" for node in sent]
+            parts = [f"{node}: sent {format_bytes(sent[node])}, holds {format_bytes(held.get(node, 0))}"
+                     for node in sent]
             print("    " + ", ".join(parts))
     for node, factor in corrections(found).items():
         print(f"stages on {node} take {factor:.2f} of the predicted time")

@@ -18,6 +18,7 @@ from morpho.cluster.frontend.adapting import LEAST_TOKENS, Adapting
 from morpho.cluster.frontend.asking import Asking
 from morpho.cluster.frontend.local import card_of, config_of, local_plan
 from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
+from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
 from morpho.cluster.workers.job import Job
@@ -81,7 +82,7 @@ class Pipeline:
     def __init__(self, model: str | os.PathLike[str], plan: Plan | str | os.PathLike[str] | None = None, *,
                  nodes: int | None = None, streams: int | None = None, chunk: int = CHUNK, threads: int | None = None,
                  hosts: Hosts = HERE, models: Mapping[str, str] | None = None, secret: Path | None = None,
-                 shims: dict[str, dict[str, float]] | None = None,
+                 shims: dict[str, dict[str, float]] | None = None, baseline: Baseline = FAST,
                  heard: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.place = str(Path(model).resolve())
         config = config_of(self.place)
@@ -109,7 +110,8 @@ class Pipeline:
         width = next(int(config[name]) for name in WIDTHS if name in config)
         config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(),
                   "stored": stored_failures(plan), "width": width, "context": self.network.context, "chunk": chunk,
-                  "streams": self.streams, "threads": threads or cores, "shims": shims or {}}
+                  "streams": self.streams, "threads": threads or cores, "shims": shims or {},
+                  "baseline": baseline.to_dict()}
         self._job = Job(config, names, self._handle, self._ended, hosts, secret)
         if not hosts.slots:
             threading.Thread(target=self._watch, daemon=True).start()

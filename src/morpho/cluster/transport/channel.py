@@ -42,6 +42,7 @@ class Sender:
         self._requests: list[dict[int, Any]] = [{} for _ in range(BUFFERS)]
         self._active: list[Any] = [None] * BUFFERS
         self._mpi, self._next, self.counters = mpi, 0, Counters()
+        self.copies, self.blocking = 0, False  # of the naive path: see `pipeline.baseline`
         self._waiting: deque[tuple[Header, np.ndarray, float]] = deque()
 
     @property
@@ -74,6 +75,8 @@ class Sender:
     def _put(self, header: Header, x: np.ndarray) -> None:
         slot = self._next
         buffer = self._buffers[slot]
+        for _ in range(self.copies):
+            x = np.array(x)
         dtype = self.dtype if x.dtype == np.float32 else "i64"
         size = payload_bytes(dtype, x.shape)
         if size > buffer.size - HEADER_BYTES:
@@ -91,6 +94,8 @@ class Sender:
             self._requests[slot][size] = request
         request.Start()
         self._active[slot] = request
+        while self.blocking and not self._is_free(slot):
+            time.sleep(0)
         self._next = (slot + 1) % BUFFERS
         self.counters.messages += 1
         self.counters.bytes += HEADER_BYTES + size

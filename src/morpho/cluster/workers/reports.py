@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,18 @@ class Inbox:
     def __init__(self, folder: Path) -> None:
         self._path, self._rest = folder / INBOX, b""
         self._file: Any = None
+        self._lines: deque[bytes] = deque()
 
     def new(self) -> Iterator[dict[str, Any]]:
         """What has been written since the last look, whole lines only."""
         if self._file is None:
             self._file = open(self._path, "rb", buffering=0)
         raw = self._file.read()
-        if not raw:
-            return
-        *lines, self._rest = (self._rest + raw).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
+        if raw:
+            *lines, self._rest = (self._rest + raw).split(b"\n")
+            self._lines += lines
+        while self._lines:  # whoever stops in the middle finds the others at the next look
+            yield json.loads(self._lines.popleft())
 
 
 class Events:

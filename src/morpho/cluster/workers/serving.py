@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import MorphoError, fail
+from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import Place
 from morpho.cluster.pipeline.request import Request, Stream
 from morpho.cluster.pipeline.stage import Stage, cache_length
@@ -79,10 +80,10 @@ class Serving:
 
     def __init__(self, channels: Channels, places: tuple[Place, ...], nodes: list[str], node: str, stage: Stage | None,
                  ledger: Ledger, width: int, context: int, report: Callable[[dict[str, Any]], None],
-                 shims: dict[str, dict[str, float]], streams: int) -> None:
+                 shims: dict[str, dict[str, float]], streams: int, baseline: Baseline = FAST) -> None:
         self.channels, self.places, self.nodes, self.node = channels, places, nodes, node
         self.stage, self.ledger, self.context, self.report = stage, ledger, context, report
-        self.most_streams, self.slow = streams, 1.0
+        self.most_streams, self.slow, self.baseline = streams, 1.0, baseline
         self.index = next((i for i, place in enumerate(places) if place.node == node), None)
         self.statistics, self._reported_s, self._work_at = Statistics(), time.monotonic(), time.monotonic()
         self.queue: deque[Request] = deque()  # the first stage's: not begun yet
@@ -105,6 +106,7 @@ class Serving:
         after, before = (self.index + 1) % len(self.places), (self.index - 1) % len(self.places)
         dtype = self.places[self.index].dtype
         sender = self.channels.open_sender(self._rank(after), most, dtype)
+        sender.copies, sender.blocking = self.baseline.copies, self.baseline.blocking
         self.to_next, self.to_first = (None, sender) if self.stage.is_last else (sender, None)
         source = self.places[before].node
         slow = shims.get(f"{source} -> {self.node}", shims.get("*"))

@@ -16,6 +16,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import MorphoError
+from morpho.cluster.pipeline.baseline import Baseline
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import from_rows, placement, to_rows
 from morpho.cluster.pipeline.request import Request, longest
@@ -184,7 +185,8 @@ class Worker:
     def _serve(self, places: tuple[Any, ...]) -> None:
         mine = next((place for place in places if place.node == self.node), None)
         stage, config, slow = None, self.config, self.slow
-        with mo.settings(threads=config["threads"]):
+        baseline = Baseline(**config["baseline"])
+        with mo.settings(**baseline.settings(config["threads"])):
             if mine is not None:
                 self.part = self.part or Part(config["models"].get(self.node, config["model"]))
                 stage = Stage(self.part, mine.start, mine.end, config["chunk"])
@@ -192,7 +194,7 @@ class Worker:
             while self.unsaid:
                 self.report(self.unsaid.pop(0))
             serving = Serving(self.channels, places, self.nodes, self.node, stage, self.ledger, config["width"],
-                              config["context"], self.report, config["shims"], config["streams"])
+                              config["context"], self.report, config["shims"], config["streams"], baseline)
             serving.slow = slow
             self.report({"event": "ready", "node": self.node, "epoch": self.epoch, "process": os.getpid(),
                          "layers": [] if mine is None else [mine.start, mine.end],

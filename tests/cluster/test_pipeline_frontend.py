@@ -1,0 +1,133 @@
+"""The frontend's parts without processes: the inbox, the ledger, the state of runs, when a cut moves, hosts files."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from pipeline_models import folder_of, plan_of
+
+import morpho as mo
+from morpho.base.errors import ArgumentError
+from morpho.cluster.frontend import history, status
+from morpho.cluster.frontend.adapting import Adapting
+from morpho.cluster.hosts.file import read_hosts
+from morpho.cluster.hosts.run import check_plan, is_reachable
+from morpho.cluster.workers.meeting import digest_of, other_model, proof, stranger
+from morpho.cluster.workers.reports import INBOX, Inbox
+
+
+def test_lines_of_the_inbox_are_not_lost_when_one_ends_an_epoch(tmp_path):
+    file, inbox = tmp_path / INBOX, Inbox(tmp_path)
+    file.write_bytes(b'{"plan": 1}\n{"request": 2}\n{"requ')
+    assert next(inbox.new()) == {"plan": 1}  # and something is raised
+    assert [*inbox.new()] == [{"request": 2}]
+    with open(file, "ab") as opened:
+        opened.write(b'est": 3}\n')
+    assert [*inbox.new()] == [{"request": 3}]
+
+
+class Moving:
+    """A pipeline whose stage times are told."""
+
+    def __init__(self, plan):
+        self.plan, self.times, self.cuts = plan, {}, []
+
+    def stage_times(self):
+        return self.times
+
+    def recut(self, plan):
+        self.plan = plan
+        self.cuts.append([stage.end for stage in plan.stages])
+
+
+def test_a_cut_moves_once_per_cool_down_and_is_undone_if_it_did_not_help(tmp_path):
+    plan = plan_of(folder_of(tmp_path, "llama"), [3])
+    moving = Moving(plan)
+    adapting = Adapting(moving, cool_down_s=10.0)
+    assert adapting.look(now=0.0) == ""  # nothing measured yet
+    usual = {stage.node: stage.compute_s for stage in plan.stages}
+    moving.times = usual
+    adapting.look(now=1.0)
+    assert not moving.cuts or moving.cuts == []
+    moving.times = {**usual, "n0": 8 * usual["n0"]}
+    assert adapting.look(now=2.0).startswith("move")
+    assert len(moving.cuts) == 1
+    moving.times = {stage.node: 1.0 for stage in moving.plan.stages}  # much worse
+    assert adapting.look(now=5.0) == ""  # cooling down
+    assert adapting.look(now=13.0).startswith("undone")
+    assert moving.cuts[-1] == [stage.end for stage in plan.stages] and adapting.cool_down_s == 20.0
+
+
+def test_the_ledger_keeps_what_was_predicted_and_measured(tmp_path):
+    plan = plan_of(folder_of(tmp_path, "llama"), [3])
+    said = history.predicted(plan, streams=1)
+    measured = {"token_s": 2 * said["token_s"], "first_token_s": said["first_token_s"], "tokens_per_s": 1.0,
+                "stage_s": {"n0": 3 * said["stage_s"]["n0"]}}
+    history.record(plan, "llama", 1, 7, measured)
+    row = history.rows()[-1]
+    assert history.errors(row)["token_s"] == pytest.approx(1.0) and history.errors(row)["first_token_s"] == 0
+    assert history.corrections([row]) == {"n0": pytest.approx(3.0)}
+    assert {*row["predicted"]["memory_bytes"]} == {"n0", "n1"} and row["predicted"]["link_bytes_per_token"]
+    with open(history.ledger_path(), "ab") as file:
+        file.write(b"nonsense\n[1]\n")
+    assert history.rows()[-1] == row
+
+
+def test_running_pipelines_are_shown_and_dead_ones_forgotten():
+    status.write({"model": "m", "epoch": 1, "texts": 0, "workers": {}})
+    assert [run["frontend"] for run in status.running()] == [os.getpid()]
+    gone = status.folder() / "999999999.json"
+    gone.write_text(json.dumps({"frontend": 999999999}))
+    status.clear()
+    assert status.running() == [] and not gone.exists()
+
+
+def test_workers_that_do_not_belong_here_are_named(tmp_path):
+    good = {"node": "a", "version": "1", "proof": proof(b"secret", "run", "a")}
+    assert stranger([good], b"secret", "run") == ""
+    assert "b does not know the shared secret" in stranger([good, {**good, "node": "b"}], b"secret", "run")
+    other = {"node": "b", "version": "2", "proof": proof(b"secret", "run", "b")}
+    assert stranger([good, other], b"secret", "run").startswith("b has Morpho 2 and a 1")
+    folder = folder_of(tmp_path, "llama")
+    rows = [{"node": node, "model": "m", "digest": digest_of(str(place))} for node, place in
+            (("a", folder), ("b", mo.models.SHIPPED))]
+    assert other_model(rows) == "the model at m on b is not the one on a"
+    assert digest_of(str(tmp_path / "nowhere")) == ""
+
+
+HOSTS = """
+cluster = "office.toml"
+interfaces = ["lo"]
+[[host]]
+name = "n0"
+address = "127.0.0.1"
+[[host]]
+name = "n1"
+model = "/data/m"
+"""
+
+
+def test_hosts_files(tmp_path):
+    file = tmp_path / "hosts.toml"
+    file.write_text(HOSTS)
+    found = read_hosts(file)
+    assert found.launch().slots == (("127.0.0.1", 1), ("n1", 1)) and found.hosts[1].model == "/data/m"
+    assert is_reachable(found.hosts[0], "") and not is_reachable(found.hosts[1], "false")
+    plan = plan_of(folder_of(tmp_path, "llama"), [3])
+    check_plan(plan, found)
+    with pytest.raises(ArgumentError, match=r"the plan is for n0, n1, and .* has n0"):
+        check_plan(plan, replace(found, hosts=found.hosts[:1]))
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "has no ..host.."), ("[[host]]\nname = 'a b'", "host 1 has name = 'a b'"), ("x = 1", "unknown key 'x'"),
+    ("[[host]]\nname = 'a'\n[[host]]\nname = 'a'", "names 'a' twice"), ("[[host", "is not TOML"),
+    ("[[host]]\nname = 'a'\naddress = '; rm'", "a has address = '; rm'"), ("secret = 1\n[[host]]\nname='a'", "secret")])
+def test_hosts_files_that_are_wrong(tmp_path, text, said):
+    file = tmp_path / "hosts.toml"
+    file.write_text(text)
+    with pytest.raises(ArgumentError, match=said):
+        read_hosts(file)
