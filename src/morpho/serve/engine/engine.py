@@ -62,7 +62,8 @@ class Engine:
                        "give more kv_bytes")
         self.tokenizer, self.max_waiting = tokenizer, max_waiting
         self.adapters = AdapterBank(model, adapters, adapter_rank)
-        self.runner = ModelRunner(model, count, max_batch, max_length, chunk, max(drafted, 1), self.adapters)
+        self.runner = ModelRunner(model, count, max_batch, max_length, chunk, max(drafted, 1), draft_rows,
+                                  self.adapters)
         self.model, self.max_length = model, min(self.runner.max_length, count * PAGE)
         self.scheduler = Scheduler(Pages(count, PAGE), max_batch, self.runner.chunk, prefill_tokens, stall, drafted,
                                    draft_rows)

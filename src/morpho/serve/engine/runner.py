@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `single` | 1 | 1 | the token: decoding of one stream |
 | `decode` | 1 to `max_batch` | 1 | every row |
-| `verify` | 1 to `max_batch` | 1 to `most_drafted` + 1 | every token: guesses that are checked |
+| `verify` | 1 to `draft_rows` | 1 to `most_drafted` + 1 | every token: guesses that are checked |
 | `prefill` | 1 | 1 to `chunk` | the last token: a piece of a prompt |
 
 Rows do not see each other: a product's row is one chain of operations whatever rows are beside it, and attention's
@@ -68,12 +68,14 @@ class ModelRunner:
     """
 
     def __init__(self, model: LanguageModel, pages: int, max_batch: int = 64, max_length: int | None = None,
-                 chunk: int = 512, most_drafted: int = 7, adapters: AdapterBank | None = None) -> None:
+                 chunk: int = 512, most_drafted: int = 7, draft_rows: int = 2,
+                 adapters: AdapterBank | None = None) -> None:
         if hasattr(model, "remember") or not isinstance(model, LanguageModel):
             raise fail(ArgumentError, "serve", f"{type(model).__name__} is not a language model without an encoder")
         self.model, self.pages, self.max_batch, self.adapters = model, pages, max_batch, adapters
         self.max_length = min(max_length or model.context, model.context)
         self.chunk, self.most_drafted = min(chunk, self.max_length), most_drafted
+        self.draft_rows = max(1, min(draft_rows, max_batch))
         self.blocks = -(-self.max_length // PAGE)
         model.eval()
         self.frozen = Frozen(model)
@@ -84,7 +86,7 @@ class ModelRunner:
     def function(self, name: str, adapted: bool) -> Any:
         """One of the four, made when first asked for; with adapters it is another one."""
         if (name, adapted) not in self.functions:
-            rows = {0: mo.Dim("rows", 1, self.max_batch)}
+            rows = {0: mo.Dim("rows", 1, self.draft_rows if name == "verify" else self.max_batch)}
             dynamic: dict[str, Any] = {}
             if name == "prefill":
                 dynamic = {key: {1: mo.Dim("n", 1, self.chunk)} for key in ("ids", "places")}
