@@ -34,6 +34,7 @@ SUITES = {
                                         "resnet"), peers_of("train")),
     "programs": Suite("benchmarks.programs", ("dense", "stencils", "carried", "pointwise", "sparse", "complex_numbers",
                                               "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
+    "sparse": Suite("benchmarks.sparse", ("spmv", "spmm", "spgemm", "network"), peers_of("sparse")),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
 }
 

@@ -15,6 +15,7 @@ BY_SUITE: dict[str, tuple[str, ...]] = {
     "kernels": ("morpho", "unfused", "numpy", "torch", "torch_compile", "jax", "onnxruntime"),
     "train": ("morpho", "torch", "torch_compile", "transformers", "llama_cpp"),
     "programs": ("morpho", "numpy", "jax", "numba", "torch"),
+    "sparse": ("morpho", "scipy", "torch"),
 }
 
 

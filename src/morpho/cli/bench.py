@@ -1,4 +1,4 @@
-"""``morpho bench core``, ``kernels``, ``train``, ``programs`` and ``plan``: run the benchmarks of a checkout.
+"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``sparse`` and ``plan``: run the benchmarks of a checkout.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly
@@ -6,6 +6,7 @@
     morpho bench kernels --only matmul             # products, fused layers, attention, GPT-2; the same options
     morpho bench train --only gpt_step,resnet      # training steps, memory, generation, SmolLM2; the same options
     morpho bench programs --only carried,ocean     # array programs of science; the same options
+    morpho bench sparse --threads 1                # sparse products, a sparse network; SciPy and PyTorch
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
 """
 
