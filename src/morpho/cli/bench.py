@@ -1,4 +1,4 @@
-"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``sparse`` and ``plan``: run the benchmarks of a checkout.
+"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``sparse``, ``plan``: run the benchmarks of a checkout.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly

@@ -3,13 +3,13 @@
 from morpho.ops import elementwise, identity, index, integers, move, order, sorting, sources
 from morpho.ops.complex import fourier, parts
 from morpho.ops.control import records as control
-from morpho.ops.linalg import lapack, triangular
+from morpho.ops.linalg import general, lapack, triangular
 from morpho.ops.neural import attention, convolution, fused, losses, quantised
 from morpho.ops.reductions import contract, reduce, scan
 from morpho.ops.sparse import products, rows, spgemm
 from morpho.ops.sparse import triangular as sparse_triangular
 from morpho.ops.special_functions import records as special_functions
 
-__all__ = ["attention", "contract", "control", "convolution", "elementwise", "fourier", "fused", "identity", "index",
-           "integers", "lapack", "losses", "move", "order", "parts", "products", "quantised", "reduce", "rows", "scan",
-           "sorting", "sources", "sparse_triangular", "special_functions", "spgemm", "triangular"]
+__all__ = ["attention", "contract", "control", "convolution", "elementwise", "fourier", "fused", "general", "identity",
+           "index", "integers", "lapack", "losses", "move", "order", "parts", "products", "quantised", "reduce", "rows",
+           "scan", "sorting", "sources", "sparse_triangular", "special_functions", "spgemm", "triangular"]
