@@ -387,6 +387,13 @@ def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers:
     _bench("serve", only, json, quick, peers, threads, gate, save_baseline)
 
 
+@bench.command("sparse")
+def bench_sparse(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                 gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
+    """Measure sparse products and a network of sparse layers against SciPy and PyTorch in the same run."""
+    _bench("sparse", only, json, quick, peers, threads, gate, save_baseline)
+
+
 @bench.command("plan")
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
