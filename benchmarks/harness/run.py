@@ -36,6 +36,7 @@ SUITES = {
                                               "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
     "serve": Suite("benchmarks.serve", ("streams", "stalls", "clients", "overhead"), peers_of("serve")),
     "sparse": Suite("benchmarks.sparse", ("spmv", "spmm", "spgemm", "network"), peers_of("sparse")),
+    "logic": Suite("benchmarks.logic", ("reachability", "closure", "paths", "compile_times"), {}),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
     "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput", "recut",
                                             "links", "predictions", "naive"), {}),
