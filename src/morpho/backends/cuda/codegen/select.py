@@ -9,8 +9,10 @@ from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.backends.cuda.codegen.generic import GenericKernel
 from morpho.backends.cuda.codegen.kernels import DeviceKernel
 from morpho.backends.cuda.codegen.loop_grid import lanes_of, side_by_side
+from morpho.backends.cuda.codegen.long_rows import long_rows
 from morpho.backends.cuda.codegen.maps import MapKernel
 from morpho.backends.cuda.codegen.rows import KEPT_BYTES, MOST_JOINED, RowsKernel
+from morpho.base.dims import product
 from morpho.program.program import Step
 
 MANY_ROWS = 1 << 14  # rows side by side from which on a thread each is enough
@@ -29,12 +31,28 @@ def plain(kernel: LoopKernel) -> LoopKernel:
 
 def loop_kernel(step: Step, kernel: LoopKernel) -> DeviceKernel | None:
     """The grid of a loop kernel; None where it has none of its own."""
-    if any(access.guards for access in kernel.accesses) or kernel.part or kernel.short:
+    if any(access.guards for access in kernel.accesses) or kernel.short:
         return None
     places, numbers = len(step.views), len(step.values)
+    if kernel.part:
+        return long_kernel(step, kernel, places, numbers)
     if kernel.is_plain:
         return MapKernel(kernel, places, numbers)
     return rows_kernel(step, kernel, places, numbers)
+
+
+def long_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> DeviceKernel | None:
+    """A step of a reduction over few very long rows."""
+    record = kernel.record.by_name(step.values)
+    inner = [record[f"inner{axis}"] for axis in range(kernel.inner_rank)]
+    columns = product(tuple(inner))
+    if not isinstance(columns, int):
+        return None
+    lanes = lanes_of(kernel)
+    rank = kernel.outer_rank + kernel.inner_rank
+    while lanes > 1 and not _aligned(step, kernel, lanes, columns, record, rank):
+        lanes //= 2
+    return long_rows(kernel, lanes, columns, places, numbers)
 
 
 def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> DeviceKernel | None:
@@ -46,7 +64,7 @@ def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
     lanes = lanes_of(kernel)
     record = kernel.record.by_name(step.values)
     rank = kernel.outer_rank + kernel.inner_rank
-    while lanes > 1 and not _aligned(step, kernel, lanes, record, rank):
+    while lanes > 1 and not _aligned(step, kernel, lanes, step.columns, record, rank):
         lanes //= 2
     found = RowsKernel(kernel, lanes, step.columns, places, numbers)
     if found.blocks > MOST_JOINED or found.shared_bytes > KEPT_BYTES:
@@ -54,9 +72,9 @@ def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
     return found
 
 
-def _aligned(step: Step, kernel: LoopKernel, lanes: int, record: dict[str, Any], rank: int) -> bool:
+def _aligned(step: Step, kernel: LoopKernel, lanes: int, columns: int, record: dict[str, Any], rank: int) -> bool:
     """Whether every row of every operand begins where a wide access may."""
-    if step.columns % lanes != 0:
+    if columns % lanes != 0:
         return False
     for number, access in enumerate(kernel.accesses):
         view = step.views[number]

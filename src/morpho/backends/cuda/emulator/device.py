@@ -18,6 +18,7 @@ from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cuda.codegen.grid import ENTRY
 from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
+from morpho.backends.cuda.emulator.tensor_cores import TENSOR_CORES
 from morpho.base.errors import DeviceError, fail
 from morpho.base.target import isa_named
 
@@ -88,9 +89,10 @@ class EmulatedDevice:
     def build(self, text: str) -> bytes:
         """Object code of this machine; its functions have names of their own."""
         name = "emulated_" + hashlib.sha256(text.encode()).hexdigest()[:24]
-        full = ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + RUNTIME.replace("@emu.run(", f"@{name}_run(")
+        full = ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + (RUNTIME + TENSOR_CORES).replace(
+            "@emu.run(", f"@{name}_run(")
         full = full.replace("@kernel_", f"@{name}_kernel_")
-        fibers = "call void @gpu.barrier(ptr %ctx)" in text or "@gpu.shuffle" in text or "@gpu.mma" in text
+        fibers = "call void @gpu.barrier(ptr %ctx)" in text or "@gpu.shuffle" in text or "@gpu.mma" in text or "@gpu.ld" in text
         return f"{name} {int(fibers)}\n".encode() + llvm.compile_text(full, isa_named("native"))
 
     def load(self, image: bytes, name: str) -> tuple[int, Any, bool]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
 from morpho.base.dims import Size, product
+from morpho.base.dtypes import bfloat16, float16
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.program.program import Step
@@ -60,9 +63,32 @@ class ProductLowering(GraphLowering):
                                 a_batch=a_batch, b_batch=b_batch, c_batch=c_batch)
         left = "k" if a.strides[-1] == 1 else "m" if a.strides[-2] == 1 else ""
         right = "n" if b.strides[-1] == 1 else "k" if b.strides[-2] == 1 else ""
-        kernel = ProductKernel(a.dtype, target.dtype, left, right, _tile(product(tuple(sizes)), m, n))
+        count = product(tuple(sizes))
+        kernel = ProductKernel(a.dtype, target.dtype, left, right, _tile(count, m, n))
+        if on_tensor_cores(a, b, left, right, values):
+            kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
         self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
-                      operations=2 * product(tuple(sizes)) * m * n * k, choice="arithmetic units"))
+                      operations=2 * product(tuple(sizes)) * m * n * k, choice="tensor cores (mma)" if kernel.way == "mma" else "arithmetic units"))
+
+
+def on_tensor_cores(a: View, b: View, left: str, right: str, values: tuple[Size, ...]) -> bool:
+    """Whether both operands are half floats that lie in chunks of 16 bytes."""
+    if a.dtype not in (bfloat16, float16) or a.dtype is not b.dtype or not left or not right:
+        return False
+    numbers = PRODUCT.by_name(values)
+    ends = (numbers["k"] if left == "k" else numbers["m"], numbers["k"] if right == "k" else numbers["n"])
+    steps = [numbers["a_m"] if left == "k" else numbers["a_k"], numbers["b_n"] if right == "k" else numbers["b_k"],
+             *(numbers[f"{side}_batch{axis}"] for side in "ab" for axis in range(BATCH_AXES)), a.offset, b.offset]
+    return all(isinstance(n, int) and n % 8 == 0 for n in (*ends, *steps))
+
+
+def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
+    """Large tiles where there are enough of them."""
+    if all(isinstance(size, int) for size in (batch, m, n)):
+        for tile in ((128, 256, 64, 64), (128, 128, 64, 32)):
+            if int(batch) * -(-int(m) // tile[0]) * -(-int(n) // tile[1]) >= MANY_TILES:  # type: ignore[arg-type]
+                return tile
+    return 64, 64, 32, 32
 
 
 def _tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
