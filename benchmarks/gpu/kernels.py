@@ -5,6 +5,7 @@ Every case is checked against float64 on the host, or PyTorch's own result, befo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -18,10 +19,11 @@ import numpy as np
 
 import morpho as mo
 from benchmarks.gpu.timing import morpho_seconds, torch_seconds
+from benchmarks.gpu.workers import parent, worker
+from morpho.ir.graph import Graph
 from morpho.ir.node import build
 from morpho.runtime.memory.device_memory import upload
 from morpho.runtime.plans import on_device
-from morpho.ir.graph import Graph
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Case:
     flops: float = 0
     tolerance: float = 1e-4
     compiled: bool = False
+    in_double: bool = True  # whether PyTorch's own result in float64 is what it is compared with
 
 
 def _gelu(torch: Any, a: Any, b: Any) -> Any:
@@ -52,6 +55,12 @@ def cases(torch: Any) -> list[Case]:
     def product(name: str, m: int, k: int, n: int, dtype: str, tolerance: float) -> Case:
         return Case(name, ((m, k), (k, n)), dtype, lambda a, b: a @ b, lambda a, b: a @ b, flops=2.0 * m * k * n,
                     tolerance=tolerance)
+
+    def heads(name: str, shape: tuple[int, int, int, int], causal: bool) -> Case:
+        b, h, t, d = shape
+        return Case(name, (shape,) * 3, "bfloat16", lambda q, k, v: mo.attention(q, k, v, causal=causal),
+                    lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
+                    flops=4.0 * b * h * t * t * d / (2 if causal else 1), tolerance=1e-2, in_double=False)
 
     return [
         Case("copy 8192^2 (x + 0)", (side,), "float32", lambda a: a + 1.0, lambda a: a + 1.0, 2 * whole),
@@ -79,6 +88,13 @@ def cases(torch: Any) -> list[Case]:
         product("gemm bf16 8192", 8192, 8192, 8192, "bfloat16", 1e-2),
         product("gemm f16 4096", 4096, 4096, 4096, "float16", 1e-2),
         product("gemm bf16 8192x768x3072", 8192, 768, 3072, "bfloat16", 1e-2),
+        Case("linear + gelu 8192x768x3072", ((8192, 768), (768, 3072), (3072,)), "bfloat16",
+             lambda a, b, c: mo.gelu(a @ b + c), lambda a, b, c: functional.gelu(a @ b + c),
+             flops=2.0 * 8192 * 768 * 3072, tolerance=1e-2),
+        heads("attention (8,12,2048,64)", (8, 12, 2048, 64), False),
+        heads("attention (8,12,1024,64) c", (8, 12, 1024, 64), True),
+        heads("attention (4,32,4096,128)", (4, 32, 4096, 128), False),
+        heads("attention (4,32,4096,128) c", (4, 32, 4096, 128), True),
     ]
 
 
@@ -99,7 +115,7 @@ def run(case: Case, device: str, torch: Any) -> dict[str, Any]:
     got = mo.Tensor.of_node(on_device_leaf(result))
     found = torch.from_numpy(np.ascontiguousarray(mo.astype(got, mo.float32).numpy())).double()
     first = time.perf_counter() - started
-    want = case.theirs(*[x.double() for x in theirs_in]).cpu()
+    want = case.theirs(*[x.double() if case.in_double else x.float() for x in theirs_in]).double().cpu()
     error = float((found - want).norm() / want.norm().clamp_min(1e-30))
     ours = morpho_seconds(device, [output], buffers)
     theirs = torch_seconds(lambda: case.theirs(*theirs_in))
@@ -119,31 +135,47 @@ def on_device_leaf(buffer: Any) -> Any:
     return leaf(buffer)
 
 
-def main(device: str = "cuda:0", log: str = "") -> None:
-    """All cases; a table at the end."""
+def said(row: dict[str, Any]) -> str:
+    """A row as a line."""
+    if "failed" in row:
+        return f"{row['name']:28} {row['failed'][:300]}"
+    extra = " ".join(f"{key} {row[key]:.2f}" for key in ("TB/s", "TFLOP/s", "torch TFLOP/s") if key in row)
+    return (f"{row['name']:28} {'ok ' if row['ok'] else 'BAD'} error {row['error']:.1e} morpho {row['morpho_us']:9.1f} us "
+            f"torch {row['torch_us']:9.1f} us first {row['first_call_ms']:.0f} ms {extra}")
+
+
+def runner(device: str) -> Callable[[int], dict[str, Any]]:
+    """What runs a case by its number."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    rows: list[dict[str, Any]] = []
-    for case in cases(torch):
+    table = cases(torch)
+
+    def one(number: int) -> dict[str, Any]:
         try:
-            rows.append(run(case, device, torch))
+            return run(table[number], device, torch)
         except Exception as error:
-            rows.append({"name": case.name, "failed": f"{type(error).__name__}: {error}"[:600],
-                         "trace": traceback.format_exc()[-1500:]})
-        row = rows[-1]
-        if "failed" in row:
-            print(f"{row['name']:28} {row['failed']}", flush=True)
-            print(row["trace"], flush=True)
-        else:
-            extra = " ".join(f"{key} {row[key]:.2f}" for key in ("TB/s", "TFLOP/s", "torch TFLOP/s") if key in row)
-            print(f"{row['name']:28} {'ok ' if row['ok'] else 'BAD'} error {row['error']:.1e} morpho "
-                  f"{row['morpho_us']:9.1f} us torch {row['torch_us']:9.1f} us first {row['first_call_ms']:.0f} ms "
-                  f"{extra}", flush=True)
-        torch.cuda.empty_cache()
-        if log:
-            Path(log).write_text(json.dumps(rows, indent=1))
+            trace = traceback.format_exc()[-1200:]
+            return {"name": table[number].name, "failed": f"{type(error).__name__}: {error}"[:500], "trace": trace}
+        finally:
+            with contextlib.suppress(Exception):
+                torch.cuda.empty_cache()
+
+    return one
+
+
+def main(device: str = "cuda:0", log: str = "", seconds: float = 160) -> None:
+    """All cases, each said when it is done."""
+    import torch
+
+    rows = parent("benchmarks.gpu.kernels", device, len(cases(torch)), seconds,
+                  told=lambda row: print(said(row), flush=True))
+    if log:
+        Path(log).write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    if sys.argv[1:2] == ["--worker"]:
+        worker(sys.argv[2], sys.argv[3], runner(sys.argv[2]))
+    else:
+        main(*sys.argv[1:3])

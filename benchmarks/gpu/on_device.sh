@@ -12,7 +12,7 @@ for part in "$@"; do
   echo "== $part"
   case "$part" in
     first) timeout 90 python3 -m benchmarks.gpu.first 2>&1 | tee "$out/first.log" | tail -40 ;;
-    kernels) timeout 170 python3 -m benchmarks.gpu.kernels cuda:0 "$out/kernels.json" 2>&1 | tee "$out/kernels.log" | tail -60 ;;
-    table*) timeout 240 python3 -m benchmarks.gpu.table cuda:0 "${part#table}" "$out/table.json" 2>&1 | tee "$out/table.log" | tail -40 ;;
+    kernels) timeout 175 python3 -m benchmarks.gpu.kernels cuda:0 "$out/kernels.json" 2>&1 | tee "$out/kernels.log" | tail -60 ;;
+    table*) timeout 200 python3 -m benchmarks.gpu.table cuda:0 "${part#table}" "$out/table.json" 2>&1 | tee "$out/table.log" | tail -40 ;;
   esac
 done

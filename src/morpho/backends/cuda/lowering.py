@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from morpho.backends.cuda.attention.lower import AttentionLowering
 from morpho.backends.cuda.gemm.lower import ProductLowering
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import defaults_for
@@ -11,7 +12,7 @@ from morpho.program.plan_memory import plan_memory
 from morpho.program.program import Program
 
 
-class CudaLowering(ProductLowering):
+class CudaLowering(AttentionLowering, ProductLowering):
     """Products and attention have kernels of their own here."""
 
     def inside(self, graph: Graph, outside: set[int], own: frozenset[int]) -> CudaLowering:

@@ -114,7 +114,8 @@ def _divided(e: GridEmitter, index: object, by: object) -> object:
 
 
 def _function(kernel: Kernel, name: str) -> str:
-    text = generate(kernel, ISA, name)
+    """The CPU's text of a kernel. Values hidden from LLVM's loop passes there are plain here: see `verify.py`."""
+    text = re.sub(r'call (\w+) asm "", "=r,0"\(\1 ([^)]+)\)', r"freeze \1 \2", generate(kernel, ISA, name))
     return re.sub(rf"^define i32 @{name}\(", f"define internal i32 @{name}(", text, flags=re.MULTILINE)
 
 

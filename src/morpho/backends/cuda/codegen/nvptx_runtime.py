@@ -68,4 +68,18 @@ define internal {{ float, float, float, float }} @gpu.mma_{kind}(ptr %c, i32 %a0
   %r = call {{ float, float, float, float }} asm "mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};", "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"(i32 %a0, i32 %a1, i32 %a2, i32 %a3, i32 %b0, i32 %b1, float %c0, float %c1, float %c2, float %c3)
   ret {{ float, float, float, float }} %r
 }}
+""" for kind in ("bf16", "f16")) + """
+define internal float @gpu.exp2(ptr %c, float %x) alwaysinline {
+  %r = call float asm "ex2.approx.ftz.f32 $0, $1;", "=f,f"(float %x)
+  ret float %r
+}
+define internal float @gpu.log2(ptr %c, float %x) alwaysinline {
+  %r = call float asm "lg2.approx.f32 $0, $1;", "=f,f"(float %x)
+  ret float %r
+}
+""" + "".join(f"""
+define internal i32 @gpu.pack_{kind}(ptr %c, float %low, float %high) alwaysinline {{
+  %r = call i32 asm "cvt.rn.{kind}x2.f32 $0, $1, $2;", "=r,f,f"(float %high, float %low)
+  ret i32 %r
+}}
 """ for kind in ("bf16", "f16"))

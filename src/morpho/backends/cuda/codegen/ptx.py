@@ -12,6 +12,7 @@ from typing import Any
 from morpho.backends.cpu.compiler import llvm as host_llvm
 from morpho.backends.cuda.codegen.grid import ENTRY
 from morpho.backends.cuda.codegen.nvptx_runtime import RUNTIME
+from morpho.backends.cuda.codegen.verify import verify
 from morpho.base.errors import CompileError, fail
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -40,6 +41,7 @@ def device_text(text: str) -> str:
 def assembly(text: str, architecture: str = "sm_90a") -> str:
     """PTX of a kernel's text."""
     llvm, full = _binding(), device_text(text)
+    verify(full)
     with host_llvm.lock:
         machine = _machine(architecture)
         try:

@@ -16,6 +16,7 @@ import numpy as np
 from morpho.backends.base import FINISHED, Bytes, Event
 from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cuda.codegen.grid import ENTRY
+from morpho.backends.cuda.codegen.verify import verify
 from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
 from morpho.backends.cuda.emulator.tensor_cores import TENSOR_CORES
@@ -88,6 +89,7 @@ class EmulatedDevice:
     # -- code ----------------------------------------------------------------------------------------------------------
     def build(self, text: str) -> bytes:
         """Object code of this machine; its functions have names of their own."""
+        verify(text)
         name = "emulated_" + hashlib.sha256(text.encode()).hexdigest()[:24]
         full = ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + (RUNTIME + TENSOR_CORES).replace(
             "@emu.run(", f"@{name}_run(")

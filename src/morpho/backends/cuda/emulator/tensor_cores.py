@@ -108,6 +108,30 @@ def _mma(kind: str, dtype: DType) -> str:
             f"  ret {results} {text}\n}}\n" + "".join(f"{line}\n" for line in sorted(e.declarations)))
 
 
-TENSOR_CORES = (_cp_async() + _ldmatrix(False) + _ldmatrix(True) + _mma("bf16", bfloat16) + _mma("f16", float16)
+def _pack(kind: str, dtype: DType) -> str:
+    e = Emitter(1)
+    halves = []
+    for name in ("%low", "%high"):
+        stored = scalars.to_memory(e, scalars.round_to(e, e.argument(name, "float"), dtype), dtype)
+        halves.append(e.convert("zext", stored if dtype is bfloat16 else e.convert("bitcast", stored, "i16"), "i32"))
+    both = halves[0] | (halves[1] << 16)
+    return (f"define internal i32 @gpu.pack_{kind}(ptr %c, float %low, float %high) {{\nentry:\n{e.text()}\n"
+            f"  ret i32 {both.name}\n}}\n")
+
+
+_POWERS = """
+declare float @exp2f(float)
+declare float @log2f(float)
+define internal float @gpu.exp2(ptr %c, float %x) {
+  %r = call float @exp2f(float %x)
+  ret float %r
+}
+define internal float @gpu.log2(ptr %c, float %x) {
+  %r = call float @log2f(float %x)
+  ret float %r
+}
+"""
+
+TENSOR_CORES = (_POWERS + _pack("bf16", bfloat16) + _pack("f16", float16) + _cp_async() + _ldmatrix(False) + _ldmatrix(True) + _mma("bf16", bfloat16) + _mma("f16", float16)
                 + "define internal void @gpu.cp_commit(ptr %c) {\n  ret void\n}\n"
                 + "".join(f"define internal void @gpu.cp_wait_{n}(ptr %c) {{\n  ret void\n}}\n" for n in range(6)))
