@@ -140,7 +140,8 @@ def said(row: dict[str, Any]) -> str:
     if "failed" in row:
         return f"{row['name']:28} {row['failed'][:300]}"
     extra = " ".join(f"{key} {row[key]:.2f}" for key in ("TB/s", "TFLOP/s", "torch TFLOP/s") if key in row)
-    return (f"{row['name']:28} {'ok ' if row['ok'] else 'BAD'} error {row['error']:.1e} morpho {row['morpho_us']:9.1f} us "
+    return (f"{row['name']:28} {'ok ' if row['ok'] else 'BAD'} error {row['error']:.1e} "
+            f"morpho {row['morpho_us']:9.1f} us "
             f"torch {row['torch_us']:9.1f} us first {row['first_call_ms']:.0f} ms {extra}")
 
 

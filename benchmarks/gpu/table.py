@@ -34,7 +34,7 @@ class _Anything(types.ModuleType):
 
 def cases() -> list[Any]:
     """The table."""
-    sys.path[:0] = [str(ROOT / "tests" / part) for part in ("", "ops", "backends")]
+    sys.path[:0] = [str(ROOT / "tests" / part) for part in ("", "ops", "backends/cuda")]
     for name in ("pytest", "mpmath", "hypothesis", "scipy", "scipy.special"):
         try:
             __import__(name)

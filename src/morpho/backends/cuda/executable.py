@@ -151,7 +151,8 @@ class CudaExecutable:
         arena = gpu.allocate(room + 256) if room else 0
         slots = self._slots(inputs, outputs, arena)
         faults = gpu.host_words(len(self.faulty)) if self.faulty else None
-        run = Run(self, steps, slots, arena + -(-program.arena_bytes // 256) * 256 if room else 0, faults, sizes, stream)
+        behind = arena + -(-program.arena_bytes // 256) * 256 if room else 0
+        run = Run(self, steps, slots, behind, faults, sizes, stream)
         try:
             run.all()
             self._copy_repeated(outputs, slots, stream)
@@ -239,7 +240,7 @@ class Run(ControlFlow):
         for place, part in zip(step.outputs, found if isinstance(found, tuple) else (found,), strict=True):
             stored = np.ascontiguousarray(reference.encode(part, place.dtype))
             if stored.nbytes:
-                self.gpu.copy_in(self.place(place), memoryview(stored).cast("B"), self.stream)
+                self.gpu.copy_in(self.place(place), stored.data.cast("B"), self.stream)
 
     def _array(self, place: View) -> np.ndarray:
         """The elements of a place as an array of the host's."""

@@ -1,5 +1,5 @@
-"""The forward kernel (FlashAttention-2's loop on `mma.sync`): a warp has 16 or 32 queries, walks over blocks of 64 keys,
-and keeps the largest score, the sum and the weighted values of its rows in registers.
+"""The forward kernel (FlashAttention-2's loop on `mma.sync`): a warp has 16 or 32 queries, walks over blocks of 64
+keys, and keeps the largest score, the sum and the weighted values of its rows in registers.
 
 Every row is computed by itself, in an order that depends on its keys alone. Powers are the GPU's own `ex2`; scores of a
 block come from tensor cores in float32, probabilities go to them rounded to the operands' dtype.
@@ -230,11 +230,10 @@ class ForwardCode:
                 left.append([pack(e, self.spec.dtype, four[n], four[n + 1]) for n in (0, 2, 4, 6)])
             for column in range(0, self.width, 16):
                 right = self.parts.across_lines(stage, column, step, self.width, self.lane)
-                for tile, a in enumerate(left):
+                for result, a in zip(results, left, strict=True):
                     for half in range(2):
                         at = (column // 8 + half) * 4
-                        results[tile][at:at + 4] = self.parts.multiply(a, right[2 * half:2 * half + 2],
-                                                                       results[tile][at:at + 4])
+                        result[at:at + 4] = self.parts.multiply(a, right[2 * half:2 * half + 2], result[at:at + 4])
         return results
 
     # -- the end -------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class AttentionLowering(GraphLowering):
         few = isinstance(queries, int) and queries <= 64
         kernel = AttentionKernel(q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], node["offset"],
                                  node["causal"], node["window"], None if mask is None else mask.dtype,
-                                 positions is not None, (16 if queries <= 16 else 64) if few else 128)  # type: ignore[operator, arg-type]
+                                 positions is not None, (16 if queries <= 16 else 64) if few else 128)
         places = {"q": q, "k": k, "v": v, "o": targets[0], "l": targets[1], "x": mask, "p": positions}
         values = ATTENTION.values(queries=queries, keys=keys, heads=q.shape[-3], group=_group(q, k),
                                   batches=_filled(q.shape[:-3], 1), x_column=0 if mask is None else mask.strides[-1],
@@ -44,7 +44,7 @@ class AttentionLowering(GraphLowering):
 
 
 def _group(q: View, k: View) -> int:
-    return int(q.shape[-3]) // int(k.shape[-3])  # type: ignore[arg-type]
+    return int(q.shape[-3]) // int(k.shape[-3])
 
 
 def _filled(sizes: tuple[Size, ...], by: int) -> list[Size]:

@@ -93,9 +93,9 @@ class AttentionGrid:
     def launch(self, sizes: Sizes) -> Launch:
         """Tiles of all heads of all batches."""
         numbers = ATTENTION.by_name(sizes.values)
-        count = -(-int(numbers["queries"]) // self.spec.rows) * int(numbers["heads"])  # type: ignore[arg-type]
+        count = -(-int(numbers["queries"]) // self.spec.rows) * int(numbers["heads"])
         for axis in range(BATCH_AXES):
-            count *= int(numbers[f"batches{axis}"])  # type: ignore[arg-type]
+            count *= int(numbers[f"batches{axis}"])
         return Launch(Geometry(max(count, 1), self.threads, self.shared_bytes))
 
     def text(self) -> str:

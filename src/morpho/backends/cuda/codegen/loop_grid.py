@@ -1,4 +1,4 @@
-"""What loop kernels on a grid share: the CPU's generator of loops, writing for one thread that takes `lanes` columns."""
+"""What loop kernels on a grid share: the CPU's generator of loops, for one thread that takes `lanes` columns."""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of LLVM's language)
 """The functions `@gpu.*` of a grid on an NVIDIA GPU: intrinsics and pieces of PTX."""
 
 from __future__ import annotations

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cpu.loops.chunk_moves import kept_type
 from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, TREE_LANES, LoopKernel, Pass, Store
 from morpho.backends.cpu.loops.reduction_tree import combine, fold, identity, lane_type
-from morpho.backends.cpu.codegen import scalars
-from morpho.base.dtypes import bool_
 from morpho.backends.cuda.codegen.grid import WARP, Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.codegen.loop_grid import LoopGrid, side_by_side
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.base.dtypes import bool_
 from morpho.program.kernel import Kernel
 
 THREADS = 128  # of a block that has several short rows
@@ -209,8 +209,7 @@ class RowsCode(LoopGrid):
         for begin, end, unroll in ((first, whole, UNROLL), (whole, last, 1)):
             if unroll == UNROLL and columns < turn:
                 continue
-            lane_begin = begin + self.lane if unroll == UNROLL else begin + self.lane
-            with e.loop(lane_begin, end, TREE_LANES * unroll, carried=sums) as loop:
+            with e.loop(begin + self.lane, end, TREE_LANES * unroll, carried=sums) as loop:
                 new, found = list(loop.values), []
                 for number in range(unroll):
                     for part in range(self.each):

@@ -8,8 +8,8 @@ from typing import Any
 from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.backends.cuda.codegen.generic import GenericKernel
 from morpho.backends.cuda.codegen.kernels import DeviceKernel
-from morpho.backends.cuda.codegen.loop_grid import lanes_of, side_by_side
 from morpho.backends.cuda.codegen.long_rows import long_rows
+from morpho.backends.cuda.codegen.loop_grid import lanes_of, side_by_side
 from morpho.backends.cuda.codegen.maps import MapKernel
 from morpho.backends.cuda.codegen.rows import KEPT_BYTES, MOST_JOINED, RowsKernel
 from morpho.base.dims import product

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from morpho.base.errors import DeviceError, MorphoError, MemoryLimit, fail
+from morpho.base.errors import DeviceError, MemoryLimit, MorphoError, fail
 
 NAMES = ("libcuda.so.1", "libcuda.so") if sys.platform != "win32" else ("nvcuda.dll",)
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600

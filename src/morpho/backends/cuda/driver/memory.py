@@ -95,7 +95,8 @@ class MemoryPool:
         raise fail(MemoryLimit, "cuda", f"{format_bytes(size)} are not free on cuda:{self.device.number}: tensors and "
                    f"programs of this process hold {format_bytes(self.used_bytes)} (the largest: "
                    f"{', '.join(map(format_bytes, largest)) or 'none'}) of "
-                   f"{format_bytes(self.device.properties.memory_bytes)}, {format_bytes(self.device.free_bytes())} are free",
+                   f"{format_bytes(self.device.properties.memory_bytes)}, {format_bytes(self.device.free_bytes())} are "
+                   "free",
                    "drop tensors that are no longer needed, use a smaller batch, or another device")
 
     def trim(self) -> int:

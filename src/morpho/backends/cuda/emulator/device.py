@@ -26,6 +26,7 @@ from morpho.base.target import isa_named
 ZONE = 256  # bytes before and after every block
 PATTERN = 0xA5
 MOST_THREADS = 1024
+MEETING = ("call void @gpu.barrier(ptr %ctx)", "@gpu.shuffle", "@gpu.mma", "@gpu.ld")  # threads wait for others there
 
 
 class PlainWords:
@@ -45,6 +46,7 @@ class EmulatedDevice:
         self.blocks: dict[int, tuple[np.ndarray, int]] = {}  # address -> memory with its zones, bytes
         self.lock = threading.Lock()
         self.room: dict[str, np.ndarray] = {}
+        self.loaded: dict[str, Any] = {}
         self.launches = 0
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ class EmulatedDevice:
         full = ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + (RUNTIME + TENSOR_CORES).replace(
             "@emu.run(", f"@{name}_run(")
         full = full.replace("@kernel_", f"@{name}_kernel_")
-        fibers = "call void @gpu.barrier(ptr %ctx)" in text or "@gpu.shuffle" in text or "@gpu.mma" in text or "@gpu.ld" in text
+        fibers = any(word in text for word in MEETING)
         return f"{name} {int(fibers)}\n".encode() + llvm.compile_text(full, isa_named("native"))
 
     def load(self, image: bytes, name: str) -> tuple[int, Any, bool]:
@@ -102,10 +104,10 @@ class EmulatedDevice:
         head, _, code = image.partition(b"\n")
         stem, fibers = head.decode().split()
         wanted = [f"{stem}_{name}", f"{stem}_run"]
-        known = self.room.setdefault("loaded", {})  # type: ignore[arg-type]
+        known = self.loaded
         if stem not in known:
-            known[stem] = llvm.load(code, isa_named("native"), wanted)  # type: ignore[call-overload]
-        kernel, run = known[stem]  # type: ignore[call-overload]
+            known[stem] = llvm.load(code, isa_named("native"), wanted)
+        kernel, run = known[stem]
         return kernel, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(run), fibers == "1"
 
     def launch(self, function: Any, geometry: Geometry, words: ctypes.Array[ctypes.c_int64], stream: int) -> None:

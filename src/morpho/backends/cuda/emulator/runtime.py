@@ -1,7 +1,7 @@
-"""The functions `@gpu.*` of a grid on the CPU. A thread of a block is a fiber (`swapcontext`) with a stack of its own; it
-gives way at barriers and where the lanes of a warp exchange values, and the others of its block run meanwhile.
+"""The functions `@gpu.*` of a grid on the CPU. A thread of a block is a fiber (`swapcontext`) with a stack of its own;
+it gives way at barriers and where the lanes of a warp exchange values, and the others of its block run meanwhile.
 
-The context is a table of words (`Context`). Kernels without barriers need no fibers: their threads run one after another.
+The context is a table of words (`Context`). Kernels without barriers need no fibers: threads run in turn.
 """
 
 from __future__ import annotations

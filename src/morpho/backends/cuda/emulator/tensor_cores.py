@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of LLVM's language)
 """Tensor cores on the CPU: fragments as the PTX manual lays them out over a warp, summed in float64 and rounded once.
 
 A lane puts its registers into its line of the exchange, the warp meets, and every lane computes its own results from

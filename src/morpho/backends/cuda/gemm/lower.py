@@ -68,7 +68,8 @@ class ProductLowering(GraphLowering):
         if on_tensor_cores(a, b, left, right, values):
             kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
         self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
-                      operations=2 * product(tuple(sizes)) * m * n * k, choice="tensor cores (mma)" if kernel.way == "mma" else "arithmetic units"))
+                      operations=2 * product(tuple(sizes)) * m * n * k,
+                      choice="tensor cores (mma)" if kernel.way == "mma" else "arithmetic units"))
 
 
 def on_tensor_cores(a: View, b: View, left: str, right: str, values: tuple[Size, ...]) -> bool:
@@ -86,7 +87,7 @@ def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
     """Large tiles where there are enough of them."""
     if all(isinstance(size, int) for size in (batch, m, n)):
         for tile in ((128, 256, 64, 64), (128, 128, 64, 32)):
-            if int(batch) * -(-int(m) // tile[0]) * -(-int(n) // tile[1]) >= MANY_TILES:  # type: ignore[arg-type]
+            if int(batch) * -(-int(m) // tile[0]) * -(-int(n) // tile[1]) >= MANY_TILES:
                 return tile
     return 64, 64, 32, 32
 
@@ -95,7 +96,7 @@ def _tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
     """Large tiles where there are enough of them."""
     for tile in (LARGE, MIDDLE):
         if all(isinstance(size, int) for size in (batch, m, n)):
-            if int(batch) * (int(m) // tile[0]) * (int(n) // tile[1]) >= MANY_TILES:  # type: ignore[arg-type]
+            if int(batch) * (int(m) // tile[0]) * (int(n) // tile[1]) >= MANY_TILES:
                 return tile
     return SMALL
 
@@ -112,7 +113,7 @@ def _batch_axes(shape: tuple[Size, ...], a: View, b: View, c: View) -> list[tupl
             at = len(place.shape) - 2 - rank + axis
             steps.append(0 if at < 0 or place.shape[at] == 1 else place.strides[at])
         if found and all(before == step * size for before, step in zip(found[-1][1:], steps, strict=True)):
-            found[-1] = (found[-1][0] * size, *steps)  # type: ignore[assignment]
+            found[-1] = (found[-1][0] * size, steps[0], steps[1], steps[2])
         else:
-            found.append((size, *steps))  # type: ignore[arg-type]
+            found.append((size, steps[0], steps[1], steps[2]))
     return found

@@ -162,7 +162,8 @@ class SimtCode:
     def multiply(self, depth: int, sums: list[Value]) -> list[Value]:
         """One value of k for the thread's part of the tile."""
         e = self.e
-        left = [e.load(e.offset(self.left, self.element, self.my_row + (depth * (self.rows + PAD) + i)), self.element, 1)
+        start = depth * (self.rows + PAD)
+        left = [e.load(e.offset(self.left, self.element, self.my_row + (start + i)), self.element, 1)
                 for i in range(self.high)]
         right = [e.load(e.offset(self.right, self.element, self.my_column + (depth * (self.columns + PAD) + j)),
                         self.element, 1) for j in range(self.wide)]
