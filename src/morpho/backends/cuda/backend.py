@@ -148,6 +148,24 @@ class CudaBackend:
             if not getattr(event, "seen", False):
                 event.wait()
 
+    # -- other libraries -----------------------------------------------------------------------------------------------
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's numbers of the memory: a GPU's, or the host's where the device is emulated."""
+        return self.gpu.dlpack_device
+
+    def stream_handle(self) -> int:
+        """The driver's handle of the stream that programs run in."""
+        return self.gpu.stream_handle()
+
+    def let_wait(self, stream: int) -> None:
+        """Let another library's stream wait for what was queued so far."""
+        self.gpu.let_wait(stream)
+
+    def wait_for_stream(self, stream: int) -> None:
+        """Let what is queued from now on wait for another library's stream."""
+        self.gpu.wait_for_stream(stream)
+
     def watch(self, event: Event) -> Event:
         """Remember an event whose error somebody must see."""
         self.pending = [known for known in self.pending if not getattr(known, "seen", False)][-256:] + [event]

@@ -60,7 +60,7 @@ class CudaDevice:
         self.context = ctypes.c_void_p()
         handle = ctypes.c_int()
         self.driver.call("cuDeviceGet", ctypes.byref(handle), number)
-        self.handle = handle.value
+        self.handle, self.dlpack_device = handle.value, (2, number)
         self.driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), self.handle)
         self.enter()
         self.properties = self._properties()
@@ -132,6 +132,23 @@ class CudaDevice:
                 for target, queue in list(self.streams.items()):
                     if target != source:
                         self.driver.call("cuStreamWaitEvent", queue, event.handle, 0)
+
+    def stream_handle(self) -> int:
+        """The driver's handle of stream 0."""
+        return self.stream(0).value or 0
+
+    def let_wait(self, stream: int) -> None:
+        """Let another library's stream wait for stream 0."""
+        self.driver.call("cuStreamWaitEvent", ctypes.c_void_p(stream), self.record(0).handle, 0)
+
+    def wait_for_stream(self, stream: int) -> None:
+        """Let stream 0 wait for another library's stream."""
+        self.enter()
+        handle = ctypes.c_void_p()
+        self.driver.call("cuEventCreate", ctypes.byref(handle), NO_TIMING)
+        self.driver.call("cuEventRecord", handle, ctypes.c_void_p(stream))
+        self.driver.call("cuStreamWaitEvent", self.stream(0), handle, 0)
+        self.driver.call("cuEventDestroy_v2", handle)
 
     def synchronize(self) -> None:
         """Wait for all streams."""

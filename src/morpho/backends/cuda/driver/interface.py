@@ -99,6 +99,20 @@ class Device(Protocol):
         """The end of what was queued so far."""
         ...
 
+    dlpack_device: tuple[int, int]
+
+    def stream_handle(self) -> int:
+        """The driver's handle of stream 0."""
+        ...
+
+    def let_wait(self, stream: int) -> None:
+        """Let another library's stream wait for stream 0."""
+        ...
+
+    def wait_for_stream(self, stream: int) -> None:
+        """Let stream 0 wait for another library's stream."""
+        ...
+
     def synchronize(self) -> None:
         """Wait for all streams."""
         ...

@@ -107,6 +107,20 @@ def count() -> int:
     return number.value if found.status("cuDeviceGetCount", ctypes.byref(number)) == SUCCESS else 0
 
 
+def described(number: int) -> tuple[str, str, int]:
+    """The name of a GPU, its compute capability and its memory in bytes, without a context on it."""
+    driver, handle = library(), ctypes.c_int()
+    driver.call("cuDeviceGet", ctypes.byref(handle), number)
+    name, memory, parts = ctypes.create_string_buffer(128), ctypes.c_size_t(), []
+    driver.call("cuDeviceGetName", name, 128, handle)
+    driver.call("cuDeviceTotalMem_v2", ctypes.byref(memory), handle)
+    for which in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, ..._MINOR
+        value = ctypes.c_int()
+        driver.call("cuDeviceGetAttribute", ctypes.byref(value), which, handle)
+        parts.append(str(value.value))
+    return name.value.decode(errors="replace"), ".".join(parts), memory.value
+
+
 def driver_version() -> str:
     """The newest CUDA version the driver knows, as "13.0"."""
     number = ctypes.c_int()

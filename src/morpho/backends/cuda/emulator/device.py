@@ -40,7 +40,7 @@ class EmulatedDevice:
     """A GPU that is not there. Work is over when its call returns."""
 
     def __init__(self, number: int = 0, capability: tuple[int, int] = (9, 0)) -> None:
-        self.number = number
+        self.number, self.dlpack_device = number, (1, 0)
         self.properties = Properties(f"emulated sm_{capability[0]}{capability[1]}", capability, 4, 8 << 30, 232448,
                                      1 << 20)
         self.blocks: dict[int, tuple[np.ndarray, int]] = {}  # address -> memory with its zones, bytes
@@ -141,6 +141,16 @@ class EmulatedDevice:
         if found is None or found.nbytes < nbytes + align:
             found = self.room[name] = np.zeros(nbytes + align, np.uint8)
         return int(-(-found.ctypes.data // align) * align)
+
+    def stream_handle(self) -> int:
+        """Everything is over."""
+        return 1
+
+    def let_wait(self, stream: int) -> None:
+        """Everything is over."""
+
+    def wait_for_stream(self, stream: int) -> None:
+        """Everything is over."""
 
     def record(self, stream: int) -> Event:
         """Everything is over."""
