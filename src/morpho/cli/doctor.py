@@ -135,7 +135,7 @@ def _device_rows() -> Iterator[Row]:
     for name in gpus:
         said, capability, memory = library.described(int(name.partition(":")[2]))
         yield Row("devices", name, f"{said}, compute capability {capability}, {format_binary_bytes(memory)}, driver "
-                                   f"for CUDA {library.driver_version()}", "`morpho test-device` compares it to the CPU")
+                                   f"for CUDA {library.driver_version()}", "`morpho test-device` compares it")
 
 
 def _isa_rows() -> Iterator[Row]:

@@ -18,6 +18,8 @@ from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import DeviceKernel, Launch, Sizes
 from morpho.backends.cuda.control import ControlFlow
 from morpho.backends.cuda.driver.interface import Device
+from morpho.backends.cuda.driver.launch_code import Kernel as LaunchKernel
+from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.reference import reference
 from morpho.base.dims import Dim, evaluate, product
 from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
@@ -107,6 +109,14 @@ class PreparedStep:
             self.other = PreparedStep(self.step, kernel, backend.function(kernel), self.sizes, self.gpu)
         return self.other
 
+    def entry(self, fault: int) -> LaunchKernel:
+        """The launch for a table."""
+        masks, grid = {at - int(Header.SIZE): n - 1 for at, n in self.alignments}, self.launch.geometry
+        places = [(-1, 0, 0) if place is None else (*place, masks.get(number, 0))
+                  for number, place in enumerate(self.places)]
+        return LaunchKernel(self.function.value or 0, grid.blocks, grid.threads, grid.shared_bytes, self.words, places,
+                            fault, int(Header.SIZE))
+
     def fill(self, slots: list[int], scratch: int, fault: int) -> None:
         """The addresses of a call."""
         words = self.words
@@ -119,42 +129,55 @@ def _reduces(kernel: Any) -> bool:
     return any(instruction.reduces for instruction in getattr(kernel, "instructions", ()))
 
 
+class Prepared:
+    """A program at given sizes: its steps, the bytes it needs, and one table where it is launches alone."""
+
+    def __init__(self, executable: CudaExecutable, sizes: Mapping[str, int]) -> None:
+        gpu, program = executable.backend.gpu, executable.program
+        self.steps = [PreparedStep(step, *kernel, sizes, gpu) if isinstance(step, Step) and kernel is not None else None
+                      for step, kernel in zip(program.steps, executable.kernels, strict=True)]
+        scratch = max((step.launch.scratch_bytes for step in self.steps if step is not None), default=0)
+        self.room = program.arena_bytes + scratch
+        self.table: LaunchTable | None = None
+        if gpu.launch_entry() and all(step is not None for step in self.steps):
+            fault_of = {step: 4 * number for number, step in enumerate(executable.faulty)}
+            self.table = LaunchTable([step.entry(fault_of.get(number, -1)) for number, step in enumerate(self.steps)
+                                      if step is not None and not step.empty], len(program.slots))
+
+
 class CudaExecutable:
     """A loaded program."""
 
     def __init__(self, backend: Owner, program: Program, kernels: Sequence[tuple[DeviceKernel, Any] | None]) -> None:
         self.backend, self.program, self.kernels = backend, program, kernels
-        self.prepared: dict[tuple[tuple[str, int], ...], list[PreparedStep | None]] = {}
+        self.prepared: dict[tuple[tuple[str, int], ...], Prepared] = {}
         self.faulty = [number for number, step in enumerate(program.steps)
                        if isinstance(step, Step) and (step.may_fault or _matrix(step))]
         self.offsets = [slot.offset for slot in program.slots]
 
-    def _prepare(self, sizes: Mapping[str, int]) -> list[PreparedStep | None]:
-        key = tuple(sorted(sizes.items()))
+    def _prepare(self, sizes: Mapping[str, int]) -> Prepared:
+        key = tuple(sorted(sizes.items())) if sizes else ()
         found = self.prepared.get(key)
         if found is None:
             if len(self.prepared) >= 64:
                 self.prepared.clear()
-            found = self.prepared[key] = [
-                PreparedStep(step, *kernel, sizes, self.backend.gpu)
-                if isinstance(step, Step) and kernel is not None else None
-                for step, kernel in zip(self.program.steps, self.kernels, strict=True)]
+            found = self.prepared[key] = Prepared(self, sizes)
         return found
 
     def enqueue(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], sizes: Mapping[str, int],
                 stream: int = 0) -> Event:
         """Queue one run."""
         gpu, program = self.backend.gpu, self.program
-        steps = self._prepare(sizes)
-        scratch = max((step.launch.scratch_bytes for step in steps if step is not None), default=0)
-        room = program.arena_bytes + scratch
+        prepared = self._prepare(sizes)
+        room = prepared.room
         arena = gpu.allocate(room + 256) if room else 0
         slots = self._slots(inputs, outputs, arena)
         faults = gpu.host_words(len(self.faulty)) if self.faulty else None
         behind = arena + -(-program.arena_bytes // 256) * 256 if room else 0
-        run = Run(self, steps, slots, behind, faults, sizes, stream)
         try:
-            run.all()
+            if prepared.table is None or not gpu.launch_all(prepared.table, slots, behind,
+                                                            0 if faults is None else faults.address, stream):
+                Run(self, prepared.steps, slots, behind, faults, sizes, stream).all()
             self._copy_repeated(outputs, slots, stream)
         finally:
             if room:

@@ -9,8 +9,10 @@ from typing import Any
 from morpho.backends.base import Bytes
 from morpho.backends.cuda.codegen import ptx
 from morpho.backends.cuda.driver.interface import Geometry, Properties
+from morpho.backends.cuda.driver.launch_code import MISALIGNED, LaunchTable
 from morpho.backends.cuda.driver.library import NOT_READY, Library, library
-from morpho.backends.cuda.driver.memory import MemoryPool, PinnedPool, PinnedWords, StagingRing
+from morpho.backends.cuda.driver.memory import MemoryPool, PinnedPool, PinnedWords
+from morpho.backends.cuda.driver.staging import DIRECT_BYTES, StagingRing
 from morpho.base.errors import CompileError, DeviceError, fail
 
 NON_BLOCKING, NO_TIMING = 1, 2
@@ -71,6 +73,7 @@ class CudaDevice:
         self.ring, self.pinned = StagingRing(self), PinnedPool(self)
         self.launches = 0
         self._launch = self.driver.handle.cuLaunchKernel
+        self._launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
         self._lock = threading.Lock()
 
     def enter(self) -> None:
@@ -176,9 +179,12 @@ class CudaDevice:
         return self.record(stream)
 
     def copy_out(self, address: int, target: memoryview, stream: int) -> CudaEvent:
-        """To any memory of the host."""
+        """To any memory of the host; large ones are there when this returns."""
         view = target.cast("B")
         room = (ctypes.c_uint8 * len(view)).from_buffer(view)
+        if len(view) > DIRECT_BYTES:
+            self.ring.copy_out(address, ctypes.addressof(room), len(view), stream)
+            return self.record(stream)
         self.driver.call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(ctypes.addressof(room)), ctypes.c_uint64(address),
                          ctypes.c_size_t(len(view)), self.stream(stream))
         return self.record(stream, room)
@@ -222,6 +228,20 @@ class CudaDevice:
             self.driver.call("cuFuncSetAttribute", function, _MAXIMUM_SHARED,
                              self.properties.shared_bytes - static.value)
         return function
+
+    def launch_entry(self) -> int:
+        """The address of `cuLaunchKernel`."""
+        return self._launch_address
+
+    def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:
+        """Queue a program's launches at once."""
+        status = table.launch(slots, scratch, faults, self.stream(stream), self._launch_address)
+        if status == MISALIGNED:
+            return False
+        if status:
+            raise self.driver.error("cuLaunchKernel", status)
+        self.launches += table.count
+        return True
 
     def launch(self, function: Any, geometry: Geometry, words: ctypes.Array[ctypes.c_int64], stream: int) -> None:
         """Queue a launch."""

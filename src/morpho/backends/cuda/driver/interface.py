@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from morpho.backends.base import Bytes, Event
+from morpho.backends.cuda.driver.launch_code import LaunchTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,14 @@ class Device(Protocol):
 
     def launch(self, function: Any, geometry: Geometry, words: ctypes.Array[ctypes.c_int64], stream: int) -> None:
         """Queue a launch; the words are taken before it returns."""
+        ...
+
+    def launch_entry(self) -> int:
+        """The address of `cuLaunchKernel`, for launches from native code; 0: launch by `launch` alone."""
+        ...
+
+    def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:
+        """Queue a program's launches at once; False where an address does not fit, and nothing was queued."""
         ...
 
     def record(self, stream: int) -> Event:

@@ -1,4 +1,4 @@
-"""Device memory: blocks kept by size class for the next who asks, and a ring of pinned memory for copies."""
+"""Device memory: blocks kept by size class for the next who asks, and small pieces of pinned memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ class Owner(Protocol):
 
 
 LEAST = 512  # bytes of a block
-DIRECT_BYTES = 64 << 10  # up to which the driver takes a copy of what is to be copied at once
-CHUNK_BYTES, CHUNKS = 8 << 20, 4
 
 
 def size_class(nbytes: int) -> int:
@@ -113,47 +111,6 @@ class MemoryPool:
         self.kept.clear()
         self.kept_bytes = 0
         return given
-
-
-class StagingRing:
-    """Pinned memory of the host, made once: large copies go through it in chunks, so that neither waits for the
-    device nor keeps the caller's memory."""
-
-    def __init__(self, device: Owner) -> None:
-        self.device, self.lock = device, threading.Lock()
-        self.chunks: list[tuple[int, Any]] = []  # address, event of its last copy
-        self.next = 0
-
-    def _chunk(self) -> tuple[int, int]:
-        """The number and the address of a chunk that no copy reads any more."""
-        if len(self.chunks) < CHUNKS:
-            address = ctypes.c_void_p()
-            self.device.driver.call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(CHUNK_BYTES), 0)
-            self.chunks.append((address.value or 0, None))
-            return len(self.chunks) - 1, address.value or 0
-        number = self.next
-        self.next = (number + 1) % CHUNKS
-        address_of, event = self.chunks[number]
-        if event is not None:
-            event.wait()
-        return number, address_of
-
-    def copy_in(self, address: int, source: memoryview, stream: int) -> None:
-        """Queue a copy to the device; `source` may be changed when this returns."""
-        device, queue = self.device, self.device.stream(stream)
-        array = np.frombuffer(source, np.uint8)
-        with self.lock:
-            for offset in range(0, len(source), CHUNK_BYTES):
-                count = min(CHUNK_BYTES, len(source) - offset)
-                origin, number = array.ctypes.data + offset, -1
-                if len(source) > DIRECT_BYTES:
-                    number, pinned = self._chunk()
-                    ctypes.memmove(pinned, origin, count)
-                    origin = pinned
-                device.driver.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address + offset), ctypes.c_void_p(origin),
-                                   ctypes.c_size_t(count), queue)
-                if number >= 0:
-                    self.chunks[number] = (self.chunks[number][0], device.record(stream))
 
 
 class PinnedWords:

@@ -18,6 +18,7 @@ from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cuda.codegen.grid import ENTRY
 from morpho.backends.cuda.codegen.verify import verify
 from morpho.backends.cuda.driver.interface import Geometry, Properties
+from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
 from morpho.backends.cuda.emulator.tensor_cores import TENSOR_CORES
 from morpho.base.errors import DeviceError, fail
@@ -141,6 +142,14 @@ class EmulatedDevice:
         if found is None or found.nbytes < nbytes + align:
             found = self.room[name] = np.zeros(nbytes + align, np.uint8)
         return int(-(-found.ctypes.data // align) * align)
+
+    def launch_entry(self) -> int:
+        """Launches go one by one."""
+        return 0
+
+    def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:
+        """Launches go one by one."""
+        return False
 
     def stream_handle(self) -> int:
         """Everything is over."""
