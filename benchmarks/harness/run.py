@@ -38,8 +38,8 @@ SUITES = {
     "sparse": Suite("benchmarks.sparse", ("spmv", "spmm", "spgemm", "network"), peers_of("sparse")),
     "logic": Suite("benchmarks.logic", ("reachability", "closure", "paths", "compile_times"), {}),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
-    "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput", "recut",
-                                            "links", "predictions", "naive"), {}),
+    "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput",
+                                            "recut", "links", "predictions", "naive"), {}),
 }
 
 

@@ -29,9 +29,8 @@ from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 __all__ = [
     "ColumnParallelLinear", "DistributedArray", "DistributedDataParallel", "DistributedSampler", "Group", "Pipeline",
     "PipelineTrainer", "RowParallelLinear", "ShardedModule", "ShardedOptimizer", "Trainer", "VocabParallelEmbedding",
-    "Work", "all_gather",
-    "all_reduce", "all_to_all", "array", "broadcast", "cg", "init", "parallel_attention", "qr", "reduce_scatter", "shard",
-    "shard_optimizer", "svd", "whole_state_dict",
+    "Work", "all_gather", "all_reduce", "all_to_all", "array", "broadcast", "cg", "init", "parallel_attention", "qr",
+    "reduce_scatter", "shard", "shard_optimizer", "svd", "whole_state_dict",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords
