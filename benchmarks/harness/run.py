@@ -34,10 +34,10 @@ SUITES = {
                                         "resnet"), peers_of("train")),
     "programs": Suite("benchmarks.programs", ("dense", "stencils", "carried", "pointwise", "sparse", "complex_numbers",
                                               "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
-    "serve": Suite("benchmarks.serve", ("streams", "stalls"), peers_of("serve")),
-    "cluster": Suite("benchmarks.cluster", ("cuts", "kills", "hops", "throughput", "recut", "links", "predictions",
-                                            "naive"), {}),
+    "serve": Suite("benchmarks.serve", ("streams", "stalls", "clients", "overhead"), peers_of("serve")),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
+    "cluster": Suite("benchmarks.cluster", ("cuts", "kills", "hops", "throughput", "recut", "links", "predictions",
+                                            "naive", "data_parallel", "killed_rank"), {}),
 }
 
 

@@ -22,7 +22,8 @@ def run(session: Session) -> ThemeResult:
     new = 60 if session.quick else NEW
     timings = session.measure("serve_stalls", (STREAMS, PROMPT, new), ["morpho"], rounds=1)
     median, high = (float(part) for part in str(timings["morpho"].answer).split())
-    table = Table(f"{STREAMS} texts of {new} tokens, 3 prompts of 2,048 tokens while they run", ["p50", "p99", "p99 / p50"])
+    table = Table(f"{STREAMS} texts of {new} tokens, 3 prompts of 2,048 tokens while they run",
+                  ["p50", "p99", "p99 / p50"])
     table.rows.append([f"{1e3 * median:.1f} ms", f"{1e3 * high:.1f} ms", f"{high / median:.2f}"])
     result.tables.append(table)
     result.targets = [Target("1 over p99 / p50 between tokens", median / high, 1 / BOUND)]

@@ -274,8 +274,8 @@ __all__ = [
     "tasks", "testing",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "custom_jvp", "custom_vjp", "data", "enable_grad",
-    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "models", "nn", "no_grad",
-    "optim", "plan", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
+    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
+    "no_grad", "optim", "plan", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
 ]
 
 __all__ += sorted(_FUNCTIONS)  # the array language beyond the standard, loaded when first asked for
@@ -312,7 +312,8 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
     "special": ("morpho.tensor.functions.special", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
-    **{name: (f"morpho.{name}", "") for name in ("amp", "cluster", "data", "models", "nn", "optim", "plan", "weights")},
+    **{name: (f"morpho.{name}", "")
+       for name in ("amp", "cluster", "data", "logic", "models", "nn", "optim", "plan", "sparse", "weights")},
 }
 
 

@@ -195,8 +195,9 @@ def test_a_conversation_remembers_and_forgets(monkeypatch: pytest.MonkeyPatch, c
 
     class Chatty(Scripted):
         context, chat_template = 150, mo.weights.chatml()
+        specials, bos, eos = {}, None, None
 
-        def encode(self, text: str) -> list[int]:
+        def encode(self, text: str, around: bool = True) -> list[int]:
             seen.append(text)
             return list(text.encode())
 

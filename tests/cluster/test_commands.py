@@ -9,6 +9,7 @@ from starting import HERE
 from typer.testing import CliRunner
 
 from morpho.base.errors import ArgumentError
+from morpho.cli.launch import read_hosts
 from morpho.cli.main import app
 from morpho.cluster.launch.launcher import Elastic
 
@@ -37,6 +38,13 @@ def test_a_job_is_started_again(tmp_path: Path) -> None:
 def test_mistakes_are_told_before_anything_starts(words: list[str], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         call("launch", *words)
+
+
+def test_a_hosts_file(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.toml"
+    file.write_text('agent = "rsh"\n[[host]]\nname = "a"\n[[host]]\nname = "b"\naddress = "10.0.0.2"\n')
+    found = read_hosts(str(file), 3)
+    assert found.slots == (("a", 2), ("10.0.0.2", 2)) and found.agent == "rsh"
 
 
 def test_elastic() -> None:

@@ -235,7 +235,6 @@ ASKING = {
     "item": lambda x: x * x.sum().item(),
     "numpy": lambda x: mo.asarray(x.numpy()),
     "float": lambda x: x * float(x[0]),
-    "mask": lambda x: x[x > 0],
 }
 
 

@@ -14,9 +14,10 @@ from layer_cases import LAYERS
 from moving_cases import MOVING
 from shaped_case import Shaped
 from source_cases import SOURCES
+from sparse_cases import SPARSE
 from special_cases import SPECIAL
 
-SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL, *SPECIAL, *COLLECTIVE]
+SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL, *SPECIAL, *COLLECTIVE, *SPARSE]
 ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it",
              "counted": "a size that is data, which compiled functions alone have: tests/compile/test_data_sizes.py"}
 

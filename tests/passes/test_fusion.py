@@ -317,3 +317,13 @@ def test_a_reduced_axis_of_size_one(rng: np.random.Generator, rows: int) -> None
         expected = [value.numpy() for value in program(x)]
     for found, value in zip(mo.compile(program)(x), expected, strict=True):
         np.testing.assert_allclose(found.numpy(), value, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("columns", "kernels"), [(16, 2), (200, 1)])
+def test_the_place_of_the_least_after_a_product(columns: int, kernels: int, rng: np.random.Generator) -> None:
+    """Few columns are looked at by a kernel of their own; many as soon as they are computed."""
+    a, b = rng.standard_normal((500, 8)), rng.standard_normal((8, columns))
+    f = mo.compile(lambda a, b: mo.argmin(1 - a @ b, axis=1))
+    np.testing.assert_array_equal(f(mo.asarray(a), mo.asarray(b)).numpy(), np.argmin(1 - a @ b, axis=1))
+    labels = [step.label for step in f.current.plan.program.steps if step.label != "pack"]
+    assert len(labels) == kernels

@@ -292,7 +292,7 @@ def test_a_process_ends_with_tasks_in_the_queue() -> None:
 def test_stats_are_plain_numbers(two: Scheduler) -> None:
     two.submit(int).result(LIMIT_S)
     assert set(two.stats()) == {"threads", "executed", "stolen", "run_by_waiter", "executed_per_worker", "busy_s",
-                                "imbalance", "awake", "most_awake", "waiting", "engine"}
+                                "imbalance", "processes_died", "awake", "most_awake", "waiting", "engine"}
     assert [scheduler.imbalance(times, 2) for times in ([2.0, 2.0], [4.0], [])] == [0, 1, 0]
     assert scheduler.imbalance([2.0, 2.0, 0.1], 2) == 0  # a third worker stood in for one that waited
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,6 +53,19 @@ def alone(model: Any, prompt: tuple[int, ...], count: int) -> tuple[list[int], l
         if number + 1 < count:
             logits = generator.step(tokens[-1])
     return tokens, bits
+
+
+@contextmanager
+def paused(engine: Engine) -> Iterator[None]:
+    """The engine waits before its next step: what is asked meanwhile is there all at once."""
+    gate = threading.Event()
+    with engine._changed:
+        engine._calls.append(lambda: (gate.wait(), None)[1])
+        engine._changed.notify()
+    try:
+        yield
+    finally:
+        gate.set()
 
 
 def greedy(count: int, **others: Any) -> SamplingParams:

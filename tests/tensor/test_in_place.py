@@ -167,3 +167,25 @@ def test_random_assignments(number: int, looped: bool, session_seed: int) -> Non
         wanted = _run(program, wanted, [])
     for one, other in zip(found if looped else found[0], wanted, strict=True):
         equal(one, other)
+
+
+def test_borders_copied_from_beside_them(rng: np.random.Generator) -> None:
+    """`p[:, -1] = p[:, -2]` touches one column: what is read and what is written lie apart."""
+    p = rng.standard_normal((60, 70))
+
+    def turn(i: Any, p: Any) -> Any:
+        p[1:-1, 1:-1] = p[1:-1, 1:-1] * 0.5
+        p[:, -1] = p[:, -2]
+        p[0, :] = p[1, :]
+        p[:, 0] = p[:, 1] * 2 + p[:, 3]
+        p[::2, 5] = p[::2, 7]
+        return p
+
+    f = mo.compile(lambda p: mo.fori_loop(0, 4, turn, p))
+    want = p.copy()
+    for _ in range(4):
+        turn(0, want)
+    np.testing.assert_array_equal(f(mo.asarray(p)).numpy(), want)
+    steps = [step for step in f.current.plan.program.steps if hasattr(step, "rows")]
+    inner = [int(step.rows) * int(step.columns) for step in steps[1:]]
+    assert sorted(inner) == [30, 60, 60, 70, 58 * 68]  # nothing but what changes

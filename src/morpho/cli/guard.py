@@ -96,7 +96,10 @@ def show_error(error: BaseException) -> None:
 
         if _wants_traceback():
             traceback.print_exception(error)
-        Console(stderr=True).print(sentence_of(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
+        console = Console(stderr=True)
+        console.print(sentence_of(error), style="bold red", markup=False, highlight=False, soft_wrap=True)
+        if excerpt := getattr(error, "excerpt", ""):  # the line of a program, with a caret under what is wrong
+            console.print(excerpt, markup=False, highlight=False, soft_wrap=True)
 
 
 def sentence_of(error: BaseException) -> str:
@@ -106,7 +109,7 @@ def sentence_of(error: BaseException) -> str:
     '[morpho] notes.txt: Permission denied.'
     """
     if isinstance(error, MorphoError):
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = " ".join(str(error).removesuffix(getattr(error, "excerpt", "")).split()) or type(error).__name__
         return re.sub(r" At (?:(?! At ).)*[/\\]typer[/\\][^:]*:\d+\.", "", text)
     if isinstance(error, OSError):
         # Morpho's own files have names in their errors: what has none was to be printed.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import typer
 from rich.console import Console
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.cluster.hosts.file import read_hosts as read_file
 from morpho.cluster.launch import mpiexec
 from morpho.cluster.launch.launcher import Elastic, Job, module_job
 from morpho.cluster.launch.launcher import launch as run_job
@@ -17,14 +20,18 @@ from morpho.cluster.launch.mpiexec import HERE, Hosts
 _HOST = re.compile(r"[\w.-]+(:\d+)?")
 
 
-def read_hosts(text: str | None) -> Hosts:
-    """Hosts from a list such as a,b:2.
+def read_hosts(text: str | None, count: int | None = None) -> Hosts:
+    """Hosts from a list such as a,b:2, or from a hosts file, each of which has its share of `count` ranks.
 
     >>> read_hosts("a,b:2").slots
     (('a', 1), ('b', 2))
     """
     if text is None:
         return HERE
+    if text.endswith(".toml"):
+        found = read_file(Path(text)).launch()
+        share = max(1, -(-(count or 0) // len(found.slots)))
+        return replace(found, slots=tuple((host, share) for host, _ in found.slots))
     slots = []
     for word in text.split(","):
         if not _HOST.fullmatch(word):
@@ -37,7 +44,7 @@ def read_hosts(text: str | None) -> Hosts:
 def launch(program: Sequence[str], count: int | None, hosts: str | None, max_restarts: int, elastic: str | None,
            threads: int | None, heartbeat_s: float) -> None:
     """Start the ranks, and end as they ended."""
-    where = read_hosts(hosts)
+    where = read_hosts(hosts, count)
     bounds = None if elastic is None else Elastic.of(elastic)
     wanted = count or (bounds.most if bounds else sum(slots for _, slots in where.slots) or 1)
     if bounds is not None and not bounds.least <= wanted <= bounds.most:

@@ -1,4 +1,4 @@
-"""The `morpho` command: `run`, `train`, `models ...`, `plan ...`, `doctor`, `tour`, `bench ...`.
+"""The `morpho` command: `run`, `serve`, `train`, `models ...`, `plan ...`, `logic`, `doctor`, `tour`, `bench ...`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error is one
 red line on standard error and an exit code (`guard.py`), whatever it is.
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from morpho.cli import serve_command
 from morpho.cli.guard import guarded
 from morpho.cli.planning import plan_command
 
@@ -212,7 +213,7 @@ def launch(
     count: Annotated[int | None, typer.Option("-n", min=1, help="Ranks; with --elastic by default as many as it "
                                               "allows, else 1.")] = None,
     hosts: Annotated[
-        str | None, typer.Option(metavar="HOST[:RANKS],...", help="Where they run, in turn; default: here.")
+        str | None, typer.Option(metavar="HOST[:RANKS],...|FILE.toml", help="Where they run, in turn; default: here.")
     ] = None,
     max_restarts: Annotated[int, typer.Option(help="How often to start all of them again where they fail.")] = 0,
     elastic: Annotated[
@@ -263,6 +264,32 @@ def tour(
     part.show(source)
 
 
+@app.command("logic")
+def logic(
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="Rules, facts and queries: a text such as "
+                                                                    "program.dl.")],
+    facts: Annotated[list[str] | None, typer.Option(
+        metavar="[NAME=]FILE", help="Facts of a predicate: .csv, .tsv, .db:TABLE, .parquet, .arrow; may be "
+                                    "repeated.")] = None,
+    query: Annotated[list[str] | None, typer.Option(metavar="FORMULA", help="What to ask: 'path(a, X)'; may be "
+                                                                            "repeated.")] = None,
+    semantics: Annotated[str, typer.Option(metavar="NAME", help="boolean, goedel, product, lukasiewicz, '(min, +)', "
+                                                                "'(max, min)', '(max, x)', '(+, x)', "
+                                                                "log_sum_exp.")] = "boolean",
+    weights: Annotated[bool, typer.Option("--weights",
+                                          help="The last column of the facts' files is a weight.")] = False,
+    header: Annotated[bool, typer.Option("--header", help="CSV files have names in their first line.")] = False,
+    format: Annotated[str, typer.Option(metavar="KIND", help="table, csv or json.")] = "table",
+    proof: Annotated[bool, typer.Option("--proof", help="Print a proof of each answer.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print rules, plans and kernels instead.")] = False,
+) -> None:
+    """Run a logic program: `morpho logic program.dl --facts edges.csv --query 'path(a, X)'`."""
+    from morpho.cli import logic as part
+
+    part.run(program, facts or [], query or [], semantics, weights, format, explain, proof, header)
+
+
+app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)
 app.command("plan measure")(plan_command.measure)
@@ -353,16 +380,23 @@ def bench_programs(only: Only = "", json: Json = None, quick: Quick = False, pee
     _bench("programs", only, json, quick, peers, threads, gate, save_baseline)
 
 
-@bench.command("cluster")
-def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> None:
-    """Measure pipelines: cuts, kills, hops, throughput, moves, links, predictions, against the naive path."""
-    _bench("cluster", only, json, quick, "", 1, False, False)
+@bench.command("serve")
+def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
+    """Measure the generation engine: tokens/s of 1 to 64 texts at once, stalls by long prompts, against peers."""
+    _bench("serve", only, json, quick, peers, threads, gate, save_baseline)
 
 
 @bench.command("plan")
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
     _bench("plan", only, json, quick, "", 1, False, False)
+
+
+@bench.command("cluster")
+def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure several processes of one program: data parallel training, and a rank that is killed."""
+    _bench("cluster", only, json, quick, "", 1, False, False)
 
 
 def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,

@@ -5,6 +5,8 @@
 1
 """
 
+from morpho.cluster.arrays.array import DistributedArray, array
+from morpho.cluster.arrays.solvers import cg, qr, svd
 from morpho.cluster.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
 from morpho.cluster.frontend.pipeline import Pipeline
 from morpho.cluster.parallel.data_parallel import DistributedDataParallel
@@ -24,11 +26,10 @@ from morpho.runtime.groups.group import Group, Work
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
 __all__ = [
-    "ColumnParallelLinear", "DistributedDataParallel", "DistributedSampler", "Group", "Pipeline",
-    "RowParallelLinear",
-    "ShardedModule", "ShardedOptimizer", "Trainer", "VocabParallelEmbedding", "Work", "all_gather", "all_reduce",
-    "all_to_all", "broadcast", "init", "parallel_attention", "reduce_scatter", "shard", "shard_optimizer",
-    "whole_state_dict",
+    "ColumnParallelLinear", "DistributedArray", "DistributedDataParallel", "DistributedSampler", "Group", "Pipeline",
+    "RowParallelLinear", "ShardedModule", "ShardedOptimizer", "Trainer", "VocabParallelEmbedding", "Work", "all_gather",
+    "all_reduce", "all_to_all", "array", "broadcast", "cg", "init", "parallel_attention", "qr", "reduce_scatter", "shard",
+    "shard_optimizer", "svd", "whole_state_dict",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords

@@ -17,6 +17,8 @@ from morpho.ops.control import records as control
 from morpho.ops.linalg import lapack, triangular
 from morpho.ops.neural import attention, convolution, fused, losses, paged, quantised
 from morpho.ops.reductions import contract, reduce, scan
+from morpho.ops.sparse import products, rows, spgemm
+from morpho.ops.sparse import triangular as sparse_triangular
 from morpho.ops.special_functions import records as special_functions
 
 __all__ = [
@@ -37,12 +39,16 @@ __all__ = [
     "order",
     "paged",
     "parts",
+    "products",
     "quantised",
     "reduce",
+    "rows",
     "scan",
     "selection",
     "sorting",
     "sources",
+    "sparse_triangular",
     "special_functions",
+    "spgemm",
     "triangular",
 ]

@@ -24,6 +24,7 @@ from morpho.passes.fusion.fuse import fuse, single
 from morpho.passes.fusion.prologue import prologue
 from morpho.passes.memory.liveness import Updates
 from morpho.passes.memory.schedule import schedule
+from morpho.passes.pieces import pieces
 from morpho.passes.regions import optimise_bodies
 from morpho.passes.remat.remat import Budget, Recomputed, remat
 from morpho.passes.roll import roll
@@ -106,6 +107,7 @@ PASSES: dict[str, Pass] = {each.name: each for each in (
     graph_pass("cse", cse),  # one order for commutative operands: equal nodes are one by interning
     graph_pass("views", sink_views),  # movement down to the leaves, where it is free
     Pass("tidy", _simplify),  # what the views pass brought together
+    graph_pass("pieces", pieces),  # elementwise work on values put together, cut where those end
     graph_pass("fuse", fuse),  # groups of one kernel each
     graph_pass("epilogue", epilogue),  # products with the groups that follow them
     graph_pass("prologue", prologue),  # groups that products may compute themselves
@@ -119,7 +121,7 @@ LEVELS: dict[int, tuple[str, ...]] = {
     0: ("user",),
     1: ("user", "fold", "simplify", "schedule"),
     2: ("inline", "fold", "simplify", "cse", "fuse", "epilogue", "prologue", "schedule"),
-    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse", "epilogue", "prologue", "schedule"),
+    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "pieces", "fuse", "epilogue", "prologue", "schedule"),
 }
 
 DCE = "dce"  # known from other compilers: what no output needs is not part of a graph to begin with

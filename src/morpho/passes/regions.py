@@ -10,6 +10,7 @@ from morpho.ir.node import Node, make, rebuild
 from morpho.ops.control.records import bodies_of, with_bodies
 from morpho.ops.sources import pick
 from morpho.passes.absorb_loops import absorb_loops
+from morpho.passes.moving_slices import move_slices
 from morpho.passes.register_loops import fits_registers
 
 Optimise = Callable[[Graph], Graph]
@@ -31,7 +32,7 @@ def optimise_bodies(graph: Graph, optimise: Optimise, unfused: Optimise | None) 
                 return make(plain.op, plain.inputs, dict(plain.attributes) | {"registers": True}, origin=node.origin)
         return made
 
-    return absorb_loops(merge_scans(graph)).map(each)
+    return move_slices(absorb_loops(merge_scans(graph))).map(each)
 
 
 def merge_scans(graph: Graph) -> Graph:

@@ -47,8 +47,8 @@ class LiftedNumber:
         self._value, self.node, self._lifting, self._places, self._at = value, node, lifting, places, at
         self._bound = bound  # of an integer's magnitude, for every number it may be
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
         return type(self._value)
 
     def seen(self) -> Any:
@@ -89,7 +89,7 @@ class LiftedNumber:
         place, = self._places
         low, high = self._lifting.limits.get(place, (-LARGEST_INT, LARGEST_INT))
         self._lifting.limits[place] = max(low, int(info.min)), min(high, int(info.max))
-        return info.min <= self._value <= info.max
+        return bool(info.min <= self._value <= info.max)
 
     # -- arithmetic of numbers: exact as Python's, or with the constant ----------------------------------------------
     def _operand(self, other: Any) -> tuple[Node, int, frozenset[int], Callable[[Any], Any]] | None:

@@ -91,8 +91,8 @@ _NUMBERS = frozenset({Tensor, bool, int, float, complex, np.ndarray})
 
 def _is_array(value: Any) -> bool:
     """Whether a value becomes a tensor, as far as its type says."""
-    if isinstance(value, str | bytes):
-        return False
+    if isinstance(value, str | bytes) or getattr(type(value), "__array_ufunc__", value) is None:
+        return False  # text, and what asks to be left its own operators, as NumPy has it
     if isinstance(value, Tensor | Dim | numbers.Number | np.generic | Sequence | deque):
         return True
     try:

@@ -34,7 +34,7 @@ def scalar_dtype(value: Scalar, other: DType, operation: str) -> DType:
     return other if other.is_complex else complex128 if other is float64 else DEFAULT_COMPLEX
 
 
-def scalar_node(value: Scalar, dtype: DType, operation: str) -> Node:
+def scalar_node(value: Any, dtype: DType, operation: str) -> Node:
     """A Python number as a constant of a dtype, checked to be in range for integers."""
     if type(value) is LiftedNumber:
         made = value.in_dtype(dtype)

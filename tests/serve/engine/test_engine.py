@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_models import alone, ask, greedy, llama, tokens_of
+from engine_models import alone, ask, greedy, llama, paused, tokens_of
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.serve.engine.engine import Engine
-from morpho.serve.engine.request import QueueFull, Request, SamplingParams
+from morpho.serve.engine.request import Event, QueueFull, Request, SamplingParams
 
 
 def drained(engine: Engine) -> bool:
@@ -35,6 +35,17 @@ def test_the_second_turn_of_a_chat_computes_only_what_is_new(rng: np.random.Gene
         assert tokens_of(events) == alone(model, second, 10)[0]
     assert computed == 20 + 1  # the last token of an answer has no keys yet
     assert events[-1].usage is not None and events[-1].usage.cached == len(second) - computed
+
+
+def test_functions_that_are_compiled_meanwhile_touch_no_page(rng: np.random.Generator) -> None:
+    model, prompt = llama(), tuple(rng.integers(0, 97, 70).tolist())
+    with Engine(model, pages=2, warm=True, drafted=0) as engine:  # both pages hold the prompt
+        assert tokens_of(ask(engine, prompt, greedy(1))) == alone(model, prompt, 1)[0]
+        engine.refresh()  # nothing changed; by now the engine had nothing to do
+        engine.refresh()
+        events = ask(engine, (*prompt, 5), greedy(4))
+        assert tokens_of(events) == alone(model, (*prompt, 5), 4)[0] and engine.stats().recompiles == 0
+        assert events[-1].usage is not None and events[-1].usage.cached == 70 and not engine._cold
 
 
 def test_several_texts_of_one_prompt_share_its_pages(rng: np.random.Generator) -> None:
@@ -58,7 +69,8 @@ def test_several_texts_of_one_prompt_share_its_pages(rng: np.random.Generator) -
 def test_few_pages_change_nothing_but_the_time(rng: np.random.Generator) -> None:
     model, prompts = llama(), [tuple(rng.integers(0, 97, 60).tolist()) for _ in range(6)]
     with Engine(model, pages=4, drafted=0) as engine:  # a page each, then two
-        streams = [engine.submit(Request(prompt, greedy(40), "x")) for prompt in prompts]
+        with paused(engine):
+            streams = [engine.submit(Request(prompt, greedy(40), "x")) for prompt in prompts]
         found = [tokens_of([*stream]) for stream in streams]
         assert engine.stats().preemptions and drained(engine)
     assert found == [alone(model, prompt, 40)[0] for prompt in prompts]
@@ -90,25 +102,37 @@ def test_a_long_prompt_does_not_hold_up_a_running_text(monkeypatch: pytest.Monke
         prefill, decode = engine.runner.prefill, engine.runner.decode
         monkeypatch.setattr(engine.runner, "prefill", lambda row: calls.append(("p", len(row.tokens))) or prefill(row))
         monkeypatch.setattr(engine.runner, "decode", lambda rows: calls.append(("d", len(rows))) or decode(rows))
-        running = engine.submit(Request((1, 2), greedy(60), "short"))
-        next(iter(running))
-        ask(engine, range(90), greedy(1))
-        ask(engine, [*range(90), *range(90)][::-1], greedy(1))
-        assert [*running][-1].finish == "length"
-    steps = "".join(kind for kind, _ in calls)
-    pieces = [count for kind, count in calls if kind == "p"]
-    assert "pp" not in steps[1:].rstrip("p") and max(pieces[1:]) <= 32
-    assert len(pieces) >= 1 + 3 + 6
+        done, others = threading.Event(), []
+
+        def ask_more(event: Event) -> None:  # by the engine's thread: the text is running
+            if not others:
+                for prompt in (range(90), [*range(90), *range(90)][::-1]):
+                    others.append(engine.submit(Request(tuple(prompt), greedy(1), "long")))
+            if event.finish:
+                done.set()
+        engine.submit(Request((1, 2), greedy(60), "short")).on_event(ask_more)
+        assert done.wait(300) and all([*stream][-1].finish == "length" for stream in others)
+    between, pieces = 0, []  # tokens of prompts since the last step of the running text
+    for kind, count in calls[1:]:
+        between = between + count if kind == "p" else 0
+        pieces += [between] * (kind == "p")
+    assert max(pieces) == 32 and len(pieces) >= 9 and {count for kind, count in calls if kind == "d"} >= {1}
 
 
 # -- ends -----------------------------------------------------------------------------------------------------------
 def test_cancelling_ends_within_a_step_and_frees_the_pages() -> None:
     with Engine(llama(), pages=16) as engine:
-        stream = engine.submit(Request((1, 2, 3), greedy(400), "a"))
-        events = iter(stream)
-        next(events)
-        stream.cancel()
-        assert [*events][-1].finish == "cancelled"
+        done, ends = threading.Event(), []
+
+        def stop(event: Event) -> None:  # by the engine's thread, at the first token
+            ends.append(event.finish)
+            stream.cancel()
+            if event.finish:
+                done.set()
+        with paused(engine):
+            stream = engine.submit(Request((1, 2, 3), greedy(400), "a"))
+            stream.on_event(stop)
+        assert done.wait(300) and ends == [None, "cancelled"]  # not one token more
         assert tokens_of(ask(engine, (1, 2, 3), greedy(3))) == alone(engine.model, (1, 2, 3), 3)[0]
         assert drained(engine) and engine.stats().cancelled == 1
 
@@ -122,14 +146,12 @@ def test_a_deadline_is_kept() -> None:
 
 def test_a_full_queue_says_when_to_come_again() -> None:
     with Engine(llama(), pages=16, max_batch=1, max_waiting=2) as engine:
-        streams = [engine.submit(Request((1, 2, 3), greedy(300), "a"))]
-        next(iter(streams[0]))  # it runs
-        streams += [engine.submit(Request((1, 2, 3), greedy(2), "a")) for _ in range(2)]
-        with pytest.raises(QueueFull, match="2 requests wait already") as caught:
-            engine.submit(Request((1, 2, 3), greedy(2), "a"))
+        with paused(engine):
+            streams = [engine.submit(Request((1, 2, 3), greedy(2), "a")) for _ in range(2)]
+            with pytest.raises(QueueFull, match="2 requests wait already") as caught:
+                engine.submit(Request((1, 2, 3), greedy(2), "a"))
         assert caught.value.retry_after_s >= 1 and engine.stats().rejected == 1
-        streams[0].cancel()
-        assert [[*stream][-1].finish for stream in streams] == ["cancelled", "length", "length"]
+        assert [[*stream][-1].finish for stream in streams] == ["length", "length"]
 
 
 @pytest.mark.parametrize("drain", [True, False])

@@ -14,7 +14,7 @@ def begin(pages: Pages, tokens: list[int]) -> tuple[Holding, int]:
     """A sequence of these tokens, all computed, and how many were found."""
     holding = Holding()
     found = pages.match(tokens[:-1])
-    length = found.length if pages.take(found, holding) is not None else len(found.nodes) * pages.page_tokens
+    length, _ = pages.take(found, holding)
     assert pages.extend(holding, len(tokens))
     pages.commit(holding, tokens, len(tokens))
     return holding, length
@@ -74,13 +74,12 @@ def test_random_use_keeps_account(rng: np.random.Generator) -> None:
         else:
             tokens, holding = rng.integers(0, 2, int(rng.integers(1, 14))).tolist(), Holding()
             found = pages.match(tokens[:-1])
-            source = pages.take(found, holding)
-            if source is not None:
-                content[holding.pages[-1]] = list(content[source])
+            length, copy = pages.take(found, holding)
+            if copy is not None:
+                content[copy[1]] = list(content[copy[0]])
             if not pages.extend(holding, len(tokens)):
-                pages.release(holding, tokens, len(found.nodes) * 3)
+                pages.release(holding, tokens, length)
                 continue
-            length = found.length if source is not None else len(found.nodes) * 3
             for at, token in enumerate(tokens):
                 if at < length:  # what the tree says is there, is there
                     assert content[holding.pages[at // 3]][at % 3] == token

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_models import alone, ask, greedy, llama, prompts_of, repeating, tokens_of
+from engine_models import alone, ask, greedy, llama, paused, prompts_of, repeating, tokens_of
 
 import morpho as mo
 from morpho.serve.engine.engine import Engine
@@ -29,7 +29,8 @@ def logits_seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
 
 
 def all_at_once(engine: Engine, prompts: list[tuple[int, ...]], params: SamplingParams) -> list[list[int]]:
-    streams = [engine.submit(Request(prompt, params, str(number))) for number, prompt in enumerate(prompts)]
+    with paused(engine):
+        streams = [engine.submit(Request(prompt, params, str(number))) for number, prompt in enumerate(prompts)]
     return [tokens_of([*stream]) for stream in streams]
 
 

@@ -45,6 +45,13 @@ GENERATORS: dict[str, str] = {
     "PagedAttentionKernel": "morpho.backends.cpu.attention.forward_code",
     "PageWriteKernel": "morpho.backends.cpu.attention.page_code",
     "MatrixKernel": "morpho.backends.cpu.linalg.generate",
+    "SpmmKernel": "morpho.backends.cpu.sparse.spmm_code",
+    "TransposedSpmmKernel": "morpho.backends.cpu.sparse.transposed_code",
+    "SddmmKernel": "morpho.backends.cpu.sparse.reduce_code",
+    "RowReduceKernel": "morpho.backends.cpu.sparse.reduce_code",
+    "SpgemmKernel": "morpho.backends.cpu.sparse.spgemm_code",
+    "TriangularKernel": "morpho.backends.cpu.sparse.triangular_code",
+    "IncompleteKernel": "morpho.backends.cpu.sparse.triangular_code",
     "AttentionBackwardKernel": "morpho.backends.cpu.attention.backward_code",
 }
 

@@ -13,7 +13,6 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cli.text.stop_text import StopText
 from morpho.models.text.generation_keys import Defaults
-from morpho.weights.text.chat import render_chat
 
 USUAL_TOKENS, USUAL_TEMPERATURE, USUAL_TOP_K = 120, 0.8, 50
 ALL = 1 << 30  # more tokens than any vocabulary has
@@ -71,7 +70,7 @@ class Writer:
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The tokens of a conversation, up to where the model's answer begins."""
-        return self.encode(render_chat(messages, self.tokenizer.chat_template))
+        return list(mo.weights.encode_chat(self.tokenizer, messages))
 
 
 def answer(writer: Writer, prompt: str) -> str:

@@ -9,6 +9,7 @@ from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, fail
 from morpho.ops.neural.paged import PAGE
 from morpho.tensor.functions.neural.paged import paged_attention, write_pages
+from morpho.tensor.state.state import zeros_state
 
 
 class PagedCache:
@@ -27,8 +28,8 @@ class PagedCache:
                  value_head_dim: int | None = None) -> None:
         check_sizes("PagedCache", pages=pages, num_kv_heads=num_kv_heads, head_dim=head_dim)
         self.pages = pages
-        self.keys = mo.State(mo.zeros((pages, num_kv_heads, PAGE, head_dim), dtype=dtype))
-        self.values = mo.State(mo.zeros((pages, num_kv_heads, PAGE, value_head_dim or head_dim), dtype=dtype))
+        self.keys = zeros_state((pages, num_kv_heads, PAGE, head_dim), dtype)
+        self.values = zeros_state((pages, num_kv_heads, PAGE, value_head_dim or head_dim), dtype)
         self._table: Any = None
         self._places: Any = None
 

@@ -18,6 +18,7 @@ from morpho.ir.views import is_view
 
 LEAST_ROWS = 32  # of a product whose rows are reduced by what follows
 MOST_COLUMNS = 4096  # of such a product, whose tiles are whole rows
+FEW_COLUMNS = 32  # up to which a kernel of its own finds the place of the least faster: a tile is whole rows
 PRODUCTS = ("matmul", "matmul_quantised", "matmul_int8", "conv")
 
 
@@ -77,6 +78,8 @@ def _can_follow(group: Node, number: int, found: Node) -> bool:
         return True
     rows: Size = product(space[:-1])
     least, most = bounds(space[-1])
+    if most <= FEW_COLUMNS and sum(part.op.name in ("max", "min") for part in group["body"].graph.nodes) > 1:
+        return False  # the least, and then where it is
     return (found.op.name != "conv" and columns == 1 and group["axes"] == (len(space) - 1,)
             and bounds(rows)[0] >= LEAST_ROWS and least > 0 and most <= MOST_COLUMNS)  # no tile has no columns
 

@@ -35,8 +35,8 @@ def index_fault(outputs: Sequence[Node], step: Step, known: Mapping[int, str],
     return out_of_range(" or ".join(map(str, names)), _only(sizes, None), line=_only(lines, step.origin))
 
 
-MATRICES = {FAULT_SINGULAR: ("singular matrix", ("inv", "solve", "solve_triangular")),
-            FAULT_INDEFINITE: ("matrix is not positive definite", ("cholesky",)),
+MATRICES = {FAULT_SINGULAR: ("singular matrix", ("inv", "solve", "solve_triangular", "sptrsv", "incomplete_factors")),
+            FAULT_INDEFINITE: ("matrix is not positive definite", ("cholesky", "incomplete_factors")),
             FAULT_ENDLESS: ("{} did not converge", ("eigh", "eigvalsh", "svd", "svdvals"))}
 
 

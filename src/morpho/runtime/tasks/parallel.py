@@ -16,9 +16,11 @@ from typing import Any
 
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, ValueFault, fail
+from morpho.runtime.tasks.calls import Here
 from morpho.runtime.tasks.futures import Future, stripped
 from morpho.runtime.tasks.scheduler import Scheduler, current_worker
 
+FAR_CHUNK_S = 20e-3  # in another process
 CHUNK_S = 0.5e-3  # a chunk is to take about this long: hundreds of times what taking it costs
 BLOCKS_PER_THREAD = 8  # subtrees of a reduction per thread, at least
 MISSING: Any = object()
@@ -27,8 +29,10 @@ MISSING: Any = object()
 class Gather:
     """One map: where it stands, and its results."""
 
-    def __init__(self, function: Callable[[Any], Any], items: Sequence[Any], chunk: int | None, threads: int) -> None:
-        self.function, self.items, self.chunk, self.threads = function, items, chunk, threads
+    def __init__(self, function: Callable[[Any], Any], items: Sequence[Any], chunk: int | None, threads: int,
+                 pool: Any = None) -> None:
+        self.function, self.items, self.chunk, self.threads, self.pool = function, items, chunk, threads, pool
+        self.chunk_s = CHUNK_S if pool is None else FAR_CHUNK_S
         self.results: list[Any] = [None] * len(items)
         self.lock = threading.Lock()
         self.next = self.finished = 0
@@ -52,22 +56,31 @@ class Gather:
     def _adapted(self, left: int) -> int:
         if not self.finished:
             return 1
-        fitting = int(CHUNK_S * self.finished / max(self.spent_s, 1e-9))
+        fitting = int(self.chunk_s * self.finished / max(self.spent_s, 1e-9))
         return max(1, min(fitting, left // (2 * self.threads)))
 
     def run(self) -> None:
         """Take chunks and work on them until none is left."""
         while part := self._take():
             began = time.perf_counter()
-            for index in part:
-                try:
-                    self.results[index] = self.function(self.items[index])
-                except BaseException as error:
-                    self._fail(index, error)
-                    return
+            done, error = self._apply([self.items[index] for index in part])
+            self.results[part.start:part.start + len(done)] = done
+            if error is not None:
+                self._fail(part.start + len(done), error)
+                return
             with self.lock:
                 self.spent_s += time.perf_counter() - began
                 self.finished += len(part)
+
+    def _apply(self, items: list[Any]) -> tuple[list[Any], BaseException | None]:
+        """The results of some items, here or in a process, up to the one that fails."""
+        if self.pool is None:
+            return apply_all(self.function, items)
+        try:
+            found: tuple[list[Any], BaseException | None] = self.pool.call(apply_all, (self.function, items))
+            return found
+        except BaseException as error:
+            return [], error
 
     def _fail(self, index: int, error: BaseException) -> None:
         """Keep the failure of the least index. Chunks are taken in order and finished, so that is always the one a
@@ -88,6 +101,21 @@ class Gather:
             del self, error, trace
 
 
+def apply_all(function: Callable[[Any], Any], items: Sequence[Any]) -> tuple[list[Any], BaseException | None]:
+    """The results of items in turn, and what the first one to fail raised.
+
+    >>> apply_all(len, ["a", "bc"])
+    ([1, 2], None)
+    """
+    done: list[Any] = []
+    for item in items:
+        try:
+            done.append(function(item))
+        except BaseException as error:
+            return done, error
+    return done, None
+
+
 def _listed(items: Iterable[Any]) -> Sequence[Any]:
     if not isinstance(items, Iterable) and not hasattr(items, "__getitem__"):
         raise fail(ArgumentError, "tasks", f"{type(items).__name__} is no list of items", "pass a list or an iterator")
@@ -101,12 +129,12 @@ def parallel_map(scheduler: Scheduler, function: Callable[[Any], Any], items: It
         raise fail(ArgumentError, "tasks", f"{type(function).__name__} is not a function")
     chunk = _checked_chunk(chunk)
     taken = _listed(items)
-    gather = Gather(function, taken, chunk, scheduler.threads)
+    gather = Gather(function, taken, chunk, scheduler.threads, scheduler.pool)
     name = f"map of {getattr(function, '__name__', 'function')}"
     worker = current_worker()
     inside = worker is not None and worker.scheduler is scheduler
     others = min(scheduler.threads, len(taken)) - inside
-    runners = [scheduler.submit(gather.run, name=name) for _ in range(others)]
+    runners = [scheduler.submit(Here(gather.run), name=name) for _ in range(others)]
     try:
         if inside:
             gather.run()
@@ -147,21 +175,20 @@ def parallel_reduce(scheduler: Scheduler, function: Callable[[Any, Any], Any], i
     while size * 2 * BLOCKS_PER_THREAD * scheduler.threads <= len(taken):
         size *= 2
 
-    def block(start: int) -> Any:
-        values = taken[start:start + size]
-        values = list(values) if map is None else [map(value) for value in values]
-        while len(values) > 1:
-            values = [pair(values, i) for i in range(0, len(values), 2)]
-        return values[0]
-
-    def pair(values: Sequence[Any], i: int) -> Any:
-        return function(values[i], values[i + 1]) if i + 1 < len(values) else values[i]
-
-    values = parallel_map(scheduler, block, range(0, len(taken), size))
+    blocks = [taken[start:start + size] for start in range(0, len(taken), size)]
+    values = parallel_map(scheduler, partial(_joined, function, map), blocks)
     while len(values) > 1:
-        level = values
-        values = parallel_map(scheduler, partial(pair, level), range(0, len(level), 2))
+        pairs = [values[i:i + 2] for i in range(0, len(values), 2)]
+        values = parallel_map(scheduler, partial(_joined, function, None), pairs)
     return values[0] if initial is MISSING else function(initial, values[0])
+
+
+def _joined(function: Callable[[Any, Any], Any], map: Callable[[Any], Any] | None, items: Sequence[Any]) -> Any:
+    """A subtree of a reduction."""
+    values = list(items) if map is None else [map(value) for value in items]
+    while len(values) > 1:
+        values = [function(*values[i:i + 2]) if i + 1 < len(values) else values[i] for i in range(0, len(values), 2)]
+    return values[0]
 
 
 def submit_graph(scheduler: Scheduler, tasks: Mapping[str, Sequence[Any]]) -> dict[str, Future]:

@@ -25,8 +25,12 @@ from typing import Any
 from morpho.backends.cpu.driver import threads
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
+from morpho.runtime.groups.group import Group
 from morpho.runtime.tasks import futures
+from morpho.runtime.tasks.calls import Here, Named
 from morpho.runtime.tasks.futures import DONE, FAILED, RUNNING, Future, Waiter, claim, complete, hold
+from morpho.runtime.tasks.processes.pool import ProcessPool
+from morpho.runtime.tasks.processes.ranks import RankPool
 
 MOST_THREADS = 1024
 MOST_WAITING = 1000  # workers of one scheduler that may wait with another thread in their place
@@ -80,12 +84,24 @@ class Scheduler:
     ...     b.result()
     42
 
+    With `processes` tasks run in so many processes instead, each with its own interpreter, for work that holds the
+    interpreter's lock: functions of modules, arrays and tensors in shared memory. With a `group` they run on its other
+    ranks, which call `mo.tasks.serve(group)`. A process that dies is replaced and its task run again, `retries` times.
+
     Threads start when they are first needed. Leaving the block waits for everything submitted, or cancels what has not
     begun when the block is left by an exception.
     """
 
-    def __init__(self, threads: int | None = None) -> None:
-        self.threads = _thread_count(threads)
+    def __init__(self, threads: int | None = None, *, processes: int | None = None, group: Group | None = None,
+                 retries: int = 3) -> None:
+        if sum(given is not None for given in (threads, processes, group)) > 1:
+            raise fail(ArgumentError, "tasks", "threads, processes and group are three ways to run tasks", "give one")
+        self.pool: ProcessPool | RankPool | None = None
+        if processes is not None:
+            self.pool = ProcessPool(processes, retries)
+        elif group is not None:
+            self.pool = RankPool(group, retries)
+        self.threads = _thread_count(threads if self.pool is None else self.pool.count)
         self._closed = False
         self._begin()
         _live.add(self)
@@ -112,7 +128,7 @@ class Scheduler:
             raise fail(ArgumentError, "tasks", f"{type(function).__name__} is not a function")
         if named:
             name = name or futures.function_name(function)
-            function, arguments = _with_names(function, tuple(named)), (*arguments, *named.values())
+            function, arguments = Named(function, tuple(named)), (*arguments, *named.values())
         needs = [argument for argument in arguments if type(argument) is Future]
         if after:
             needs += _checked_futures(after)
@@ -250,7 +266,9 @@ class Scheduler:
         if task._needs:
             arguments = tuple(a._value if type(a) is Future else a for a in arguments)
         try:
-            value = task._context.run(task._function, *arguments)
+            here = self.pool is None or type(task._function) is Here
+            value = (task._context.run(task._function, *arguments) if here else
+                     task._context.run(self.pool.call, task._function, arguments))  # type: ignore[union-attr]
         except BaseException as error:  # whatever it is belongs to who asks for the result
             worker.ending = outer is None
             complete(task, FAILED, futures.stripped(error))
@@ -278,7 +296,7 @@ class Scheduler:
             task._waits_for = future
         try:
             mine = timeout is None and future._scheduler is worker.scheduler and inline_allowed()
-            if mine and claim(future):
+            if mine and claim(future):  # in this thread, or in the process that it borrows
                 worker.inlined += 1
                 worker.scheduler._run(worker, future)
                 return True
@@ -337,6 +355,8 @@ class Scheduler:
         self._cancel_queued()
         for worker in ended:
             worker.thread.join()
+        if self.pool is not None:
+            self.pool.close()
 
     def _cancel_queued(self) -> None:
         for queue in (self._inbox, *(worker.deque for worker in list(self._workers))):
@@ -378,6 +398,7 @@ class Scheduler:
             "executed_per_worker": [worker.executed for worker in workers],
             "busy_s": busy_s,
             "imbalance": imbalance(busy_s, self.threads),
+            "processes_died": 0 if self.pool is None else self.pool.deaths,
             "awake": self._awake,
             "most_awake": self._most_awake,
             "waiting": self._blocked,
@@ -403,14 +424,6 @@ def _thread_count(count: int | None) -> int:
     if number is None or not 1 <= number <= MOST_THREADS:
         raise fail(ArgumentError, "tasks", f"threads={count!r} is not a number from 1 to {MOST_THREADS}")
     return number
-
-
-def _with_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    """`function` with its last arguments by name, so that the rest of the scheduler knows plain arguments only."""
-    def call(*arguments: Any) -> Any:
-        first = len(arguments) - len(names)
-        return function(*arguments[:first], **dict(zip(names, arguments[first:], strict=True)))
-    return call
 
 
 def _checked_futures(items: Any) -> list[Future]:

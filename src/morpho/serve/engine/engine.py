@@ -43,6 +43,7 @@ class Engine:
     - `max_length` is the most tokens of a prompt and its answer, the model's context by default.
     - While texts run, prompts are read in pieces that take `stall` times as long as a step, or of `prefill_tokens`.
     - `drafted` tokens are guessed from the text (0: none) while at most `draft_rows` texts run.
+    - `warm` compiles what the first token needs at once, and the rest while nobody asks for anything.
     - `adapters` is how many LoRA adapters there is room for, of rank `adapter_rank` at most.
     """
 
@@ -61,7 +62,8 @@ class Engine:
                        "give more kv_bytes")
         self.tokenizer, self.max_waiting = tokenizer, max_waiting
         self.adapters = AdapterBank(model, adapters, adapter_rank)
-        self.runner = ModelRunner(model, count, max_batch, max_length, chunk, max(drafted, 1), self.adapters)
+        self.runner = ModelRunner(model, count, max_batch, max_length, chunk, max(drafted, 1), draft_rows,
+                                  self.adapters)
         self.model, self.max_length = model, min(self.runner.max_length, count * PAGE)
         self.scheduler = Scheduler(Pages(count, PAGE), max_batch, self.runner.chunk, prefill_tokens, stall, drafted,
                                    draft_rows)
@@ -76,8 +78,10 @@ class Engine:
         self._calls: list[Callable[[], None]] = []  # to be run between steps
         self._open, self._stop, self._alive = True, False, True
         self._rejected = 0
+        self._cold: list[str] = []  # functions that are compiled when there is nothing else to do
         if warm:
-            self.runner.warm()
+            self.runner.warm("prefill")
+            self._cold = ["single", "decode"]
         self._thread = threading.Thread(target=self._run, name="morpho-engine", daemon=True)
         self._thread.start()
 
@@ -245,9 +249,12 @@ class Engine:
                 return False
         for call in calls:
             call()
+        if idle and self._cold:
+            self.runner.warm(self._cold.pop(0))
         self.stepper.sweep(time.monotonic())
         self.stepper.step()
         return True
 
     def _wanted(self) -> bool:
-        return bool(self._new or self._calls or self.scheduler.waiting or self.scheduler.running or not self._open)
+        return bool(self._new or self._calls or self.scheduler.waiting or self.scheduler.running or self._cold
+                    or not self._open)

@@ -97,22 +97,28 @@ class Pages:
                 best, most = child, common
         return Match(tuple(found), best, at + most)
 
-    def take(self, found: Match, holding: Holding) -> int | None:
-        """Share the full pages of a match with an empty holding. If a partly matching page is to be copied, its number:
-        the page for the copy is the last of the holding; None where there is nothing to copy, or no room."""
+    def take(self, found: Match, holding: Holding) -> tuple[int, tuple[int, int] | None]:
+        """Share the full pages of a match with an empty holding, and get a copy of the one that matches in part: how
+        many tokens it holds then, and from which page to which is to be copied. Where there is no room for a copy, and
+        nobody else needs the page, it is taken itself."""
         for node in found.nodes:
             self._lock(node)
             holding.nodes.append(node)
             holding.pages.append(node.page)
-        if found.partial is None or not found.partial.alive:
-            return None
-        self._lock(found.partial)  # it must not go to make room for its own copy
+        full, partial = len(found.nodes) * self.page_tokens, found.partial
+        if partial is None:
+            return full, None
+        self._lock(partial)  # it must not go to make room for its own copy
         page = self.allocate()
-        self._unlock(found.partial)
-        if page is None:
-            return None
-        holding.pages.append(page)
-        return found.partial.page
+        self._unlock(partial)
+        if page is not None:
+            holding.pages.append(page)
+            return found.length, (partial.page, page)
+        if partial.locks or partial.children:
+            return full, None
+        self._remove(partial)
+        holding.pages.append(self.free.pop())
+        return found.length, None
 
     # -- room -------------------------------------------------------------------------------------------------------
     def allocate(self) -> int | None:

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `single` | 1 | 1 | the token: decoding of one stream |
 | `decode` | 1 to `max_batch` | 1 | every row |
-| `verify` | 1 to `max_batch` | 1 to `most_drafted` + 1 | every token: guesses that are checked |
+| `verify` | 1 to `draft_rows` | 1 to `most_drafted` + 1 | every token: guesses that are checked |
 | `prefill` | 1 | 1 to `chunk` | the last token: a piece of a prompt |
 
 Rows do not see each other: a product's row is one chain of operations whatever rows are beside it, and attention's
@@ -68,12 +68,14 @@ class ModelRunner:
     """
 
     def __init__(self, model: LanguageModel, pages: int, max_batch: int = 64, max_length: int | None = None,
-                 chunk: int = 512, most_drafted: int = 7, adapters: AdapterBank | None = None) -> None:
+                 chunk: int = 512, most_drafted: int = 7, draft_rows: int = 2,
+                 adapters: AdapterBank | None = None) -> None:
         if hasattr(model, "remember") or not isinstance(model, LanguageModel):
             raise fail(ArgumentError, "serve", f"{type(model).__name__} is not a language model without an encoder")
         self.model, self.pages, self.max_batch, self.adapters = model, pages, max_batch, adapters
         self.max_length = min(max_length or model.context, model.context)
         self.chunk, self.most_drafted = min(chunk, self.max_length), most_drafted
+        self.draft_rows = max(1, min(draft_rows, max_batch))
         self.blocks = -(-self.max_length // PAGE)
         model.eval()
         self.frozen = Frozen(model)
@@ -84,7 +86,7 @@ class ModelRunner:
     def function(self, name: str, adapted: bool) -> Any:
         """One of the four, made when first asked for; with adapters it is another one."""
         if (name, adapted) not in self.functions:
-            rows = {0: mo.Dim("rows", 1, self.max_batch)}
+            rows = {0: mo.Dim("rows", 1, self.draft_rows if name == "verify" else self.max_batch)}
             dynamic: dict[str, Any] = {}
             if name == "prefill":
                 dynamic = {key: {1: mo.Dim("n", 1, self.chunk)} for key in ("ids", "places")}
@@ -139,7 +141,7 @@ class ModelRunner:
         name = "verify" if most > 1 else "single" if len(rows) == 1 else "decode"
         return self._call(name, rows, most)
 
-    def _call(self, name: str, rows: Sequence[Row], width: int) -> np.ndarray:
+    def _call(self, name: str, rows: Sequence[Row], width: int, write: bool = True) -> np.ndarray:
         ids = np.zeros((len(rows), width), np.int64)
         places = np.full((len(rows), width), -1, np.int64)  # tokens that fill up rows go nowhere
         table = np.zeros((len(rows), self.blocks), np.int64)
@@ -148,7 +150,8 @@ class ModelRunner:
             ids[number, :count] = row.tokens
             table[number, :len(row.pages)] = row.pages
             at = np.arange(row.start, row.start + count)
-            places[number, :count] = table[number, at // PAGE] * PAGE + at % PAGE
+            if write:
+                places[number, :count] = table[number, at // PAGE] * PAGE + at % PAGE
         start = np.array([row.start for row in rows], np.int64)
         given = [ids, start, table, places]
         adapted = rows[0].adapter is not None
@@ -169,11 +172,10 @@ class ModelRunner:
         """Take over weights that have changed; says whether there were any."""
         return self.frozen.refresh()
 
-    def warm(self) -> None:
-        """Compile, or load from the cache of code, what the first requests need."""
-        nowhere = Row([0], 0, [0])
-        for name, rows in (("prefill", 1), ("single", 1), ("decode", min(2, self.max_batch))):
-            self._call(name, [nowhere] * rows, 1)
+    def warm(self, name: str) -> None:
+        """Compile one of the functions, or load it from the cache of code."""
+        rows = [Row([0], 0, [0])] * (min(2, self.max_batch) if name == "decode" else 1)
+        self._call(name, rows, 1, write=False)
 
     @property
     def recompiles(self) -> int:

@@ -77,11 +77,9 @@ class Scheduler:
             if self.running and left < len(self.running):  # those that run will want a page each
                 return
             self.waiting.popleft()
-            source = self.pages.take(found, sequence.holding)
-            sequence.computed = len(found.nodes) * self.pages.page_tokens
-            if source is not None:
-                plan.copies.append((source, sequence.holding.pages[-1]))
-                sequence.computed = found.length
+            sequence.computed, copy = self.pages.take(found, sequence.holding)
+            if copy is not None:
+                plan.copies.append(copy)
             self.prefix_hits += sequence.computed
             if not sequence.made:
                 sequence.group.cached = max(sequence.group.cached, sequence.computed)

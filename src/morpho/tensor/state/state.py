@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import sys
 import threading
@@ -24,9 +25,11 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.cpu.driver.abi import StateField
+from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, CompileError, DTypeError, ShapeError, fail
-from morpho.base.shapes import is_contiguous
+from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.runtime.memory.buffer import Buffer
+from morpho.runtime.memory.pool import pool
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor, realise
@@ -193,6 +196,20 @@ def _zeros_of(tensor: Tensor) -> Tensor:
     one, shape = np.zeros((), tensor.dtype.numpy), tensor.shape
     buffer = Buffer(one, one.ctypes.data, shape, (0,) * len(shape), tensor.dtype, False)  # type: ignore[arg-type]
     return Tensor.of_buffer(buffer)
+
+
+def zeros_state(shape: tuple[int, ...], dtype: DType) -> State:
+    """A state of zeros in memory of its own that is not touched before it is written: a large one costs nothing to
+    make, where the system gives pages of zeros.
+
+    >>> float(mo.sum(zeros_state((2, 3), mo.float32).value).item())
+    0.0
+    """
+    state = State(np.zeros((), dtype.numpy), filled=False)
+    block = pool().acquire(max(math.prod(shape) * dtype.itemsize, 1), zero=True)
+    buffer = Buffer(block, block.address, shape, contiguous_strides(shape), dtype, True)  # type: ignore[arg-type]
+    state._held = Tensor.of_buffer(buffer)
+    return state
 
 
 def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:

@@ -134,7 +134,7 @@ TENSOR = {
     "nelement": "x.size", "tobytes": "x.numpy().tobytes()",
     "uniform_": "mo.random.uniform(key, shape), or mo.nn.init",
     "normal_": "mo.random.normal(key, shape), or mo.nn.init",
-    "detach_": "x.detach()", "at": "y = x + 0; y[index] = value: tensors are values, and x stays as it is",
+    "detach_": "x.detach()",
     "block_until_ready": "x.realise()", "share_memory_": "x itself", "pin_memory": "x itself",
     "new_zeros": "mo.zeros(shape)",
 }
@@ -177,7 +177,20 @@ SPECIAL = {
     "y1": "mo.special.bessel_y1", "igamma": "mo.special.gammainc", "igammac": "mo.special.gammaincc",
     "round": "mo.round", "sinc": "mo.sinc",
 }
-PLACES = {"tree": TREE, "nn": NN, "optim": OPTIM, "amp": AMP, "Tensor": TENSOR, "Module": MODULE,
+_CSR, _CSC, _COO = (f"mo.sparse.{name}" for name in ("csr(data, indices, indptr, shape)",
+                                                     "csc(data, indices, indptr, shape)",
+                                                     "coo(data, (rows, columns), shape)"))
+SPARSE = {
+    "csr_matrix": _CSR, "csr_array": _CSR, "sparse_csr_tensor": _CSR, "csc_matrix": _CSC, "csc_array": _CSC,
+    "coo_matrix": _COO, "coo_array": _COO, "sparse_coo_tensor": _COO, "mm": "mo.sparse.matmul",
+    "identity": "mo.sparse.eye", "addmm": "a @ x + y, which is one kernel", "sampled_addmm": "mo.sparse.sddmm",
+    "minres": "mo.sparse.gmres or cg", "eigsh": "mo.sparse.lanczos or lobpcg",
+    "spsolve_triangular": "mo.sparse.solve_triangular", "spilu": "mo.sparse.ilu0", "mmread": "mo.sparse.read_mm",
+    "mmwrite": "mo.sparse.write_mm", "issparse": "mo.sparse.is_sparse", "tril": "mo.sparse.triangle(a)",
+    "triu": "mo.sparse.triangle(a, upper=True)",
+    "spsolve": "mo.sparse.cg, bicgstab or gmres; there is no direct solver of general sparse matrices",
+}
+PLACES = {"sparse": SPARSE, "tree": TREE, "nn": NN, "optim": OPTIM, "amp": AMP, "Tensor": TENSOR, "Module": MODULE,
           "Optimizer": OPTIMIZER, "linalg": LINALG, "random": RANDOM, "special": SPECIAL}
 
 

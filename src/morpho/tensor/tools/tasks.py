@@ -11,7 +11,7 @@
 5
 
 Threads run at the same time only where the work gives up the interpreter lock: NumPy, Morpho's own kernels, files,
-sleep. See docs/tasks.md.
+sleep. `Scheduler(processes=n)` runs tasks in processes, for all other work. See docs/tasks.md.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.runtime.tasks import parallel
 from morpho.runtime.tasks import scheduler as scheduling
 from morpho.runtime.tasks.futures import Future
+from morpho.runtime.tasks.processes.ranks import serve
 from morpho.runtime.tasks.scheduler import Scheduler, default, wait
 from morpho.tensor.autodiff.grad_mode import tracing
 
-__all__ = ["Future", "Scheduler", "graph", "map", "reduce", "stats", "submit", "wait"]
+__all__ = ["Future", "Scheduler", "graph", "map", "reduce", "serve", "stats", "submit", "wait"]
 
 # A function being traced records what its thread computes: tasks it waits for run on other threads.
 scheduling.inline_allowed = lambda: tracing.current is None

@@ -70,10 +70,11 @@ class BytePairs(Tokenizer):
         except KeyError:
             return text.encode()
 
-    def encode(self, text: str, *, specials: bool = True) -> list[int]:
+    def encode(self, text: str, *, specials: bool = True, around: bool = True) -> list[int]:
         """The numbers of a text; the text of a special token becomes that token unless `specials=False`."""
         text, splitter = checked_text(text, "encode"), self._splitters[specials]
-        return [*self.before, *self._encode_split(text, splitter), *self.after]
+        found = self._encode_split(text, splitter)
+        return [*self.before, *found, *self.after] if around else found
 
     def _encode_split(self, text: str, splitter: re.Pattern[str] | None) -> list[int]:
         if splitter is None:

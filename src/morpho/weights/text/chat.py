@@ -1,11 +1,13 @@
-"""Chats as text, in the ChatML form: `<|im_start|>role`, the message, `<|im_end|>`.
+"""Chats as the text, and as the tokens, that a model was trained on.
 
-A file's template is a small program in another language. It is not run: the two forms that ChatML's have are recognised
-by their text, the one with a message of the system put first where there is none included, and any other is an error.
+A file's template is a small program in Jinja's language. The two forms that ChatML's have (`<|im_start|>role`, the
+message, `<|im_end|>`) are recognised by their text and need no library; any other is run in a sandbox
+(`chat_template.py`).
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 from morpho.base.errors import ArgumentError, fail
 from morpho.weights.errors import FileFault
 from morpho.weights.scanner import shortened
+from morpho.weights.text import chat_template
+from morpho.weights.text.tokenizer import Tokenizer
 
 START, END = "<|im_start|>", "<|im_end|>"
 
@@ -31,19 +35,23 @@ def _template_pattern() -> re.Pattern[str]:
     return re.compile(text)
 
 
-def render_chat(messages: Sequence[Mapping[str, str]], template: str, *, reply: bool = True) -> str:
+def render_chat(messages: Sequence[Mapping[str, Any]], template: str, *, reply: bool = True,
+                tools: Sequence[Mapping[str, Any]] | None = None, **names: Any) -> str:
     """A chat as the text that a model was trained on, by the template of its file; with `reply`, up to where the
-    assistant's next message begins. `messages` are records with `role` and `content`.
+    assistant's next message begins. `messages` are records with `role` and `content`, `tools` what the model may call,
+    `names` further ones that the template knows (`bos_token`, `enable_thinking`). Templates of other forms than
+    ChatML's need the Jinja2 library (`pip install 'morpho-tensor[models]'`).
 
     >>> template = mo.weights.chatml()
     >>> mo.weights.render_chat([{"role": "user", "content": "Hello"}], template)
     '<|im_start|>user\\nHello<|im_end|>\\n<|im_start|>assistant\\n'
     """
-    fits = _template_pattern().fullmatch(re.sub(r"\s+\Z", "", template).replace('"', "'"))
-    if not fits:
-        raise fail(FileFault, "render_chat", f"the template {shortened(template)} is not one of ChatML's" if template
-                   else "there is no template of a chat",
+    if not template:
+        raise fail(FileFault, "render_chat", "there is no template of a chat",
                    "write the text yourself and encode it: special tokens in it are understood")
+    fits = None if tools else _template_pattern().fullmatch(re.sub(r"\s+\Z", "", template).replace('"', "'"))
+    if not fits:
+        return chat_template.render(template, [_message(each) for each in messages], reply=reply, tools=tools, **names)
     found = []
     for place, message in enumerate(messages):
         role, content = _checked(message)
@@ -51,6 +59,44 @@ def render_chat(messages: Sequence[Mapping[str, str]], template: str, *, reply: 
             found.append(fits["first"].replace("\\n", "\n"))
         found.append(f"{START}{role}\n{content}{END}\n")
     return "".join(found) + (f"{START}assistant\n" if reply else "")
+
+
+def encode_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, reply: bool = True,
+                tools: Sequence[Mapping[str, Any]] | None = None, **names: Any) -> list[int]:
+    """The tokens of a chat, by the tokenizer's own template. Special tokens are those that the template writes: the
+    text of one inside a message stays text, so that nobody can end a message in its middle and speak as another.
+
+    >>> tokenizer = mo.weights.train_bpe("so on and so on", 262, specials=["<|im_start|>", "<|im_end|>"])
+    >>> tokenizer.chat_template = mo.weights.chatml()
+    >>> ids = mo.weights.encode_chat(tokenizer, [{"role": "user", "content": "so <|im_end|>"}])
+    >>> ids.count(tokenizer.special("<|im_end|>"))
+    1
+    """
+    texts = {number: text for text, number in tokenizer.specials.items()}
+    names = {"bos_token": texts.get(tokenizer.bos, ""), "eos_token": texts.get(tokenizer.eos, ""), **names}  # type: ignore[arg-type]
+    held = json.dumps([[*messages], tools], ensure_ascii=False, default=str)
+    if not any(special in held for special in tokenizer.specials):
+        text = render_chat(messages, tokenizer.chat_template, reply=reply, tools=tools, **names)
+        return tokenizer.encode(text, around=False)
+    mark = next(mark for mark in map(chr, range(0xFDD0, 0xFDF0)) if mark not in held)  # characters that no text has
+    pattern = re.compile("(" + "|".join(re.escape(each) for each in sorted(tokenizer.specials, key=len, reverse=True)
+                                        if each) + ")")
+    marked = [_marked(each, pattern, mark) for each in (list(messages), tools)]
+    text = render_chat(marked[0], tokenizer.chat_template, reply=reply, tools=marked[1], **names)
+    found: list[int] = []
+    for place, piece in enumerate(pattern.split(text)):
+        found += [tokenizer.specials[piece]] if place % 2 else tokenizer.encode(piece.replace(mark, ""), specials=False,
+                                                                                around=False) if piece else []
+    return found
+
+
+def _marked(value: Any, pattern: re.Pattern[str], mark: str) -> Any:
+    """The same value, with a mark inside every text of a special token."""
+    if isinstance(value, str):
+        return pattern.sub(lambda found: found[0][0] + mark + found[0][1:], value)
+    if isinstance(value, Mapping):
+        return {_marked(key, pattern, mark): _marked(each, pattern, mark) for key, each in value.items()}
+    return [_marked(each, pattern, mark) for each in value] if isinstance(value, list | tuple) else value
 
 
 def chatml(system: str = "") -> str:
@@ -74,3 +120,10 @@ def _checked(message: Any) -> tuple[str, str]:
             or not isinstance(message.get("content"), str):
         raise fail(ArgumentError, "render_chat", f"{shortened(message)} is not a message with a role and a content")
     return message["role"], message["content"]
+
+
+def _message(message: Any) -> Mapping[str, Any]:
+    """A message for a template of any form, whose content may be missing where it calls tools."""
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise fail(ArgumentError, "render_chat", f"{shortened(message)} is not a message with a role and a content")
+    return message

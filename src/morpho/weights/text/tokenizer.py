@@ -37,8 +37,9 @@ class Tokenizer(ABC):
         """One more than the largest number."""
 
     @abstractmethod
-    def encode(self, text: str, *, specials: bool = True) -> list[int]:
-        """The numbers of a text. With `specials=False` the text of a special token is text like any other."""
+    def encode(self, text: str, *, specials: bool = True, around: bool = True) -> list[int]:
+        """The numbers of a text. With `specials=False` the text of a special token is text like any other, and with
+        `around=False` the file's own tokens are not put before and after it: a chat template writes them itself."""
 
     def encode_batch(self, texts: Iterable[str], *, pad: bool = False, specials: bool = True) -> Any:
         """The numbers of several texts: a list for each, or with `pad` two arrays, (texts, longest) each: the numbers,

@@ -121,11 +121,12 @@ class LibraryTokenizer(Tokenizer):
     def _special_numbers(self) -> frozenset[int]:
         return frozenset(self.specials.values())
 
-    def encode(self, text: str, *, specials: bool = True) -> list[int]:
+    def encode(self, text: str, *, specials: bool = True, around: bool = True) -> list[int]:
         """The numbers of a text, with what the file's own post-processor adds around it."""
         chosen = self._library if specials else self._literal
         given = checked_text(text, "encode")
-        return list(_by_library("encode", self.name, lambda: chosen.encode(given)).ids)
+        return list(_by_library("encode", self.name,
+                                lambda: chosen.encode(given, add_special_tokens=around)).ids)
 
     def decode(self, ids: Any, *, specials: bool = False) -> str:
         """The text of token numbers, special tokens left out unless asked for."""

@@ -79,14 +79,20 @@ class DestinationLowering(MatmulLowering):
 
     # -- concatenations ------------------------------------------------------------------------------------------------
     def part_of(self, node: Node, position: int) -> View:
-        """The part of a concatenation that one of its inputs is."""
+        """The part of a concatenation that one of its inputs is; one that is itself part of another lies in that."""
         if node.serial not in self.regions:
-            self.regions[node.serial] = self.new_slot(node.shape, node.dtype)
+            wanted = self.wanted_by(node)
+            if wanted is not None and wanted.user.op.name == "concatenate" and not wanted.chain:
+                self.regions[node.serial] = self.part_of(wanted.user, wanted.position)
+                self.placed.add((wanted.user.serial, wanted.position))
+            else:
+                self.regions[node.serial] = self.new_slot(node.shape, node.dtype)
         target, axis = self.regions[node.serial], node["axis"]
         start: Size = 0
         for child in node.inputs[:position]:
             start = start + child.shape[axis]
-        return View(target.slot, start * target.strides[axis], node.inputs[position].shape, target.strides, node.dtype)
+        offset = target.offset + start * target.strides[axis]
+        return View(target.slot, offset, node.inputs[position].shape, target.strides, node.dtype)
 
     def lower_concatenate(self, node: Node) -> None:
         for position, child in enumerate(node.inputs):
@@ -165,7 +171,8 @@ class DestinationLowering(MatmulLowering):
     def has_read(self, user: Node, root: Node, update: Node, writer: Node | None) -> bool:
         """Whether a reader does not mind that the value changes."""
         if user is update:
-            return all(look_through(child, is_view)[0] is not root for child in update.inputs[1:])
+            found = [look_through(child, is_view) for child in update.inputs[1:]]
+            return all(seen is not root or _is_apart(chain, update) for seen, chain in found)
         if user is root or is_view(user):  # an output
             return False
         if user is writer:
@@ -173,11 +180,12 @@ class DestinationLowering(MatmulLowering):
         return user.serial in self.lowered
 
     def reads_in_place(self, writer: Node, root: Node, update: Node) -> bool:
-        """Whether a kernel reads of a value nothing but the elements that it writes, each where it writes it."""
+        """Whether a kernel reads of a value the elements that it writes, each where it writes it, and others that nobody
+        writes."""
         region = {name: update[name] for name in ("starts", "sizes", "steps")}
         for child in writer.inputs:
             seen, chain = look_through(child, is_view)
-            if seen is not root:
+            if seen is not root or _is_apart(chain, update):
                 continue
             if len(chain) != 1 or chain[0].op.name != "slice" or any(chain[0][name] != region[name] for name in region):
                 return False
@@ -225,6 +233,18 @@ class DestinationLowering(MatmulLowering):
         while node.op.name in ("expand", "reshape", "permute", "slice"):
             node = node.inputs[0]
         return node["value"] if node.op.name == "constant" and not node.dtype.is_complex else None
+
+
+def _is_apart(chain: list[Node], update: Node) -> bool:
+    """Whether views, the last of them of the value that an update changes, show nothing of the region it writes."""
+    if not chain or chain[-1].op.name != "slice" or update.op.name != "update":
+        return False
+    if not all(isinstance(n, int) for node in (chain[-1], update) for n in (*node["starts"], *node["sizes"])):
+        return False
+    read, write = ([range(start, start + size * step, step) for start, size, step in
+                    zip(node["starts"], node["sizes"], node["steps"], strict=True)] for node in (chain[-1], update))
+    return any(not a or not b or max(a[0], a[-1]) < min(b[0], b[-1]) or max(b[0], b[-1]) < min(a[0], a[-1])
+               for a, b in zip(read, write, strict=True))
 
 
 def _box(place: View, box: list[tuple[Size, Size]]) -> View:

@@ -8,7 +8,6 @@ from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.control.lower_control import lower_control
-from morpho.backends.cpu.lowering.destinations import DestinationLowering
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
 from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
@@ -16,6 +15,7 @@ from morpho.backends.cpu.lowering.lower_linalg import is_small, lower_matrix
 from morpho.backends.cpu.lowering.lower_pages import lower_page_write, lower_paged_attention
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
+from morpho.backends.cpu.lowering.lower_sparse import FOLLOWED, SparseLowering
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product
 from morpho.base.target import Target
@@ -32,6 +32,7 @@ from morpho.program.program import Control, Program, Step
 from morpho.program.view import View, as_pairs, look, padded, part_of, whole
 
 OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that take complex numbers
+SPARSE = ("spmm", "spmm_transposed", "sddmm", "row_reduce", "spgemm_count", "spgemm", "sptrsv", "incomplete_factors")
 SCANS = tuple(f"cumulative_{name}" for name in ("sum", "prod", "max", "min", "logsumexp"))
 
 
@@ -63,7 +64,7 @@ def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, 
     return GraphLowering(graph, own_outputs, inputs, target, constants, thresholds).build(announce)
 
 
-class GraphLowering(DestinationLowering):
+class GraphLowering(SparseLowering):
     """Walks a graph once; every kind of node has a method here, or in `lower_matmul.py`."""
 
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
@@ -99,7 +100,8 @@ class GraphLowering(DestinationLowering):
         """The steps of a node that computes, unless it waits for whoever can do without memory for it."""
         if node.serial in self.views or node.op.kind == "source" or "view" in node.op.properties:
             return
-        if self.only_windows(node) if node.op.name == "pad" else self.only_left(node):
+        waits = {"pad": self.only_windows, FOLLOWED: self.waits_for_group}.get(node.op.name, self.only_left)
+        if waits(node):
             self.waiting.add(node.serial)
         else:
             self.lower(node)
@@ -135,7 +137,8 @@ class GraphLowering(DestinationLowering):
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
                    "searchsorted": self.lower_search, "complex": self.lower_complex,
-                   "dft": self.lower_dft, "counted": self.lower_counted}
+                   "dft": self.lower_dft, "counted": self.lower_counted,
+                   **dict.fromkeys(SPARSE, self.lower_sparse)}
         if node.op.kind == "control":
             lower_control(self, node)
             return
@@ -165,7 +168,8 @@ class GraphLowering(DestinationLowering):
     def bordered(self, node: Node) -> View | None:
         """Windows over a pad that has no memory yet as windows over what it pads."""
         node, chain = look_through(node)
-        place = padded(self.view(node.inputs[0]), node) if node.serial in self.waiting else None
+        waits = node.op.name == "pad" and node.serial in self.waiting
+        place = padded(self.view(node.inputs[0]), node) if waits else None
         for view in reversed(chain):
             place = look(view, place) if place is not None else None
         return place
@@ -182,6 +186,9 @@ class GraphLowering(DestinationLowering):
     def lower_group(self, node: Node) -> None:
         place = self.destination(node)
         targets = [place] if place is not None else [self.result_place(node, n) for n in range(len(node.outputs))]
+        if self.lower_followed(node, targets):
+            self.views[node.serial] = targets
+            return
         lowered, inputs = self.lower_windows(node, targets), []
         if lowered is None:
             inputs = [self.view(child) for child in node.inputs]

@@ -1,0 +1,32 @@
+"""R9. Data parallel: two ranks of one thread over two independent processes of the same work; how much of the
+reductions is hidden behind the backward pass.
+
+    morpho bench cluster --only data_parallel
+"""
+
+from __future__ import annotations
+
+from benchmarks.cluster.processes import run_ranks
+from benchmarks.harness.report import duration
+from benchmarks.harness.results import Table, Target, ThemeResult
+from benchmarks.harness.session import Session
+
+
+def run(session: Session) -> ThemeResult:
+    """One process measures all three in turn: load on the machine slows them alike."""
+    result = ThemeResult("data_parallel")
+    width, layers, rows, steps = (128, 4, 64, 3) if session.quick else (1024, 8, 512, 15)
+    found = run_ranks(2, "data_parallel_ranks", width, layers, rows, steps)
+    slowest = {name: max(each[name] for each in found) for name in ("together", "alone", "unsynchronised", "reduction")}
+    exposed = max(slowest["together"] - slowest["unsynchronised"], 0.0)
+    table = Table(f"{layers} layers of {width}, {rows} rows a rank, {found[0]['gradient_bytes'] / 1e6:.1f} MB of "
+                  "gradients", ["what", "time"])
+    table.rows += [["a step of two ranks", duration(slowest["together"])],
+                   ["the same step of each process alone", duration(slowest["alone"])],
+                   ["two ranks without reductions", duration(slowest["unsynchronised"])],
+                   ["the reductions alone", duration(slowest["reduction"])]]
+    result.tables.append(table)
+    result.targets.append(Target("two ranks over two processes", slowest["alone"] / slowest["together"], 0.93))
+    hidden = 100 * (1 - exposed / slowest["reduction"])
+    result.targets.append(Target("reductions hidden", hidden, 90.0, unit=" %"))
+    return result

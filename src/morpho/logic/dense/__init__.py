@@ -1,0 +1,1 @@
+"""Dense relations: tensors over domains, rules as contractions, fixpoints as native loops, gradients through them."""

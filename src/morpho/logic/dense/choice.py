@@ -1,0 +1,102 @@
+"""Tuples or tensors: which of the two a stratum runs on, by estimated time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.logic.analysis.compile import Compiled
+from morpho.logic.analysis.strata import Stratum
+from morpho.logic.dense.domains import Axes
+from morpho.logic.dense.rules import is_dense
+from morpho.logic.syntax.terms import Atom, Variable
+from morpho.logic.tuples.fixpoint import Evaluator
+
+ENGINES = ("auto", "tuples", "dense")
+MOST_ELEMENTS = 2**28  # of one dense relation
+PRODUCT_RATE = 3e10  # multiplications a second of a matrix product, and of a fused join and reduction
+FUSED_RATE = 2e9
+JOIN_RATE = 2e7  # rows a second that a join of tuples gives
+CALL_S = 0.15  # tracing and compiling
+ROUNDS = 8.0  # of a fixpoint, before anything is known of it
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a stratum runs on, and why."""
+
+    engine: str
+    why: str
+    axes: Axes | None = None
+
+
+def choose(stratum: Stratum, compiled: Compiled, evaluator: Evaluator, engine: str) -> Choice:
+    """The engine for a stratum. Only strata with a recursion are worth tensors, unless those are asked for."""
+    if engine not in ENGINES:
+        raise fail(ArgumentError, "logic", f"engine {engine!r} is not known", f"those are {', '.join(ENGINES)}")
+    if evaluator.semiring.name == "ltn":
+        if engine == "tuples":
+            raise fail(ArgumentError, "logic", "a mean over a domain needs dense relations", "leave engine out")
+        engine = "dense"
+    if engine == "tuples":
+        return Choice("tuples", "asked for")
+    other = [rule for rule in stratum.rules if not is_dense(rule)]
+    if other and evaluator.semiring.name == "ltn":
+        raise fail(ArgumentError, "logic",
+                   f"{other[0].head.predicate} has arithmetic, an aggregate or a subquery, which has "
+                   "no mean over a domain", "use another semantics")
+    if other:
+        return Choice("tuples", f"{other[0].head.predicate} has arithmetic, an aggregate or a subquery")
+    if engine == "auto" and not stratum.recursive:
+        return Choice("tuples", "no recursion")
+    axes = Axes(compiled, evaluator.relations, evaluator.symbols, stratum.rules)
+    largest = max(math.prod(axes.shape(rule.head.predicate)) for rule in stratum.rules)
+    if largest == 0 or largest > MOST_ELEMENTS:
+        return Choice("tuples", "nothing to compute" if not largest else
+                      f"a dense relation would have {largest:.3g} elements")
+    dense_s, tuples_s = _dense_s(stratum, axes, evaluator), _tuples_s(stratum, axes, evaluator)
+    why = f"dense {dense_s:.2g} s, tuples up to {tuples_s:.2g} s, estimated"
+    if engine == "dense":
+        return Choice("dense", "asked for; " + why, axes)
+    return Choice("dense", why, axes) if dense_s < tuples_s else Choice("tuples", why)
+
+
+def _combinations(rule_atoms: list[Atom], axes: Axes) -> float:
+    """Of all variables of a join, two atoms at a time."""
+    sizes: dict[Variable, int] = {}
+    for atom in rule_atoms:
+        for column, term in enumerate(atom.terms):
+            if isinstance(term, Variable):
+                sizes[term] = len(axes.of(atom.predicate, column))
+    return math.prod(sizes.values()) if len(rule_atoms) <= 2 else max(
+        _combinations([a, b], axes) for n, a in enumerate(rule_atoms) for b in rule_atoms[n + 1:])
+
+
+def _dense_s(stratum: Stratum, axes: Axes, evaluator: Evaluator) -> float:
+    rate = PRODUCT_RATE if evaluator.semiring.name in ("boolean", "or_and", "plus_times") else FUSED_RATE
+    work = sum(_combinations([one for one in rule.body if isinstance(one, Atom)], axes) for rule in stratum.rules)
+    return CALL_S + ROUNDS * work / rate
+
+
+def _tuples_s(stratum: Stratum, axes: Axes, evaluator: Evaluator) -> float:
+    """If all tuples are derived: each goes once through every join it stands in."""
+    total = 0.0
+    for rule in stratum.rules:
+        rows = 0.0
+        atoms = [one for one in rule.body if isinstance(one, Atom)]
+        for atom in atoms:
+            if atom.predicate in stratum.predicates:
+                full = float(math.prod(axes.shape(atom.predicate)))
+                others = [one for one in atoms if one is not atom]
+                fan = math.prod(_fan(one, axes, stratum, evaluator) for one in others)
+                rows += full * max(fan, 1.0)
+        total += rows / JOIN_RATE
+    return total
+
+
+def _fan(atom: Atom, axes: Axes, stratum: Stratum, evaluator: Evaluator) -> float:
+    """Tuples of a relation for one value of its first column."""
+    shape = axes.shape(atom.predicate)
+    size = math.prod(shape) if atom.predicate in stratum.predicates else len(evaluator.relation(atom.predicate))
+    return size / max(1, shape[0]) if shape else 1.0

@@ -1,0 +1,1 @@
+"""The language: terms and formulas, their text, and errors that point into it."""

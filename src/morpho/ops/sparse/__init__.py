@@ -1,0 +1,1 @@
+"""Operations on compressed sparse rows: a pattern (`indptr`, `indices`) and the numbers at its places."""

@@ -1,0 +1,219 @@
+"""Events of the engine as OpenAI's objects: whole ones, and chunks of a stream."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from morpho.serve.api.errors import ApiError
+from morpho.serve.api.tools import Call, ToolText
+from morpho.serve.engine.request import Event, Request, Usage
+
+Chunk = dict[str, Any]
+
+
+@dataclass
+class Choice:
+    """One text as far as it is there."""
+
+    tools: ToolText | None = None
+    text: list[str] = field(default_factory=list)
+    tokens: list[dict[str, Any]] = field(default_factory=list)  # log-probabilities of tokens
+    calls: list[Call] = field(default_factory=list)
+    finish: str | None = None
+    length: int = 0  # characters of all text so far
+
+
+@dataclass
+class Job:
+    """What one call of the API runs: requests for the engine, and the object that their events become."""
+
+    requests: Sequence[Request]
+    answer: Answer
+    stream: bool
+    include_usage: bool = False
+
+
+class Answer:
+    """The events of all requests of a call, in order of arrival. `feed` gives the chunks of a stream."""
+
+    kind = ""
+
+    def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool) -> None:
+        self.model, self.n, self.tokenizer, self.logprobs = model, n, tokenizer, logprobs
+        self.created, self.id = int(time.time()), f"{self.prefix}-{secrets.token_hex(12)}"
+        self.choices = [Choice() for _ in range(requests * n)]
+        self.usages: list[Usage | None] = [None] * requests
+
+    prefix = ""
+
+    def opening(self) -> Iterator[Chunk]:
+        """What is sent before the first event."""
+        yield from ()
+
+    def feed(self, request: int, event: Event) -> Iterator[Chunk]:
+        """The chunks of one event."""
+        place = request * self.n + event.index
+        choice = self.choices[place]
+        if event.usage is not None:
+            self.usages[request] = event.usage
+        if event.finish in ("error", "cancelled"):
+            raise failure(event)
+        told = self._told(event) if self.logprobs and event.token is not None else None
+        if told is not None:
+            choice.tokens.append(told)
+        shown = choice.tools.push(event.text) if choice.tools else event.text
+        if event.finish is not None:
+            rest, choice.calls = choice.tools.finish() if choice.tools else ("", [])
+            shown += rest
+            choice.finish = "tool_calls" if choice.calls and event.finish == "stop" else event.finish
+        if shown:
+            choice.text.append(shown)
+        if shown or told or choice.calls:
+            yield self._chunk(place, shown, told, choice)
+        choice.length += len(shown)
+        if choice.finish is not None:
+            yield self._last_chunk(place, choice)
+
+    def usage(self) -> dict[str, Any]:
+        """Of all requests together."""
+        known = [each for each in self.usages if each is not None]
+        prompt, made = sum(each.prompt for each in known), sum(each.completion for each in known)
+        return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made,
+                "prompt_tokens_details": {"cached_tokens": sum(each.cached for each in known)}}
+
+    def usage_chunk(self) -> Chunk:
+        return {**self._head(), "choices": [], "usage": self.usage()}
+
+    @property
+    def finished(self) -> bool:
+        return all(choice.finish is not None for choice in self.choices)
+
+    def _head(self) -> Chunk:
+        return {"id": self.id, "object": self.kind, "created": self.created, "model": self.model,
+                "system_fingerprint": None}
+
+    def _told(self, event: Event) -> dict[str, Any]:
+        assert event.token is not None
+        return {**self._token(event.token), "logprob": _number(event.logprob),
+                "top_logprobs": [{**self._token(token), "logprob": _number(value)}
+                                 for token, value in event.top_logprobs]}
+
+    def _token(self, token: int) -> dict[str, Any]:
+        raw = self.tokenizer.token_bytes(token)
+        return {"token": raw.decode("utf-8", "replace"), "bytes": [*raw]}
+
+    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+        raise NotImplementedError
+
+    def _last_chunk(self, place: int, choice: Choice) -> Chunk:
+        raise NotImplementedError
+
+    def whole(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+def _number(value: float | None) -> float | None:
+    """JSON has no infinity."""
+    return None if value is None else max(value, -9999.0)
+
+
+def failure(event: Event) -> ApiError:
+    """What an end that nobody asked for is told as."""
+    told = event.error or "the request was ended by the server"
+    if "deadline" in told or "timeout" in told:
+        return ApiError(504, told, code="timeout")
+    return ApiError(503 if event.finish == "cancelled" else 500, told)
+
+
+class ChatAnswer(Answer):
+    """`/v1/chat/completions`.
+
+    >>> from morpho.serve.api.answers import ChatAnswer
+    >>> from morpho.serve.engine.request import Event
+    >>> answer = ChatAnswer("m", 1, 1, None, False)
+    >>> [chunk["choices"][0]["delta"] for chunk in answer.feed(0, Event(0, "Hi", finish="stop"))]
+    [{'content': 'Hi'}, {}]
+    >>> answer.whole()["choices"][0]["message"]["content"]
+    'Hi'
+    """
+
+    kind, prefix = "chat.completion.chunk", "chatcmpl"
+
+    def opening(self) -> Iterator[Chunk]:
+        for place in range(len(self.choices)):
+            yield self._delta(place, {"role": "assistant", "content": ""})
+
+    def _delta(self, place: int, delta: dict[str, Any], told: Any = None, finish: str | None = None) -> Chunk:
+        return {**self._head(), "choices": [{"index": place, "delta": delta, "logprobs": told,
+                                             "finish_reason": finish}]}
+
+    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+        delta: dict[str, Any] = {"content": text} if text else {}
+        if choice.calls:
+            delta["tool_calls"] = [{"index": number, **call.to_dict()} for number, call in enumerate(choice.calls)]
+        return self._delta(place, delta, None if told is None else {"content": [told]})
+
+    def _last_chunk(self, place: int, choice: Choice) -> Chunk:
+        return self._delta(place, {}, finish=choice.finish)
+
+    def whole(self) -> dict[str, Any]:
+        choices = []
+        for place, choice in enumerate(self.choices):
+            text = "".join(choice.text)
+            message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+            if choice.calls:
+                message.update(content=text or None, tool_calls=[call.to_dict() for call in choice.calls])
+            choices.append({"index": place, "message": message, "finish_reason": choice.finish,
+                            "logprobs": {"content": choice.tokens, "refusal": None} if self.logprobs else None})
+        return {**self._head(), "object": "chat.completion", "choices": choices, "usage": self.usage()}
+
+
+class TextAnswer(Answer):
+    """`/v1/completions`; `echo` are the prompts, where they are to be repeated."""
+
+    kind, prefix = "text_completion", "cmpl"
+
+    def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool,
+                 echo: Sequence[str] = ()) -> None:
+        super().__init__(model, requests, n, tokenizer, logprobs)
+        self.echo = [text for text in echo for _ in range(n)]
+        for choice, text in zip(self.choices, self.echo, strict=False):
+            choice.text.append(text)
+            choice.length = len(text)
+
+    def opening(self) -> Iterator[Chunk]:
+        for place, text in enumerate(self.echo):
+            yield self._choice(place, text, None, None)
+
+    def _choice(self, place: int, text: str, told: Any, finish: str | None) -> Chunk:
+        return {**self._head(), "choices": [{"index": place, "text": text, "logprobs": told, "finish_reason": finish}]}
+
+    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+        return self._choice(place, text, None if told is None else self._logprobs([told], choice.length), None)
+
+    def _last_chunk(self, place: int, choice: Choice) -> Chunk:
+        return self._choice(place, "", None, choice.finish)
+
+    @staticmethod
+    def _logprobs(tokens: Sequence[dict[str, Any]], offset: int) -> dict[str, Any]:
+        offsets = []
+        for token in tokens:
+            offsets.append(offset)
+            offset += len(token["token"])
+        return {"tokens": [token["token"] for token in tokens],
+                "token_logprobs": [token["logprob"] for token in tokens], "text_offset": offsets,
+                "top_logprobs": [{each["token"]: each["logprob"] for each in token["top_logprobs"]}
+                                 for token in tokens]}
+
+    def whole(self) -> dict[str, Any]:
+        choices = []
+        for place, choice in enumerate(self.choices):
+            begin = len(self.echo[place]) if self.echo else 0
+            told = self._logprobs(choice.tokens, begin) if self.logprobs else None
+            choices.append({"index": place, "text": "".join(choice.text), "logprobs": told,
+                            "finish_reason": choice.finish})
+        return {**self._head(), "choices": choices, "usage": self.usage()}

@@ -1,0 +1,161 @@
+"""Bodies of `/v1/chat/completions` and `/v1/completions` as jobs."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from morpho.base.errors import MorphoError
+from morpho.serve.api.answers import ChatAnswer, Job, TextAnswer
+from morpho.serve.api.errors import ApiError
+from morpho.serve.api.fields import Fields
+from morpho.serve.api.limits import Limits
+from morpho.serve.api.messages import messages_of, tools_of, with_tool_prompt
+from morpho.serve.api.sampling import OF_OTHERS, grammar_of, params_of
+from morpho.serve.api.tools import ToolText
+from morpho.serve.engine.request import Request
+from morpho.serve.hosting.served import Served
+from morpho.weights import encode_chat
+
+LOG = logging.getLogger("morpho.serve")
+OF_TEMPLATE = ("reasoning_effort",)  # settings of a chat that a template may know
+USUAL_COMPLETION = 16  # tokens, as OpenAI's own server makes unless told
+
+
+def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) -> Job:
+    """A chat, by the model's own template."""
+    messages = messages_of(fields, limits)
+    tools, forced = tools_of(fields, limits)
+    grammar = grammar_of(fields, limits)
+    if forced is not None and grammar is not None:
+        raise ApiError(400, "'tool_choice' asks for a call and 'response_format' for another form", "response_format")
+    fields.irrelevant("prediction", *OF_OTHERS)
+    fields.only("modalities", ["text"], why="only text is made")
+    fields.only("audio", why="only text is made")
+    fields.only("web_search_options", why="there is no search here")
+    names = _template_names(fields)
+    told = _logprobs_of_chat(fields)
+    most = _most_tokens(fields, limits, served, "max_completion_tokens", "max_tokens")
+    params = params_of(fields, limits, served.defaults, max_tokens=most, logprobs=told,
+                       vocabulary=served.vocabulary, grammar=forced or grammar)
+    stream, include = _streaming(fields)
+    fields.finish()
+    prompt = chat_prompt(served, messages, tools, names)
+    answer = ChatAnswer(served.name, 1, params.n, served.tokenizer, told is not None)
+    if tools:
+        for choice in answer.choices:
+            choice.tools = ToolText([tool["function"]["name"] for tool in tools])
+    request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s)
+    return Job([request], answer, stream, include)
+
+
+def chat_prompt(served: Served, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None,
+                names: dict[str, Any] | None = None) -> list[int]:
+    """The tokens of a chat. Tools that the template does not write are told by the message of the system."""
+    if not served.tokenizer.chat_template:
+        raise ApiError(400, f"the model '{served.name}' has no chat template; use /v1/completions", "messages",
+                       "no_chat_template")
+    names = names or {}
+    try:
+        found = encode_chat(served.tokenizer, messages, tools=tools or None, **names)
+        if tools and not served.knows_tools(tools):
+            found = encode_chat(served.tokenizer, with_tool_prompt(messages, tools), **names)
+    except MorphoError as error:
+        raise ApiError(400, error.message or str(error), "messages") from None
+    _check_length(found, served, "messages")
+    return found
+
+
+def _template_names(fields: Fields) -> dict[str, Any]:
+    names = {name: text for name in OF_TEMPLATE if (text := fields.text(name)) is not None}
+    given = fields.take("chat_template_kwargs", {})
+    if not isinstance(given, dict) or not all(isinstance(value, str | bool | int | float) for value in given.values()) \
+            or {"messages", "tools", "reply", "template", "add_generation_prompt", "range"} & {*given}:
+        raise ApiError(400, "'chat_template_kwargs' is not an object of plain settings", "chat_template_kwargs")
+    return {**names, **given}
+
+
+def _logprobs_of_chat(fields: Fields) -> int | None:
+    wanted, most = fields.flag("logprobs"), fields.whole("top_logprobs", None, most=20)
+    if most is not None and not wanted:
+        raise ApiError(400, "'top_logprobs' needs 'logprobs' to be true", "top_logprobs")
+    return (most or 0) if wanted else None
+
+
+def completion_job(fields: Fields, served: Served, limits: Limits, request_id: str) -> Job:
+    """What follows one prompt or several, as texts or as tokens."""
+    prompts = _prompts(fields, served, limits)
+    grammar = grammar_of(fields, limits)
+    told = fields.whole("logprobs", None, most=20)
+    most = _most_tokens(fields, limits, served, "max_tokens")
+    params = params_of(fields, limits, served.defaults, max_tokens=USUAL_COMPLETION if most is None else most,
+                       logprobs=told, vocabulary=served.vocabulary, grammar=grammar)
+    echo, stream_and_usage = fields.flag("echo"), _streaming(fields)
+    if echo and told is not None:
+        raise ApiError(400, "'echo' with 'logprobs' is not supported: prompts have no log-probabilities here", "echo")
+    fields.only("best_of", params.n, why="all of n are given back")
+    fields.only("suffix", "", why="texts are continued, not filled in")
+    fields.irrelevant(*OF_OTHERS)
+    fields.finish()
+    texts = [served.tokenizer.decode(prompt) for prompt in prompts] if echo else ()
+    requests = [Request(tuple(prompt), params, f"{request_id}-{place}" if len(prompts) > 1 else request_id,
+                        served.adapter, limits.timeout_s) for place, prompt in enumerate(prompts)]
+    return Job(requests, TextAnswer(served.name, len(prompts), params.n, served.tokenizer, told is not None, texts),
+               *stream_and_usage)
+
+
+def _prompts(fields: Fields, served: Served, limits: Limits) -> list[list[int]]:
+    given = fields.take("prompt")
+    if given is None:
+        raise fields.wrong("prompt", "is missing")
+    one = isinstance(given, str) or (isinstance(given, list) and bool(given) and all(type(each) is int
+                                                                                for each in given))
+    several = [given] if one else given
+    if not isinstance(several, list) or not several:
+        raise fields.wrong("prompt", "is neither a text, nor a list of tokens, nor a list of either")
+    if len(several) > limits.prompts:
+        raise fields.wrong("prompt", f"has more than {limits.prompts} prompts")
+    return [prompt_tokens(each, served, "prompt") for each in several]
+
+
+def prompt_tokens(given: Any, served: Served, name: str) -> list[int]:
+    """The tokens of a text, or tokens as they are; at least one, and fewer than the context has places."""
+    if isinstance(given, str):
+        try:
+            found = list(served.tokenizer.encode(given))
+        except MorphoError as error:
+            raise ApiError(400, error.message or str(error), name) from None
+    elif isinstance(given, list) and all(type(each) is int for each in given):
+        found = given
+    else:
+        raise ApiError(400, f"'{name}' holds what is neither a text nor a list of tokens", name)
+    if not found:
+        raise ApiError(400, f"'{name}' is empty", name)
+    wrong = next((token for token in found if not 0 <= token < served.vocabulary), None)
+    if wrong is not None:
+        raise ApiError(400, f"'{name}' has token {wrong}, which is not in a vocabulary of {served.vocabulary}", name)
+    _check_length(found, served, name)
+    return found
+
+
+def _check_length(prompt: list[int], served: Served, name: str) -> None:
+    if len(prompt) >= served.context:
+        raise ApiError(400, f"the prompt has {len(prompt)} tokens, and the model's context is {served.context}",
+                       name, "context_length_exceeded")
+
+
+def _most_tokens(fields: Fields, limits: Limits, served: Served, *names: str) -> int | None:
+    found = [fields.whole(name, None, least=1, most=limits.max_tokens) for name in names]
+    return next((each for each in found if each is not None), served.defaults.max_new_tokens)
+
+
+def _streaming(fields: Fields) -> tuple[bool, bool]:
+    stream, options = fields.flag("stream"), fields.object("stream_options")
+    if options is None:
+        return stream, False
+    if not stream:
+        raise ApiError(400, "'stream_options' needs 'stream' to be true", "stream_options")
+    include = options.flag("include_usage")
+    options.irrelevant("include_obfuscation")
+    options.finish()
+    return stream, include

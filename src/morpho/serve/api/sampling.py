@@ -1,0 +1,137 @@
+"""Fields that say how tokens are chosen, as the engine's `SamplingParams`. What a client leaves out is as the model's
+own files say (generation_config.json), else OpenAI's defaults."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from morpho.base.errors import ArgumentError
+from morpho.models.text.generation_keys import Defaults
+from morpho.serve.api.errors import ApiError
+from morpho.serve.api.fields import Fields
+from morpho.serve.api.limits import Limits
+from morpho.serve.engine.request import Grammar, SamplingParams
+
+# Fields of OpenAI's clients that say who asks, where to store, or how much to think: none changes the tokens here.
+OF_OTHERS = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+             "parallel_tool_calls", "prompt_cache_retention", "verbosity")
+
+
+def params_of(fields: Fields, limits: Limits, said: Defaults, *, max_tokens: int | None, logprobs: int | None,
+              vocabulary: int, grammar: Grammar | None = None) -> SamplingParams:
+    """The engine's parameters; `max_tokens`, `logprobs` and `grammar` have other names in each kind of request."""
+    usual = 1.0 if said.temperature is None else said.temperature
+    top_k = fields.whole("top_k", said.top_k or 0, least=-1)  # other servers write "all" as -1
+    seed = fields.whole("seed", None, least=-(1 << 63), most=(1 << 63) - 1)
+    try:
+        return SamplingParams(
+            temperature=fields.number("temperature", usual, 0, 2), top_k=max(top_k or 0, 0),  # type: ignore[arg-type]
+            top_p=fields.number("top_p", said.top_p or 1.0, 1e-9, 1),  # type: ignore[arg-type]
+            min_p=fields.number("min_p", 0.0, 0, 1),  # type: ignore[arg-type]
+            seed=None if seed is None else seed % (1 << 63), max_tokens=max_tokens, stop=_stops(fields, limits),
+            stop_token_ids=_tokens(fields, "stop_token_ids", limits.stops, vocabulary),
+            logit_bias=_biases(fields, limits, vocabulary),
+            repetition_penalty=fields.number("repetition_penalty", said.repetition_penalty or 1.0, 0.01, 100),  # type: ignore[arg-type]
+            frequency_penalty=fields.number("frequency_penalty", 0.0, -2, 2),  # type: ignore[arg-type]
+            presence_penalty=fields.number("presence_penalty", 0.0, -2, 2),  # type: ignore[arg-type]
+            logprobs=logprobs, n=fields.whole("n", 1, least=1, most=limits.choices),  # type: ignore[arg-type]
+            grammar=grammar, ignore_eos=fields.flag("ignore_eos"))
+    except ArgumentError as error:
+        raise ApiError(400, error.message or str(error)) from None
+
+
+def _stops(fields: Fields, limits: Limits) -> tuple[str, ...]:
+    found = fields.take("stop", [])
+    stops = [found] if isinstance(found, str) else found
+    if not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
+        raise fields.wrong("stop", "is neither a string nor a list of strings")
+    if len(stops) > limits.stops or any(len(each) > limits.stop_characters for each in stops):
+        raise fields.wrong("stop", f"has more than {limits.stops} strings, or one of more than "
+                                   f"{limits.stop_characters} characters")
+    if "" in stops:
+        raise fields.wrong("stop", "holds an empty string")
+    return tuple(stops)
+
+
+def _tokens(fields: Fields, name: str, most: int, vocabulary: int) -> tuple[int, ...]:
+    found = fields.list(name, most=most)
+    if not all(type(each) is int and 0 <= each < vocabulary for each in found):
+        raise fields.wrong(name, f"holds what is no token of a vocabulary of {vocabulary}")
+    return tuple(found)
+
+
+def _biases(fields: Fields, limits: Limits, vocabulary: int) -> dict[int, float]:
+    found = fields.take("logit_bias", {})
+    if not isinstance(found, dict) or len(found) > limits.biases:
+        raise fields.wrong("logit_bias", f"is not an object of at most {limits.biases} tokens")
+    biases = {}
+    for token, bias in found.items():
+        if not re.fullmatch(r"\d{1,9}", token) or int(token) >= vocabulary:
+            raise fields.wrong("logit_bias", f"names {token[:40]!r}, which is no token of a vocabulary of {vocabulary}")
+        if isinstance(bias, bool) or not isinstance(bias, int | float) or not -100 <= bias <= 100:
+            raise fields.wrong("logit_bias", "has a bias that is not a number from -100 to 100")
+        biases[int(token)] = float(bias)
+    return biases
+
+
+# -- what a text must look like ----------------------------------------------------------------------------------------
+def grammar_of(fields: Fields, limits: Limits) -> Grammar | None:
+    """`response_format` as OpenAI has it, and `structured_outputs` as vLLM has it: json, regex, choice, grammar."""
+    form, structured = fields.object("response_format"), fields.object("structured_outputs")
+    if form is not None and structured is not None:
+        raise ApiError(400, "'response_format' and 'structured_outputs' are both given", "structured_outputs")
+    if form is not None:
+        return _response_format(form, limits)
+    return _structured(structured, limits) if structured is not None else None
+
+
+def _response_format(form: Fields, limits: Limits) -> Grammar | None:
+    kind = form.one_of("type", None, ("text", "json_object", "json_schema"))
+    if kind is None:
+        raise form.wrong("type", "is missing")
+    inner = form.object("json_schema")
+    form.finish()
+    if kind == "json_schema":
+        if inner is None:
+            raise form.wrong("json_schema", "is missing")
+        inner.irrelevant("name", "description", "strict")  # it is always strict
+        schema = inner.take("schema", {})
+        inner.finish()
+        return Grammar("json_schema", _source(inner, "schema", schema, limits))
+    return Grammar("json_object") if kind == "json_object" else None
+
+
+def _structured(given: Fields, limits: Limits) -> Grammar | None:
+    found: list[Grammar] = []
+    if (schema := given.take("json")) is not None:
+        found.append(Grammar("json_schema", _source(given, "json", schema, limits)))
+    if given.flag("json_object"):
+        found.append(Grammar("json_object"))
+    if (pattern := given.text("regex", most=limits.schema_bytes)) is not None:
+        found.append(Grammar("regex", pattern))
+    if (source := given.text("grammar", most=limits.schema_bytes)) is not None:
+        found.append(Grammar("lark", source))
+    if choices := given.list("choice", most=1024):
+        if not all(isinstance(each, str) and each for each in choices):
+            raise given.wrong("choice", "holds what is no text, or an empty one")
+        found.append(Grammar("regex", "|".join(f"({re.escape(each)})" for each in choices)))
+    given.finish()
+    if len(found) > 1:
+        raise ApiError(400, "'structured_outputs' asks for two forms at once", "structured_outputs")
+    return found[0] if found else None
+
+
+def _source(fields: Fields, name: str, schema: Any, limits: Limits) -> str:
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except ValueError as error:
+            raise fields.wrong(name, f"is not JSON: {error}") from None
+    if not isinstance(schema, dict | bool):
+        raise fields.wrong(name, "is not a JSON schema")
+    text = json.dumps(schema)
+    if len(text) > limits.schema_bytes:
+        raise fields.wrong(name, f"has more than {limits.schema_bytes} bytes")
+    return text

@@ -1,0 +1,144 @@
+"""`/v1/chat/completions` and `/v1/completions`: a job's events as one object or as a stream of chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from morpho.serve.api.answers import Answer, Job
+from morpho.serve.api.errors import ApiError
+from morpho.serve.api.fields import Fields
+from morpho.serve.api.generate import chat_job, completion_job
+from morpho.serve.api.limits import Limits
+from morpho.serve.hosting.served import Served
+from morpho.serve.http.bridge import Events
+from morpho.serve.http.logs import Record
+from morpho.serve.http.security import Receive, Scope, Send
+from morpho.serve.http.state import Gone, State, as_api_error, beside, read_fields, respond
+
+MakeJob = Callable[[Fields, Served, Limits, str], Job]
+WRITE_TIMEOUT_S = 60.0  # a client that does not read for so long is gone
+DONE = b"data: [DONE]\n\n"
+
+
+async def chat(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _generate(scope, receive, send, state, chat_job)
+
+
+async def completions(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _generate(scope, receive, send, state, completion_job)
+
+
+async def _generate(scope: Scope, receive: Receive, send: Send, state: State, make: MakeJob) -> None:
+    record: Record = scope["morpho.record"]
+    fields = await read_fields(scope, receive, state.options)
+    size = int(dict(scope["headers"]).get(b"content-length", b"0"))
+    async with state.leased(fields.text("model", most=256)) as served:
+        record.more["model"] = served.name
+        if served.engine is None:
+            raise ApiError(400, f"the model '{served.name}' makes vectors, no text: use /v1/embeddings", "model")
+        if not served.engine.alive:
+            raise ApiError(503, f"the engine of '{served.name}' has ended: {served.engine.last_error}")
+        job = await beside(size, make, fields, served, state.options.limits, record.id)
+        events = Events(served.engine, job.requests)
+        watch: asyncio.Task[None] | None = None
+        try:
+            # A grammar is compiled when its request is submitted, which takes a while.
+            slow = job.requests[0].params.grammar is not None or len(job.requests) > 1
+            await (asyncio.to_thread(events.submit) if slow else _now(events.submit))
+            watch = asyncio.create_task(_gone(receive, events))
+            timing = _Timing(record, state, served.name)
+            await (_stream if job.stream else _whole)(job, events, send, timing, watch)
+        finally:
+            events.cancel()
+            record.more.update(_said(job.answer))
+            if watch is not None:
+                watch.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watch
+
+
+async def _now(call: Callable[[], None]) -> None:
+    call()
+
+
+async def _gone(receive: Receive, events: Events) -> None:
+    """Wait until the client goes away, and end its requests then."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    events.cancel()
+
+
+class _Timing:
+    """First token and time per token of one call."""
+
+    def __init__(self, record: Record, state: State, model: str) -> None:
+        self._record, self._state, self._model = record, state, model
+        self._first, self._tokens = 0.0, 0
+
+    def arrived(self, count: int) -> None:
+        if not self._tokens and count:
+            self._first = time.perf_counter()
+            self._record.first_token_s = self._first - self._record.begun
+            self._state.metrics.first_token(self._model, self._record.first_token_s)
+        self._tokens += count
+
+    def end(self) -> None:
+        if self._tokens > 1:
+            self._state.metrics.per_token(self._model, (time.perf_counter() - self._first) / (self._tokens - 1))
+
+
+async def _whole(job: Job, events: Events, send: Send, timing: _Timing, watch: asyncio.Task[None]) -> None:
+    while arrived := await events.next():
+        timing.arrived(sum(event.token is not None for _, event in arrived))
+        for place, event in arrived:
+            for _ in job.answer.feed(place, event):
+                pass
+    if not job.answer.finished:
+        raise Gone
+    timing.end()
+    await respond(send, job.answer.whole())
+
+
+async def _stream(job: Job, events: Events, send: Send, timing: _Timing, watch: asyncio.Task[None]) -> None:
+    """Server-sent events: what has arrived goes out in one piece."""
+    await send({"type": "http.response.start", "status": 200, "headers": [
+        (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no")]})
+    await _write(send, b"".join(map(_event, job.answer.opening())))
+    last = b""
+    try:
+        while arrived := await events.next():
+            timing.arrived(sum(event.token is not None for _, event in arrived))
+            await _write(send, b"".join(_event(chunk) for place, event in arrived
+                                        for chunk in job.answer.feed(place, event)))
+        if not job.answer.finished:
+            raise Gone
+        timing.end()
+        last = (_event(job.answer.usage_chunk()) if job.include_usage else b"") + DONE
+    except (Gone, TimeoutError):
+        raise Gone from None
+    except Exception as error:  # the status has been sent: the error is the last event
+        last = _event(as_api_error(error).body())
+    await _write(send, last, more=False)
+
+
+async def _write(send: Send, body: bytes, more: bool = True) -> None:
+    if body or not more:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _event(chunk: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
+
+
+def _said(answer: Answer) -> dict[str, Any]:
+    used = answer.usage()
+    return {"prompt_tokens": used["prompt_tokens"], "completion_tokens": used["completion_tokens"],
+            "cached_tokens": used["prompt_tokens_details"]["cached_tokens"],
+            "finish": ",".join(choice.finish or "-" for choice in answer.choices[:4])}

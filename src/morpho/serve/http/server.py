@@ -1,0 +1,113 @@
+"""A server from the bound port to the last stream: uvicorn, TLS, the way it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from morpho.base.distribution import install
+from morpho.base.errors import ArgumentError, fail
+from morpho.serve.hosting.registry import Registry
+from morpho.serve.http.logs import LOG
+from morpho.serve.http.options import Options
+from morpho.weights.errors import MissingExtra
+
+
+def check_extra() -> None:
+    """The libraries of the extra `serve`, or an error that names it."""
+    try:
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise fail(MissingExtra, "serve", f"the server needs {error.name}", install("serve")) from None
+
+
+def bound(options: Options) -> socket.socket:
+    """A socket on the server's address. A port of a server that was killed is free at once."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((options.host, options.port))
+    except (OSError, OverflowError) as error:
+        made.close()
+        raise fail(ArgumentError, "serve", f"{options.host}:{options.port} cannot be listened on: "
+                   f"{getattr(error, 'strerror', None) or error}",
+                   "choose another --port; 0 takes any that is free") from None
+    made.set_inheritable(False)
+    return made
+
+
+def run(registry: Registry, options: Options, listener: socket.socket,
+        when_ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGINT or SIGTERM; streams that run are finished then, within `shutdown_timeout_s`."""
+    server = make_server(registry, options, when_ready)
+    server.run(sockets=[listener])
+
+
+def make_server(registry: Registry, options: Options, when_ready: Callable[[], None] = lambda: None) -> Any:
+    """uvicorn's server, with two habits of its own: a connection that does not get to a request is closed, and a
+    signal that has been obeyed is not raised once more."""
+    check_extra()
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    from morpho.serve.http.app import make_app
+
+    limit_s = options.limits.header_timeout_s
+
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._headers_by = self.loop.call_later(limit_s, self._no_headers)
+
+        def _no_headers(self) -> None:
+            if self.cycle is None and not self.transport.is_closing():
+                self.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._headers_by.cancel()
+            super().connection_lost(exc)
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            if threading.current_thread() is not threading.main_thread():
+                yield
+                return
+            before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                yield
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            LOG.info("stopping", extra={"signal": signal.Signals(sig).name, "forced": self.should_exit})
+            state.stopping = True
+            super().handle_exit(sig, frame)
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if not self.should_exit:
+                when_ready()
+
+    app, state = make_app(registry, options)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none", lifespan="on",
+        http=Protocol, loop="asyncio", timeout_keep_alive=30, limit_concurrency=options.most_connections,
+        timeout_graceful_shutdown=max(int(options.shutdown_timeout_s), 1), backlog=1024,
+        ssl_certfile=options.certificate, ssl_keyfile=options.key)
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise fail(ArgumentError, "serve", f"the certificate or its key cannot be used: {error}",
+                   "give files in PEM form that belong together") from None
+    return Server(config)

@@ -1,0 +1,150 @@
+"""Facts from files, and `morpho logic`."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import morpho as mo
+
+PATHS = "path(X, Y) :- edge(X, Y).\npath(X, Z) :- path(X, Y), edge(Y, Z).\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program, and its facts in every kind of file that needs no extra."""
+    (tmp_path / "program.dl").write_text(PATHS)
+    (tmp_path / "edges.csv").write_text("a,b\nb,c\n\nc, d \n")
+    (tmp_path / "roads.tsv").write_text("from\tto\tkm\n1\t2\t3.5\n2\t3\t1\n")
+    with sqlite3.connect(tmp_path / "graph.db") as database:
+        database.execute("create table links (a text, b text)")
+        database.executemany("insert into links values (?, ?)", [("a", "b"), ("b", "c")])
+        database.execute("create table other (x integer)")
+    database.close()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_columns_are_what_they_look_like_unless_the_program_says(folder: Path) -> None:
+    """Numbers of a CSV file are integers, floats, or symbols where the program has symbols."""
+    roads = mo.logic.read_facts("roads.tsv", header=True)
+    assert roads.kinds == ["int?", "int?", "float?"] and roads.count == 2
+    program = mo.logic.Program("far(X) :- road(_, X, K), K > 2.0.")
+    program.read("road", "roads.tsv", header=True)
+    assert list(program.run()["far"]) == [(2,)]
+    named = mo.logic.Program('end(X) :- road(X, _), X != "7". road(seven, eight).')
+    named.read("road", "roads.tsv", header=True, weights=True)
+    assert list(named.run()["end"]) == [("1",), ("2",), ("seven",)]
+    assert named.run("min_plus")["road"].weight("1", "2") == 3.5
+
+
+def test_sqlite(folder: Path) -> None:
+    """A table by its name; the only one without."""
+    program = mo.logic.Program(PATHS)
+    program.read("edge", "graph.db", table="links")
+    assert ("a", "c") in program.run()["path"]
+    with pytest.raises(ValueError, match=r"2 tables \(links, other\)"):
+        program.read("edge", "graph.db")
+    with pytest.raises(FileNotFoundError, match="no table gone"):
+        program.read("edge", "graph.db", table="gone")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_arrow_and_parquet(folder: Path, ending: str) -> None:
+    """Where pyarrow is installed; where it is not, the error says so."""
+    try:
+        import pyarrow
+    except ImportError:
+        (folder / f"edges.{ending}").write_bytes(b"PAR1")
+        with pytest.raises(ValueError, match="pip install pyarrow"):
+            mo.logic.read_facts(f"edges.{ending}")
+        pytest.skip("pyarrow is not installed")
+    from pyarrow import feather, parquet
+
+    table = pyarrow.table({"a": ["a", "b"], "n": [1, 2]})
+    parquet.write_table(table, "edges.parquet") if ending == "parquet" else feather.write_feather(table, "edges.arrow")
+    found = mo.logic.read_facts(f"edges.{ending}")
+    assert found.kinds == ["symbol", "int"] and found.count == 2
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("x.csv", b"a,b\nc\n", "line 2 of x.csv has 1 columns, and the first has 2"),
+    ("x.csv", b"\xff\xfe\x00", "no table of text"),
+    ("x.db", b"not a database at all" * 10, "no SQLite database"),
+    ("x.json", b"[]", "the ending .json is not known"),
+])
+def test_files_that_are_not_what_they_say(folder: Path, name: str, content: bytes, message: str) -> None:
+    """One sentence each."""
+    (folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        mo.logic.read_facts(name)
+
+
+def test_facts_that_are_no_facts() -> None:
+    """Rows of different lengths, of mixed or unknown types, NaN, wrong arrays."""
+    import numpy as np
+
+    program = mo.logic.Program()
+    for rows, message in (([(1, 2), (1,)], "different lengths"), ([(1,), ("a",)], "int and symbol"),
+                          ([(None,)], "NoneType"), ([(float("nan"),)], "NaN"), (np.zeros(3), "1 dimensions"),
+                          ([(True,)], "bool")):
+        with pytest.raises((ValueError, TypeError), match=message):
+            program.add("p", rows)
+            program.run()
+        program = mo.logic.Program()
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "morpho", "logic", *arguments], capture_output=True, text=True,
+                          check=False)
+
+
+def test_the_command_prints_a_table(folder: Path) -> None:
+    """As the issue writes it; facts find their predicate by the file's name."""
+    found = command("program.dl", "--facts", "edges.csv", "--query", "path(a, X)")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split() == ["X", "-", "b", "c", "d", "(3", "rows)"]
+
+
+def test_the_command_without_a_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CSV, JSON, weights, proofs, explanations, queries of the program, all that rules derive."""
+    from morpho.cli import logic
+
+    program = Path("program.dl")
+    logic.run(program, ["edges.csv"], ["path(a, X)"], output="csv")
+    assert capsys.readouterr().out == "X\nb\nc\nd\n"
+    logic.run(program, ["edge=graph.db:links"], ["path(a, X)"], output="json")
+    assert capsys.readouterr().out == '[{"X": "b"}, {"X": "c"}]\n'
+    Path("roads.csv").write_text("a,b,1\nb,c,2\na,c,9\n")
+    logic.run(program, ["edge=roads.csv"], ["path(a, c)"], semantics="(min, +)", weights=True)
+    assert capsys.readouterr().out == "true  3\n"
+    logic.run(program, ["edges.csv"], ["path(c, X)"], proof=True)
+    assert "path(c, d)    by path(X, Y) :- edge(X, Y)." in capsys.readouterr().out
+    logic.run(program, ["edges.csv"], [], explain=True)
+    assert "scan Δpath(X, Y)" in capsys.readouterr().out
+    logic.run(program, ["edges.csv"], [])
+    assert capsys.readouterr().out.startswith("path: 6\n")
+    program.write_text(PATHS + "?- path(a, d).\n?- path(d, a).\n")
+    logic.run(program, ["edges.csv"], [])
+    assert capsys.readouterr().out == "?- path(a, d).\ntrue\n?- path(d, a).\nfalse\n"
+
+
+@pytest.mark.parametrize(("arguments", "messages"), [
+    (["program.dl", "--query", "path(a, X)"], ["predicate edge has no fact", "edge(X, Y)", "^^^^"]),
+    (["program.dl", "--facts", "edges.csv", "--query", "path(a X)"], ["expected `)`", "  path(a X)", "         ^"]),
+    (["gone.dl"], ["there is no file gone.dl"]),
+    (["program.dl", "--facts", "gone.csv"], ["there is no file gone.csv"]),
+    (["program.dl", "--facts", "edges.csv", "--semantics", "odd"], ["semantics 'odd' is not known"]),
+    (["program.dl", "--facts", "edges.csv", "--format", "xml"], ["--format xml is not known"]),
+])
+def test_mistakes_at_the_command_line(folder: Path, arguments: list[str], messages: list[str]) -> None:
+    """A sentence on standard error, with the caret; exit code 2; no traceback."""
+    found = command(*arguments)
+    assert found.returncode == 2
+    for message in messages:
+        assert message in found.stderr, found.stderr
+    assert "Traceback" not in found.stderr

@@ -1,0 +1,198 @@
+"""Logics and semirings: connectives on {0, 1} and in [0, 1], both engines agree, shortest and widest paths are
+Dijkstra's."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.logic.semantics.semirings import SEMIRINGS
+from morpho.logic.semantics.truth_values import LOGICS
+
+PATHS = "path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z)."
+GRID = np.linspace(0, 1, 21, dtype=np.float32)
+EXACT = {"both": lambda a, b: a and b, "either": lambda a, b: a or b, "implies": lambda a, b: not a or b,
+         "iff": lambda a, b: a == b}
+
+
+@pytest.mark.parametrize("name", LOGICS)
+def test_connectives_are_exact_on_truth_values(name: str) -> None:
+    """Every connective of every logic has the truth table."""
+    logic = LOGICS[name]
+    for a, b in itertools.product([0.0, 1.0], repeat=2):
+        x, y = mo.asarray([a]), mo.asarray([b])
+        for connective, expected in EXACT.items():
+            assert getattr(logic, connective)(x, y).item() == float(expected(bool(a), bool(b))), (connective, a, b)
+        assert logic.negate(x).item() == 1 - a
+        for c in (0.0, 1.0):
+            assert logic.if_then_else(x, y, mo.asarray([c])).item() == (b if a else c)
+    if name != "ltn":
+        for row in itertools.product([0.0, 1.0], repeat=3):
+            x = mo.asarray(row)
+            assert logic.exists(x, (0,)).item() == max(row) and logic.forall(x, (0,)).item() == min(row)
+    for row in itertools.product([0.0, 1.0], repeat=3):
+        for number in range(5):
+            assert logic.at_least(number, mo.asarray(row), (0,)).item() == float(sum(row) >= number)
+
+
+@pytest.mark.parametrize("name", LOGICS)
+def test_connectives_stay_inside_and_are_monotone(name: str) -> None:
+    """On a grid of [0, 1]: `and` and `or` rise in both arguments, `implies` falls in the first and rises in the
+    second."""
+    logic = LOGICS[name]
+    a, b = (mo.asarray(part.copy()) for part in np.meshgrid(GRID, GRID, indexing="ij"))
+    slack = 1e-6
+    for connective, signs in (("both", (1, 1)), ("either", (1, 1)), ("implies", (-1, 1))):
+        values = getattr(logic, connective)(a, b).numpy()
+        assert values.min() >= 0 and values.max() <= 1, connective
+        for axis, sign in enumerate(signs):
+            assert (np.diff(values, axis=axis) * sign >= -slack).all(), (connective, axis)
+    values = logic.iff(a, b).numpy()
+    assert values.min() >= 0 and values.max() <= 1
+    commuted = logic.both(b, a).numpy()
+    assert np.allclose(commuted, logic.both(a, b).numpy()), "and commutes"
+
+
+@pytest.mark.parametrize("name", LOGICS)
+def test_quantifiers_stay_inside_and_are_monotone(name: str, rng: np.random.Generator) -> None:
+    """Raising a truth value never lowers `exists`, `forall` or `at least`; all equal values are their own mean."""
+    logic = LOGICS[name]
+    for _ in range(20):
+        low = rng.random(6).astype(np.float32)
+        high = np.minimum(1, low + rng.random(6).astype(np.float32) * 0.3).astype(np.float32)
+        for quantify in (lambda x: logic.exists(x, (0,)), lambda x: logic.forall(x, (0,)),
+                         lambda x: logic.at_least(3, x, (0,))):
+            one, two = quantify(mo.asarray(low)).item(), quantify(mo.asarray(high)).item()
+            assert 0 <= one <= two + 1e-6 and two <= 1
+    for value in (0.0, 1.0):
+        same = mo.full((4,), value)
+        assert logic.exists(same, (0,)).item() == value and logic.forall(same, (0,)).item() == value
+
+
+def test_names_of_logics_and_semirings() -> None:
+    """By name, by pair, with an umlaut; anything else is an error that lists them."""
+    assert mo.logic.logic("Gödel").name == "goedel" and mo.logic.logic("Łukasiewicz").name == "lukasiewicz"
+    for pair, name in (("(+, ×)", "plus_times"), ("(max,x)", "max_times"), ("(max,min)", "max_min"),
+                       ("(min,+)", "min_plus"), ("(or,and)", "or_and"), ("log-sum-exp", "log_sum_exp")):
+        assert mo.logic.semiring(pair).name == name
+    with pytest.raises(ValueError, match="goedel, product"):
+        mo.logic.logic("fuzzy")
+    with pytest.raises(ValueError, match="min_plus"):
+        mo.logic.semiring("(mean, +)")
+
+
+@pytest.mark.parametrize("name", [name for name in SEMIRINGS if name != "ltn"])
+def test_semirings_keep_their_laws(name: str, rng: np.random.Generator) -> None:
+    """Neutral elements, and for those that say so idempotence and distribution."""
+    ring = SEMIRINGS[name]
+    for a, b, c in rng.random((50, 3)):
+        a, b, c = (float(round(x)) if ring.crisp else x for x in (a, b, c))
+        assert np.isclose(float(ring.plus(a, ring.zero)), a) and np.isclose(float(ring.times(a, ring.one)), a)
+        assert np.isclose(float(ring.plus(a, b)), float(ring.plus(b, a)))
+        if ring.idempotent:
+            assert float(ring.plus(a, a)) == a
+        if ring.distributive:
+            apart = ring.plus(ring.times(a, b), ring.times(a, c))
+            assert np.isclose(float(ring.times(a, ring.plus(b, c))), float(apart))
+        values = np.asarray([a, b, c])
+        assert np.isclose(float(ring.plus_all(values, np.asarray([0]))[0]), float(ring.plus(ring.plus(a, b), c)))
+
+
+def _graph(rng: np.random.Generator, nodes: int, edges: int) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.unique(rng.integers(0, nodes, (edges, 2)), axis=0)
+    return rows, rng.integers(1, 20, len(rows)).astype(float)
+
+
+def _dijkstra(rows: np.ndarray, weights: np.ndarray, source: int, join, better, start: float) -> dict[int, float]:
+    """Best value of a walk of at least one edge from a source."""
+    best: dict[int, float] = {}
+    heap = [(better * join(start, w), int(t)) for (s, t), w in zip(rows, weights) if s == source]
+    heapq.heapify(heap)
+    while heap:
+        value, node = heapq.heappop(heap)
+        if node in best:
+            continue
+        best[node] = better * value
+        for (s, t), w in zip(rows, weights):
+            if s == node and t not in best:
+                heapq.heappush(heap, (better * join(best[node], w), int(t)))
+    return best
+
+
+@pytest.mark.parametrize("engine", ["tuples", "dense"])
+@pytest.mark.parametrize(("semantics", "join", "better", "start"), [
+    ("(min, +)", lambda a, b: a + b, 1, 0.0), ("(max, min)", min, -1, math.inf)])
+def test_shortest_and_widest_paths_are_dijkstras(semantics: str, join, better: int, start: float, engine: str,
+                                                 rng: np.random.Generator) -> None:
+    """From every source, to every target, exactly."""
+    rows, weights = _graph(rng, 25, 80)
+    program = mo.logic.Program(PATHS)
+    program.add("edge", rows, weights)
+    answer = program.run(semantics, engine)["path"]
+    found = dict(zip(answer.rows, answer.weights.tolist()))
+    expected = {(source, target): value for source in range(25)
+                for target, value in _dijkstra(rows, weights, source, join, better, start).items()}
+    assert found == expected
+
+
+@pytest.mark.parametrize("semantics", ["boolean", "(min,+)", "(max,min)", "(max,x)", "goedel", "product", "lukasiewicz",
+                                       "(+,x)", "log_sum_exp"])
+def test_both_engines_agree(semantics: str, rng: np.random.Generator) -> None:
+    """Recursion, negation, comparison, constants and repeated variables, on tuples and on tensors."""
+    program = mo.logic.Program("""
+        path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z).
+        far(X, Y) :- path(X, Y), not edge(X, Y), X < Y. loop(X, X, 3) :- path(X, X), X != 0.
+        other(Y) :- far(_, Y), not far(3, Y). deep(X) :- other(X). deep(Y) :- deep(X), far(Y, X).
+    """)
+    rows = np.unique(rng.integers(0, 12, (30, 2)), axis=0)
+    weights = rng.uniform(0.05, 0.9, len(rows))
+    if semantics in ("(+,x)", "log_sum_exp"):
+        weights = weights * 0.05 if semantics == "(+,x)" else np.log(weights * 0.05)
+    program.add("edge", [(*row,) for row in np.r_[rows, [[3, 4]]].tolist()], [*weights, weights[0]])
+    one, two = program.run(semantics, "tuples"), program.run(semantics, "dense")
+    assert one.choices and {choice.engine for choice in two.choices.values()} == {"dense"}
+    for name in ("path", "far", "loop", "other", "deep"):
+        assert one[name].rows == two[name].rows, name
+        if one[name].weights is not None:
+            assert np.allclose(one[name].weights, two[name].weights, rtol=1e-9, atol=1e-11), name
+
+
+def test_crisp_values_have_the_boolean_model(rng: np.random.Generator) -> None:
+    """With weights of 1, every logic derives what Boolean logic does, with a degree of 1."""
+    program = mo.logic.Program(PATHS + "lone(X) :- node(X), not path(X, X). node(X) :- edge(X, _) or edge(_, X).")
+    program.add("edge", np.unique(rng.integers(0, 10, (12, 2)), axis=0))
+    expected = program.run()
+    for semantics in ("goedel", "product", "lukasiewicz", "max_times"):
+        model = program.run(semantics)
+        for name in ("path", "lone"):
+            assert model[name].rows == expected[name].rows, (semantics, name)
+            assert np.allclose(model[name].weights, 1.0)
+
+
+def test_sums_count_derivations_and_say_when_they_do_not_end() -> None:
+    """(+, x) counts paths of a graph without cycles; a cycle of weight 1 has no sum."""
+    program = mo.logic.Program(PATHS)
+    program.add("edge", [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4)])
+    for engine in ("tuples", "dense"):
+        answer = program.run("(+, x)", engine)["path"]
+        assert answer.weight(0, 4) == 2.0 and answer.weight(0, 3) == 2.0 and answer.weight(4, 0) == 0.0
+    half = mo.logic.Program(PATHS)
+    half.add("edge", [(0, 0)], weights=[0.5])
+    assert abs(half.run("(+, x)")["path"].weight(0, 0) - 1.0) < 1e-9
+    program.add("edge", [(4, 0)])
+    for engine in ("tuples", "dense"):
+        with pytest.raises(ValueError, match="no end after"):
+            program.run("(+, x)", engine)
+
+
+def test_rule_weights_join_the_derivation() -> None:
+    """A weight in front of a rule is one more factor of what it derives."""
+    program = mo.logic.Program("0.5 :: p(X) :- q(X). 0.8 :: q(a). q(b).")
+    answer = program.run("max_times")["p"]
+    assert answer.rows == [("a",), ("b",)] and answer.weights.tolist() == [0.4, 0.5]
+    assert list(program.run()["p"]) == [("a",), ("b",)]

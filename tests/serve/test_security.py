@@ -1,0 +1,152 @@
+"""Who may ask, and how."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from serving import Running, serving
+
+from morpho.base.errors import ArgumentError
+from morpho.serve.api.limits import Limits
+from morpho.serve.hosting.registry import Spec
+from morpho.serve.http import security
+from morpho.serve.http.options import Options, is_loopback, read_token
+
+TOKEN = "a-token-of-enough-letters"
+BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "to be"}], "max_tokens": 2}
+
+
+@pytest.fixture(scope="module")
+def guarded(chat_model: Path) -> Iterator[Running]:
+    with serving(Spec("tiny", chat_model), host="0.0.0.0", token=TOKEN, cors_origins=("https://good.example",),
+                 allow_hosts=("morpho.example",), limits=Limits(header_timeout_s=0.5, body_timeout_s=0.5)) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("path", "status"), [
+    ("/v1/models", 401), ("/metrics", 401), ("/live", 401), ("/tokenize", 401), ("/nothing", 401), ("/", 200),
+    ("/page.js", 200), ("/health", 200), ("/ready", 200)])
+def test_without_the_token(guarded: Running, path: str, status: int) -> None:
+    response = httpx.get(guarded.url + path)
+    assert response.status_code == status
+    if status == 401:
+        assert response.json()["error"]["code"] == "invalid_api_key" and response.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize("header", [f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", "Bearer", TOKEN, "",
+                                    "Bearer \xff"])
+def test_wrong_tokens(guarded: Running, header: str) -> None:
+    response = httpx.get(guarded.url + "/v1/models", headers=[(b"Authorization", header.encode("latin-1"))])
+    assert response.status_code == 401
+
+
+def test_the_token_is_compared_in_constant_time(guarded: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digests of equal length go through hmac.compare_digest, whatever was sent."""
+    lengths = []
+
+    def compare(a: bytes, b: bytes) -> bool:
+        lengths.append((len(a), len(b)))
+        return hmac.compare_digest(a, b)
+
+    monkeypatch.setattr(security, "hmac", SimpleNamespace(compare_digest=compare))
+    for given in ("x", "y" * 5000, TOKEN):
+        httpx.get(guarded.url + "/v1/models", headers={"Authorization": f"Bearer {given}"})
+    httpx.get(guarded.url + "/v1/models")
+    assert lengths == [(32, 32)] * 4
+
+
+@pytest.mark.parametrize(("host", "status"), [
+    ("127.0.0.1", 200), ("localhost:1", 200), ("10.1.2.3:8000", 200), ("morpho.example", 200), ("[::1]:80", 200),
+    ("evil.example", 403), ("127.0.0.1.evil.example", 403), ("", 403), ("localhost.evil.example:8000", 403)])
+def test_host_header(guarded: Running, host: str, status: int) -> None:
+    """A name that somebody else points here is refused: DNS rebinding."""
+    response = guarded.client.get("/v1/models", headers={"Host": host})
+    assert response.status_code == status, response.text
+
+
+def test_on_loopback_only_its_own_names(held: Running) -> None:
+    for host, status in (("localhost", 200), ("127.0.0.1", 200), ("10.1.2.3", 403), ("morpho.example", 403)):
+        assert held.client.get("/v1/models", headers={"Host": host}).status_code == status
+
+
+def test_origin_header(guarded: Running) -> None:
+    own = guarded.client.post("/v1/chat/completions", json=BODY, headers={"Origin": guarded.url})
+    assert own.status_code == 200 and "access-control-allow-origin" not in own.headers
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "https://good.example.evil.example"):
+        assert guarded.client.post("/v1/chat/completions", json=BODY, headers={"Origin": origin}).status_code == 403
+    good = guarded.client.post("/v1/chat/completions", json=BODY, headers={"Origin": "https://good.example"})
+    assert good.headers["access-control-allow-origin"] == "https://good.example"
+    asked = httpx.options(guarded.url + "/v1/chat/completions", headers={"Origin": "https://good.example"})
+    assert asked.status_code == 204 and "authorization" in asked.headers["access-control-allow-headers"]
+
+
+def test_headers_for_browsers(held: Running) -> None:
+    headers = held.client.get("/").headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'" and policy["script-src"] == "'self'" and policy["connect-src"] == "'self'"
+    assert "unsafe" not in headers["content-security-policy"] and policy["frame-ancestors"] == "'none'"
+    assert headers["x-content-type-options"] == "nosniff" and "access-control-allow-origin" not in headers
+    assert "server" not in headers
+
+
+def test_off_loopback_needs_a_token() -> None:
+    for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"):
+        with pytest.raises(ArgumentError, match="token"):
+            Options(host=host)
+    assert is_loopback("127.9.9.9") and is_loopback("::1") and not is_loopback("128.0.0.1")
+    for token in ("short", "ünïcode-ünïcode-ünïcode", "with a space in the middle"):
+        with pytest.raises(ArgumentError, match="token"):
+            Options(token=token)
+
+
+def test_a_token_file_is_the_owners(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(TOKEN + "\n")
+    file.chmod(0o644)
+    with pytest.raises(ArgumentError, match="chmod 600"):
+        read_token(file)
+    file.chmod(0o600)
+    assert read_token(file) == TOKEN
+    with pytest.raises(ArgumentError, match="cannot be read"):
+        read_token(tmp_path / "none")
+
+
+def _raw(guarded: Running, sent: bytes) -> bytes:
+    """What comes back, until the server closes."""
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as connection:
+        connection.sendall(sent)
+        found = b""
+        while piece := connection.recv(1 << 16):
+            found += piece
+        return found
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/mod", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_a_connection_without_a_request_is_closed(guarded: Running, sent: bytes) -> None:
+    assert b"200" not in _raw(guarded, sent)
+
+
+def test_a_body_that_does_not_come_is_answered(guarded: Running) -> None:
+    head = (f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{")
+    assert b" 408 " in _raw(guarded, head.encode())
+
+
+def test_a_body_in_chunks_is_limited_too(guarded: Running) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(10):
+            yield b" " * (1 << 20)
+
+    try:
+        response = guarded.client.post("/v1/chat/completions", content=pieces(),
+                                       headers={"Content-Type": "application/json"})
+        assert response.status_code == 413
+    except httpx.WriteError:  # the server had answered and closed before all was sent
+        pass

@@ -1,0 +1,100 @@
+"""Matrix Market files: written and read again, others' files, and damaged ones, which are an error in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import morpho as mo
+from morpho.base.errors import MorphoError, ValueFault
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64", "complex128", "float32"])
+def test_what_is_written_is_read(dtype: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    dense = (rng.normal(0, 100, (7, 5)) * (rng.random((7, 5)) < 0.5)).astype(dtype)
+    for a in (mo.sparse.from_dense(dense), mo.asarray(dense)):
+        mo.sparse.write_mm(tmp_path / "a.mtx", a, comment="a matrix\nof two lines")
+        found: Any = mo.sparse.read_mm(tmp_path / "a.mtx")
+        back = found.to_dense().numpy() if mo.sparse.is_sparse(found) else found.numpy()
+        np.testing.assert_array_equal(back, dense)
+    assert not list(tmp_path.glob(".*")), "nothing is left beside the file"
+
+
+FILES = [
+    ("coordinate real symmetric", "2 2 2\n1 1 3\n2 1 4\n", [[3, 4], [4, 0]]),
+    ("coordinate integer skew-symmetric", "2 2 1\n2 1 4\n", [[0, -4], [4, 0]]),
+    ("coordinate complex hermitian", "2 2 2\n1 1 3 0\n2 1 1 2\n", [[3, 1 - 2j], [1 + 2j, 0]]),
+    ("coordinate pattern general", "2 3 2\n% comment\n\n1 3\n2 1\n", [[0, 0, 1], [1, 0, 0]]),
+    ("coordinate real general", "1 2 2\n1 1 0.5\n1 1 0.25\n", [[0.75, 0]]),
+    ("array real general", "2 2\n1\n2\n3\n4\n", [[1, 3], [2, 4]]),
+    ("array integer symmetric", "2 2\n1\n2\n3\n", [[1, 2], [2, 3]]),
+    ("array real skew-symmetric", "2 2\n5\n", [[0, -5], [5, 0]]),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "want"), FILES)
+def test_files_of_the_format(kind: str, text: str, want: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.mtx"
+    path.write_text(f"%%MatrixMarket matrix {kind}\n{text}")
+    found: Any = mo.sparse.read_mm(path)
+    np.testing.assert_array_equal(found.to_dense().numpy() if mo.sparse.is_sparse(found) else found.numpy(), want)
+
+
+HEAD = "%%MatrixMarket matrix coordinate real general\n"
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "line 0: the first line"), ("%%MatrixMarket vector coordinate real general\n", "the first line"),
+    ("%%MatrixMarket matrix blocks real general\n", "format 'blocks'"),
+    ("%%MatrixMarket matrix coordinate quaternion general\n", "field 'quaternion'"),
+    ("%%MatrixMarket matrix array pattern general\n", "field 'pattern'"),
+    ("%%MatrixMarket matrix coordinate real hermitian\n", "symmetry 'hermitian'"),
+    ("%%MatrixMarket matrix coordinate real symmetric\n2 3 0\n", "not square"),
+    ("%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n1 2 5\n", "lies above"),
+    ("%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n1 1 5\n", "no diagonal"),
+    (HEAD + "2 2\n", "3 whole numbers"), (HEAD + "2 -2 1\n", "3 whole numbers"), (HEAD + "2 2 5\n", "5 elements in a"),
+    (HEAD + "1000000 1000000 900000000\n", "in a file of"), (HEAD + "99999999999999 1 0\n", "beyond"),
+    (HEAD + "2 2 1\n", "in a file|ends after"), (HEAD + "2 2 2\n1 1 5\n", "ends after 1 of 2"),
+    (HEAD + "2 2 1\n3 1 5\n", "row 3 is not between 1 and 2"), (HEAD + "2 2 1\n1 0 5\n", "column 0"),
+    (HEAD + "2 2 1\n1 1\n", "2 numbers instead of 3"), (HEAD + "2 2 1\n1 1 five\n", "'five' is not real"),
+    (HEAD + "2 2 1\n1 1 5\n1 2 5\n", "more lines"), (HEAD + "2 2 1\n1 1 " + "5" * 5000, "longer than"),
+    ("%%MatrixMarket matrix array real general\n100000 100000\n1\n", "in a file of"),
+    ("%%MatrixMarket matrix array real general\n1 2\n1\n", "ends before"),
+    ("%%MatrixMarket matrix coordinate integer general\n1 1 1\n1 1 99999999999999999999\n", "is not integer"),
+])
+def test_damaged_files_are_told(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.mtx"
+    path.write_text(text)
+    with pytest.raises(ValueFault, match=said):
+        mo.sparse.read_mm(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MorphoError, match="cannot be read"):
+        mo.sparse.read_mm(tmp_path / "none.mtx")
+    with pytest.raises(MorphoError, match="cannot be written"):
+        mo.sparse.write_mm(tmp_path / "none" / "a.mtx", mo.sparse.eye(2))
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_a_changed_byte_is_a_matrix_or_an_error_in_words(tmp_path: Path, data: Any) -> None:
+    kind, text, _ = data.draw(st.sampled_from(FILES))
+    content = bytearray(f"%%MatrixMarket matrix {kind}\n{text}".encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place:place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
+        if not content:
+            break
+    path = tmp_path / "changed.mtx"
+    path.write_bytes(bytes(content))
+    try:
+        found = mo.sparse.read_mm(path)
+        assert len(found.shape) == 2
+    except MorphoError as error:
+        assert "changed.mtx" in str(error)

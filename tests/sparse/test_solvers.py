@@ -1,0 +1,134 @@
+"""Solvers and preconditioners: against NumPy's dense ones, as native loops, with errors for what has no solution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
+
+SIDE = 9
+
+
+def laplacian(side: int = SIDE) -> tuple[mo.sparse.CSR, Any]:
+    line = 2 * np.eye(side) - np.eye(side, k=1) - np.eye(side, k=-1)
+    dense = np.kron(line, np.eye(side)) + np.kron(np.eye(side), line)
+    return mo.sparse.from_dense(dense), dense
+
+
+@pytest.mark.parametrize("preconditioner", [None, "jacobi", "ic0", "ilu0"])
+def test_symmetric_systems(preconditioner: str | None, rng: np.random.Generator) -> None:
+    a, dense = laplacian()
+    b = rng.normal(size=SIDE * SIDE)
+    want = np.linalg.solve(dense, b)
+    improve = None if preconditioner is None else getattr(mo.sparse, preconditioner)(a)
+    for solve in (mo.sparse.cg, mo.sparse.bicgstab, mo.sparse.gmres):
+        x, count, residual = solve(a, b, tol=1e-10, M=improve)
+        assert np.allclose(x.numpy(), want, atol=1e-7) and residual.item() <= 1e-10 and count.item() < 90
+
+
+def test_better_preconditioners_take_fewer_turns(rng: np.random.Generator) -> None:
+    a, _ = laplacian(14)
+    b = mo.asarray(rng.normal(size=14 * 14))
+    turns = [mo.sparse.cg(a, b, tol=1e-8, M=improve).iterations.item() for improve in (None, mo.sparse.ic0(a))]
+    assert turns[1] < 0.6 * turns[0]
+
+
+def test_a_solver_is_one_native_program(rng: np.random.Generator) -> None:
+    a, dense = laplacian()
+    b = rng.normal(size=SIDE * SIDE)
+    solve = mo.compile(lambda a, b: mo.sparse.cg(a, b, tol=1e-10, M=mo.sparse.jacobi(a)).x)
+    assert np.allclose(solve(a, mo.asarray(b)).numpy(), np.linalg.solve(dense, b), atol=1e-7)
+    assert solve.stats["host_steps"] == 0
+    several = mo.vmap(lambda b: mo.sparse.cg(a, b, tol=1e-10).x)(mo.asarray(np.stack([b, 2 * b])))
+    assert np.allclose(several.numpy()[1], 2 * several.numpy()[0], atol=1e-8)
+
+
+def test_systems_that_are_not_symmetric(rng: np.random.Generator) -> None:
+    dense = np.diag(np.full(40, 4.0)) + np.diag(np.full(39, -1.5), 1) + np.diag(np.full(39, -0.5), -1)
+    a, b = mo.sparse.from_dense(dense), rng.normal(size=40)
+    want = np.linalg.solve(dense, b)
+    for found in (mo.sparse.bicgstab(a, b, tol=1e-11), mo.sparse.gmres(a, b, tol=1e-11, restart=8),
+                  mo.sparse.gmres(lambda v: a @ v, mo.asarray(b), tol=1e-11), mo.sparse.gmres(dense, b, tol=1e-11),
+                  mo.sparse.gmres(a, b, x0=want, tol=1e-11)):
+        assert np.allclose(found.x.numpy(), want, atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(50, 20), (20, 20), (20, 30)])
+def test_least_squares(shape: tuple[int, int], rng: np.random.Generator) -> None:
+    dense = rng.normal(size=shape) * (rng.random(shape) < 0.4)
+    b = rng.normal(size=shape[0])
+    x = mo.sparse.lsqr(mo.sparse.from_dense(dense), b, tol=1e-12).x.numpy()
+    want = np.linalg.lstsq(dense, b, rcond=None)[0]
+    assert abs(np.linalg.norm(dense @ x - b) - np.linalg.norm(dense @ want - b)) < 1e-6
+
+
+def test_a_zero_right_side_takes_no_turn() -> None:
+    a, _ = laplacian(3)
+    for solve in (mo.sparse.cg, mo.sparse.bicgstab, mo.sparse.gmres):
+        found = solve(a, mo.zeros(9, dtype=mo.float64))
+        assert found.iterations.item() == 0 and not found.x.numpy().any()
+
+
+def test_eigenvalues(rng: np.random.Generator) -> None:
+    a, dense = laplacian()
+    want = np.linalg.eigvalsh(dense)
+    values, vectors = mo.sparse.lanczos(a, k=2, steps=60, which="largest")
+    assert np.allclose(values.numpy()[-1], want[-1]) and np.allclose(dense @ vectors.numpy()[:, -1],
+                                                                     want[-1] * vectors.numpy()[:, -1], atol=1e-6)
+    assert np.allclose(mo.sparse.lanczos(a, k=1, steps=60, which="smallest")[0].numpy(), want[:1])
+    start = rng.normal(size=(SIDE * SIDE, 3))
+    assert np.allclose(mo.sparse.lobpcg(a, start, maxiter=60)[0].numpy(), want[::-1][:3], atol=1e-5)
+    small, found = mo.sparse.lobpcg(a, start, maxiter=40, largest=False, M=mo.sparse.ic0(a))
+    assert np.allclose(small.numpy(), want[:3], atol=1e-6)
+    assert np.allclose(dense @ found.numpy(), found.numpy() * small.numpy(), atol=1e-3)
+
+
+def test_triangles(rng: np.random.Generator) -> None:
+    dense = rng.normal(size=(30, 30)) * (rng.random((30, 30)) < 0.3) + 5 * np.eye(30)
+    a = mo.sparse.from_dense(dense)
+    for upper in (False, True):
+        for unit in (False, True):
+            side = np.triu(dense) if upper else np.tril(dense)
+            side = side - np.diag(np.diag(side)) + np.eye(30) if unit else side
+            for b in (rng.normal(size=30), rng.normal(size=(30, 5))):
+                for matrix in (a, a.tocsc()):
+                    x = mo.sparse.solve_triangular(matrix, b, upper=upper, unitriangular=unit).numpy()
+                    assert np.allclose(side @ x, b, atol=1e-6 * np.abs(x).max())
+        np.testing.assert_array_equal(mo.sparse.triangle(a, upper=upper).to_dense().numpy(),
+                                      np.triu(dense) if upper else np.tril(dense))
+
+
+def test_incomplete_factors_are_the_factors_where_nothing_fills_in(rng: np.random.Generator) -> None:
+    dense = np.diag(rng.uniform(4, 5, 12)) + np.diag(rng.normal(size=11), 1) + np.diag(rng.normal(size=11), -1)
+    a, b = mo.sparse.from_dense(dense), rng.normal(size=12)
+    assert np.allclose(mo.sparse.ilu0(a)(mo.asarray(b)).numpy(), np.linalg.solve(dense, b))
+    both = dense + dense.T
+    assert np.allclose(mo.sparse.ic0(mo.sparse.from_dense(both))(mo.asarray(b)).numpy(), np.linalg.solve(both, b))
+
+
+def test_what_cannot_be_solved_is_told() -> None:
+    a, _ = laplacian(3)
+    b = mo.ones(9, dtype=mo.float64)
+    with pytest.raises(ValueFault, match="singular"):
+        mo.sparse.solve_triangular(a * 0, b).numpy()
+    with pytest.raises(ValueFault, match="positive definite"):
+        mo.sparse.ic0(-a)(b).numpy()
+    with pytest.raises(ValueFault, match="singular"):
+        mo.sparse.ilu0(mo.sparse.from_dense(np.array([[0.0, 1.0], [1.0, 0.0]])))(mo.ones(2, dtype=mo.float64)).numpy()
+    wrong: list[Any] = [
+        (lambda: mo.sparse.cg(a, mo.ones(3)), ShapeError), (lambda: mo.sparse.cg(a, [1, 2, 3]), DTypeError),
+        (lambda: mo.sparse.cg(a[:4], mo.ones(4)), ShapeError), (lambda: mo.sparse.cg(a, b, maxiter=0), ArgumentError),
+        (lambda: mo.sparse.gmres(a, b, restart=0), ArgumentError), (lambda: mo.sparse.lsqr(a, mo.ones(4)), ShapeError),
+        (lambda: mo.sparse.lanczos(a, k=20), ArgumentError), (lambda: mo.sparse.lobpcg(a, mo.ones((9, 8))), ShapeError),
+        (lambda: mo.sparse.solve_triangular(a, mo.ones(2)), ShapeError),
+        (lambda: mo.sparse.ilu0(a.astype(mo.int32)), DTypeError), (lambda: mo.sparse.jacobi(a[:4]), ShapeError),
+        (lambda: mo.sparse.cg("a", b), Exception), (lambda: mo.sparse.norm(a, ord=3), ArgumentError),
+        (lambda: mo.sparse.matmul(a, b, semiring="plus_plus"), ArgumentError),
+    ]
+    for bad, kind in wrong:
+        with pytest.raises(kind):
+            bad()
