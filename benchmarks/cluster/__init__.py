@@ -2,5 +2,5 @@
 
     morpho bench cluster                                   # everything; needs a quiet machine
     morpho bench cluster --only kills --quick              # a look
-    python -m benchmarks.cluster.kills --kills 200         # 200 streams, each with a worker killed or stopped
+    python -m benchmarks.cluster.kills --kills 200         # 200 texts, each with a worker killed or stopped
 """

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -35,7 +36,8 @@ def ranks(layer: str, hops: int) -> dict[str, float]:
     """Two ranks of this module; the first prints medians."""
     words = command(2, [sys.executable, "-m", "benchmarks.cluster.hops", str(hops)])
     words[words.index("btl") + 1] = layer
-    said = subprocess.run(words, env=environment(1), capture_output=True, text=True, timeout=120, check=True).stdout
+    said = subprocess.run(words, env=environment(1), capture_output=True, text=True, timeout=120, check=True,
+                          cwd=Path(__file__).parents[2]).stdout
     return dict(json.loads(said.splitlines()[-1]))
 
 

@@ -16,6 +16,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
              "tie_word_embeddings": False},
     "prenorm-small": {"vocab_size": WORDS, "width": 24, "layers": 4, "heads": 2, "hidden": 40, "max_seq_len": 512,
                       "tie_embeddings": False},
+    "t5-small": {"vocab_size": WORDS, "d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_heads": 4,
+                 "tie_word_embeddings": False, "eos_token_id": None},
 }
 
 

@@ -33,7 +33,7 @@ def test_cuts_give_the_tokens_of_one_process(tmp_path, family):
     folder = folder_of(tmp_path, family)
     greedy = one_process(folder, temperature=0)
     seeded = one_process(folder, temperature=0.9, top_k=20, repetition_penalty=1.1, seed=5)
-    assert len(set(greedy)) > 2 and greedy != seeded
+    assert len(set(greedy)) > 1 and greedy != seeded
     for cuts in ([], [3], [1, 5], [1, 2, 3, 4, 5]):
         chain = chain_of(folder, cuts, chunk=3)
         assert chain.tokens(Request(1, PROMPT, 12)) == greedy, cuts

@@ -138,6 +138,18 @@ def is_over(process):
     return True
 
 
+def test_encoder_and_decoder_survive_too(tmp_path):
+    folder = folder_of(tmp_path, "t5-small")
+    expected = [*mo.models.generate(mo.models.load(folder), PROMPT, max_new_tokens=20, temperature=0.9, seed=5)]
+    found = []
+    with Pipeline(folder, plan_of(folder, [2]), threads=1) as pipeline:
+        for token in pipeline.wait().generate(PROMPT, max_new_tokens=20, temperature=0.9, seed=5):
+            found.append(token)
+            if len(found) == 9:
+                os.kill(pipeline.processes["n0"], signal.SIGKILL)
+    assert found == expected
+
+
 # -- before anything starts --------------------------------------------------------------------------------------------
 def test_plans_of_another_model_are_refused(tmp_path):
     folder, other = folder_of(tmp_path, "llama"), folder_of(tmp_path, "gpt2", n_layer=3)

@@ -29,6 +29,11 @@ class Asking:
         cuts_of(self.model)
 
     @property
+    def two_parts(self) -> bool:
+        """Whether it has an encoder and a decoder."""
+        return hasattr(self.model, "remember")
+
+    @property
     def context(self) -> int:
         """The most positions of a text."""
         return int(self.model.context)

@@ -28,6 +28,7 @@ from morpho.plan import Plan
 MOST_DONE = 1000  # answers that are kept for what was measured
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
 WATCH_EVERY_S, STOPPED_S, SILENT_S = 0.1, 0.8, 15.0
+ENCODER_CHUNK = 512  # an encoder looks both ways: a prompt goes through it as a whole
 START_S = 120.0  # what workers are given until they have met
 WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
 
@@ -94,6 +95,7 @@ class Pipeline:
         places = self._checked(plan)
         mpiexec()  # no MPI: said before anything starts
         self.network = Asking(self.place)
+        chunk = self._chunk = max(chunk, ENCODER_CHUNK) if self.network.two_parts else chunk
         names = [node.name for node in plan.cluster.nodes]
         cores = 0 if hosts.slots else fair_threads(len(places))
         self.streams = streams or max(len(places) + 1, 2)
@@ -130,6 +132,10 @@ class Pipeline:
         """As `mo.models.generate`: the tokens that follow one prompt, as they are made, or a list for each of several
         prompts, which are on their way together."""
         prompts, several, rest = self.network.requests(ids, **settings)
+        longest = max(len(each[0]) for each in prompts)
+        if self.network.two_parts and longest > self._chunk:
+            raise fail(ArgumentError, "pipeline", f"the prompt has {longest} tokens, and an encoder's go through at "
+                       f"once, {self._chunk} at most", f"make the pipeline with chunk={longest}")
         answers = [self._submit(Request(next(self._numbers), *each)) for each in prompts]
         if not several:
             return self._tokens(answers[0], rest())

@@ -12,7 +12,9 @@ import numpy as np
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import Place
 from morpho.cluster.pipeline.request import Request, Stream
-from morpho.cluster.pipeline.stage import Stage, cache_length
+from morpho.cluster.pipeline.stage import cache_length
+from morpho.cluster.pipeline.stages import make_stage
+from morpho.cluster.pipeline.two_parts import TwoPartStage
 from morpho.cluster.transport.rounding import rounded
 
 
@@ -29,15 +31,16 @@ class Chain:
 
     def __init__(self, place: str, places: Sequence[Place], chunk: int = 128) -> None:
         self.places, self.chunk = tuple(places), chunk
-        self.stages = [Stage(Part(place), each.start, each.end, chunk) for each in places]
+        self.stages = [make_stage(Part(place), each.start, each.end, chunk) for each in places]
         self.context = int(self.stages[0].part.model.context)
 
     def tokens(self, request: Request, made: Sequence[int] = ()) -> list[int]:
         """What follows a prompt, going on from tokens that were made before."""
         stream, position = Stream(request, made), 0
         for stage in self.stages:
-            stage.open(request.number, cache_length(self.context, request.length))
-        fed = stream.tokens
+            two_parts = isinstance(stage, TwoPartStage)
+            stage.open(request.number, cache_length(self.context, request.length(two_parts)))
+        fed = [self._encoded(request), *stream.made] if two_parts else stream.tokens
         while not stream.ended:
             for at in range(0, len(fed), self.chunk):
                 x = np.array([fed[at:at + self.chunk]], np.int64)
@@ -49,8 +52,20 @@ class Chain:
             stage.close(request.number)
         return stream.made
 
+    def _encoded(self, request: Request) -> int:
+        """Take the prompt through encoder and decoder; the token that the text begins with."""
+        x = np.array([request.prompt], np.int64)
+        for stage, place in zip(self.stages, self.places, strict=True):
+            assert isinstance(stage, TwoPartStage)
+            x = stage.encode(request.number, x)
+            if not stage.is_last:
+                x = rounded(x, place.dtype)
+        return int(self.stages[0].part.model.config["decoder_start_token_id"] or 0)
+
     def _through(self, stream: int, x: np.ndarray, position: int) -> np.ndarray:
         for stage, place in zip(self.stages, self.places, strict=True):
+            if isinstance(stage, TwoPartStage) and not (stage.takes_tokens or x.dtype == np.float32):
+                continue  # the encoder's: tokens go by
             x = stage.run(stream, x, position)
             if not stage.is_last:
                 x = rounded(x, place.dtype)

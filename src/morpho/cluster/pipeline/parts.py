@@ -40,6 +40,10 @@ class Cuts:
             return (self.norm, self.table if model.lm_head is None else "lm_head")
         return (f"{self.blocks}.{layer - 1}",)
 
+    def depth(self, model: Any) -> int:
+        """Layers as a plan counts them."""
+        return len(module_at(model, self.blocks)) + 2
+
 
 def _llama_embed(model: Any, ids: mo.Tensor, offset: Any) -> mo.Tensor:
     return model.model.embed_tokens(ids)  # type: ignore[no-any-return]
@@ -54,6 +58,43 @@ def _prenorm_embed(model: Any, ids: mo.Tensor, offset: Any) -> mo.Tensor:
     return x if model.positions is None else model.positions(x, offset)  # type: ignore[no-any-return]
 
 
+class EncoderDecoderCuts(Cuts):
+    """T5: encoder and decoder are one chain. The tables of relative positions, which are small, are on every stage."""
+
+    def modules(self, model: Any, layer: int, depth: int) -> tuple[str, ...]:
+        encoders = len(model.encoder.block)
+        if layer == 0:
+            return self.embedding
+        if layer == depth - 1:
+            return (self.norm, self.table if model.lm_head is None else "lm_head")
+        if layer <= encoders:
+            last = ("encoder.final_layer_norm",) if layer == encoders else ()
+            return (*_block_modules("encoder", layer - 1), *last)
+        first = self.embedding if layer == encoders + 1 else ()  # where the decoder's own tokens enter
+        return (*_block_modules("decoder", layer - encoders - 1), *first)
+
+    def depth(self, model: Any) -> int:
+        return len(model.encoder.block) + len(model.decoder.block) + 2
+
+
+def _block_modules(stack: str, number: int) -> tuple[str, ...]:
+    """The modules of a block; of the first one all but its table of relative positions."""
+    here = f"{stack}.block.{number}"
+    if number:
+        return (here,)
+    parts = ("layer_norm", *(f"SelfAttention.{name}" for name in "qkvo"))
+    return (*(f"{here}.layer.0.{part}" for part in parts), *(
+        f"{here}.layer.{part}" for part in range(1, 3 if stack == "decoder" else 2)))
+
+
+def _t5_embed(model: Any, ids: mo.Tensor, offset: Any) -> mo.Tensor:
+    return model.shared(ids)  # type: ignore[no-any-return]
+
+
+def _is_no_block(*_: Any) -> Any:
+    raise AssertionError("blocks of two parts are computed by their stage")
+
+
 FAMILIES: dict[str, Cuts] = {
     "llama": Cuts(("model.embed_tokens",), "model.embed_tokens", "model.layers", "model.norm", _llama_embed,
                   lambda block, x, cache, offset: block(x, cache, offset, None, None),
@@ -64,6 +105,8 @@ FAMILIES: dict[str, Cuts] = {
     "prenorm": Cuts(("embed", "positions"), "embed", "layers", "norm", _prenorm_embed,
                     lambda block, x, cache, offset: block(x, mask=None, cache=cache, offset=offset, positions=None),
                     lambda model, block: (block.attention.num_kv_heads, block.attention.head_dim)),
+    "t5": EncoderDecoderCuts(("shared",), "shared", "decoder.block", "decoder.final_layer_norm", _t5_embed,
+                             _is_no_block, lambda model, block: (model.config["num_heads"], model.config["d_kv"])),
 }
 
 
@@ -78,7 +121,7 @@ def cuts_of(model: Any) -> Cuts:
 
 def depth_of(model: Any) -> int:
     """Layers as a plan counts them: the blocks, the embedding and the head."""
-    return len(module_at(model, cuts_of(model).blocks)) + 2
+    return cuts_of(model).depth(model)
 
 
 def module_at(model: Any, path: str) -> Any:

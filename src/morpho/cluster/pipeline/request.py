@@ -38,10 +38,9 @@ class Request:
         return Request(data["number"], tuple(data["prompt"]), data["count"], Sampling(**data["sampling"]), data["seed"],
                        tuple(data["stops"]))
 
-    @property
-    def length(self) -> int:
-        """Positions that the text takes at most."""
-        return len(self.prompt) + self.count
+    def length(self, two_parts: bool = False) -> int:
+        """Positions that the text takes at most; an encoder's prompt and a decoder's text have a cache each."""
+        return max(len(self.prompt), self.count + 1) if two_parts else len(self.prompt) + self.count
 
 
 class Stream:

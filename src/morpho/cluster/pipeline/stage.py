@@ -40,17 +40,24 @@ class Stage:
         model = part.model
         self.depth, self.cuts, self.frozen = depth_of(model), cuts_of(model), Frozen(model)
         self.is_first, self.is_last = start == 0, end == self.depth
+        self.takes_tokens = self.is_first  # where tokens enter
         blocks = module_at(model, self.cuts.blocks)
-        self.blocks = [blocks[layer - 1] for layer in range(max(start, 1), min(end, self.depth - 1))]
-        self._by_length: dict[int, _Functions] = {}
-        self.streams: dict[int, _Functions] = {}
+        self.blocks = [blocks[number] for number in self._block_numbers()]
+        self._by_length: dict[int, Functions] = {}
+        self.streams: dict[int, Functions] = {}
+
+    def _block_numbers(self) -> list[int]:
+        return [layer - 1 for layer in range(max(self.start, 1), min(self.end, self.depth - 1))]
+
+    def _functions(self, length: int) -> Functions:
+        return Functions(self, length)
 
     def open(self, stream: int, length: int) -> None:
         """Make room for a stream of at most so many positions."""
         if stream not in self.streams:
             found = self._by_length.get(length)
             if found is None:
-                found = self._by_length[length] = _Functions(self, length)
+                found = self._by_length[length] = self._functions(length)
             self.streams[stream] = found
 
     def close(self, stream: int) -> None:
@@ -69,7 +76,7 @@ class Stage:
         return sum(functions.nbytes for functions in self._by_length.values())
 
 
-class _Functions:
+class Functions:
     """The compiled functions for caches of one length."""
 
     def __init__(self, stage: Stage, length: int) -> None:

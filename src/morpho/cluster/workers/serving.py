@@ -11,7 +11,7 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import Place
 from morpho.cluster.pipeline.request import Request, Stream
 from morpho.cluster.pipeline.stage import Stage, cache_length
+from morpho.cluster.pipeline.two_parts import TwoPartStage
 from morpho.cluster.transport.channel import Channels, Patience
 from morpho.cluster.transport.frame import Header, Kind, TransportError
 from morpho.cluster.transport.shim import Shim
@@ -60,6 +61,16 @@ class Ledger:
         return [request for number, request in sorted(self.requests.items()) if number not in self.finished]
 
 
+class Piece(NamedTuple):
+    """What the first stage feeds next: tokens of a request."""
+
+    number: int
+    ids: np.ndarray
+    position: int
+    final: bool
+    kind: Kind = Kind.ACTIVATION
+
+
 class Statistics:
     """Seconds a stage computes and waits, since the last report."""
 
@@ -87,7 +98,8 @@ class Serving:
         self.index = next((i for i, place in enumerate(places) if place.node == node), None)
         self.statistics, self._reported_s, self._work_at = Statistics(), time.monotonic(), time.monotonic()
         self.queue: deque[Request] = deque()  # the first stage's: not begun yet
-        self.feeding: deque[tuple[int, np.ndarray, int, bool]] = deque()  # its prompts, in pieces, and tokens
+        self.feeding: deque[Piece] = deque()  # its prompts, in pieces, and tokens
+        self.two_parts = isinstance(stage, TwoPartStage)
         self.active: set[int] = set()
         self.streams: dict[int, Stream] = {}  # the last stage's
         self.expected: dict[int, int] = {}  # the next position of each stream here
@@ -141,11 +153,14 @@ class Serving:
             if request.number in self.ledger.finished:
                 continue
             self.active.add(request.number)
+            if self.two_parts:  # an encoder looks both ways: the whole prompt at once
+                self.feeding.append(Piece(request.number, np.array([request.prompt], np.int64), 0, False, Kind.MEMORY))
+                continue
             ids = [*request.prompt, *self.ledger.made[request.number]]
             chunk = self.stage.chunk
             for at in range(0, len(ids), chunk):
                 part = np.array([ids[at:at + chunk]], np.int64)
-                self.feeding.append((request.number, part, at, at + chunk >= len(ids)))
+                self.feeding.append(Piece(request.number, part, at, at + chunk >= len(ids)))
 
     def finish(self, number: int) -> None:
         """A request has ended, here or elsewhere."""
@@ -174,13 +189,48 @@ class Serving:
         if self.stage is not None and self.stage.is_first:
             self._admit()
             if self.feeding and (self.to_next is None or self.to_next.has_room):
-                number, ids, position, final = self.feeding.popleft()
                 busy = True
-                if number not in self.ledger.finished:
-                    self._compute(number, ids, position, final)
+                self._feed(self.feeding.popleft())
         if busy:
             self._work_at = time.monotonic()
         return busy
+
+    def _feed(self, piece: Piece) -> None:
+        assert self.stage is not None
+        if piece.number in self.ledger.finished:
+            return
+        if piece.kind == Kind.MEMORY:
+            self._encode(piece.number, piece.ids)
+        elif self.stage.takes_tokens:
+            self._compute(piece.number, piece.ids, piece.position, piece.final)
+        else:
+            self._pass_by(piece.number, piece.ids, piece.position)
+
+    def _pass_by(self, number: int, ids: np.ndarray, position: int) -> None:
+        """Tokens of the decoder go by the encoder's stages."""
+        assert self.to_next is not None
+        self.to_next.send(self._header(Kind.TOKEN, number, position, True), ids.reshape(-1))
+
+    def _encode(self, number: int, x: np.ndarray) -> None:
+        """A prompt on its way through encoder and decoder; at its end the decoder begins."""
+        stage, request = self.stage, self.ledger.requests[number]
+        assert isinstance(stage, TwoPartStage)
+        try:
+            stage.open(number, cache_length(self.context, request.length(True)))
+            found = stage.encode(number, x)
+        except MorphoError as error:
+            self.end(number, error=str(error))
+            return
+        if not stage.is_last:
+            assert self.to_next is not None
+            self.to_next.send(self._header(Kind.MEMORY, number, 0, False), found)
+            return
+        begin = stage.part.model.config["decoder_start_token_id"] or 0
+        ids = np.array([begin, *self.streams[number].made], np.int64)
+        if self.to_first is None:
+            self.feeding.append(Piece(number, ids.reshape(1, -1), 0, True))
+        else:
+            self.to_first.send(self._header(Kind.TOKEN, number, 0, True), ids)
 
     def _receive(self, header: Header, payload: np.ndarray) -> None:
         if header.kind == Kind.REQUEST:
@@ -200,14 +250,21 @@ class Serving:
         elif header.request not in self.ledger.requests:
             self.early.setdefault(header.request, []).append((header, payload))
         elif header.kind == Kind.TOKEN:
-            self._fed(header.request, int(payload.reshape(-1)[0]), header.position)
+            self._fed(header.request, payload.reshape(1, -1), header.position)
+        elif header.kind == Kind.MEMORY:
+            self._encode(header.request, payload)
         else:
             self._compute(header.request, payload, header.position, header.final)
 
-    def _fed(self, number: int, token: int, position: int) -> None:
-        """The first stage gets the token that the last one chose."""
-        self.ledger.made[number].append(token)
-        self.feeding.append((number, np.array([[token]], np.int64), position, True))
+    def _fed(self, number: int, ids: np.ndarray, position: int) -> None:
+        """The token that the last stage chose comes to the first one, or by it to where the decoder begins."""
+        assert self.stage is not None
+        if not self.stage.is_first:
+            self._feed(Piece(number, ids, position, True))
+            return
+        if position:  # a decoder's beginning is no token of the text
+            self.ledger.made[number].append(int(ids[0, -1]))
+        self.feeding.append(Piece(number, ids, position, True))
 
     def _compute(self, number: int, x: np.ndarray, position: int, final: bool) -> None:
         stage, request = self.stage, self.ledger.requests[number]
@@ -217,7 +274,7 @@ class Serving:
                                                     f"expected {self.expected.get(number, 0)}", line="")
         begun = time.perf_counter()
         try:
-            stage.open(number, cache_length(self.context, request.length))
+            stage.open(number, cache_length(self.context, request.length(self.two_parts)))
             found = stage.run(number, x, position)
         except MorphoError as error:
             self.end(number, error=str(error))
@@ -250,9 +307,9 @@ class Serving:
             self.end(number)
             return
         assert token is not None
-        position = len(stream.tokens) - 1
+        position = len(stream.made) if self.two_parts else len(stream.tokens) - 1
         if self.to_first is None:
-            self._fed(number, token, position)
+            self._fed(number, np.array([[token]], np.int64), position)
         else:
             self.to_first.send(self._header(Kind.TOKEN, number, position, True), np.array([token], np.int64))
 

@@ -20,7 +20,7 @@ from morpho.cluster.pipeline.baseline import Baseline
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import from_rows, placement, to_rows
 from morpho.cluster.pipeline.request import Request, longest
-from morpho.cluster.pipeline.stage import Stage
+from morpho.cluster.pipeline.stages import make_stage
 from morpho.cluster.transport.channel import Channels
 from morpho.cluster.transport.frame import Kind, TransportError
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, say_all, stranger, version
@@ -189,7 +189,7 @@ class Worker:
         with mo.settings(**baseline.settings(config["threads"])):
             if mine is not None:
                 self.part = self.part or Part(config["models"].get(self.node, config["model"]))
-                stage = Stage(self.part, mine.start, mine.end, config["chunk"])
+                stage = make_stage(self.part, mine.start, mine.end, config["chunk"])
             self.channels = Channels(self.mpi, self.comm, self.epoch)
             while self.unsaid:
                 self.report(self.unsaid.pop(0))

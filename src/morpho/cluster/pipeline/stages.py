@@ -1,0 +1,13 @@
+"""Which kind of stage a model has."""
+
+from __future__ import annotations
+
+from morpho.cluster.pipeline.parts import Part
+from morpho.cluster.pipeline.stage import Stage
+from morpho.cluster.pipeline.two_parts import TwoPartStage
+
+
+def make_stage(part: Part, start: int, end: int, chunk: int) -> Stage:
+    """The stage of layers [start, end), of a decoder alone or of an encoder and a decoder."""
+    part.hold(range(start, end))
+    return (TwoPartStage if hasattr(part.model, "remember") else Stage)(part, start, end, chunk)
