@@ -264,9 +264,7 @@ class Pages:
             self._serial += 1
             heapq.heappush(self._leaves, (node.used, self._serial, node))
             if len(self._leaves) > 4 * self.total + 64:  # most are out of date
-                kept = {id(each): (used, serial, each) for used, serial, each in self._leaves
-                        if self._may_go(used, each)}
-                self._leaves = list(kept.values())
+                self._leaves = [entry for entry in self._leaves if self._may_go(entry[0], entry[2])]
                 heapq.heapify(self._leaves)
 
     def _tick(self) -> int:
