@@ -113,7 +113,8 @@ def structured(soak: Soak, rng: random.Random) -> None:
 def malformed(soak: Soak, rng: random.Random) -> None:
     raw = rng.choice((b"{", b"\xff" * 100, b"[]", b'{"prompt": 5}', b'{"prompt": "x", "wat": 1}', b"{" * 70_000,
                       b'{"prompt": "x", "temperature": 1e999}', b'{"prompt": ["x", 7]}', b'{"model": "none"}',
-                      json.dumps({"prompt": "x", "n": 10**9}).encode(), json.dumps({"prompt": "x " * 100_000}).encode()))
+                      json.dumps({"prompt": "x", "n": 10**9}).encode(),
+                      json.dumps({"prompt": "x " * 100_000}).encode()))
     connection = soak.connection()
     connection.request("POST", rng.choice(("/v1/completions", "/v1/chat/completions", "/tokenize")), raw, HEADERS)
     response = connection.getresponse()
@@ -138,7 +139,8 @@ def broken(soak: Soak, rng: random.Random) -> None:
     """No HTTP, or half of it."""
     connection = soak.connection()
     connection.connect()
-    connection.sock.sendall(rng.choice((b"\x16\x03\x01\x02", b"GET /", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n",
+    connection.sock.sendall(rng.choice((b"\x16\x03\x01\x02", b"GET /",
+                                        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n",
                                         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n"
                                         b"Content-Type: application/json\r\n\r\n{")))
     connection.close()
