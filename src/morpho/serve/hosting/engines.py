@@ -10,7 +10,6 @@ from typing import Any
 from morpho.serve.engine.engine import Engine
 from morpho.serve.hosting.registry import Spec
 
-
 MOST_RANK = 1024
 
 

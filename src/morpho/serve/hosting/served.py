@@ -75,8 +75,8 @@ class Served:
         """Say once that tools are told by a message of the system."""
         if not self.told_of_tools:
             self.told_of_tools = True
-            LOG.warning("tools_by_prompt", extra={"model": self.name, "reason": "the chat template does not know tools: "
-                                                  "they are described in the message of the system"})
+            reason = "the chat template does not know tools: they are described in the message of the system"
+            LOG.warning("tools_by_prompt", extra={"model": self.name, "reason": reason})
 
     @cached_property
     def _knows_tools(self) -> bool:
