@@ -162,6 +162,46 @@ def test_both_engines_agree(semantics: str, rng: np.random.Generator) -> None:
             assert np.allclose(one[name].weights, two[name].weights, rtol=1e-9, atol=1e-11), name
 
 
+LINEAR = {
+    "left": PATHS, "right": "path(X, Y) :- edge(X, Y). path(X, Z) :- edge(X, Y), path(Y, Z).",
+    "masked": """path(X, Y) :- edge(X, Y), X < 9. even(X) :- edge(X, _), X mod 2 = 0.
+                 path(X, Z) :- path(X, Y), edge(Y, Z), Z != 7, even(X). 0.5 :: path(X, Z) :- path(X, Y), edge(Z, Y), Y
+                 < 5.""",
+}
+
+
+@pytest.mark.parametrize("semantics", ["boolean", "(min,+)", "(max,min)", "(max,x)", "goedel", "(+,x)"])
+@pytest.mark.parametrize("form", LINEAR)
+def test_linear_recursion_by_sparse_products_agrees(form: str, semantics: str, rng: np.random.Generator) -> None:
+    """The passenger on either side, masks on both ends, several recursive rules, more passengers than a word has
+    bits."""
+    program = mo.logic.Program(LINEAR[form])
+    rows = np.unique(rng.integers(0, 80, (160, 2)), axis=0)
+    program.add("edge", rows, rng.uniform(0.1, 0.9, len(rows)) * (0.05 if semantics == "(+,x)" else 1))
+    one, two = program.run(semantics, "tuples"), program.run(semantics, "sparse")
+    assert two.choices[frozenset(["path"])].engine == "sparse"
+    assert one.count("path") == two.count("path") and one["path"].rows == two["path"].rows
+    if one["path"].weights is not None:
+        assert np.allclose(one["path"].weights, two["path"].weights, rtol=1e-9)
+    kernels = program.explain(semantics=semantics, engine="sparse")
+    assert "kernel spm" in kernels and "while_loop" in kernels
+
+
+def test_the_engine_is_chosen_by_cost() -> None:
+    """Few passengers: tuples. Many, over a sparse relation: products of it. Over a dense one: matrix products."""
+    def engine(nodes: int, edges: int, sources: int, text: str) -> str:
+        program = mo.logic.Program(text)
+        program.add("edge", np.random.default_rng(0).integers(0, nodes, (edges, 2)))
+        program.add("source", np.arange(sources)[:, None])
+        return program.run().choices[frozenset(["reach"])].engine
+
+    some = "reach(S, X) :- source(S), edge(S, X). reach(S, Z) :- reach(S, Y), edge(Y, Z)."
+    all_pairs = "reach(X, Y) :- edge(X, Y), source(_). reach(X, Z) :- reach(X, Y), reach(Y, Z)."
+    assert engine(20_000, 60_000, 2, some) == "tuples"
+    assert engine(20_000, 60_000, 500, some) == "sparse"
+    assert engine(300, 20_000, 2, all_pairs) == "dense"
+
+
 def test_crisp_values_have_the_boolean_model(rng: np.random.Generator) -> None:
     """With weights of 1, every logic derives what Boolean logic does, with a degree of 1."""
     program = mo.logic.Program(PATHS + "lone(X) :- node(X), not path(X, X). node(X) :- edge(X, _) or edge(_, X).")

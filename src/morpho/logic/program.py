@@ -217,8 +217,8 @@ class Program:
         return self._compiled
 
     def run(self, semantics: str | Semiring = "boolean", engine: str = "auto") -> Model:
-        """Derive everything that follows from the facts, on sparse (`tuples`) or `dense` relations, or on those which
-        are estimated to be faster (`auto`)."""
+        """Derive everything that follows from the facts, on sorted `tuples`, on `dense` tensors, by `sparse` products
+        where the recursion is linear, or on what is estimated to be the fastest (`auto`)."""
         made = self._compile()
         check_complete(self._statements(), made.known)
         return self._model(made, semiring(semantics), engine)
