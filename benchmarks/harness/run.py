@@ -35,6 +35,7 @@ SUITES = {
     "programs": Suite("benchmarks.programs", ("dense", "stencils", "carried", "pointwise", "sparse", "complex_numbers",
                                               "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
     "serve": Suite("benchmarks.serve", ("streams", "stalls", "clients", "overhead"), peers_of("serve")),
+    "logic": Suite("benchmarks.logic", ("reachability", "closure", "paths", "compile_times"), {}),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
     "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank"), {}),
 }

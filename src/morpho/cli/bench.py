@@ -1,4 +1,4 @@
-"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``serve``, ``plan``, ``cluster``: the benchmarks.
+"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``serve``, ``logic``, ``plan``, ``cluster``: the benchmarks.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly
@@ -7,6 +7,7 @@
     morpho bench train --only gpt_step,resnet      # training steps, memory, generation, SmolLM2; the same options
     morpho bench programs --only carried,ocean     # array programs of science; the same options
     morpho bench serve --only streams              # texts at once, and stalls; the same options
+    morpho bench logic --quick                     # logic programs against graph libraries and Datalog engines
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
     morpho bench cluster --quick                   # several processes: data parallel training, a killed rank; no peers
 """

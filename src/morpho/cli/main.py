@@ -387,6 +387,12 @@ def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers:
     _bench("serve", only, json, quick, peers, threads, gate, save_baseline)
 
 
+@bench.command("logic")
+def bench_logic(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure logic programs: reachability, closure, paths by semirings, against graph libraries and Datalog engines."""
+    _bench("logic", only, json, quick, "", 2, False, False)
+
+
 @bench.command("plan")
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
