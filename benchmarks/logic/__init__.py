@@ -3,5 +3,6 @@
     morpho bench logic                              # reachability, full closure, paths by semirings, compile times
     morpho bench logic --only reachability --quick  # a tenth of the size
 
-Peers are those that are installed: scipy.sparse.csgraph, networkx, clingo, and souffle where its command is on the path.
+Peers are those that are installed: scipy.sparse.csgraph, networkx, clingo, and souffle where its command is on the
+path.
 """

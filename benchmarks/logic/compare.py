@@ -7,7 +7,8 @@ from benchmarks.harness.results import Table, Target, ThemeResult
 from benchmarks.harness.session import Session
 from benchmarks.logic.graphs import graph, peers, seconds, with_morpho
 
-SLOW = {"networkx": 200_000, "clingo": 2_000_000, "souffle": 10_000_000_000, "scipy": 10_000_000_000}  # most edges x sources
+SLOW = {"networkx": 200_000, "clingo": 2_000_000, "souffle": 10_000_000_000,
+        "scipy": 10_000_000_000}  # most edges x sources
 
 
 def against_peers(session: Session, theme: str, title: str, nodes: int, edges: int, sources: int | None,

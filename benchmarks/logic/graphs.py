@@ -50,7 +50,8 @@ def with_scipy(edges: Graph, nodes: int, sources: int | None) -> int:
     from scipy.sparse.csgraph import breadth_first_order
 
     matrix = csr_array((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
-    into = [edges[edges[:, 1] == source, 0] for source in range(sources or nodes)] if (sources or nodes) <= 2000 else None
+    into = [edges[edges[:, 1] == source, 0] for source in range(sources or nodes)] if (sources
+                                                                                       or nodes) <= 2000 else None
     by_target = np.argsort(edges[:, 1], kind="stable")
     starts = np.searchsorted(edges[by_target, 1], np.arange(nodes + 1))
     total = 0
@@ -82,7 +83,8 @@ def with_clingo(edges: Graph, nodes: int, sources: int | None) -> int:
     import clingo
 
     control = clingo.Control()
-    control.add("base", [], (CLOSURE if sources is None else REACH) + "".join(f"edge({a},{b})." for a, b in edges.tolist())
+    control.add("base", [], (CLOSURE if sources is None else REACH) + "".join(f"edge({a},{b})." for a,
+                                                                              b in edges.tolist())
                 + "".join(f"source({number})." for number in range(sources or 0)))
     control.ground([("base", [])])
     return sum(1 for _ in control.symbolic_atoms.by_signature("reach", 2))
@@ -98,7 +100,8 @@ def with_souffle(edges: Graph, nodes: int, sources: int | None) -> int:
         (folder / "program.dl").write_text(text)
         np.savetxt(folder / "edge.facts", edges, "%d", "\t")
         np.savetxt(folder / "source.facts", np.arange(sources or 0), "%d")
-        ran = subprocess.run(["souffle", "-F", name, "program.dl"], cwd=name, capture_output=True, text=True, check=True)
+        ran = subprocess.run(["souffle", "-F", name, "program.dl"], cwd=name, capture_output=True, text=True,
+                             check=True)
         return int(ran.stdout.split()[-1])
 
 

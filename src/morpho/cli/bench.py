@@ -1,4 +1,4 @@
-"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``serve``, ``logic``, ``plan``, ``cluster``: the benchmarks.
+"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``serve``, ``logic``, ``plan``, ``cluster``: benchmarks.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly

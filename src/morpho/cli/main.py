@@ -389,7 +389,7 @@ def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers:
 
 @bench.command("logic")
 def bench_logic(only: Only = "", json: Json = None, quick: Quick = False) -> None:
-    """Measure logic programs: reachability, closure, paths by semirings, against graph libraries and Datalog engines."""
+    """Measure logic programs: reachability, closure, paths, against graph libraries and Datalog engines."""
     _bench("logic", only, json, quick, "", 2, False, False)
 
 
