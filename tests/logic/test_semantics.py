@@ -214,6 +214,32 @@ def test_crisp_values_have_the_boolean_model(rng: np.random.Generator) -> None:
             assert np.allclose(model[name].weights, 1.0)
 
 
+@pytest.mark.parametrize("semantics", ["(min,+)", "(max,x)", "goedel", "(+,x)", "product"])
+def test_a_goal_has_the_values_of_the_whole_model(semantics: str, rng: np.random.Generator) -> None:
+    """What is asked for on the way (magic sets) has no weight of its own, whichever side the recursion is on."""
+    for text in LINEAR["left"], LINEAR["right"], PATHS + " path(X, Z) :- path(X, Y), path(Y, Z).":
+        if semantics == "(+,x)" and "path(Y, Z)" in text.split(".")[-2]:
+            continue  # derivations without end
+        program = mo.logic.Program(text)
+        rows = np.unique(rng.integers(0, 9, (16, 2)), axis=0)
+        rows = np.unique(np.sort(rows, axis=1), axis=0)
+        rows = rows[rows[:, 0] != rows[:, 1]]
+        program.add("edge", rows, rng.uniform(0.1, 0.9, len(rows)))
+        whole, asked = program.run(semantics)["path"], program.query("path(0, X)", semantics)
+        assert [(0, *row) for row in asked] == [row for row in whole if row[0] == 0]
+        for row in asked:
+            assert np.isclose(asked.weight(*row), whole.weight(0, *row), rtol=1e-9), (text, row)
+
+
+def test_negated_formulas_have_the_degree_of_the_formula_alone() -> None:
+    """`not exists` under Goedel's logic: what binds its variables outside takes no part in its degree."""
+    program = mo.logic.Program("p(X) :- q(X), not exists Y: (r(Y), X < Y). 0.3 :: q(1). 0.4 :: r(2).")
+    assert program.run("goedel")["p"].weights.tolist() == [0.3]  # min(0.3, 1 - 0.4)
+    program = mo.logic.Program("p(X) :- q(X), not exists Y: (r(Y), X < Y). 0.9 :: q(1). 0.8 :: r(2).")
+    assert np.allclose(program.run("goedel")["p"].weights, [0.2])
+    assert np.allclose(program.run("product")["p"].weights, [0.9 * 0.2])
+
+
 def test_sums_count_derivations_and_say_when_they_do_not_end() -> None:
     """(+, x) counts paths of a graph without cycles; a cycle of weight 1 has no sum."""
     program = mo.logic.Program(PATHS)

@@ -17,21 +17,10 @@ from morpho.logic.facts import Facts, from_rows, read_facts
 from morpho.logic.model import Answer, Model
 from morpho.logic.provenance.proofs import Proof, proof
 from morpho.logic.semantics.semirings import Semiring, semiring
-from morpho.logic.syntax.parser import DomainDeclaration, Parsed, parse, parse_formula
-from morpho.logic.syntax.terms import (
-    And,
-    Atom,
-    Constant,
-    Formula,
-    Rule,
-    Term,
-    Value,
-    Variable,
-    as_term,
-    atoms,
-    free,
-    show_value,
-)
+from morpho.logic.syntax.parser import parse, parse_formula
+from morpho.logic.syntax.statements import DomainDeclaration, Parsed
+from morpho.logic.syntax.terms import And, Atom, Constant, Formula, Rule, Term, Value, Variable, as_term, show_value
+from morpho.logic.syntax.walk import atoms, free
 from morpho.logic.tuples.codes import Symbols
 
 GOAL = "_goal"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.logic.analysis.compile import Compiled
+from morpho.logic.analysis.magic import ASK
 from morpho.logic.analysis.strata import Stratum
 from morpho.logic.dense.domains import Axes
 from morpho.logic.dense.linear import SPMM, Prepared, linear_form, prepare
@@ -43,6 +44,8 @@ def choose(stratum: Stratum, compiled: Compiled, evaluator: Evaluator, engine: s
         engine = "dense"
     if engine == "tuples":
         return Choice("tuples", "asked for")
+    if not evaluator.semiring.crisp and any(name.startswith(ASK) for name in stratum.predicates):
+        return Choice("tuples", "questions of a goal have no values")
     linear = _linear(stratum, evaluator, engine)
     if linear is not None or engine == "sparse":
         return linear or Choice("tuples", "no linear recursion of a predicate of two terms")

@@ -15,6 +15,7 @@ import numpy as np
 from morpho.base.errors import MemoryLimit, ValueFault, fail
 from morpho.logic.analysis.check import Type
 from morpho.logic.analysis.core import GIVEN, CoreRule, predicates_of
+from morpho.logic.analysis.magic import ASK
 from morpho.logic.analysis.strata import Stratum
 from morpho.logic.semantics.semirings import Semiring
 from morpho.logic.syntax.terms import Atom, Variable
@@ -87,6 +88,8 @@ class Evaluator:
 
         found = run_rule(plan, Context(read, self.columns, self.variables[id(plan.rule)], self.symbols, self.semiring,
                                        self._subquery))
+        if found.values is not None and plan.rule.head.predicate.startswith(ASK):  # a question has no degree
+            found = Relation(found.columns, len(found), np.full(len(found), self.semiring.one))
         self.counters.rules += 1
         self.counters.tuples += len(found)
         return found
