@@ -44,8 +44,8 @@ def is_lapack(node: Node) -> bool:
 def lower_lapack(node: Node, places: Sequence[View]) -> tuple[LapackKernel, tuple[Size, ...], Size, int]:
     """The kernel, its numbers, how many matrices there are, and bytes of scratch memory. `places` as of
     `lower_matrix`."""
-    batch, rows = places[0].shape[:-2], int(places[0].shape[-1])  # type: ignore[arg-type]
-    count = int(places[1].shape[-1]) if node.op.name == "solve" else rows  # type: ignore[arg-type]
+    batch, rows = places[0].shape[:-2], int(places[0].shape[-1])
+    count = int(places[1].shape[-1]) if node.op.name == "solve" else rows
     kernel = LapackKernel(node.op.name, places[0].dtype, len(batch), bool(node.attributes.get("upper")))
     values = kernel.record.values(routine=0, rows=rows, count=count, extents=batch,
                                   **{f"operand{n}": place.strides for n, place in enumerate(places)})
