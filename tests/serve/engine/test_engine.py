@@ -37,6 +37,18 @@ def test_the_second_turn_of_a_chat_computes_only_what_is_new(rng: np.random.Gene
     assert events[-1].usage is not None and events[-1].usage.cached == len(second) - computed
 
 
+def test_prompts_that_come_together_compute_what_they_share_once(rng: np.random.Generator) -> None:
+    """Eight prompts with the same 200 tokens before their own: three pages once, and the rest of the fourth by each."""
+    model, shared = llama(), tuple(rng.integers(0, 97, 200).tolist())
+    prompts = [(*shared, *rng.integers(0, 97, 10).tolist()) for _ in range(8)]
+    with Engine(model, pages=64, drafted=0) as engine:
+        with paused(engine):
+            streams = [engine.submit(Request(prompt, greedy(4), "a")) for prompt in prompts]
+        found = [tokens_of([*stream]) for stream in streams]
+        assert engine.stats().prompt_tokens == 210 + 7 * (210 - 192) and drained(engine)
+    assert found == [alone(model, prompt, 4)[0] for prompt in prompts]
+
+
 def test_functions_that_are_compiled_meanwhile_touch_no_page(rng: np.random.Generator) -> None:
     model, prompt = llama(), tuple(rng.integers(0, 97, 70).tolist())
     with Engine(model, pages=2, warm=True, drafted=0) as engine:  # both pages hold the prompt

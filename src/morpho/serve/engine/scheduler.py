@@ -62,7 +62,7 @@ class Scheduler:
     def _pieces(self, plan: Plan, budget: int) -> None:
         """Divide so many tokens among the prompts that are read: half for the first that came, then short ones before
         long ones, so that a long prompt holds up neither the texts that run nor the prompts behind it."""
-        reading = [each for each in self.running if each.waiting_tokens > 1]
+        reading = self._reading(plan)
         if not reading:
             return
         first, others = reading[0], sorted(reading[1:], key=lambda each: each.waiting_tokens)
@@ -77,6 +77,40 @@ class Scheduler:
             if count and sequence in self.running and self._room(sequence, sequence.computed + count):
                 plan.prefill.append((sequence, count))
 
+    def _reading(self, plan: Plan) -> list[Sequence]:
+        """The prompts that are read now. One whose next page is another's next page too waits, and finds it then."""
+        found, begun = [], set()
+        for sequence in [each for each in self.running if each.waiting_tokens > 1]:
+            if sequence.computed == sequence.found:  # nothing of it is computed yet: others may have been faster
+                self._find_more(sequence, plan)
+            size, at, nodes = self.pages.page_tokens, sequence.computed, sequence.holding.nodes
+            if at == len(nodes) * size and sequence.waiting_tokens > size:
+                key = (sequence.holding.space, id(nodes[-1]) if nodes else None, tuple(sequence.tokens[at:at + size]))
+                if key in begun:
+                    continue
+                begun.add(key)
+            found.append(sequence)
+        return found
+
+    def _find_more(self, sequence: Sequence, plan: Plan) -> None:
+        """Pages that have come into the tree since the sequence was admitted."""
+        found = self.pages.match(sequence.tokens[:-1], sequence.holding.space)
+        if len(found.nodes) > len(sequence.holding.nodes):
+            self.pages.release(sequence.holding, sequence.tokens, sequence.computed)
+            self.prefix_hits -= sequence.computed
+            self._take(sequence, plan)
+
+    def _take(self, sequence: Sequence, plan: Plan) -> None:
+        """Begin with what the tree has of a sequence."""
+        found = self.pages.match(sequence.tokens[:-1], sequence.holding.space)
+        sequence.computed, copy = self.pages.take(found, sequence.holding)
+        sequence.found = sequence.computed
+        if copy is not None:
+            plan.copies.append(copy)
+        self.prefix_hits += sequence.computed
+        if not sequence.made:
+            sequence.group.cached = max(sequence.group.cached, sequence.computed)
+
     # -- admitting --------------------------------------------------------------------------------------------------
     def _admit(self, plan: Plan) -> None:
         while self.waiting and len(self.running) < self.max_batch:
@@ -87,12 +121,7 @@ class Scheduler:
             if self.running and left < len(self.running):  # those that run will want a page each
                 return
             self.waiting.popleft()
-            sequence.computed, copy = self.pages.take(found, sequence.holding)
-            if copy is not None:
-                plan.copies.append(copy)
-            self.prefix_hits += sequence.computed
-            if not sequence.made:
-                sequence.group.cached = max(sequence.group.cached, sequence.computed)
+            self._take(sequence, plan)
             self.running.append(sequence)
 
     # -- pages ------------------------------------------------------------------------------------------------------
@@ -109,7 +138,7 @@ class Scheduler:
         """Take the pages of a running sequence; it waits, before all others."""
         self.running.remove(sequence)
         self.pages.release(sequence.holding, sequence.tokens, sequence.computed)
-        sequence.computed, sequence.draft = 0, []
+        sequence.computed, sequence.found, sequence.draft = 0, 0, []
         self.waiting.appendleft(sequence)
         self.preemptions += 1
 

@@ -40,7 +40,7 @@ class Sequence:
         request = group.request
         self.group, self.index, self.params = group, index, request.params
         self.tokens, self.prompt_length = list(request.prompt), len(request.prompt)
-        self.computed = 0
+        self.computed = self.found = 0  # `found` of them were there when it began
         self.adapter = adapter
         self.holding = Holding(space=request.adapter)
         self.sampler = Sampler(request.params, request.prompt, index)
