@@ -1,4 +1,4 @@
-"""The seat of NCCL groups: they come with the cuda backend's streams and buffers. Until then asking is an error."""
+"""The seat of NCCL groups: on streams and buffers of the cuda backend. Until they are there asking is an error."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from morpho.runtime.groups.group import Group
 
 def world() -> Group:
     """The group of all processes, each with its own GPU."""
-    raise fail(GroupError, "cluster", "NCCL groups need the cuda backend, which is not there", "use kind='mpi'")
+    raise fail(GroupError, "cluster", "NCCL groups are not there yet", "use kind='mpi'")

@@ -52,7 +52,7 @@ class PipelineTrainer:
         self.batches, self.first, self.last = batches, stage == 0, stage == stages - 1
         self.most_kept = most_kept(self.turns)
         trained = list(self.layers.parameters())
-        self.optimiser = optimiser_of(trained) if trained else None
+        self.optimiser: Any = optimiser_of(trained) if trained else None
         self._compile(loss_of)
 
     def _compile(self, loss_of: Callable[[mo.Tensor, mo.Tensor], mo.Tensor]) -> None:
