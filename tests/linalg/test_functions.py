@@ -55,7 +55,7 @@ def test_roots_and_logarithms(rng: np.random.Generator) -> None:
         a = a @ a.T + np.eye(n) * 0.1 + 0.01 * rng.normal(size=(n, n))
         close(mo.linalg.sqrtm(a) @ mo.linalg.sqrtm(a), a, 1e-12)
         close(mo.linalg.expm(mo.linalg.logm(a)), a, 1e-12)
-    mixed = rng.normal(size=(4, 4)) + 0j
+    mixed = rng.normal(size=(4, 4)) + 1j * rng.normal(size=(4, 4)) + 3 * np.eye(4)
     close(mo.linalg.sqrtm(mixed) @ mo.linalg.sqrtm(mixed), mixed, 1e-11)
     close(mo.linalg.logm(mixed[:3, :3]), exactly("logm", mixed[:3, :3]), 1e-9)
     stack = np.stack([np.eye(2), 4 * np.eye(2)])
