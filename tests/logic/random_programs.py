@@ -193,11 +193,11 @@ def show(f: Any) -> str:
     return f"{f[1]}{value} : {{ {', '.join(map(show, f[3]))} }} {f[4]} {term(f[5])}"
 
 
-def difference(seed: int) -> str:
+def difference(seed: int, engine: str = "auto") -> str:
     """What Morpho and the oracle do not agree on; empty where they do."""
     maker = Maker(seed)
     expected = oracle.model(maker.rules, maker.facts, DOMAINS)
-    found = mo.logic.Program(maker.text).run()
+    found = mo.logic.Program(maker.text).run(engine=engine)
     wrong = [f"{name}: {sorted(set(found[name]))} instead of {sorted(expected.get(name, set()))}"
              for name in maker.group if set(found[name]) != expected.get(name, set())]
     return f"seed {seed}\n{maker.text}\n" + "\n".join(wrong) if wrong else ""
@@ -207,10 +207,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", default="auto", help="auto, tuples, dense or sparse")
     options = parser.parse_args()
     wrong = 0
     for seed in range(options.seed, options.seed + options.count):
-        told = difference(seed)
+        told = difference(seed, options.engine)
         if told:
             wrong += 1
             print(told)

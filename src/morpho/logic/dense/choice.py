@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.logic.analysis.compile import Compiled
+from morpho.logic.analysis.core import predicates_of
 from morpho.logic.analysis.magic import ASK
 from morpho.logic.analysis.strata import Stratum
 from morpho.logic.dense.domains import Axes
@@ -49,7 +50,8 @@ def choose(stratum: Stratum, compiled: Compiled, evaluator: Evaluator, engine: s
     linear = _linear(stratum, evaluator, engine)
     if linear is not None or engine == "sparse":
         return linear or Choice("tuples", "no linear recursion of a predicate of two terms")
-    other = [rule for rule in stratum.rules if not is_dense(rule)]
+    other = [rule for rule in stratum.rules if not is_dense(rule) or any(  # a subquery is no relation
+        name in evaluator.subqueries for name, _ in predicates_of(rule.body))]
     if other and evaluator.semiring.name == "ltn":
         raise fail(ArgumentError, "logic",
                    f"{other[0].head.predicate} has arithmetic, an aggregate or a subquery, which has "

@@ -58,10 +58,14 @@ class Axes:
     def dense(self, name: str, relation: Relation, dtype: str, zero: float, one: float) -> NDArray[np.generic]:
         """A relation as an array."""
         found = np.full(self.shape(name), zero, dtype)
-        found[self.places(name, relation.columns)] = one if relation.values is None else relation.values
+        if len(relation):
+            values = one if relation.values is None else relation.values
+            found[self.places(name, relation.columns)] = values if relation.columns else np.max(values)
         return found
 
     def sparse(self, name: str, array: NDArray[np.generic], zero: float) -> tuple[list[Codes], NDArray[np.float64]]:
         """The tuples of an array: columns, and the values that are not zero."""
+        if not array.ndim:
+            return [], array.reshape(1)[array.reshape(1) != zero].astype(np.float64)
         places = np.nonzero(array != zero)
         return [self.of(name, column)[at] for column, at in enumerate(places)], array[places].astype(np.float64)

@@ -76,8 +76,7 @@ class DenseStratum:
             new: dict[str, Any] = {}
             for rule in self.rules:
                 for position in self._positions(rule):
-                    found = rule.run(lambda name, at, position=position: delta[name] if at == position else
-                                     total.get(name, known.get(name)))
+                    found = rule.run(_reader(position, delta, {**known, **total}))
                     name = rule.rule.head.predicate
                     new[name] = self.semiring.plus(new[name], found) if name in new else found
             after = [self.semiring.plus(total[name], new[name]) if name in new else total[name] for name in self.names]
@@ -113,6 +112,11 @@ class DenseStratum:
         large = mo.asarray(1.0, dtype=begin[0].dtype)
         totals, _, rounds = mo.while_loop(goes_on, turn, (tuple(begin), large, mo.asarray(0)))
         return [*totals, rounds]
+
+
+def _reader(position: int, delta: dict[str, Any], known: dict[str, Any]) -> Callable[[str, int], Any]:
+    """What atoms read: the one at a position the delta, the others everything."""
+    return lambda name, at: delta[name] if at == position else known[name]
 
 
 def largest_change(after: list[Any], before: Any) -> Any:

@@ -201,7 +201,8 @@ def _expanded(step: Step, table: Table, found: _Ranges, context: Context) -> Tab
         if name in step.kept and name not in joined.columns:
             joined.columns[name] = column[right]
     if joined.values is not None and found.part.values is not None:
-        joined.values = np.asarray(context.semiring.times(joined.values, found.part.values[right]))
+        with np.errstate(over="ignore", invalid="ignore"):  # sums without end become infinite, and are told
+            joined.values = np.asarray(context.semiring.times(joined.values, found.part.values[right]))
     return joined
 
 
