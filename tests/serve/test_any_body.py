@@ -27,8 +27,8 @@ words = st.text(max_size=8) | st.sampled_from(["\ud800", "<|im_end|>", "{{", "\0
                                                "required", "tiny", "encoder"])
 numbers = st.integers() | st.floats() | st.sampled_from([10**400, -1, 0, 1 << 63, 1e308])
 values = st.recursive(st.none() | st.booleans() | numbers | words, lambda inner: st.lists(inner, max_size=3)
-                      | st.dictionaries(st.sampled_from(["type", "role", "content", "schema", "json", "regex", "grammar",
-                                                         "function", "name", "parameters"]) | words, inner, max_size=3),
+                      | st.dictionaries(st.sampled_from(["type", "role", "content", "schema", "json", "regex",
+                                                         "grammar", "function", "name", "parameters"]) | words, inner, max_size=3),
                       max_leaves=6)
 
 
