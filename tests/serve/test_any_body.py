@@ -26,10 +26,10 @@ GOOD: dict[str, dict[str, Any]] = {
 words = st.text(max_size=8) | st.sampled_from(["\ud800", "<|im_end|>", "{{", "\0", "(", "[", "a" * 3000, "json_schema",
                                                "required", "tiny", "encoder"])
 numbers = st.integers() | st.floats() | st.sampled_from([10**400, -1, 0, 1 << 63, 1e308])
+keys = words | st.sampled_from(["type", "role", "content", "schema", "json", "regex", "grammar", "function", "name",
+                                "parameters"])
 values = st.recursive(st.none() | st.booleans() | numbers | words, lambda inner: st.lists(inner, max_size=3)
-                      | st.dictionaries(st.sampled_from(["type", "role", "content", "schema", "json", "regex",
-                                                         "grammar", "function", "name", "parameters"]) | words, inner, max_size=3),
-                      max_leaves=6)
+                      | st.dictionaries(keys, inner, max_size=3), max_leaves=6)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100)
