@@ -153,6 +153,7 @@ WRONG = [
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
     (CHAT, {"messages": HELLO, "temperature": 3}, "temperature"), (CHAT, {"messages": HELLO, "n": 0}, "n"),
     (CHAT, {"messages": HELLO, "temperature": "hot"}, "temperature"),
+    (CHAT, {"messages": HELLO, "temperature": 10**400}, "temperature"),
     (CHAT, {"messages": HELLO, "stop": [""]}, "stop"), (CHAT, {"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
     (CHAT, {"messages": HELLO, "logit_bias": {"x": 1}}, "logit_bias"),
     (CHAT, {"messages": HELLO, "max_tokens": -1}, "max_tokens"), (CHAT, {"messages": HELLO, "wat": 1}, "wat"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection
 from typing import Any
 
@@ -81,8 +80,7 @@ class Fields:
         found = self.take(field, default)
         if found is None:
             return None
-        if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) \
-                or not least <= found <= most:
+        if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= most:
             raise self.wrong(field, f"is not a number from {least:g} to {most:g}")
         return float(found)
 

@@ -80,6 +80,7 @@ async function answer() {
   const { made, said, foot } = turn("assistant");
   const stop = new AbortController();
   const run = { text: "", tokens: 0, first: 0, begun: performance.now(), end: "" };
+  const sentTo = by("model").value;
   const conversation = state.messages;  // "New chat" begins another one
   state.running = stop;
   busy(true);
@@ -127,6 +128,7 @@ async function answer() {
   if (run.wrong) said.append(run.wrong);
   conversation.push({ role: "assistant", content: run.text });
   if (conversation === state.messages) retry(made, foot);
+  if (!state.models.find((each) => each.id === sentTo)?.loaded) begin();  // what it can do is known now
   if (state.running === stop) {
     state.running = null;
     busy(false);
