@@ -13,8 +13,8 @@ KINDS = {  # variable -> what stands at that house, by kind
     "pet": ["Dog", "Snails", "Fox", "Horse", "Zebra"],
 }
 CLUES = """English = Red, Spaniard = Dog, Coffee = Green, Ukrainian = Tea, Green = Ivory + 1, Gold = Snails,
-    Kools = Yellow, Milk = 3, Norwegian = 1, next(Chesterfield, Fox), next(Kools, Horse), Lucky = Juice, Japanese = Parliament,
-    next(Norwegian, Blue)"""
+    Kools = Yellow, Milk = 3, Norwegian = 1, next(Chesterfield, Fox), next(Kools, Horse), Lucky = Juice, Japanese =
+    Parliament, next(Norwegian, Blue)"""
 
 houses = ", ".join(f"house({name})" for names in KINDS.values() for name in names)
 apart = ", ".join(f"{one} != {two}" for names in KINDS.values() for n, one in enumerate(names) for two in names[n + 1:])

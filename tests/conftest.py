@@ -35,6 +35,7 @@ def _remove_cache_folder() -> None:
 # Helpers beside the tests of a floor import by their bare name; last on the path, so that they hide nothing.
 sys.path.extend(str(folder) for folder in sorted(Path(__file__).parent.iterdir()) if folder.is_dir())
 sys.path.append(str(Path(__file__).parent / "backends" / "cpu"))
+sys.path.append(str(Path(__file__).parent / "backends" / "cuda"))
 
 import hypothesis  # noqa: E402
 import numpy as np  # noqa: E402

@@ -35,9 +35,11 @@ SUITES = {
     "programs": Suite("benchmarks.programs", ("dense", "stencils", "carried", "pointwise", "sparse", "complex_numbers",
                                               "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
     "serve": Suite("benchmarks.serve", ("streams", "stalls", "clients", "overhead"), peers_of("serve")),
+    "sparse": Suite("benchmarks.sparse", ("spmv", "spmm", "spgemm", "network"), peers_of("sparse")),
+    "logic": Suite("benchmarks.logic", ("reachability", "closure", "paths", "compile_times"), {}),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
-    "cluster": Suite("benchmarks.cluster", ("cuts", "kills", "hops", "throughput", "recut", "links", "predictions",
-                                            "naive", "data_parallel", "killed_rank"), {}),
+    "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput",
+                                            "recut", "links", "predictions", "naive"), {}),
 }
 
 

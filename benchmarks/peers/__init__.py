@@ -16,6 +16,7 @@ BY_SUITE: dict[str, tuple[str, ...]] = {
     "train": ("morpho", "torch", "torch_compile", "transformers", "llama_cpp"),
     "programs": ("morpho", "numpy", "jax", "numba", "torch"),
     "serve": ("morpho", "llama_cpp"),
+    "sparse": ("morpho", "scipy", "torch"),
 }
 
 

@@ -91,9 +91,9 @@ def transformers(file: Path, threads: int) -> Iterator[tuple[int, str, float]]:
     if not program.exists():
         raise Missing("the command `transformers` is not installed")
     port = free_port()
-    command = [str(program), "serve", "--port", str(port), "--device", "cpu", "--force-model", str(file.parent)]
+    command = [str(program), "serve", "--port", str(port), "--device", "cpu", f"{file.parent}:{file.name}"]
     with process(command, port, "/v1/models", threads) as (took, _):
-        yield port, str(file.parent), took
+        yield port, f"{file.parent}:{file.name}", took
 
 
 SERVERS: dict[str, Callable[..., object]] = {"morpho": morpho, "llama_cpp": llama_cpp, "transformers": transformers}

@@ -307,13 +307,12 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     **{name: ("morpho.tensor.autodiff.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},
     **{name: ("morpho.tensor.functions.products.einsum", name) for name in ("einsum", "einsum_path")},
     "extend": ("morpho.tensor.tools.extend", ""), "fft": ("morpho.tensor.functions.fft", ""),
-    "linalg": ("morpho.tensor.functions.linalg", ""),
     "debug": ("morpho.tensor.tools.debug", ""), "testing": ("morpho.tensor.tools.testing", ""),
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
     "special": ("morpho.tensor.functions.special", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: (f"morpho.{name}", "")
-       for name in ("amp", "cluster", "data", "logic", "models", "nn", "optim", "plan", "sparse", "weights")},
+       for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "optim", "plan", "sparse", "weights")},
 }
 
 

@@ -88,7 +88,7 @@ def test_missing_parts_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> N
         assert row.advice == wanted
     monkeypatch.setattr(doctor, "_found", lambda distribution, module: "1.2" if distribution == "gguf" else "")
     row = _find(doctor.report(), "optional", "models")
-    assert row.value.startswith("gguf 1.2; missing: tokenizers (for ") and row.advice
+    assert row.value.startswith("gguf 1.2; missing: tokenizers, jinja2 (for ") and row.advice
     monkeypatch.setattr(doctor, "_found", lambda distribution, module: "1.2")
     assert not [row for row in doctor.report() if row.section == "optional" and row.advice]
 

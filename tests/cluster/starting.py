@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="ranks are MPI processes: pip install 'morpho-tensor[cluster]'")
 
-from morpho.cluster.launch import mpiexec
+from morpho.cluster.launch import launcher, mpiexec
 
 HERE = Path(__file__).parent
 
@@ -26,7 +24,7 @@ def run_ranks(count: int, script: str | Path, *arguments: object, timeout: float
     try:
         printed, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        launcher.end(process)  # mpiexec ends its ranks; killed, it would leave them behind
         printed, _ = process.communicate()
         raise AssertionError(f"{count} ranks of {script} were not done after {timeout} s:\n{printed}") from None
     assert code is None or process.returncode == code, printed

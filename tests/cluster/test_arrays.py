@@ -95,7 +95,8 @@ def test_a_block_is_made_where_it_is_held() -> None:
 def test_mistakes() -> None:
     x = cluster.array(A)
     for call, said in ((lambda: x + A, "neither a number"), (lambda: x @ x, "do not align"),
-                       (lambda: x + cluster.array(B), "not equal"), (lambda: x.redistribute(((0,), (0,))), "do not fit"),
+                       (lambda: x + cluster.array(B), "not equal"),
+                       (lambda: x.redistribute(((0,), (0,))), "do not fit"),
                        (lambda: cluster.array(A, grid=(2, 2)), "has not 1 ranks"),
                        (lambda: cluster.svd(x, 99), "is not possible")):
         with pytest.raises((ArgumentError, ShapeError), match=said):

@@ -13,7 +13,7 @@ from training_ranks import batch, small_model, train
 
 import morpho as mo
 from morpho import cluster
-from morpho.base.errors import ArgumentError, GroupError
+from morpho.base.errors import ArgumentError, GroupError, PeerLost, fail
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.groups.threads import run_threads
 from morpho.cluster.training.tree import added, children, covered, held, ordered_sum
@@ -98,6 +98,30 @@ def test_a_thread_that_dies(ordered: bool, victim: int) -> None:
         np.testing.assert_allclose(got, losses, rtol=1e-5)
 
 
+def test_a_rank_that_is_a_step_behind_takes_the_state_of_another() -> None:
+    """Rank 0 hears of a failure in the very last step, which rank 1 has made: it waits at its end already."""
+    losses, state, _ = train(OneGroup())
+
+    class Late(cluster.Trainer):
+        failed = False
+
+        def _ordered(self, rows: Any, count: int) -> Any:
+            if self.group.rank == 0 and self.steps == training_ranks.STEPS - 1 and not self.failed:
+                self.failed = True
+                apply, self._apply = self._apply, self._fail
+                try:
+                    return super()._ordered(rows, count)
+                finally:
+                    self._apply = apply
+            return super()._ordered(rows, count)
+
+        def _fail(self, flat: Any) -> None:
+            raise fail(PeerLost, "test", "the last message was lost")
+
+    found = run_threads(2, lambda group: train(group, model=model_of_a_thread(), trainer=Late))
+    assert found == [(losses, state, 2)] * 2
+
+
 def test_too_few_are_left() -> None:
     def ranks(group: Any) -> Any:
         if group.rank == 1:
@@ -109,11 +133,11 @@ def test_too_few_are_left() -> None:
         run_threads(2, ranks)
 
 
-def test_killed_processes_cost_no_step() -> None:
-    """SIGKILL in the middle of training, of the first rank and of another: losses and weights have the bits of one
-    process."""
+def test_killed_and_stopped_processes_cost_no_step() -> None:
+    """SIGKILL of the first rank in the middle of training, then SIGSTOP of another, which only a heartbeat notices:
+    losses and weights have the bits of one process, and nobody is left behind."""
     losses, state, _ = train(OneGroup(), dropout=0.1)
-    printed = run_ranks(4, "training_ranks.py", "0:1", "2:3", code=None)
+    printed = run_ranks(4, "training_ranks.py", "0:1:kill", "2:3:stop", code=None, heartbeat_s=5.0)
     lines = [line.split() for line in printed.splitlines() if line.startswith("result")]
     assert len(lines) == 2, printed
     for words in lines:

@@ -1,5 +1,5 @@
-"""A small model trained by data parallel ranks, some of which kill themselves: `python training_ranks.py RANK:STEP
-...`."""
+"""A small model trained by data parallel ranks, some of which kill or stop themselves:
+`python training_ranks.py RANK:STEP:kill RANK:STEP:stop`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def small_model(dropout: float = 0.0) -> mo.nn.Module:
 
 
 def train(group: Group, *, before: Callable[[int], Any] = lambda step: None, dropout: float = 0.0, model: Any = None,
-          rule: Any = mo.optim.AdamW, **options: Any) -> tuple[list[float], str, int]:
+          rule: Any = mo.optim.AdamW, trainer: Any = cluster.Trainer, **options: Any) -> tuple[list[float], str, int]:
     """Losses, a digest of all state, and how many ranks are left; `before(step)` is called within each step."""
     model = small_model(dropout) if model is None else model
     optimiser = rule(model.parameters(), lr=0.1)
@@ -40,13 +40,13 @@ def train(group: Group, *, before: Callable[[int], Any] = lambda step: None, dro
     def loss_of(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
         return mo.mean(mo.square(model(x) - y))
 
-    trainer = cluster.Trainer(model, optimiser, loss_of, group, clip=1.0, **options)
+    made = trainer(model, optimiser, loss_of, group, clip=1.0, **options)
     losses = []
     for step in range(STEPS):
         before(step)
-        losses.append(trainer.step(*batch(step)))
-    trainer.finish()
-    return losses, digest(states_of(model, optimiser)), trainer.group.size
+        losses.append(made.step(*batch(step)))
+    made.finish()
+    return losses, digest(states_of(model, optimiser)), made.group.size
 
 
 if __name__ == "__main__":
@@ -54,8 +54,10 @@ if __name__ == "__main__":
     deaths = sys.argv[1:]
 
     def perhaps_die(step: int) -> None:
-        if f"{world.rank}:{step}" in deaths:
+        if f"{world.rank}:{step}:kill" in deaths:
             os.kill(os.getpid(), signal.SIGKILL)
+        if f"{world.rank}:{step}:stop" in deaths:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     found = train(world, before=perhaps_die, dropout=0.1)
     print("result", world.rank, found[2], found[1], *found[0], flush=True)

@@ -162,6 +162,46 @@ def test_both_engines_agree(semantics: str, rng: np.random.Generator) -> None:
             assert np.allclose(one[name].weights, two[name].weights, rtol=1e-9, atol=1e-11), name
 
 
+LINEAR = {
+    "left": PATHS, "right": "path(X, Y) :- edge(X, Y). path(X, Z) :- edge(X, Y), path(Y, Z).",
+    "masked": """path(X, Y) :- edge(X, Y), X < 9. even(X) :- edge(X, _), X mod 2 = 0.
+                 path(X, Z) :- path(X, Y), edge(Y, Z), Z != 7, even(X). 0.5 :: path(X, Z) :- path(X, Y), edge(Z, Y), Y
+                 < 5.""",
+}
+
+
+@pytest.mark.parametrize("semantics", ["boolean", "(min,+)", "(max,min)", "(max,x)", "goedel", "(+,x)"])
+@pytest.mark.parametrize("form", LINEAR)
+def test_linear_recursion_by_sparse_products_agrees(form: str, semantics: str, rng: np.random.Generator) -> None:
+    """The passenger on either side, masks on both ends, several recursive rules, more passengers than a word has
+    bits."""
+    program = mo.logic.Program(LINEAR[form])
+    rows = np.unique(rng.integers(0, 80, (160, 2)), axis=0)
+    program.add("edge", rows, rng.uniform(0.1, 0.9, len(rows)) * (0.05 if semantics == "(+,x)" else 1))
+    one, two = program.run(semantics, "tuples"), program.run(semantics, "sparse")
+    assert two.choices[frozenset(["path"])].engine == "sparse"
+    assert one.count("path") == two.count("path") and one["path"].rows == two["path"].rows
+    if one["path"].weights is not None:
+        assert np.allclose(one["path"].weights, two["path"].weights, rtol=1e-9)
+    kernels = program.explain(semantics=semantics, engine="sparse")
+    assert "kernel spm" in kernels and "while_loop" in kernels
+
+
+def test_the_engine_is_chosen_by_cost() -> None:
+    """Few passengers: tuples. Many, over a sparse relation: products of it. Over a dense one: matrix products."""
+    def engine(nodes: int, edges: int, sources: int, text: str) -> str:
+        program = mo.logic.Program(text)
+        program.add("edge", np.random.default_rng(0).integers(0, nodes, (edges, 2)))
+        program.add("source", np.arange(sources)[:, None])
+        return program.run().choices[frozenset(["reach"])].engine
+
+    some = "reach(S, X) :- source(S), edge(S, X). reach(S, Z) :- reach(S, Y), edge(Y, Z)."
+    all_pairs = "reach(X, Y) :- edge(X, Y), source(_). reach(X, Z) :- reach(X, Y), reach(Y, Z)."
+    assert engine(20_000, 60_000, 2, some) == "tuples"
+    assert engine(20_000, 60_000, 500, some) == "sparse"
+    assert engine(300, 20_000, 2, all_pairs) == "dense"
+
+
 def test_crisp_values_have_the_boolean_model(rng: np.random.Generator) -> None:
     """With weights of 1, every logic derives what Boolean logic does, with a degree of 1."""
     program = mo.logic.Program(PATHS + "lone(X) :- node(X), not path(X, X). node(X) :- edge(X, _) or edge(_, X).")
@@ -174,6 +214,32 @@ def test_crisp_values_have_the_boolean_model(rng: np.random.Generator) -> None:
             assert np.allclose(model[name].weights, 1.0)
 
 
+@pytest.mark.parametrize("semantics", ["(min,+)", "(max,x)", "goedel", "(+,x)", "product"])
+def test_a_goal_has_the_values_of_the_whole_model(semantics: str, rng: np.random.Generator) -> None:
+    """What is asked for on the way (magic sets) has no weight of its own, whichever side the recursion is on."""
+    for text in LINEAR["left"], LINEAR["right"], PATHS + " path(X, Z) :- path(X, Y), path(Y, Z).":
+        if semantics == "(+,x)" and "path(Y, Z)" in text.split(".")[-2]:
+            continue  # derivations without end
+        program = mo.logic.Program(text)
+        rows = np.unique(rng.integers(0, 9, (16, 2)), axis=0)
+        rows = np.unique(np.sort(rows, axis=1), axis=0)
+        rows = rows[rows[:, 0] != rows[:, 1]]
+        program.add("edge", rows, rng.uniform(0.1, 0.9, len(rows)))
+        whole, asked = program.run(semantics)["path"], program.query("path(0, X)", semantics)
+        assert [(0, *row) for row in asked] == [row for row in whole if row[0] == 0]
+        for row in asked:
+            assert np.isclose(asked.weight(*row), whole.weight(0, *row), rtol=1e-9), (text, row)
+
+
+def test_negated_formulas_have_the_degree_of_the_formula_alone() -> None:
+    """`not exists` under Goedel's logic: what binds its variables outside takes no part in its degree."""
+    program = mo.logic.Program("p(X) :- q(X), not exists Y: (r(Y), X < Y). 0.3 :: q(1). 0.4 :: r(2).")
+    assert program.run("goedel")["p"].weights.tolist() == [0.3]  # min(0.3, 1 - 0.4)
+    program = mo.logic.Program("p(X) :- q(X), not exists Y: (r(Y), X < Y). 0.9 :: q(1). 0.8 :: r(2).")
+    assert np.allclose(program.run("goedel")["p"].weights, [0.2])
+    assert np.allclose(program.run("product")["p"].weights, [0.9 * 0.2])
+
+
 def test_sums_count_derivations_and_say_when_they_do_not_end() -> None:
     """(+, x) counts paths of a graph without cycles; a cycle of weight 1 has no sum."""
     program = mo.logic.Program(PATHS)
@@ -184,7 +250,7 @@ def test_sums_count_derivations_and_say_when_they_do_not_end() -> None:
     half = mo.logic.Program(PATHS)
     half.add("edge", [(0, 0)], weights=[0.5])
     assert abs(half.run("(+, x)")["path"].weight(0, 0) - 1.0) < 1e-9
-    program.add("edge", [(4, 0)])
+    program.add("edge", [(4, 0)], weights=[1e20])  # soon infinite
     for engine in ("tuples", "dense"):
         with pytest.raises(ValueError, match="no end after"):
             program.run("(+, x)", engine)

@@ -17,7 +17,8 @@ SMOKERS = """
 """
 
 
-@pytest.mark.parametrize("semantics", ["boolean", "goedel", "product", "lukasiewicz", "max_times", "max_min", "min_plus"])
+@pytest.mark.parametrize("semantics", ["boolean", "goedel", "product", "lukasiewicz", "max_times", "max_min",
+                                       "min_plus"])
 def test_the_function_computes_what_a_run_does(semantics: str, rng: np.random.Generator) -> None:
     """With as many rounds as the graph is long."""
     rows = np.unique(rng.integers(0, 6, (9, 2)), axis=0)
@@ -91,7 +92,8 @@ def test_the_truth_of_formulas_is_boolean_on_truth_values(semantics: str, rng: n
     }
     if semantics != "ltn":
         formulas |= {"exists Y: (friends(X, Y) and smokes(Y))": lambda s, o, fr: (fr & s).any(axis=1),
-                     "forall Y in person: (friends(Y, X) -> smokes(Y))": lambda s, o, fr: (~fr | s[:, None]).all(axis=0)}
+                     "forall Y in person: (friends(Y, X) -> smokes(Y))":
+                         lambda s, o, fr: (~fr | s[:, None]).all(axis=0)}
     for _ in range(4):
         s, o, fr = rng.random(3) < 0.5, rng.random(3) < 0.5, rng.random((3, 3)) < 0.5
         tensors = {name: mo.asarray(x.astype(np.float32)) for name, x in (("smokes", s), ("old", o), ("friends", fr))}
@@ -125,8 +127,10 @@ def test_what_has_no_tensor_form_is_told() -> None:
         f({"smokes": mo.zeros(2)})
     with pytest.raises(ValueError, match="no predicate drinks"):
         f({"drinks": mo.zeros(3)})
-    for text, message in (("drinks(X)", "predicate drinks has no tensor"), ("smokes(X, Y)", "has 1 terms, and here are 2"),
-                          ("smokes(dan)", "dan is not among"), ("forall X in dog: smokes(X)", "domain dog is not declared"),
+    for text, message in (("drinks(X)", "predicate drinks has no tensor"), ("smokes(X, Y)",
+                                                                            "has 1 terms, and here are 2"),
+                          ("smokes(dan)", "dan is not among"), ("forall X in dog: smokes(X)",
+                                                                "domain dog is not declared"),
                           ("X < 2", "has no domain"), ("exists Z: smokes(X)", "Z has no domain")):
         with pytest.raises(mo.logic.LogicError, match=message):
             f.truth(text)

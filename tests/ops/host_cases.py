@@ -10,6 +10,7 @@ from shaped_case import NUMBERS, Array, Shaped, Specs, draw_calm, one_matrix
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int32
 from morpho.ir.node import Node, build
 from morpho.ops.complex.fourier import dft
+from morpho.ops.sources import pick
 
 
 def _square(dtype: DType, n: Any) -> Specs:
@@ -70,6 +71,18 @@ def _host() -> list[Shaped]:
                                                                norm="backward"),
                             "spectrum", draw=_draw_matrix, **one))
     table += _transforms()
+    table += [
+        Shaped("eig", "values", both, _square, lambda x: pick(build("eig", x), 0), draw=_draw_matrix, gradient=False,
+               **one),
+        Shaped("eigvals", "square", both, _square, lambda x: build("eigvals", x), draw=_draw_matrix, gradient=False,
+               **one),
+        Shaped("schur", "triangle", (float64, complex128), _square, lambda x: pick(build("schur", x), 0),
+               draw=_draw_matrix, gradient=False, **one),
+        *[Shaped("matrix_function", name, (float64, complex128), _square,
+                 lambda x, name=name: build("matrix_function", x, function=name), draw=_draw_matrix, **one)
+          for name in ("sqrtm", "logm")],
+        Shaped("ldl", "factor", both, _square, lambda x: pick(build("ldl", x), 1), draw=_draw_matrix, gradient=False,
+               **one)]
     table.append(Shaped("pinv", "square", both, _square, lambda x: build("pinv", x), draw=_draw_matrix, **one))
     for label, check, dtypes in checks:
         how = {"check": check, "draw": _draw_matrix, **one}

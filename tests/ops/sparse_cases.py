@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from shaped_case import Array, Shaped, draw_calm
 
-from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, int64
+from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, int64, uint8, uint64
 from morpho.ir.node import Node, build
 from morpho.ops.sources import pick
 
@@ -67,6 +67,10 @@ def _products() -> list[Shaped]:
                         specs=for_spmm["specs"], draw=lambda rng, position, shape, dtype: (
                             rng.random(shape) < 0.5 if position in (0, 3) else (INDICES, INDPTR)[position - 1].astype(
                                 dtype.numpy))))
+    table.append(Shaped("spmm", "bits", (uint8, uint64), make=lambda *x: _spmm(*x, semiring="bits"), gradient=False,
+                        specs=for_spmm["specs"], draw=lambda rng, position, shape, dtype: (
+                            rng.integers(0, 256, shape).astype(dtype.numpy) if position in (0, 3)
+                            else (INDICES, INDPTR)[position - 1].astype(dtype.numpy))))
     for label, dtypes, check in (("rows", (float32, float64, float16), "close"), ("whole", (int32,), "exact")):
         table.append(Shaped("spmm_transposed", label, dtypes, _specs(wide, (INDICES, int64), (INDPTR, int64), stored,
                                                                      lambda n: (4, n)),

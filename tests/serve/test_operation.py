@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import logging
+import socket
 import ssl
 import subprocess
 import threading
@@ -19,7 +19,7 @@ from serving import Running, chat_folder, serving
 import morpho as mo
 from morpho.serve.hosting.registry import Spec
 from morpho.serve.http import small
-from morpho.serve.http.logs import log_to
+from morpho.serve.http.logs import logging_to
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "to be"}]
@@ -231,14 +231,15 @@ def _reachable(running: Running) -> bool:
 
 def test_logs_have_ids_and_no_texts(held: Running) -> None:
     stream = io.StringIO()
-    handler = log_to(stream)
-    try:
+    with logging_to(stream):
         answer = held.client.post(TEXT, json={"prompt": "to be or not", "max_tokens": 2, "ignore_eos": True},
                                   headers={"X-Request-Id": "mine-1"})
         held.client.get("/health", headers={"X-Request-Id": "bad id!"})
-        until(lambda: stream.getvalue().count("\n") >= 2, "two lines")
-    finally:
-        logging.getLogger("morpho.serve").removeHandler(handler)
+        with socket.create_connection(("127.0.0.1", held.port)) as connection:
+            connection.sendall(b"no HTTP\r\n\r\n")
+            assert b" 400 " in connection.recv(1000)
+        until(lambda: stream.getvalue().count("\n") >= 3, "three lines")
+    assert [json.loads(line)["level"] for line in stream.getvalue().splitlines()] == ["info", "info", "warning"]
     assert answer.headers["x-request-id"] == "mine-1"
     first, second = map(json.loads, stream.getvalue().splitlines()[:2])
     assert first["id"] == "mine-1" and first["status"] == 200 and first["completion_tokens"] == 2

@@ -25,6 +25,7 @@ class Kind:
     make: Callable[[int], Backend]
     count: Callable[[], int]
     numbered: bool  # whether its devices are called kind:0, kind:1; if not, there is one, called by the kind
+    missing: Callable[[], str] = lambda: ""  # why there is none, in a sentence
 
 
 _kinds: dict[str, Kind] = {}
@@ -33,12 +34,12 @@ _lock = threading.RLock()
 
 
 def register(kind: str, make: Callable[[int], Backend], count: Callable[[], int] = lambda: 1,
-             numbered: bool = False) -> None:
-    """Add a kind of device; `make(number)` gives the backend of one."""
+             numbered: bool = False, missing: Callable[[], str] = lambda: "") -> None:
+    """Add a kind of device; `make(number)` gives the backend of one, `missing()` says why there is none."""
     if not kind.isidentifier() or kind in _kinds:
         raise fail(ArgumentError, "register", f"{kind!r} is no new name of a kind of device",
                    "use letters, digits and underscores, and a name that is not taken")
-    _kinds[kind] = Kind(make, count, numbered)
+    _kinds[kind] = Kind(make, count, numbered, missing)
     settings.device_kinds.append(kind)
 
 
@@ -61,7 +62,8 @@ def canonical(device: Any, operation: str) -> str:
                    "the devices are: " + ", ".join(devices()))
     index = int(number or 0)
     if index >= found.count():
-        raise fail(DeviceError, operation, f"device {device!r} is not there: of {kind} there are {found.count()}",
+        reason = (found.missing() if found.count() == 0 else "") or f"of {kind} there are {found.count()}"
+        raise fail(DeviceError, operation, f"device {device!r} is not there: {reason}",
                    "the devices are: " + ", ".join(devices()))
     return f"{kind}:{index}" if found.numbered else kind
 
@@ -114,5 +116,25 @@ def _reference(number: int) -> Backend:
     return InterpreterBackend("reference")
 
 
+def _cuda(number: int) -> Backend:
+    from morpho.backends.cuda.backend import CudaBackend
+    from morpho.backends.cuda.driver.device import CudaDevice
+
+    return CudaBackend(f"cuda:{number}", CudaDevice(number))
+
+
+def _cuda_count() -> int:
+    from morpho.backends.cuda.driver.library import count
+
+    return count()
+
+
+def _cuda_missing() -> str:
+    from morpho.backends.cuda.driver.library import why_not
+
+    return why_not()
+
+
 register(HOST, _cpu)
 register("reference", _reference)
+register("cuda", _cuda, _cuda_count, numbered=True, missing=_cuda_missing)

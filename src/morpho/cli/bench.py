@@ -1,4 +1,4 @@
-"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``serve``, ``plan``, ``cluster``: the benchmarks.
+"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``sparse``, ``serve``, ``logic``, ``plan``, ``cluster``.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly
@@ -7,12 +7,16 @@
     morpho bench train --only gpt_step,resnet      # training steps, memory, generation, SmolLM2; the same options
     morpho bench programs --only carried,ocean     # array programs of science; the same options
     morpho bench serve --only streams              # texts at once, and stalls; the same options
+    morpho bench sparse --threads 1                # sparse products, a sparse network; SciPy and PyTorch
+    morpho bench logic --quick                     # logic programs against graph libraries and Datalog engines
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
     morpho bench cluster --quick                   # several processes: data parallel training, a killed rank; no peers
+    morpho bench gpu                               # kernels on a GPU, beside PyTorch's
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -27,6 +31,22 @@ HOW = f"clone the repository and {INSTALL} there"
 def in_checkout() -> bool:
     """Whether this Morpho runs from a checkout, which has the benchmarks."""
     return (CHECKOUT / "benchmarks" / "harness" / "run.py").exists()
+
+
+def run_gpu(device: str, json: Path | None, seconds: float) -> None:
+    """Run the benchmarks on a GPU; each case is said when it is done."""
+    from morpho.backends.registry import canonical
+
+    name = canonical(device, "bench")
+    if not in_checkout():
+        raise fail(ArgumentError, "bench", WHERE, HOW)
+    if importlib.util.find_spec("torch") is None:
+        raise fail(ArgumentError, "bench", "PyTorch is not installed, which `morpho bench gpu` compares with", INSTALL)
+    if str(CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(CHECKOUT))
+    from benchmarks.gpu.kernels import main
+
+    main(name, "" if json is None else str(json), seconds)
 
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,

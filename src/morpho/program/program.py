@@ -269,6 +269,13 @@ class Program:
         return not any(isinstance(step, HostStep) for step in self.steps)
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it may be kept on disk: without host steps, and without routines of other libraries, which lie
+        elsewhere in every process."""
+        return self.is_native and not any(getattr(step.kernel, "routine", "") for step in (*self.steps, *self.prepare)
+                                          if isinstance(step, Step))
+
+    @property
     def loops(self) -> bool:
         """Whether its steps stand in another order than they run in."""
         return any(isinstance(step, Control) for step in self.steps)

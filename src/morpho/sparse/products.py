@@ -17,7 +17,8 @@ def matmul(a: Any, b: Any, /, *, semiring: str = "plus_times") -> Any:
     """The product of two matrices or of a matrix and a vector, of which at least one is sparse.
 
     `semiring` names what takes the place of plus and times: "plus_times", "min_plus", "max_plus", "max_times",
-    "max_min", "min_max", or "or_and" of bools; a row without elements gives the empty sum, such as inf for "min_plus".
+    "max_min", "min_max", "or_and" of bools, or "bits" of unsigned integers, each of whose bits is a bool; a row without
+    elements gives the empty sum, such as inf for "min_plus".
 
     >>> a = mo.sparse.from_dense(mo.asarray([[0.0, 2.0], [1.0, 0.0]]))
     >>> mo.sparse.matmul(a, mo.asarray([3.0, 4.0])).tolist()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.cpu.driver.layout import array_address
-from morpho.backends.registry import HOST
+from morpho.backends.registry import HOST, canonical, memory_of
 from morpho.base import settings
 from morpho.base.checks import shown
 from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, promote
@@ -48,8 +48,10 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     ([0.0, 1.0, 2.0], [7.0, 1.0, 2.0])
     """
     if device is not None or (settings.get().device != HOST and not isinstance(obj, Tensor)):
-        with settings.settings(device=HOST):
-            made = asarray(obj, dtype=dtype, copy=copy)
+        target = settings.get().device if device is None else canonical(device, "asarray")
+        leaves = copy is None and tracing.current is None and memory_of(canonical(target, "asarray")) != HOST
+        with settings.settings(device=HOST):  # what goes elsewhere at once needs no copy here
+            made = borrowed(obj, dtype) if leaves else asarray(obj, dtype=dtype, copy=copy)
         return placed(made, device, "asarray")
     if copy is None and tracing.current is None and not isinstance(obj, Tensor):
         return _taken(obj, dtype)

@@ -22,6 +22,7 @@ from morpho.tensor.functions.at import At
 from morpho.tensor.functions.products import products
 from morpho.tensor.interop import interop, transfer
 from morpho.tensor.interop.buffer_slot import Slot, is_needed
+from morpho.tensor.interop.on_device import cuda_array_interface
 from morpho.tensor.tools.foreign_calls import hinted
 from morpho.tensor.tools.foreign_names import tensor_attribute
 
@@ -177,6 +178,7 @@ _ATTRIBUTES: dict[str, Any] = {
     "__buffer__": interop.buffer,
     "__dlpack__": interop.dlpack,
     "__dlpack_device__": interop.dlpack_device,
+    "__cuda_array_interface__": property(cuda_array_interface),
     "to_device": transfer.to_device,
     "to": transfer.to,
     "reshape": _reshape,

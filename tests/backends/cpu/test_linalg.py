@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.lowering import lower_linalg
 from morpho.base.errors import CompileError, ValueFault
 from morpho.base.machine import machine
+from morpho.base.python.blas import routine_address
 
 L = mo.linalg
 Array = Any
@@ -193,12 +195,13 @@ def test_numbers_that_are_none_go_through(rng: np.random.Generator) -> None:
 def test_larger_ones_are_lapack_s_and_small_ones_whole(rng: np.random.Generator) -> None:
     for n, steps in ((32, 0), (33, 1)):
         a = mo.asarray(rng.normal(0, 1, (n, n)))
-        run = mo.compile(L.inv)
+        run = mo.compile(L.pinv if steps else L.inv)
         run(a), run(a)
         assert run.stats["host_steps"] == steps and run.native_calls == 1
     whole = mo.compile(L.inv, whole=True)
     assert np.allclose(whole(mo.eye(3)).numpy(), np.eye(3))
-    with pytest.raises(CompileError, match="inv runs on the host"):
+    whole = mo.compile(L.pinv, whole=True)
+    with pytest.raises(CompileError, match="pinv runs on the host"):
         whole(mo.eye(33))
 
 
@@ -210,3 +213,50 @@ def test_any_batch_at_any_size() -> None:
         x, det = run(mo.asarray(a), mo.asarray(b))
         assert np.array_equal(x.numpy(), b / 2) and np.array_equal(det.numpy(), np.full(count, 16.0))
     assert run.stats["recompiles"] == 0
+
+
+# -- LAPACK by its address ------------------------------------------------------------------------------------------
+def conjugate(x: np.ndarray) -> np.ndarray:
+    return np.conj(np.swapaxes(x, -1, -2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(40, 40), (2, 35, 35)])
+def test_lapack_is_called_natively_with_numpys_bits(dtype: str, shape: tuple[int, ...],
+                                                    rng: np.random.Generator) -> None:
+    if not routine_address("dgesv"):
+        pytest.skip("NumPy carries no OpenBLAS here: these are steps of the host")
+    parts = rng.normal(0, 1, (2, *shape))
+    a = (parts[0] + (1j * parts[1] if dtype[0] == "c" else 0)).astype(dtype) + np.eye(shape[-1], dtype=dtype) * 9
+    b, s = a[..., :3].copy(), a @ conjugate(a)
+    cases: list[tuple[Any, list[np.ndarray], np.ndarray]] = [
+        (L.inv, [a], np.linalg.inv(a)), (L.solve, [a, b], np.linalg.solve(a, b)),
+        (L.cholesky, [s], np.linalg.cholesky(s)), (lambda a: L.inv(a.mT), [a], np.linalg.inv(np.swapaxes(a, -1, -2))),
+        (lambda s: L.cholesky(s, upper=True), [s], conjugate(np.linalg.cholesky(s)))]
+    for function, given, want in cases:
+        f = mo.compile(function, whole=True)
+        found = f(*[mo.asarray(x) for x in given]).numpy()
+        assert found.tobytes() == np.ascontiguousarray(want).tobytes()
+        assert f.stats["host_steps"] == 0 and "called by its address" in f.explain()
+
+
+def test_lapack_inside_a_loop_and_its_faults(rng: np.random.Generator) -> None:
+    a = rng.normal(0, 1, (40, 40)) + 9 * np.eye(40)
+    f = mo.compile(lambda a: mo.fori_loop(0, 4, lambda i, x: L.inv(x) * 2, a))
+    want = a
+    for _ in range(4):
+        want = np.linalg.inv(want) * 2
+    np.testing.assert_array_equal(f(mo.asarray(a)).numpy(), want)
+    for function, word in ((L.inv, "singular"), (L.cholesky, "positive definite")):
+        g = mo.compile(function)
+        g(mo.eye(40, dtype="float64"))
+        with pytest.raises(ValueFault, match=word):
+            g(-mo.ones((40, 40), dtype="float64"))
+
+
+def test_without_the_routine_it_is_a_host_step(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    monkeypatch.setattr(lower_linalg, "routine_address", lambda name: 0)
+    a = rng.normal(0, 1, (41, 41))
+    f = mo.compile(L.inv)
+    np.testing.assert_array_equal(f(mo.asarray(a)).numpy(), np.linalg.inv(a))
+    assert f.stats["host_steps"] == 1 and "host   inv" in f.explain()

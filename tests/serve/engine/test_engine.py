@@ -119,6 +119,32 @@ def test_a_long_prompt_does_not_hold_up_a_running_text(monkeypatch: pytest.Monke
     assert max(pieces) == 32 and len(pieces) >= 9 and {count for kind, count in calls if kind == "d"} >= {1}
 
 
+def test_a_short_prompt_does_not_wait_for_a_long_one(rng: np.random.Generator) -> None:
+    """Both come at once, the long one first: the short one is answered while the long one is read."""
+    order: list[str] = []
+    with Engine(llama(), pages=16, chunk=64, drafted=0) as engine:
+        ended = [threading.Event(), threading.Event()]
+        with paused(engine):
+            for number, length in enumerate((400, 10)):
+                def tell(event: Event, name: str = str(length), done: threading.Event = ended[number]) -> None:
+                    order.append(name)
+                    done.set()
+                engine.submit(Request(tuple(rng.integers(0, 97, length).tolist()), greedy(1), "a")).on_event(tell)
+        assert all(done.wait(300) for done in ended) and order == ["10", "400"]
+
+
+def test_a_reader_that_fails_harms_nobody_else() -> None:
+    def fail_at_once(event: Event) -> None:
+        raise ValueError("broken")
+    with Engine(llama(), pages=16) as engine:
+        with paused(engine):
+            engine.submit(Request((1, 2), greedy(300), "broken")).on_event(fail_at_once)
+            other = engine.submit(Request((1, 3), greedy(5), "whole"))
+        assert tokens_of([*other]) == alone(engine.model, (1, 3), 5)[0]
+        assert len(tokens_of(ask(engine, (1, 4), greedy(2)))) == 2
+        assert engine.stats().cancelled == 1 and drained(engine) and engine.last_error is None
+
+
 # -- ends -----------------------------------------------------------------------------------------------------------
 def test_cancelling_ends_within_a_step_and_frees_the_pages() -> None:
     with Engine(llama(), pages=16) as engine:
@@ -214,6 +240,8 @@ def test_random_requests_leak_nothing(rng: np.random.Generator) -> None:
     ((97,), greedy(1), "token 97 is not in a vocabulary of 97"),
     ((1,) * 512, greedy(1), "the prompt has 512 tokens"),
     ((1,), greedy(1, stop=("x",)), "need the tokenizer"),
+    ((1,), greedy(1, logit_bias={97: 1.0}), "token 97 is not in a vocabulary"),
+    ((1,), greedy(1, stop_token_ids=(100,)), "token 100 is not in a vocabulary"),
 ])
 def test_wrong_requests_are_refused(prompt: Any, params: SamplingParams, complaint: str) -> None:
     with Engine(llama(), pages=8) as engine, pytest.raises(ArgumentError, match=complaint):

@@ -53,12 +53,30 @@ def test_what_was_not_used_for_long_goes_first() -> None:
     assert pages.match([2, 2, 2, 2]).length == 2 and pages.match([1, 1, 1, 1]).length == 4
 
 
+def test_what_is_used_again_and_again_takes_no_more_memory() -> None:
+    pages = Pages(4, page_tokens=2)
+    for _ in range(1000):
+        pages.release(begin(pages, [1, 2, 3])[0], [1, 2, 3], 3)
+    assert len(pages._leaves) <= 4 * 4 + 64 and pages.available == 4
+
+
 def test_adapters_have_nothing_in_common() -> None:
     pages = Pages(4, page_tokens=2)
     pages.release(begin(pages, [1, 2, 3])[0], [1, 2, 3], 3)
     assert pages.match([1, 2, 3]).length == 3 and pages.match([1, 2, 3], "other").length == 0
     pages.clear()
     assert pages.match([1, 2, 3]).length == 0 and len(pages.free) == 4
+
+
+def test_what_is_forgotten_is_not_found_by_who_holds_its_beginning() -> None:
+    pages = Pages(6, page_tokens=2)
+    pages.release(begin(pages, [1, 2, 3, 4])[0], [1, 2, 3, 4], 4)
+    holding, _ = begin(pages, [1, 2, 7])
+    pages.clear()  # [3, 4] is free now, and [1, 2] held
+    assert pages.extend(holding, 4)
+    pages.commit(holding, [1, 2, 3, 4], 4)
+    pages.release(holding, [1, 2, 3, 4], 4)
+    assert len({*pages.free}) == len(pages.free) and pages.available == 6
 
 
 def test_random_use_keeps_account(rng: np.random.Generator) -> None:

@@ -44,6 +44,7 @@ GENERATORS: dict[str, str] = {
     "AttentionKernel": "morpho.backends.cpu.attention.forward_code",
     "PagedAttentionKernel": "morpho.backends.cpu.attention.forward_code",
     "PageWriteKernel": "morpho.backends.cpu.attention.page_code",
+    "LapackKernel": "morpho.backends.cpu.linalg.lapack_code",
     "MatrixKernel": "morpho.backends.cpu.linalg.generate",
     "SpmmKernel": "morpho.backends.cpu.sparse.spmm_code",
     "TransposedSpmmKernel": "morpho.backends.cpu.sparse.transposed_code",

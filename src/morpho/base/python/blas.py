@@ -29,24 +29,41 @@ class _Threads(NamedTuple):
 
 
 @cache
-def _threads() -> _Threads | None:
-    """These functions, or None where NumPy has another BLAS."""
+def _libraries() -> list[ctypes.CDLL]:
+    """The libraries of that name beside NumPy, loaded by it already."""
     import numpy
 
-    root = Path(numpy.__file__).parent
+    root, found = Path(numpy.__file__).parent, []
     for folder in (root.parent / "numpy.libs", root / ".dylibs", root / ".libs"):
         for path in sorted(folder.glob("*openblas*")) if folder.is_dir() else ():
             try:
-                library = ctypes.CDLL(str(path))
+                found.append(ctypes.CDLL(str(path)))
             except OSError:
                 continue
-            for prefix, end in _PREFIXES_AND_ENDS:
-                names = [f"{prefix}{verb}_num_threads{end}" for verb in ("get", "set")]
-                if all(hasattr(library, name) for name in names):
-                    getter, setter = (getattr(library, name) for name in names)
-                    getter.argtypes, getter.restype = [], ctypes.c_int
-                    setter.argtypes, setter.restype = [ctypes.c_int], None
-                    return _Threads(getter, setter)
+    return found
+
+
+@cache
+def routine_address(name: str) -> int:
+    """Where a routine of LAPACK with whole numbers of 64 bits begins, such as "dgesv"; 0 where NumPy has none."""
+    for library in _libraries():
+        for form in (f"scipy_{name}_64_", f"{name}_64_"):
+            if hasattr(library, form):
+                return ctypes.cast(getattr(library, form), ctypes.c_void_p).value or 0
+    return 0
+
+
+@cache
+def _threads() -> _Threads | None:
+    """These functions, or None where NumPy has another BLAS."""
+    for library in _libraries():
+        for prefix, end in _PREFIXES_AND_ENDS:
+            names = [f"{prefix}{verb}_num_threads{end}" for verb in ("get", "set")]
+            if all(hasattr(library, name) for name in names):
+                getter, setter = (getattr(library, name) for name in names)
+                getter.argtypes, getter.restype = [], ctypes.c_int
+                setter.argtypes, setter.restype = [ctypes.c_int], None
+                return _Threads(getter, setter)
     return None
 
 

@@ -67,7 +67,7 @@ class DistributedArray:
         return DistributedArray(mo.permute_dims(self.local, tuple(reversed(range(self.ndim)))), self.shape[::-1],
                                 self.cuts[::-1], self.grid)
 
-    # -- elementwise -------------------------------------------------------------------------------------------------------
+    # -- elementwise ---------------------------------------------------------------------------------------------------
     def map(self, function: Callable[..., mo.Tensor], *others: Any) -> DistributedArray:
         """An elementwise function of this array and others of its shape, or numbers, block by block.
 
@@ -85,7 +85,7 @@ class DistributedArray:
             return other.redistribute(self.cuts, self.grid).local
         if isinstance(other, Scalar | np.generic) or np.ndim(other) == 0:
             return other
-        raise fail(ArgumentError, "cluster.array", f"a {type(other).__name__} is neither a number nor a distributed array",
+        raise fail(ArgumentError, "cluster.array", f"a {type(other).__name__} is neither a number nor such an array",
                    "make one with cluster.array")
 
     def __add__(self, other: Any) -> DistributedArray:
@@ -119,7 +119,7 @@ class DistributedArray:
             raise fail(ArgumentError, "matmul", "morpho.cluster.arrays.products is not imported")
         return _product(self, other)
 
-    # -- reductions --------------------------------------------------------------------------------------------------------
+    # -- reductions ----------------------------------------------------------------------------------------------------
     def sum(self, axis: int | None = None) -> Any:
         """Over one axis, a distributed array; over all of them, a tensor that every rank has."""
         return self._reduced("sum", mo.sum, axis)
@@ -157,7 +157,7 @@ class DistributedArray:
         self.grid.along[cut if len(cut) == 1 else ALL].all_reduce(buffer, op, dtype=value.dtype)
         return from_buffer(buffer, value.dtype)
 
-    # -- moving ------------------------------------------------------------------------------------------------------------
+    # -- moving --------------------------------------------------------------------------------------------------------
     def redistribute(self, cuts: Cuts, grid: Grid | None = None) -> DistributedArray:
         """The same array in other blocks: every rank sends each other one what both have."""
         target = self.grid if grid is None else grid

@@ -66,8 +66,8 @@ def qr(a: DistributedArray) -> tuple[DistributedArray, mo.Tensor]:
 
 def svd(a: DistributedArray, rank: int, oversample: int = 8, power: int = 2, seed: int = 0
         ) -> tuple[DistributedArray, mo.Tensor, mo.Tensor]:
-    """The largest `rank` singular values of a tall matrix with their vectors, by random projection: U with its rows over
-    all ranks, values and V transposed on each. `power` steps of iteration sharpen them.
+    """The largest `rank` singular values of a tall matrix with their vectors, by random projection: U with its rows
+    over all ranks, values and V transposed on each. `power` steps of iteration sharpen them.
 
     >>> x = np.outer(np.arange(1.0, 41.0), [3.0, 4.0])
     >>> u, s, v = mo.cluster.svd(mo.cluster.array(x), 1)

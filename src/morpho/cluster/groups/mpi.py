@@ -8,6 +8,8 @@ the order of ranks, and an all-gather, so that only half floats are on the wire.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +29,23 @@ _PATIENCE_S = 1.0  # until the reason of an error is known
 
 def world() -> MPIGroup:
     """The group of all processes that were started together."""
-    return MPIGroup(mpi().COMM_WORLD.Dup())
+    found = MPIGroup(mpi().COMM_WORLD.Dup())
+    found.know_processes()
+    found.hosts  # noqa: B018 - all ranks ask together: now, while all live
+    return found
+
+
+def started(number: int) -> int:
+    """When a process began, in the system's ticks; 0 where the system does not say: another one may have its number.
+
+    >>> started(-1)
+    0
+    """
+    try:
+        with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def mpi() -> Any:
@@ -52,6 +70,7 @@ class MPIGroup(Group):
         self._thread: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
         self._hosts: tuple[str, ...] = ()
+        self._processes: np.ndarray | None = None  # (rank, 2): numbers of the system and when they began
 
     @property
     def hosts(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -64,6 +83,14 @@ class MPIGroup(Group):
             self.all_gather(mine, found)
             self._hosts = tuple(bytes(row).rstrip(b"\0").decode() for row in found)
         return self._hosts
+
+    def know_processes(self) -> np.ndarray:
+        """Which process each rank is; all ranks ask together."""
+        if self._processes is None:
+            found = np.empty((self.size, 2), np.int64)
+            self.all_gather(np.asarray([os.getpid(), started(os.getpid())], np.int64), found)
+            self._processes = found
+        return self._processes
 
     def split(self, color: int | None, key: int = 0) -> Group | None:
         found = self._guarded(lambda: self.communicator.Split(self._mpi.UNDEFINED if color is None else color, key))
@@ -169,7 +196,24 @@ class MPIGroup(Group):
 
     def shrink(self) -> Group:
         self._settle()
-        return MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
+        new = MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
+        if self._processes is not None and self._hosts:
+            self._fence(new)
+        return new
+
+    def _fence(self, new: MPIGroup) -> None:
+        """End those that were left out and may be only stopped: they must not come back with old news. The first of the
+        living on each host does it."""
+        assert self._processes is not None
+        living, hosts = new.know_processes().tolist(), new.hosts
+        if hosts.index(hosts[new.rank]) != new.rank:
+            return
+        for (number, began), host in zip(self._processes.tolist(), self._hosts, strict=True):
+            if host == hosts[new.rank] and [number, began] not in living and started(number) == began:
+                try:
+                    os.kill(number, signal.SIGKILL)
+                except OSError:
+                    pass  # it is gone
 
     def agree(self, flag: bool) -> bool:
         try:

@@ -47,6 +47,9 @@ def main(words: list[str]) -> None:
     except BaseException:
         traceback.print_exc()
         end(1)
+    group = world.current()
+    if group is not None and group.epoch:  # MPI does not always come to its end where ranks were lost
+        end(0)
 
 
 if __name__ == "__main__":

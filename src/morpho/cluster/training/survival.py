@@ -35,12 +35,28 @@ class Survivors:
         self._regroup = regroup  # of state that is shared out: told the new group and the old ranks of its members
         self.recoveries: list[float] = []  # seconds that each took
 
-    def recover(self, steps: int, numbers: np.ndarray) -> int:
+    def is_over(self) -> bool:
+        """Whether every rank that lives asks this; where one recovers instead, all must, and this is their agreement to
+        do so: `recover(..., agreed=True)` follows."""
+        return self._agreed(True)
+
+    def _agreed(self, over: bool) -> bool:
+        """What all ranks of the group come to exactly once before it is given up. Agreement is the only thing that a
+        revoked group still does together: a rank that waits at its end must not wait there for one that recovers."""
+        try:
+            return self.group.agree(over)
+        except PeerLost:
+            return False
+
+    def recover(self, steps: int, numbers: np.ndarray, agreed: bool = False) -> int:
         """The group of those that live, and how many steps they have made; `numbers` (float64) go from who is ahead to
         who is behind, as the states do."""
         started = time.perf_counter()
-        for _ in range(MOST_TRIES):
+        for attempt in range(MOST_TRIES):
             try:
+                if attempt or not agreed:
+                    self.group.revoke()
+                    self._agreed(False)
                 steps = self._once(steps, numbers)
                 self.recoveries.append(time.perf_counter() - started)
                 return steps
@@ -50,7 +66,6 @@ class Survivors:
 
     def _once(self, steps: int, numbers: np.ndarray) -> int:
         old = self.group
-        old.revoke()
         new = old.shrink()
         registry.rebind(old, new)
         if world.current() is old:

@@ -90,11 +90,9 @@ class Trainer:
         """Return when every rank that lives has made all its steps: call it after the last one. A rank that learns of a
         death in that step may need the others' state."""
         while True:
-            try:
-                self.group.agree(True)
+            if self._survivors.is_over():
                 return
-            except PeerLost:
-                self.steps = self._survivors.recover(self.steps, self._numbers)
+            self.steps = self._survivors.recover(self.steps, self._numbers, agreed=True)
 
     def step(self, *batch: np.ndarray) -> float:
         """One step on the global batch, given whole to every rank, which takes its rows; the mean loss of all rows,

@@ -8,18 +8,9 @@ from dataclasses import dataclass
 
 from morpho.logic.analysis.core import CoreRule, Grouped, Literal, Negated, binds, bound_by, variables_of
 from morpho.logic.syntax.errors import Place, fault
-from morpho.logic.syntax.parser import DomainDeclaration, PredicateDeclaration
-from morpho.logic.syntax.terms import (
-    Arithmetic,
-    Atom,
-    Compare,
-    Constant,
-    Rule,
-    Term,
-    Value,
-    Variable,
-    atoms,
-)
+from morpho.logic.syntax.statements import DomainDeclaration, PredicateDeclaration
+from morpho.logic.syntax.terms import Arithmetic, Atom, Compare, Constant, Rule, Term, Value, Variable
+from morpho.logic.syntax.walk import atoms
 
 TYPES = ("symbol", "int", "float")
 

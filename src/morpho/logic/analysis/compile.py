@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from morpho.logic.analysis.check import Type, Types, arities, check_safety, unknown
 from morpho.logic.analysis.core import GIVEN, CoreRule, predicates_of
 from morpho.logic.analysis.lower import lowered
-from morpho.logic.analysis.strata import Stratum, recursion, stratified
+from morpho.logic.analysis.strata import Stratum, stratified
 from morpho.logic.syntax.errors import fault
-from morpho.logic.syntax.parser import DomainDeclaration, Parsed, PredicateDeclaration
-from morpho.logic.syntax.terms import Atom, Rule, Value, Variable, atoms
+from morpho.logic.syntax.statements import DomainDeclaration, Parsed, PredicateDeclaration
+from morpho.logic.syntax.terms import Atom, Rule, Value, Variable
+from morpho.logic.syntax.walk import atoms
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def compiled(program: Statements) -> Compiled:
                     {name: len(kinds) for name, kinds in program.loaded.items()})
     known = {*domains, *(one.name for one in program.predicates), *program.loaded,
              *(rule.head.predicate for rule in (*program.rules, *program.facts))}
-    rules = lowered(program.rules, recursion(program.rules))
+    rules = lowered(program.rules)
     check_safety(rules)
     return typed(rules, program, domains, arity, frozenset(known))
 

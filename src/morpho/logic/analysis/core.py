@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from morpho.logic.syntax.terms import Atom, Compare, Constant, Rule, Term, Variable, variables_in
+from morpho.logic.syntax.terms import Atom, Compare, Constant, Rule, Term, Variable
+from morpho.logic.syntax.walk import variables_in
 
 GIVEN = "_given/"  # in front of an auxiliary predicate's name: the values that a rule asks about
 

@@ -7,9 +7,8 @@
     aggregates          an auxiliary predicate with the bindings, grouped
     if-then-else, ->    (test and yes) or (not test and no); not left or right
 
-An auxiliary rule whose own body does not bind all of its variables takes, from the conjunction around it, the literals
-that do. If they are in recursion with the head, that would be a recursion through a negation: then the auxiliary
-predicate is a subquery, evaluated for the values that the rule asks about (`_given/...`).
+An auxiliary rule whose own body does not bind all of its variables is a subquery: it is evaluated for the values that
+the rule using it asks about (`_given/...`), so that neither their degree of truth nor their recursion matters to it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from morpho.logic.analysis.core import GIVEN, CoreRule, Grouped, Literal, Negated, binds, bound_by, is_unnamed, needs
+from morpho.logic.analysis.core import GIVEN, CoreRule, Grouped, Literal, Negated, bound_by, is_unnamed
 from morpho.logic.analysis.scope import renamed_apart
 from morpho.logic.syntax.errors import fault
 from morpho.logic.syntax.terms import (
@@ -39,16 +38,16 @@ from morpho.logic.syntax.terms import (
     Rule,
     Term,
     Variable,
-    free,
 )
+from morpho.logic.syntax.walk import free
 
 MOST_ALTERNATIVES = 512
 NEGATED_COUNTS = {"at least": "<", "at most": ">", "exactly": "!="}
 
 
-def lowered(rules: Sequence[Rule], recursive: dict[str, frozenset[str]]) -> list[CoreRule]:
-    """All rules in core form; `recursive` gives, for a head, the predicates that depend on it in turn."""
-    return [core for number, rule in enumerate(rules) for core in _Lowering(rule, number, recursive).run()]
+def lowered(rules: Sequence[Rule]) -> list[CoreRule]:
+    """All rules in core form."""
+    return [core for number, rule in enumerate(rules) for core in _Lowering(rule, number).run()]
 
 
 def normal(formula: Formula, positive: bool = True) -> Formula:
@@ -94,9 +93,8 @@ def _may_have_no_value(formula: Compare) -> bool:
 class _Lowering:
     """One rule of the program."""
 
-    def __init__(self, rule: Rule, number: int, recursive: dict[str, frozenset[str]]) -> None:
+    def __init__(self, rule: Rule, number: int) -> None:
         self.rule, self.number = rule, number
-        self.recursive = recursive.get(rule.head.predicate, frozenset())
         self.out: list[CoreRule] = []
         self.made = 0
 
@@ -104,7 +102,7 @@ class _Lowering:
         rule = renamed_apart(self.rule)
         terms, extra = self._plain_terms(rule.head.terms)
         body = And((*extra, normal(rule.body)))
-        for literals in self._alternatives([body], []):
+        for literals in self._alternatives([body]):
             self._emit(replace(rule.head, terms=terms), literals, rule.weight)
         return self.out
 
@@ -128,19 +126,18 @@ class _Lowering:
                 extra.append(Compare("=", variable, term, term.place))
         return tuple(plain), extra
 
-    def _alternatives(self, parts: Sequence[Formula], context: Sequence[Literal]) -> list[list[Literal]]:
-        """The disjunctive normal form of a conjunction. Atoms and comparisons come first, so that what needs an
-        auxiliary predicate finds them as its context."""
+    def _alternatives(self, parts: Sequence[Formula]) -> list[list[Literal]]:
+        """The disjunctive normal form of a conjunction."""
         easy, split, hard = self._sorted_parts(parts)
         found: list[list[Literal]] = [easy]
         for part in split:
             found = [[*one, *more] for one in found for branch in part.parts
-                     for more in self._alternatives([branch], [*context, *one])]
+                     for more in self._alternatives([branch])]
             if len(found) > MOST_ALTERNATIVES:
                 raise fault(f"this body has more than {MOST_ALTERNATIVES} alternatives", part.place or self.rule.place,
                             "give a part of it a name with a rule of its own")
         for formula in hard:
-            found = [[*one, *self._auxiliary(formula, [*context, *one])] for one in found]
+            found = [[*one, *self._auxiliary(formula)] for one in found]
         return found
 
     def _sorted_parts(self, parts: Sequence[Formula]) -> tuple[list[Literal], list[Or], list[Formula]]:
@@ -174,32 +171,32 @@ class _Lowering:
                     hard.append(part)
         return easy, split, hard
 
-    def _auxiliary(self, formula: Formula, context: list[Literal]) -> list[Literal]:
+    def _auxiliary(self, formula: Formula) -> list[Literal]:
         match formula:
             case Not(Quantified(quantifier=quantifier) as inner) if quantifier in COUNTED:
-                return self._counted(inner, NEGATED_COUNTS[quantifier], context)
+                return self._counted(inner, NEGATED_COUNTS[quantifier])
             case Not(part):
                 name = f"_not_{self.number}_{len(self.out)}"
                 shared = [variable for variable in dict.fromkeys(free(part)) if not is_unnamed(variable)]
                 atom = Atom(name, tuple(shared), formula.place)
-                self._define(atom, part, shared, context)
+                self._define(atom, part, shared)
                 return [Negated(atom)]
             case Quantified():
-                return self._counted(formula, COUNTED[formula.quantifier], context)
+                return self._counted(formula, COUNTED[formula.quantifier])
             case Compare():
-                return self._compared(formula, context)
+                return self._compared(formula)
         raise AssertionError(formula)
 
-    def _counted(self, formula: Quantified, operator: str, context: list[Literal]) -> list[Literal]:
+    def _counted(self, formula: Quantified, operator: str) -> list[Literal]:
         variable = self._fresh("N")
         own = formula.variables
         shared = [one for one in dict.fromkeys(free(formula.body)) if one not in own and not is_unnamed(one)]
         atom = Atom(f"_count_{self.number}_{len(self.out)}", (*shared, *own), formula.place)
-        self._define(atom, formula.body, shared, context)
+        self._define(atom, formula.body, shared)
         return [Grouped(variable, "count", None, atom, tuple(shared)),
                 Compare(operator, variable, Constant(formula.number), formula.place)]
 
-    def _compared(self, formula: Compare, context: list[Literal]) -> list[Literal]:
+    def _compared(self, formula: Compare) -> list[Literal]:
         literals: list[Literal] = []
 
         def flat(term: Term) -> Term:
@@ -207,7 +204,7 @@ class _Lowering:
                 return replace(term, parts=tuple(map(flat, term.parts)))
             if not isinstance(term, Aggregate):
                 return term
-            literals.extend(self._grouped(term, [*context, *literals]))
+            literals.extend(self._grouped(term))
             last = literals[-1]
             assert isinstance(last, Grouped)
             return replace(last.result, place=term.place)
@@ -215,7 +212,7 @@ class _Lowering:
         compared = replace(formula, left=flat(formula.left), right=flat(formula.right))
         return [*literals, compared]
 
-    def _grouped(self, term: Aggregate, context: list[Literal]) -> list[Literal]:
+    def _grouped(self, term: Aggregate) -> list[Literal]:
         """The bindings of the body's variables as a predicate: first those shared with the rule, then its own."""
         own = list(term.own)
         shared = [one for one in dict.fromkeys(free(term.body)) if one not in own]
@@ -226,50 +223,23 @@ class _Lowering:
             own.append(variable)
         terms = (*shared, *own)
         atom = Atom(f"_group_{self.number}_{len(self.out)}", terms, term.place)
-        self._define(atom, body, shared, context)
+        self._define(atom, body, shared)
         return [Grouped(replace(self._fresh("A"), place=term.place), term.operator, value, atom, tuple(shared))]
 
-    def _define(self, atom: Atom, body: Formula, shared: Sequence[Variable], context: list[Literal]) -> None:
+    def _define(self, atom: Atom, body: Formula, shared: Sequence[Variable]) -> None:
         mark = len(self.out)
         self.out.append(CoreRule(atom, (), None, self.rule, self.number))  # takes the name
-        for literals in self._alternatives([body], context):
-            self._emit(atom, [*self._around(atom, shared, bound_by(literals), context), *literals])
+        for literals in self._alternatives([body]):
+            self._emit(atom, [*_given(atom, shared, bound_by(literals)), *literals])
         del self.out[mark]
         if not any(rule.head.predicate == atom.predicate for rule in self.out):  # a body that is `false`
             false = Compare("!=", Constant(0), Constant(0))
-            self._emit(atom, [*self._around(atom, shared, set(), context), false])
+            self._emit(atom, [*_given(atom, shared, set()), false])
 
-    def _around(self, atom: Atom, shared: Sequence[Variable], bound: set[Variable],
-                context: list[Literal]) -> list[Literal]:
-        """Binders from outside. Where only what is in recursion with the head would do, the rule using the auxiliary
-        predicate gives it the values it asks about when it runs."""
-        binders = self._binders({*shared} - bound, context)
-        if any(isinstance(one, Atom) and one.predicate in self.recursive for one in binders):
-            return [Atom(GIVEN + atom.predicate, tuple(shared))]
-        return binders
 
-    def _binders(self, missing: set[Variable], context: list[Literal]) -> list[Literal]:
-        """Literals of the context that bind what is missing, with what those need in turn."""
-        first: dict[Variable, Literal] = {}  # what gives a variable its values, in an order of evaluation
-        ranked = sorted((one for one in context if not isinstance(one, Negated)),
-                        key=lambda one: isinstance(one, Atom) and one.predicate in self.recursive)
-        progress = True
-        while progress:
-            progress = False
-            for literal in ranked:
-                for variable in (binds(literal, set(first)) or set()) - set(first):
-                    first[variable] = literal
-                    progress = True
-                if progress:
-                    break
-        chosen: list[Literal] = []
-        waiting = [one for one in missing if one in first]
-        while waiting:
-            binder = first[waiting.pop()]
-            if binder not in chosen:
-                chosen.append(binder)
-                waiting += [one for one in needs(binder) if first[one] is not binder]
-        return chosen
+def _given(atom: Atom, shared: Sequence[Variable], bound: set[Variable]) -> list[Literal]:
+    """What stands in front of an auxiliary rule that does not bind all that it shares."""
+    return [] if set(shared) <= bound else [Atom(GIVEN + atom.predicate, tuple(shared))]
 
 
 def _has_aggregate(term: Term) -> bool:

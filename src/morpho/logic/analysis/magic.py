@@ -54,6 +54,7 @@ class _Magic:
 
     def _rewrite(self, rule: CoreRule, head: Atom, asked: Atom | None) -> None:
         bound: set[Variable] = set() if asked is None else set(variables_of(asked))
+        known = set(bound)  # by the prefix, in which nothing is negated or aggregated
         prefix: list[Literal] = [] if asked is None else [asked]
         body: list[Literal] = list(prefix)
         waiting = list(rule.body)
@@ -61,12 +62,14 @@ class _Magic:
             literal = self._next(waiting, bound)
             waiting.remove(literal)
             if isinstance(literal, Atom):
-                literal = self._atom(literal, bound, prefix)
+                literal = self._atom(literal, known, prefix)
             elif not isinstance(literal, Compare):
                 self.full.add(literal.atom.predicate)
             body.append(literal)
-            if isinstance(literal, Atom | Compare):
+            given = binds(literal, known) if isinstance(literal, Atom | Compare) else None
+            if given is not None:
                 prefix.append(literal)
+                known |= given
             bound |= binds(literal, bound) or set()
         self.out.append(replace(rule, head=head, body=tuple(body)))
 

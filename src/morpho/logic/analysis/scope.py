@@ -22,13 +22,8 @@ from morpho.logic.syntax.terms import (
     Rule,
     Term,
     Variable,
-    free,
-    parts_of,
-    substitute,
-    substitute_term,
-    terms_of,
-    variables_in,
 )
+from morpho.logic.syntax.walk import free, parts_of, substitute, substitute_term, terms_of, variables_in
 
 
 def renamed_apart(rule: Rule) -> Rule:

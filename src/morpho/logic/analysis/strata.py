@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from morpho.logic.analysis.core import CoreRule, Grouped, Negated, predicates_of
 from morpho.logic.syntax.errors import fault
-from morpho.logic.syntax.terms import Atom, Rule, atoms
+from morpho.logic.syntax.terms import Atom
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,6 @@ def _check(rule: CoreRule, group: frozenset[str], rules: Sequence[CoreRule]) -> 
 def _positive(rule: CoreRule) -> list[Atom]:
     return [one if isinstance(one, Atom) else one.atom for one in rule.body
             if isinstance(one, Atom | Negated | Grouped)]
-
-
-def recursion(rules: Iterable[Rule]) -> dict[str, frozenset[str]]:
-    """Of each head, the predicates in recursion with it, before anything is lowered."""
-    uses: dict[str, set[str]] = {}
-    for rule in rules:
-        uses.setdefault(rule.head.predicate, set()).update(atom.predicate for atom in atoms(rule.body))
-    return {name: group for group in components(uses) for name in group}
 
 
 def components(uses: Mapping[str, Iterable[str]]) -> list[frozenset[str]]:

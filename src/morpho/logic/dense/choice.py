@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.logic.analysis.compile import Compiled
+from morpho.logic.analysis.magic import ASK
 from morpho.logic.analysis.strata import Stratum
 from morpho.logic.dense.domains import Axes
+from morpho.logic.dense.linear import SPMM, Prepared, linear_form, prepare
 from morpho.logic.dense.rules import is_dense
 from morpho.logic.syntax.terms import Atom, Variable
 from morpho.logic.tuples.fixpoint import Evaluator
 
-ENGINES = ("auto", "tuples", "dense")
+ENGINES = ("auto", "tuples", "dense", "sparse")
 MOST_ELEMENTS = 2**28  # of one dense relation
 PRODUCT_RATE = 3e10  # multiplications a second of a matrix product, and of a fused join and reduction
 FUSED_RATE = 2e9
@@ -29,6 +31,7 @@ class Choice:
     engine: str
     why: str
     axes: Axes | None = None
+    ready: Prepared | None = None
 
 
 def choose(stratum: Stratum, compiled: Compiled, evaluator: Evaluator, engine: str) -> Choice:
@@ -41,6 +44,11 @@ def choose(stratum: Stratum, compiled: Compiled, evaluator: Evaluator, engine: s
         engine = "dense"
     if engine == "tuples":
         return Choice("tuples", "asked for")
+    if not evaluator.semiring.crisp and any(name.startswith(ASK) for name in stratum.predicates):
+        return Choice("tuples", "questions of a goal have no values")
+    linear = _linear(stratum, evaluator, engine)
+    if linear is not None or engine == "sparse":
+        return linear or Choice("tuples", "no linear recursion of a predicate of two terms")
     other = [rule for rule in stratum.rules if not is_dense(rule)]
     if other and evaluator.semiring.name == "ltn":
         raise fail(ArgumentError, "logic",
@@ -60,6 +68,24 @@ def choose(stratum: Stratum, compiled: Compiled, evaluator: Evaluator, engine: s
     if engine == "dense":
         return Choice("dense", "asked for; " + why, axes)
     return Choice("dense", why, axes) if dense_s < tuples_s else Choice("tuples", why)
+
+
+def _linear(stratum: Stratum, evaluator: Evaluator, engine: str) -> Choice | None:
+    """Linear recursion as sparse products, where that is asked for or estimated to be the fastest."""
+    form = linear_form(stratum) if evaluator.semiring.name in SPMM and engine != "dense" else None
+    if form is None:
+        return None
+    ready = prepare(form, evaluator)
+    sparse_s, tuples_s = ready.seconds
+    products = float(len(ready.nodes)) ** 2 * len(ready.passengers) * ROUNDS
+    dense_s = CALL_S + products / (PRODUCT_RATE if evaluator.semiring.crisp else FUSED_RATE)
+    why = (f"linear recursion: sparse products {sparse_s:.2g} s, dense {dense_s:.2g} s, tuples up to {tuples_s:.2g} s, "
+           "estimated")
+    if engine == "sparse":
+        return Choice("sparse", "asked for; " + why, None, ready)
+    if sparse_s < min(tuples_s, dense_s):
+        return Choice("sparse", why, None, ready)
+    return Choice("tuples", why) if tuples_s < dense_s else None
 
 
 def _combinations(rule_atoms: list[Atom], axes: Axes) -> float:

@@ -105,7 +105,7 @@ class DenseStratum:
             total = dict(zip(self.names, totals))
             found = self.start(lambda name, _: total.get(name, known.get(name)), dict(zip(self.names, facts)), True)
             after = [found[name] for name in self.names]
-            return tuple(after), _change(after, totals), rounds + 1
+            return tuple(after), largest_change(after, totals), rounds + 1
 
         def goes_on(state: Any) -> Any:
             return mo.logical_and(state[1] > TOLERANCE, state[2] < MOST_ROUNDS)
@@ -115,7 +115,7 @@ class DenseStratum:
         return [*totals, rounds]
 
 
-def _change(after: list[Any], before: Any) -> Any:
+def largest_change(after: list[Any], before: Any) -> Any:
     """The largest relative change; equal infinities do not differ."""
     largest = None
     for now, old in zip(after, before):

@@ -32,10 +32,8 @@ from morpho.logic.syntax.terms import (
     Or,
     Quantified,
     Variable,
-    atoms,
-    parts_of,
-    variables_in,
 )
+from morpho.logic.syntax.walk import atoms, parts_of, variables_in
 from morpho.logic.tuples.codes import Codes, encode_one
 from morpho.logic.tuples.terms import Scope
 

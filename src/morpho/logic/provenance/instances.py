@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,12 +66,12 @@ def _crisp(evaluator: Evaluator) -> Evaluator:
 
 def _named(rule: CoreRule, evaluator: Evaluator) -> CoreRule:
     """A rule whose `_` in positive atoms have names, so that an instance says what they are."""
-    types: Mapping[Variable, object] = evaluator.variables[id(rule)]
+    types = evaluator.variables[id(rule)]
     names = {one: Variable(f"W{number}#w") for number, one in enumerate(types) if is_unnamed(one)}
     body = tuple(replace(one, terms=tuple(names.get(t, t) if isinstance(t, Variable) else t for t in one.terms))
                  if isinstance(one, Atom) else one for one in rule.body)
     made = replace(rule, body=body)
-    evaluator.variables = {**evaluator.variables, id(made): {  # type: ignore[dict-item]
+    evaluator.variables = {**evaluator.variables, id(made): {
         **types, **{names[one]: types[one] for one in names}}}
     return made
 

@@ -40,9 +40,8 @@ def tokens(source: Source) -> list[Token]:
     text, position, line, start = source.text, 0, 1, 0
     while position < len(text):
         match = _TOKEN.match(text, position)
-        place = Place(source, line, position - start + 1)
         if match is None:
-            raise _unknown(text[position], place)
+            raise _unknown(text[position], Place(source, line, position - start + 1))
         word, kind = match.group(), str(match.lastgroup)
         if kind != "space":
             place = Place(source, line, position - start + 1, len(word))

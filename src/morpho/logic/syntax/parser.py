@@ -18,11 +18,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from morpho.logic.syntax.errors import LogicError, Place, Source, fault
+from morpho.logic.syntax.errors import LogicError, Source, fault
 from morpho.logic.syntax.lexer import MOST_INTEGER, Token, tokens
+from morpho.logic.syntax.statements import DomainDeclaration, Parsed, PredicateDeclaration
 from morpho.logic.syntax.terms import (
     AGGREGATES,
     COMPARISONS,
@@ -48,35 +48,6 @@ from morpho.logic.syntax.terms import (
 
 DEEPEST = 60  # formulas inside formulas
 MOST_OF_A_RANGE = 10_000_000
-
-
-@dataclass(frozen=True)
-class DomainDeclaration:
-    """`domain person = {ann, bob}.` or `domain year = 1900..2100.`"""
-
-    name: str
-    values: tuple[Value, ...] | range
-    place: Place | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class PredicateDeclaration:
-    """`predicate parent(person, person).`; a type is a domain, `symbol`, `int` or `float`."""
-
-    name: str
-    types: tuple[str, ...]
-    places: tuple[Place | None, ...] = field(default=(), compare=False)
-    place: Place | None = field(default=None, compare=False)
-
-
-@dataclass
-class Parsed:
-    """A program's statements."""
-
-    rules: list[Rule] = field(default_factory=list)
-    queries: list[Formula] = field(default_factory=list)
-    domains: list[DomainDeclaration] = field(default_factory=list)
-    predicates: list[PredicateDeclaration] = field(default_factory=list)
 
 
 def parse(text: str, name: str = "program") -> Parsed:

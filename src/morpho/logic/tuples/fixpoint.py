@@ -15,6 +15,7 @@ import numpy as np
 from morpho.base.errors import MemoryLimit, ValueFault, fail
 from morpho.logic.analysis.check import Type
 from morpho.logic.analysis.core import GIVEN, CoreRule, predicates_of
+from morpho.logic.analysis.magic import ASK
 from morpho.logic.analysis.strata import Stratum
 from morpho.logic.semantics.semirings import Semiring
 from morpho.logic.syntax.terms import Atom, Variable
@@ -63,7 +64,7 @@ class Evaluator:
             return
         if not stratum.recursive:
             for rule in stratum.rules:
-                self._grow(rule.head.predicate, self.run(self.plan(rule)))
+                self.grow(rule.head.predicate, self.run(self.plan(rule)))
         elif not self.semiring.distributive:
             self._round_by_round(stratum)
         else:
@@ -87,6 +88,8 @@ class Evaluator:
 
         found = run_rule(plan, Context(read, self.columns, self.variables[id(plan.rule)], self.symbols, self.semiring,
                                        self._subquery))
+        if found.values is not None and plan.rule.head.predicate.startswith(ASK):  # a question has no degree
+            found = Relation(found.columns, len(found), np.full(len(found), self.semiring.one))
         self.counters.rules += 1
         self.counters.tuples += len(found)
         return found
@@ -110,7 +113,8 @@ class Evaluator:
         self.relations.pop(GIVEN + name, None)
         return found
 
-    def _grow(self, name: str, found: Relation) -> None:
+    def grow(self, name: str, found: Relation) -> None:
+        """Join tuples to a relation."""
         self.relations[name] = union(self.relation(name), found, self.semiring)
         if len(self.relations[name]) > self.limit:
             raise fail(MemoryLimit, "logic", f"{name} has more than {self.limit} tuples",
@@ -122,7 +126,7 @@ class Evaluator:
             if not _positions(rule, stratum.predicates):
                 found = self.run(self.plan(rule))
                 name = rule.head.predicate
-                self._grow(name, found)
+                self.grow(name, found)
                 delta[name] = self.relation(name)
         self.continue_with(stratum, delta)
 
@@ -163,13 +167,13 @@ class Evaluator:
         there, rows = places(found, known)
         if found.values is None or known.values is None:
             new = found.take(~there)
-            self._grow(name, new)
+            self.grow(name, new)
             return new
         before = np.where(there, known.values[rows], self.semiring.zero) if len(known) else \
             np.full(len(found), self.semiring.zero)
         with np.errstate(over="ignore"):
             after = np.asarray(self.semiring.plus(before, found.values))
-        self._grow(name, found)
+        self.grow(name, found)
         if self.semiring.idempotent:
             return Relation(found.columns, len(found), after).take(~there | (after != before))
         if np.isposinf(after).any():

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from morpho.logic.analysis.core import CoreRule, Grouped, Literal, Negated, binds, is_unnamed, variables_of
-from morpho.logic.syntax.terms import Atom, Compare, Constant, Variable, variables_in
+from morpho.logic.syntax.terms import Atom, Compare, Constant, Variable
+from morpho.logic.syntax.walk import variables_in
 
 
 @dataclass(frozen=True)

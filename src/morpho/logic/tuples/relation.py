@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ class Relation:
 
     def __init__(self, columns: Sequence[Codes], count: int, values: Values | None = None,
                  ordered: bool = True) -> None:
-        self.columns: Columns = tuple(columns)
+        self._columns: Columns | None = tuple(columns)
         self.count = count
         self.values = values
         self.ordered = ordered
@@ -28,6 +28,12 @@ class Relation:
 
     def __len__(self) -> int:
         return self.count
+
+    @property
+    def columns(self) -> Columns:
+        """The codes of all tuples, column by column."""
+        assert self._columns is not None
+        return self._columns
 
     @property
     def arity(self) -> int:
@@ -92,6 +98,26 @@ class Relation:
     def remembered(self, key: tuple[object, ...]) -> Relation | None:
         """What `selected` gave for this key before."""
         return self._parts.get(key)
+
+
+class LazyRelation(Relation):
+    """A relation that is held in another form, and becomes tuples when they are asked for; how many is known."""
+
+    def __init__(self, arity: int, count: int, make: Callable[[], Columns]) -> None:
+        super().__init__((), count)
+        self._columns, self._make, self._arity = None, make, arity
+
+    @property
+    def columns(self) -> Columns:
+        """The codes of all tuples, made now if they were not before."""
+        if self._columns is None:
+            self._columns = self._make()
+        return self._columns
+
+    @property
+    def arity(self) -> int:
+        """Columns of a tuple."""
+        return self._arity
 
 
 def union(one: Relation, two: Relation, semiring: Semiring) -> Relation:

@@ -32,15 +32,15 @@ class Semiring(NamedTuple):
 SEMIRINGS = {"plus_times": Semiring("add", "mul"), "min_plus": Semiring("minimum", "add"),
              "max_plus": Semiring("maximum", "add"), "max_times": Semiring("maximum", "mul"),
              "max_min": Semiring("maximum", "minimum"), "min_max": Semiring("minimum", "maximum"),
-             "or_and": Semiring("logical_or", "logical_and")}
+             "or_and": Semiring("logical_or", "logical_and"), "bits": Semiring("bitwise_or", "bitwise_and")}
 NUMPY: dict[str, Callable[..., Any]] = {
     "add": np.add, "mul": np.multiply, "minimum": np.minimum, "maximum": np.maximum, "logical_or": np.logical_or,
-    "logical_and": np.logical_and}
+    "logical_and": np.logical_and, "bitwise_or": np.bitwise_or, "bitwise_and": np.bitwise_and}
 
 
 def nothing(plus: str, dtype: DType) -> Any:
     """The value of an empty sum."""
-    if plus == "add":
+    if plus in ("add", "bitwise_or"):
         return 0
     if plus == "logical_or" or dtype is bool_:
         return plus == "minimum"

@@ -43,6 +43,8 @@ def _infer_spmm(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     if (semiring == "or_and") != (data.dtype is bool_):
         raise fail(DTypeError, "spmm", f"semiring {semiring} does not take {data.dtype}",
                    "or_and takes bool, the others take numbers")
+    if semiring == "bits" and data.dtype.kind != "u":
+        raise fail(DTypeError, "spmm", f"semiring bits does not take {data.dtype}", "bits are in unsigned integers")
     return Spec((indptr.shape[0] - 1, dense.shape[1]), dense.dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -41,9 +42,9 @@ class DeviceMemory(OffHost):
         if 0 in buffer.shape:
             return np.empty(buffer.shape, buffer.dtype.numpy)
         low, nbytes = span(buffer)
-        room = bytearray(nbytes)
+        room = np.empty(nbytes, np.uint8)  # not filled: large ones are written once, by the copy
         self.event.wait()
-        self.backend.copy_out(Part(buffer.device, nbytes, buffer.address + low, self), room).wait()
+        self.backend.copy_out(Part(buffer.device, nbytes, buffer.address + low, self), room.data).wait()
         steps = [stride * buffer.dtype.itemsize for stride in buffer.strides]
         return np.ndarray(buffer.shape, buffer.dtype.numpy, room, -low, steps)
 
@@ -76,7 +77,7 @@ def part(buffer: Buffer) -> Part:
 
 def allocate_on(device: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
     """A new contiguous buffer on a device, contents undefined."""
-    count = int(np.prod(shape, dtype=np.int64)) if shape else 1
+    count = math.prod(shape)
     memory = DeviceMemory(backend_of(device), count * dtype.itemsize)
     return Buffer(memory, memory.raw.address, shape, contiguous_strides(shape), dtype, True)  # type: ignore[arg-type]
 

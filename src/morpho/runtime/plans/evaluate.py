@@ -232,7 +232,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     milliseconds["plan"] = 1e3 * (looked - started)
     plan = ExecutionPlan(graph, program, executable, report, milliseconds, before, code.counters.snapshot(), remake,
                 settings.get(), made, {} if found is None else found.figures, prepare, lines, device)
-    if key is not None and found is None and program.is_native:
+    if key is not None and found is None and program.is_kept:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
         milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)
     return plan

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from morpho.backends.cpu.driver import threads
 from morpho.base.checks import as_whole
@@ -29,8 +29,10 @@ from morpho.runtime.groups.group import Group
 from morpho.runtime.tasks import futures
 from morpho.runtime.tasks.calls import Here, Named
 from morpho.runtime.tasks.futures import DONE, FAILED, RUNNING, Future, Waiter, claim, complete, hold
-from morpho.runtime.tasks.processes.pool import ProcessPool
-from morpho.runtime.tasks.processes.ranks import RankPool
+
+if TYPE_CHECKING:
+    from morpho.runtime.tasks.processes.pool import ProcessPool
+    from morpho.runtime.tasks.processes.ranks import RankPool
 
 MOST_THREADS = 1024
 MOST_WAITING = 1000  # workers of one scheduler that may wait with another thread in their place
@@ -98,8 +100,12 @@ class Scheduler:
             raise fail(ArgumentError, "tasks", "threads, processes and group are three ways to run tasks", "give one")
         self.pool: ProcessPool | RankPool | None = None
         if processes is not None:
+            from morpho.runtime.tasks.processes.pool import ProcessPool
+
             self.pool = ProcessPool(processes, retries)
         elif group is not None:
+            from morpho.runtime.tasks.processes.ranks import RankPool
+
             self.pool = RankPool(group, retries)
         self.threads = _thread_count(threads if self.pool is None else self.pool.count)
         self._closed = False

@@ -124,7 +124,7 @@ def _number(value: float | None) -> float | None:
 def failure(event: Event) -> ApiError:
     """What an end that nobody asked for is told as."""
     told = event.error or "the request was ended by the server"
-    if "deadline" in told or "timeout" in told:
+    if "not answered in" in told:  # the deadline of the engine's request
         return ApiError(504, told, code="timeout")
     return ApiError(503 if event.finish == "cancelled" else 500, told)
 

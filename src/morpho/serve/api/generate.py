@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from morpho.base.errors import MorphoError
@@ -17,7 +16,6 @@ from morpho.serve.engine.request import Request
 from morpho.serve.hosting.served import Served
 from morpho.weights import encode_chat
 
-LOG = logging.getLogger("morpho.serve")
 OF_TEMPLATE = ("reasoning_effort",)  # settings of a chat that a template may know
 USUAL_COMPLETION = 16  # tokens, as OpenAI's own server makes unless told
 
@@ -58,7 +56,8 @@ def chat_prompt(served: Served, messages: list[dict[str, Any]], tools: list[dict
     names = names or {}
     try:
         found = encode_chat(served.tokenizer, messages, tools=tools or None, **names)
-        if tools and not served.knows_tools(tools):
+        if tools and not served.knows_tools():
+            served.note_tool_prompt()
             found = encode_chat(served.tokenizer, with_tool_prompt(messages, tools), **names)
     except MorphoError as error:
         raise ApiError(400, error.message or str(error), "messages") from None

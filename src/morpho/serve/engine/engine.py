@@ -124,12 +124,14 @@ class Engine:
         return stream
 
     def _check(self, request: Request) -> None:
-        if (wrong := next((token for token in request.prompt if token >= self.vocabulary), None)) is not None:
-            raise fail(ArgumentError, "serve", f"token {wrong} is not in a vocabulary of {self.vocabulary}")
+        params = request.params
+        for tokens in (request.prompt, params.logit_bias, params.stop_token_ids):
+            if (wrong := next((token for token in tokens if token >= self.vocabulary), None)) is not None:
+                raise fail(ArgumentError, "serve", f"token {wrong} is not in a vocabulary of {self.vocabulary}")
         if len(request.prompt) >= self.max_length:
             raise fail(ArgumentError, "serve", f"the prompt has {len(request.prompt)} tokens, and prompt and answer "
                                                f"together have {self.max_length} at most", "cut it")
-        if request.params.stop and self.tokenizer is None:
+        if params.stop and self.tokenizer is None:
             raise fail(ArgumentError, "serve", "stop strings need the tokenizer of the model")
         if request.adapter is not None:
             self.adapters.number(request.adapter)
@@ -162,6 +164,8 @@ class Engine:
         self._between_steps(refresh)
 
     def _between_steps(self, call: Callable[[], None]) -> None:
+        if threading.current_thread() is self._thread:
+            raise fail(ArgumentError, "serve", "a reader of events cannot change the engine", "do it in a thread")
         done, failed = threading.Event(), []
 
         def run() -> None:

@@ -142,10 +142,15 @@ class Pages:
     def _evict(self) -> None:
         while self._leaves:
             used, _, node = heapq.heappop(self._leaves)
-            if node.alive and not node.locks and not node.children and node.used == used:
+            if self._may_go(used, node):
                 self._remove(node)
                 self.evictions += 1
                 return
+
+    @staticmethod
+    def _may_go(used: int, node: Node) -> bool:
+        """Whether an entry of the heap is not out of date."""
+        return node.alive and not node.locks and not node.children and node.used == used
 
     # -- the tree ---------------------------------------------------------------------------------------------------
     def commit(self, holding: Holding, tokens: Sequence[int], computed: int) -> None:
@@ -204,7 +209,7 @@ class Pages:
             while stack:
                 node = stack.pop()
                 stack.extend(node.children.values())
-                node.alive = False
+                node.alive, node.children, node.by_first = False, {}, {}
                 if not node.locks:
                     self.cached -= 1
                     self.free.append(node.page)
@@ -258,6 +263,9 @@ class Pages:
         if node.parent is not None and node.alive and not node.locks and not node.children:
             self._serial += 1
             heapq.heappush(self._leaves, (node.used, self._serial, node))
+            if len(self._leaves) > 4 * self.total + 64:  # most are out of date
+                self._leaves = [entry for entry in self._leaves if self._may_go(entry[0], entry[2])]
+                heapq.heapify(self._leaves)
 
     def _tick(self) -> int:
         self._clock += 1

@@ -44,6 +44,8 @@ class Sampler:
             return token
         found = self._biased(logits)
         if allowed is not None:
+            if not allowed.any():
+                raise fail(ArgumentError, "serve", "the grammar allows no token here")
             found[~allowed] = -np.inf
         if not self.params.min_p or greedy:
             return self.sampling.choose(found, self.seen, self.rng)

@@ -53,19 +53,29 @@ class Scheduler:
                 plan.decode.append(sequence)
         plan.decode = [each for each in plan.decode if each in self.running]  # some may have given their pages away
         self._draft(plan.decode)
-        budget = self._piece(bool(plan.decode))
-        for sequence in [each for each in self.running if each.waiting_tokens > 1]:
-            if budget <= 0:
-                break
-            count = min(sequence.waiting_tokens, self.chunk, budget)
-            if sequence not in self.running or not self._room(sequence, sequence.computed + count):
-                continue
-            plan.prefill.append((sequence, count))
-            budget -= count
+        self._pieces(plan, self._piece(bool(plan.decode)))
         running = {id(each) for each in self.running}
         plan.decode = [each for each in plan.decode if id(each) in running]
         plan.prefill = [(each, count) for each, count in plan.prefill if id(each) in running]
         return plan
+
+    def _pieces(self, plan: Plan, budget: int) -> None:
+        """Divide so many tokens among the prompts that are read: half for the first that came, then short ones before
+        long ones, so that a long prompt holds up neither the texts that run nor the prompts behind it."""
+        reading = [each for each in self.running if each.waiting_tokens > 1]
+        if not reading:
+            return
+        first, others = reading[0], sorted(reading[1:], key=lambda each: each.waiting_tokens)
+        shares = {id(first): min(first.waiting_tokens, max(budget // 2, 1) if others else budget)}
+        left = budget - shares[id(first)]
+        for sequence in others:
+            shares[id(sequence)] = min(sequence.waiting_tokens, left)
+            left -= shares[id(sequence)]
+        shares[id(first)] += min(left, first.waiting_tokens - shares[id(first)])
+        for sequence in reading:
+            count = min(shares[id(sequence)], self.chunk)
+            if count and sequence in self.running and self._room(sequence, sequence.computed + count):
+                plan.prefill.append((sequence, count))
 
     # -- admitting --------------------------------------------------------------------------------------------------
     def _admit(self, plan: Plan) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.serve.engine.request import Event, Request
+
+log = logging.getLogger("morpho.serve")
+
+
+def _nobody(event: Event) -> None:
+    """Reads nothing any more."""
 
 
 class RequestStream:
@@ -49,7 +56,11 @@ class RequestStream:
         with self._changed:
             self._ended = self._ended or last
             if self._call is not None:
-                self._call(event)
+                try:
+                    self._call(event)
+                except Exception:  # whoever reads is broken: nobody else may suffer
+                    log.exception("a reader of request %s failed; the request is cancelled", self.request.id)
+                    self.cancelled, self._call = True, _nobody
                 return
             self._events.append(event)
             self._changed.notify_all()

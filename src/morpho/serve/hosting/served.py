@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from morpho.serve.engine.request import EngineProtocol
 from morpho.serve.hosting.embedder import Embedder
 from morpho.weights import render_chat
 
+LOG = logging.getLogger("morpho.serve")
 TOOL = {"type": "function", "function": {"name": "probe_of_tools", "description": "", "parameters": {
     "type": "object", "properties": {}}}}
 
@@ -37,6 +39,7 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
     users: int = 0
     retired: bool = False
+    told_of_tools: bool = False
     last_used: float = field(default_factory=time.monotonic)
 
     @property
@@ -64,9 +67,16 @@ class Served:
     def talks(self) -> bool:
         return bool(self.tokenizer.chat_template) and self.engine is not None
 
-    def knows_tools(self, tools: Any = None) -> bool:
+    def knows_tools(self) -> bool:
         """Whether the chat template writes tools."""
         return self._knows_tools
+
+    def note_tool_prompt(self) -> None:
+        """Say once that tools are told by a message of the system."""
+        if not self.told_of_tools:
+            self.told_of_tools = True
+            reason = "the chat template does not know tools: they are described in the message of the system"
+            LOG.warning("tools_by_prompt", extra={"model": self.name, "reason": reason})
 
     @cached_property
     def _knows_tools(self) -> bool:

@@ -87,9 +87,11 @@ class _Timing:
             self._state.metrics.first_token(self._model, self._record.first_token_s)
         self._tokens += count
 
-    def end(self) -> None:
-        if self._tokens > 1:
-            self._state.metrics.per_token(self._model, (time.perf_counter() - self._first) / (self._tokens - 1))
+    def end(self, choices: int) -> None:
+        """Of several texts at once, each has the mean of all."""
+        if self._tokens > choices:
+            took = time.perf_counter() - self._first
+            self._state.metrics.per_token(self._model, took * choices / (self._tokens - choices))
 
 
 async def _whole(job: Job, events: Events, send: Send, timing: _Timing, watch: asyncio.Task[None]) -> None:
@@ -100,7 +102,7 @@ async def _whole(job: Job, events: Events, send: Send, timing: _Timing, watch: a
                 pass
     if not job.answer.finished:
         raise Gone
-    timing.end()
+    timing.end(len(job.answer.choices))
     await respond(send, job.answer.whole())
 
 
@@ -118,7 +120,7 @@ async def _stream(job: Job, events: Events, send: Send, timing: _Timing, watch: 
                                         for chunk in job.answer.feed(place, event)))
         if not job.answer.finished:
             raise Gone
-        timing.end()
+        timing.end(len(job.answer.choices))
         last = (_event(job.answer.usage_chunk()) if job.include_usage else b"") + DONE
     except (Gone, TimeoutError):
         raise Gone from None

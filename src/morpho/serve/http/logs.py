@@ -8,7 +8,8 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,14 +40,24 @@ class JsonLines(logging.Formatter):
         return json.dumps(said, ensure_ascii=True, default=str)
 
 
-def log_to(stream: Any = None, severity: int = logging.INFO) -> logging.Handler:
-    """Write the server's log as lines of JSON; the handler, to take away again."""
+@contextmanager
+def logging_to(stream: Any = None, severity: int = logging.INFO) -> Iterator[None]:
+    """While the block lasts, the log of the server, of what it stands on and of Morpho are lines of JSON."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
-    LOG.addHandler(handler)
-    LOG.setLevel(severity)
-    LOG.propagate = False
-    return handler
+    loggers = [LOG, logging.getLogger("uvicorn.error"), logging.getLogger("morpho")]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger, least in zip(loggers, (severity, max(severity, logging.WARNING), logging.DEBUG), strict=True):
+        logger.addHandler(handler)
+        logger.setLevel(least)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
 
 
 @dataclass

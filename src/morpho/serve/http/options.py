@@ -31,7 +31,7 @@ class Options:
     cors_origins: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     shutdown_timeout_s: float = 60.0
-    most_connections: int = 1024
+    most_requests: int = 1024  # at once; twice as many connections
     watch_s: float = 2.0  # between looks at the files of models; 0: none
 
     def __post_init__(self) -> None:

@@ -38,6 +38,7 @@ class Security:
         self._app, self._options, self._hosts = app, options, options.host_names()
         self._any_address = not is_loopback(options.host)
         self._token = None if options.token is None else _digest(options.token)
+        self._active = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,6 +55,8 @@ class Security:
 
         try:
             self._check(scope, headers, origin, allowed)
+            if self._active >= self._options.most_requests and scope["path"] not in OPEN:
+                raise ApiError(503, f"{self._active} requests are being answered already", retry_after_s=1)
         except ApiError as error:
             await respond_error(sending, error)
             return
@@ -61,7 +64,11 @@ class Security:
             await sending({"type": "http.response.start", "status": 204, "headers": []})
             await sending({"type": "http.response.body", "body": b""})
             return
-        await self._app(scope, receive, sending)
+        self._active += 1
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            self._active -= 1
 
     def _check(self, scope: Scope, headers: dict[bytes, str], origin: str, allowed: bool) -> None:
         host = headers.get(b"host", "")

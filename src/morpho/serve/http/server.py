@@ -102,7 +102,7 @@ def make_server(registry: Registry, options: Options, when_ready: Callable[[], N
     app, state = make_app(registry, options)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none", lifespan="on",
-        http=Protocol, loop="asyncio", timeout_keep_alive=30, limit_concurrency=options.most_connections,
+        http=Protocol, loop="asyncio", timeout_keep_alive=30, limit_concurrency=2 * options.most_requests,
         timeout_graceful_shutdown=max(int(options.shutdown_timeout_s), 1), backlog=1024,
         ssl_certfile=options.certificate, ssl_keyfile=options.key)
     try:

@@ -100,14 +100,14 @@ def live_exports() -> int:
 
 
 def make_capsule(owner: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, flags: int,
-                 versioned: bool) -> Any:
+                 versioned: bool, device: tuple[int, int] = (CPU, 0)) -> Any:
     """A capsule over memory that `owner` keeps alive; strides in elements."""
     rank = len(shape)
     sizes, steps = (ctypes.c_int64 * max(rank, 1))(*shape), (ctypes.c_int64 * max(rank, 1))(*strides)
     managed: Any = _ManagedVersioned() if versioned else _Managed()
     inner = managed.tensor
     inner.data, inner.ndim, inner.byte_offset = address, rank, 0
-    inner.device = _Device(CPU, 0)
+    inner.device = _Device(*device)
     inner.dtype = _DataType(4 if dtype is bfloat16 else _CODES[dtype.kind], dtype.itemsize * 8, 1)
     inner.shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
     inner.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.registry import backend_of, canonical
+from morpho.backends.registry import devices as all_devices
 from morpho.base.dtypes import bfloat16
 from morpho.base.errors import ArgumentError, DeviceError, DTypeError, MorphoError, ValueFault, fail
 from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.core import Tensor, check_device, copied
+from morpho.tensor.interop import on_device
 from morpho.tensor.interop.capsule import CPU, IS_COPIED, READ_ONLY, VERSION, make_capsule, open_capsule
 
 _DEVICES = {1: "cpu", 2: "cuda", 3: "pinned host memory", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm",
@@ -26,13 +29,21 @@ class ExportError(MorphoError, BufferError):
 
 
 def dlpack_device(self: Tensor) -> tuple[int, int]:
-    """DLPack's numbers of the device: (1, 0), the CPU."""
-    return (CPU, 0)
+    """DLPack's numbers of the device: (1, 0) is the CPU, (2, n) a GPU."""
+    if self.device == "cpu":
+        return (CPU, 0)
+    found = on_device.place_of(self.device)
+    if found is None:
+        raise fail(ExportError, "__dlpack_device__", f"other libraries cannot address the memory of {self.device}",
+                   "use tensor.to('cpu')")
+    return found
 
 
 def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
            dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
     """The elements as a DLPack capsule: read-only without a copy, or a copy of the consumer's own."""
+    if self.device != "cpu":
+        return _from_device(self, stream, max_version, dl_device, copy)
     if dl_device is not None and tuple(dl_device) != (CPU, 0):
         raise fail(ExportError, "__dlpack__", f"device {tuple(dl_device)} is not there", "the CPU is (1, 0)")
     if stream is not None:
@@ -49,6 +60,41 @@ def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] 
     return make_capsule(buffer.storage, buffer.address, buffer.shape, buffer.strides, self.dtype, READ_ONLY, True)
 
 
+def _from_device(tensor: Tensor, stream: Any, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None,
+                 copy: bool | None) -> Any:
+    """Device memory as a capsule, or a copy on the host where that is asked for."""
+    place = dlpack_device(tensor)
+    if dl_device is not None and tuple(dl_device) != place:
+        if tuple(dl_device) == (CPU, 0) and copy is not False:
+            return dlpack(tensor.to("cpu"), max_version=max_version, copy=copy)
+        raise fail(ExportError, "__dlpack__", f"the elements lie on {tensor.device}, not on device {tuple(dl_device)}",
+                   "move them first")
+    versioned = max_version is not None and max_version[0] >= 1
+    if copy is False and not versioned:
+        raise fail(ExportError, "__dlpack__", "a capsule before DLPack 1.0 cannot say that it is read-only",
+                   "ask for max_version=(1, 0), or let it copy")
+    copies = bool(copy) or not versioned
+    buffer = (copied(tensor) if copies else tensor).elements()
+    owner = on_device.lent(buffer, tensor.device, stream)
+    return make_capsule(owner, buffer.address, buffer.shape, buffer.strides, tensor.dtype,
+                        IS_COPIED if copies else READ_ONLY, versioned, place)
+
+
+def _onto_device(x: Any, place: tuple[int, int], device: Any, copy: bool | None) -> Tensor:
+    """Another library's device memory as a tensor there; copied where another device is asked for."""
+    name = on_device.device_of(place)
+    options = {"stream": backend_of(name).stream_handle(), "max_version": VERSION}  # type: ignore[attr-defined]
+    if not _takes(x.__dlpack__, options):
+        del options["max_version"]
+    tensor = Tensor.of_buffer(on_device.borrowed(open_capsule(x.__dlpack__(**options)), name))
+    wanted = name if device is None else canonical(device, "from_dlpack")
+    if wanted != name:
+        if copy is False:
+            raise fail(DeviceError, "from_dlpack", f"the elements lie on {name}, and copy=False", f"use {name!r}")
+        return tensor.to(wanted)
+    return copied(tensor) if copy else tensor
+
+
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over another library's memory, without a copy unless asked for one.
 
@@ -61,6 +107,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise fail(ArgumentError, "from_dlpack", f"a {type(x).__name__} does not speak DLPack", "use mo.asarray")
     kind, number = x.__dlpack_device__()
+    if int(kind) == on_device.CUDA and f"cuda:{number}" in all_devices():
+        return _onto_device(x, (int(kind), int(number)), device, copy)
     moved = int(kind) != CPU
     if moved and (device is None or copy is False):
         raise fail(DeviceError, "from_dlpack", f"the elements lie on {_DEVICES.get(int(kind), f'device {int(kind)}')}:"

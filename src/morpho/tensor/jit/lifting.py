@@ -8,6 +8,7 @@ number was compiled for once that number is put in, then no other value needs a 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from morpho.base.dtypes import DType, float64, int64
@@ -89,7 +90,7 @@ def _children(tree: Any) -> Iterator[tuple[Any, Any]]:
 
 def numbers_of(structure: Any) -> Iterator[tuple[Path, Any]]:
     """The Python numbers among arguments that are constants: where, and what."""
-    stack = [((name,), tree) for name, tree in reversed(structure)]
+    stack: list[tuple[Path, Any]] = [((name,), tree) for name, tree in reversed(structure)]
     while stack:
         path, tree = stack.pop()
         if tree is LEAF:
@@ -182,8 +183,7 @@ def lifted_arguments(parameters: list[Tensor], numbers: Mapping[int, Any], lifti
     """What the function is called with: its tensors, and lifted numbers of these values."""
     found: list[Any] = list(parameters)
     for number, value in numbers.items():
-        found[number] = LiftedNumber(value, parameters[number].node, lifting, frozenset({number}),
-                                     lambda given, number=number: given[number])
+        found[number] = LiftedNumber(value, parameters[number].node, lifting, frozenset({number}), itemgetter(number))
     return found
 
 

@@ -157,9 +157,9 @@ OPTIMIZER = {
     "param_group": "opt.param_groups", "minimize": "loss.backward() and opt.step()",
 }
 LINALG = {
-    "norm": "mo.linalg.vector_norm, or mo.linalg.matrix_norm", "eig": "mo.linalg.eigh for symmetric matrices",
-    "eigvals": "mo.linalg.eigvalsh for symmetric matrices",
-    "dot": "mo.matmul, or mo.vecdot", "multi_dot": "a @ b @ c, or mo.einsum, which finds the order",
+    "dot": "mo.matmul, or mo.vecdot", "lu_factor": "mo.linalg.lu", "cho_factor": "mo.linalg.cholesky",
+    "pinvh": "mo.linalg.pinv", "matrix_exp": "mo.linalg.expm", "solve_ex": "mo.linalg.solve",
+    "solveh_banded": "mo.sparse.cg, of a mo.sparse.diags matrix", "pca_lowrank": "mo.linalg.svd_lowrank",
 }
 _KEY = "(key, shape) with key = mo.random.key(seed)"
 RANDOM = {

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.runtime.groups.group import Group
 from morpho.runtime.tasks import parallel
 from morpho.runtime.tasks import scheduler as scheduling
 from morpho.runtime.tasks.futures import Future
-from morpho.runtime.tasks.processes.ranks import serve
 from morpho.runtime.tasks.scheduler import Scheduler, default, wait
 from morpho.tensor.autodiff.grad_mode import tracing
 
@@ -93,6 +93,19 @@ def graph(tasks: Mapping[str, Sequence[Any]], *, scheduler: Scheduler | None = N
     7
     """
     return parallel.submit_graph(_chosen(scheduler), tasks)
+
+
+def serve(group: Group) -> int:
+    """Run tasks that rank 0's `Scheduler(group=group)` gives this rank, until that is closed; how many there were.
+
+    >>> mo.tasks.serve(mo.cluster.init())
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.ArgumentError: [tasks] rank 0 gives the tasks. At ...
+    """
+    from morpho.runtime.tasks.processes import ranks
+
+    return ranks.serve(group)
 
 
 def stats(scheduler: Scheduler | None = None) -> dict[str, Any]:

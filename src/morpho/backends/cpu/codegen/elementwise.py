@@ -253,7 +253,7 @@ def _not(e: Emitter, dtype: DType, x: Value) -> Value:
 @_emits("bitwise_left_shift")
 def _left_shift(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
     inside = e.icmp("ult", b, BITS[a.element])  # a negative shift is a huge unsigned one
-    return e.select(inside, a << e.select(inside, b, 0), 0)
+    return e.select(inside, a << _count(e, b, inside), 0)
 
 
 @_emits("bitwise_right_shift")
@@ -261,7 +261,13 @@ def _right_shift(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
     inside = e.icmp("ult", b, BITS[a.element])
     if dtype.kind == "i":
         return a.shift_right(e.select(inside, b, BITS[a.element] - 1), arithmetic=True)
-    return e.select(inside, a.shift_right(e.select(inside, b, 0)), 0)
+    return e.select(inside, a.shift_right(_count(e, b, inside)), 0)
+
+
+def _count(e: Emitter, b: Value, inside: Value) -> Value:
+    """A shift's count, within the width whatever b is. On a GPU it is masked: LLVM drops a select that PTX's own clamp
+    seems to make needless, but PTX sees the low 32 bits of a count only."""
+    return b & (BITS[b.element] - 1) if e.architecture == "nvptx64" else e.select(inside, b, 0)
 
 
 # -- integer division and power --------------------------------------------------------------------------------------

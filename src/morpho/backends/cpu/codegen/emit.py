@@ -442,11 +442,12 @@ class Emitter:
         following = index + loop.step
         latch = self._block
         self.branch(head)
-        count = "%" + self.fresh("i") if self.opaque_indices else index.name
+        opaque = self.opaque_indices and self.architecture != "nvptx64"  # LLVM's search for addresses is short there
+        count = "%" + self.fresh("i") if opaque else index.name
         news = [f"  {count} = phi i64 [ {begin.name}, %{before} ], [ {following.name}, %{latch} ]"]
         for phi, old, new in zip(phis, carried, loop.values, strict=True):
             news.append(f"  {phi.name} = phi {phi.type} [ {old.name}, %{before} ], [ {new.name}, %{latch} ]")
-        if self.opaque_indices:
+        if opaque:
             news.append(f'  {index.name} = call i64 asm "", "=r,0"(i64 {count})')
         self.lines[place:place] = news
         self.label(done)

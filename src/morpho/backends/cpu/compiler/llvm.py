@@ -23,7 +23,8 @@ _names: set[str] = set()  # of functions in the last one
 
 
 @cache
-def _binding() -> Any:
+def binding() -> Any:
+    """llvmlite, with the native target ready."""
     try:
         import llvmlite.binding as llvm
     except ImportError as error:
@@ -37,7 +38,7 @@ def _binding() -> Any:
 
 @cache
 def _target_machine(isa: Isa, triple: str | None) -> Any:
-    llvm = _binding()
+    llvm = binding()
     if triple is None:
         target = llvm.Target.from_default_triple()
     else:
@@ -61,7 +62,7 @@ def target_options(isa: Isa, foreign: bool = False) -> dict[str, Any]:
 
 
 def _module(text: str, triple: str | None) -> Any:
-    llvm = _binding()
+    llvm = binding()
     try:
         module = llvm.parse_assembly(text)
         module.verify()
@@ -100,7 +101,7 @@ def load(code: bytes | Sequence[bytes], isa: Isa, names: list[str]) -> list[int]
 
     An engine takes LLVM a millisecond to make, so the last one serves as long as names are new to it.
     """
-    llvm = _binding()
+    llvm = binding()
     with lock:
         if not _engines or not _names.isdisjoint(names):
             _start_engine(isa)
@@ -120,14 +121,14 @@ def load(code: bytes | Sequence[bytes], isa: Isa, names: list[str]) -> list[int]
 
 
 def _start_engine(isa: Isa) -> None:
-    llvm = _binding()
+    llvm = binding()
     _engines.append(llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(isa)))
     _names.clear()
 
 
 def _fresh_machine(isa: Isa) -> Any:
     """An engine owns its target machine."""
-    return _binding().Target.from_default_triple().create_target_machine(
+    return binding().Target.from_default_triple().create_target_machine(
         cpu=isa.llvm_cpu, features=isa.llvm_features, opt=2)
 
 

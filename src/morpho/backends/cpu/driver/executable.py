@@ -22,6 +22,7 @@ from morpho.backends.cpu.driver.host_call import HostCall
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.python.blas import routine_address
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.program.co_schedule import alternates, groups, least_work, pieces, pieces_per_thread
@@ -136,6 +137,8 @@ class Executable:
             address = next(addresses)
             self._add_places(step.views)
             values = step.values
+            if routine := getattr(step.kernel, "routine", ""):
+                values = (routine_address(routine), *values[1:])
             if step.epilogue is not None:
                 values = (*values[:EPILOGUE], next(addresses), *values[EPILOGUE + 1:])
             if step.prologue is not None:

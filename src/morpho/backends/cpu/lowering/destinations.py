@@ -180,8 +180,8 @@ class DestinationLowering(MatmulLowering):
         return user.serial in self.lowered
 
     def reads_in_place(self, writer: Node, root: Node, update: Node) -> bool:
-        """Whether a kernel reads of a value the elements that it writes, each where it writes it, and others that nobody
-        writes."""
+        """Whether a kernel reads of a value the elements that it writes, each where it writes it, and others that
+        nobody writes."""
         region = {name: update[name] for name in ("starts", "sizes", "steps")}
         for child in writer.inputs:
             seen, chain = look_through(child, is_view)

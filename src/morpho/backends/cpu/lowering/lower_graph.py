@@ -11,7 +11,7 @@ from morpho.backends.cpu.lowering.control.lower_control import lower_control
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
 from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
-from morpho.backends.cpu.lowering.lower_linalg import is_small, lower_matrix
+from morpho.backends.cpu.lowering.lower_linalg import is_lapack, is_small, lower_lapack, lower_matrix
 from morpho.backends.cpu.lowering.lower_pages import lower_page_write, lower_paged_attention
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
@@ -148,6 +148,8 @@ class GraphLowering(SparseLowering):
             special[node.op.name](node)
         elif is_small(node):
             self.lower_matrix(node)
+        elif is_lapack(node):
+            self.lower_lapack(node)
         else:
             self.lower_host(node, fallback=node.op.kind not in ("host", "collective") and native)
         indices = checked_indices(node)
@@ -297,6 +299,14 @@ class GraphLowering(SparseLowering):
         writes = tuple(range(len(inputs), len(inputs) + len(targets)))
         self.add(Step(call.kernel, (*inputs, *targets), writes, call.values, call.items, call.work, node.op.name,
                       node.origin))
+        self.views[node.serial] = targets
+
+    def lower_lapack(self, node: Node) -> None:
+        inputs = [self.view(child) for child in node.inputs]
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        kernel, values, items, scratch = lower_lapack(node, [*inputs, *targets])
+        self.add(Step(kernel, (*inputs, *targets), (len(inputs),), values, items, 1, node.op.name, node.origin,
+                      scratch=scratch, threads="one", choice=f"LAPACK's {kernel.routine}, called by its address"))
         self.views[node.serial] = targets
 
     def lower_attention(self, node: Node) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from morpho.backends.cpu.linalg.lapack import LapackKernel, routine_of
 from morpho.backends.cpu.linalg.matrix import MOST_ROWS, MOST_UNROLLED, RANKS, MatrixKernel
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import float32, float64
+from morpho.base.python.blas import routine_address
 from morpho.ir.node import Node
 from morpho.program.view import View
 
@@ -30,6 +32,24 @@ def is_small(node: Node) -> bool:
         return False
     sides = node.inputs[0].shape[-2:]
     return all(isinstance(side, int) and 1 <= side <= MOST_ROWS for side in sides)
+
+
+def is_lapack(node: Node) -> bool:
+    """Whether LAPACK computes an operation, called by its address: square matrices of a size that is known."""
+    routine = routine_of(node.op.name, node.inputs[0].dtype)
+    known = all(isinstance(size, int) and size > 0 for child in node.inputs for size in child.shape[-2:])
+    return bool(routine) and known and routine_address(routine) != 0
+
+
+def lower_lapack(node: Node, places: Sequence[View]) -> tuple[LapackKernel, tuple[Size, ...], Size, int]:
+    """The kernel, its numbers, how many matrices there are, and bytes of scratch memory. `places` as of
+    `lower_matrix`."""
+    batch, rows = places[0].shape[:-2], int(places[0].shape[-1])
+    count = int(places[1].shape[-1]) if node.op.name == "solve" else rows
+    kernel = LapackKernel(node.op.name, places[0].dtype, len(batch), bool(node.attributes.get("upper")))
+    values = kernel.record.values(routine=0, rows=rows, count=count, extents=batch,
+                                  **{f"operand{n}": place.strides for n, place in enumerate(places)})
+    return kernel, values, product(batch), kernel.scratch(rows, count)
 
 
 def options_of(node: Node) -> tuple[str, ...]:

@@ -43,9 +43,10 @@ class SpmmCode(SparseCode):
         first, after = self.piece_ends(self.indptr, kernel.pointer, v, v["count"])
         with e.loop(first, after, BLOCK) as blocks:
             last = self.smaller(blocks.index + BLOCK, after)
-            begin, end = self.checked_block(blocks.index, last)
-            with e.loop(blocks.index, last) as loop:
-                self.row(loop.index, *self.row_span(loop.index, begin, end))
+            fine = self.checked_block(blocks.index, last)
+            with e.loop(blocks.index, e.select(fine, last, blocks.index)) as loop:
+                start, end = (self.whole(self.indptr, kernel.pointer, at) for at in (loop.index, loop.index + 1))
+                self.row(loop.index, start, end)
         if kernel.follows:
             with e.when(e.icmp("slt", first, after)):
                 self.follow(first, after)
@@ -70,36 +71,42 @@ class SpmmCode(SparseCode):
             self.columns(row, start, end)
 
     # -- indices -------------------------------------------------------------------------------------------------------
-    def checked_block(self, first: Value, after: Value) -> tuple[Value, Value]:
-        """The elements of some rows; none where one of their indices is wrong. Checked apart, many at a time, they cost
-        the sums nothing."""
+    def checked_block(self, first: Value, after: Value) -> Value:
+        """Whether the starts of some rows rise inside the array, and their indices lie inside the axis. Checked apart,
+        many at a time, they cost the sums nothing."""
         e, kernel = self.e, self.kernel
+        begin, end = (self.whole(self.indptr, kernel.pointer, at) for at in (first, after))
+        fine = self.rising(first, after) & e.icmp("sge", begin, 0) & e.icmp("sle", end, self.count)
         kind = scalars.memory_type(kernel.index)
-        begin = self.inside(self.whole(self.indptr, kernel.pointer, first), self.zero, self.count)
-        end = self.inside(self.whole(self.indptr, kernel.pointer, after), begin, self.count)
+        stop = e.select(fine, end, begin)  # what lies outside the array is not looked at
         lanes = max(1, self.isa.vector_bits // 8 // kernel.index.itemsize)
-        most = begin + ((end - begin) & -lanes)
+        most = begin + ((stop - begin) & -lanes)
         with e.loop(begin, most, lanes, carried=[e.constant(0, kind, lanes)]) as loop:
             read = e.load(e.offset(self.indices, kind, loop.index), kind, lanes)
             loop.next(e.intrinsic("umax", loop.values[0], read))
-        fine = e.all_lanes(e.icmp("ule", loop.values[0], e.splat(self.last, lanes)))
-        with e.loop(most, end, carried=[e.constant(0, kind, 1)]) as loop:
+        fine = fine & e.all_lanes(e.icmp("ule", loop.values[0], e.splat(self.last, lanes)))
+        with e.loop(most, stop, carried=[e.constant(0, kind, 1)]) as loop:
             read = e.load(e.offset(self.indices, kind, loop.index), kind, 1)
             loop.next(e.intrinsic("umax", loop.values[0], read))
         fine = fine & e.icmp("ule", loop.values[0], self.last)
         self.fail_if(fine ^ 1)
-        return begin, e.select(fine, end, begin)
+        return fine
 
-    def inside(self, number: Value, least: Value, most: Value) -> Value:
-        return self.smaller(self.larger(number, least), most)
-
-    def row_span(self, row: Value, begin: Value, end: Value) -> tuple[Value, Value]:
-        """First and last element of a row; only those that were checked. Starts that fall are a fault."""
-        start, stop = (self.whole(self.indptr, self.kernel.pointer, at) for at in (row, row + 1))
-        first = self.inside(start, begin, end)
-        last = self.inside(stop, first, end)
-        self.fail_if(self.e.icmp("ne", last - first, stop - start))
-        return first, last
+    def rising(self, first: Value, after: Value) -> Value:
+        """Whether no row ends before it begins."""
+        e, kind = self.e, scalars.memory_type(self.kernel.pointer)
+        lanes = max(1, self.isa.vector_bits // 8 // self.kernel.pointer.itemsize)
+        most = first + ((after - first) & -lanes)
+        fine = e.constant(True, "i1", 1)
+        for start, stop, width in ((first, most, lanes), (most, after, 1)):
+            with e.loop(start, stop, width, carried=[e.constant(True, "i1", width)]) as loop:
+                here, then = (e.load(e.offset(self.indptr, kind, at), kind, width) for at in (loop.index,
+                                                                                               loop.index + 1))
+                loop.next(loop.values[0] & e.icmp("sle", here, then))
+            fine = fine & e.all_lanes(loop.values[0])
+            if lanes == 1:
+                break
+        return fine
 
     def looked_at(self, at: Value) -> Value:
         """An index that was checked."""

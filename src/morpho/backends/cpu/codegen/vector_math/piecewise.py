@@ -120,6 +120,7 @@ def minus_function(e: Emitter, x: Value, base: Value, parts: tuple[Part, ...], n
     e.branch(head)
     e.label(head)
     part, place = "%" + e.fresh("part"), len(e.lines)
+    seen = part if e.architecture == "nvptx64" else f"{part}.seen"
     t, left = (Value(e, "%" + e.fresh("c"), x.element, x.lanes) for _ in range(2))
     side = polynomial_of(e, at_most(e, t, table.number(part, "top")), table, part)
     result = e.fma(side, table.number(part, "scale"), left)
@@ -130,10 +131,10 @@ def minus_function(e: Emitter, x: Value, base: Value, parts: tuple[Part, ...], n
     following = e.offset(part, "i8", table.part_bytes)
     e.branch(head)
     e.lines[place:place] = [
-        f"  {part}.seen = phi ptr [ {table.address}, %{before} ], [ {following}, %{again} ]",
+        f"  {seen} = phi ptr [ {table.address}, %{before} ], [ {following}, %{again} ]",
         *[f"  {new.name} = phi {x.type} [ {old.name}, %{before} ], [ {next_.name}, %{again} ]"
           for new, old, next_ in ((t, first, new_t), (left, base, new_left))],
-        f'  {part} = call ptr asm "", "=r,0"(ptr {part}.seen)']  # or LLVM takes long to count addresses: see `loop`
+        *([] if seen == part else [f'  {part} = call ptr asm "", "=r,0"(ptr {seen})'])]  # LLVM counts no addresses
     e.label(done)
     return result
 

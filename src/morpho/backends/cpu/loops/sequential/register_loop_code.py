@@ -20,7 +20,7 @@ class _Code:
     """One such function being written."""
 
     def __init__(self, kernel: RegisterLoop, isa: Isa) -> None:
-        self.kernel, self.e = kernel, Emitter(1, isa.native_half)
+        self.kernel, self.e = kernel, Emitter(1, isa.native_half, architecture=isa.architecture)
         self.values: dict[int, Value] = {}
         self.faults: list[tuple[Value, int]] = []  # with their status
 

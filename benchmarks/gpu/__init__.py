@@ -1,0 +1,1 @@
+"""Work on a GPU: the table of op cases, and times beside PyTorch's."""

@@ -1,0 +1,1 @@
+"""Attention on tensor cores, block by block of keys."""

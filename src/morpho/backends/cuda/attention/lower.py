@@ -1,0 +1,75 @@
+"""From an attention node to its step on tensor cores, where its operands are half floats that lie in chunks."""
+
+from __future__ import annotations
+
+from morpho.backends.cpu.lowering.lower_graph import GraphLowering
+from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, AttentionKernel
+from morpho.base.dims import Size, product
+from morpho.base.dtypes import bfloat16, float16
+from morpho.ir.node import Node
+from morpho.program.program import Step
+from morpho.program.view import View
+
+DEEPEST = 128
+
+
+class AttentionLowering(GraphLowering):
+    """Attention of this backend; other dtypes and depths are the CPU's kernels."""
+
+    def lower_attention(self, node: Node) -> None:
+        """One step, or what the CPU would do."""
+        inputs = [self.view(child) for child in node.inputs]
+        if node.op.name != "attention" or not on_tensor_cores(node, inputs):
+            super().lower_attention(node)
+            return
+        targets = [self.as_reshaped(node, 0), self.new_slot(node.outputs[1].shape, node.outputs[1].dtype)]
+        q, k, v, *extra = inputs
+        mask = extra.pop(0) if node["masked"] else None
+        positions = extra.pop(0) if node["moving"] else None
+        queries, keys = q.shape[-2], k.shape[-2]
+        few = isinstance(queries, int) and queries <= 64
+        kernel = AttentionKernel(q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], node["offset"],
+                                 node["causal"], node["window"], None if mask is None else mask.dtype,
+                                 positions is not None, (16 if queries <= 16 else 64) if few else 128)
+        places = {"q": q, "k": k, "v": v, "o": targets[0], "l": targets[1], "x": mask, "p": positions}
+        values = ATTENTION.values(queries=queries, keys=keys, heads=q.shape[-3], group=_group(q, k),
+                                  batches=_filled(q.shape[:-3], 1), x_column=0 if mask is None else mask.strides[-1],
+                                  **{key: value for name, place in places.items()
+                                     for key, value in _steps(name, place).items()})
+        views = tuple(place for place in places.values() if place is not None)
+        work = product(tuple(q.shape[:-1])) * keys
+        self.add(Step(kernel, views, (3, 4), values, 1, work, "attention", node.origin,
+                      operations=2 * work * (q.shape[-1] + v.shape[-1]), choice="tensor cores (mma)"))
+        self.views[node.serial] = targets
+
+
+def _group(q: View, k: View) -> int:
+    return int(q.shape[-3]) // int(k.shape[-3])
+
+
+def _filled(sizes: tuple[Size, ...], by: int) -> list[Size]:
+    return [*[by] * (BATCH_AXES - len(sizes)), *sizes]
+
+
+def _steps(name: str, place: View | None) -> dict[str, Size | list[Size]]:
+    """Strides of an operand along batches, heads and rows; its last axis lies side by side."""
+    tail = {"l": 1, "p": 0}.get(name, 2)  # axes behind the heads
+    if place is None:
+        return {f"{name}_batch": [0] * BATCH_AXES, f"{name}_head": 0, f"{name}_row": 0}
+    heads = len(place.shape) - 1 - tail
+    return {f"{name}_batch": _filled(place.strides[:heads], 0), f"{name}_head": place.strides[heads],
+            f"{name}_row": place.strides[heads + 1] if tail else 0}
+
+
+def on_tensor_cores(node: Node, inputs: list[View]) -> bool:
+    """Whether q, k and v are half floats whose rows lie in chunks of 16 bytes."""
+    q, k, v = inputs[:3]
+    if q.dtype not in (bfloat16, float16) or len(q.shape) > BATCH_AXES + 3 or not node["scale"] > 0:
+        return False
+    for place in (q, k, v):
+        depth = place.shape[-1]
+        if not isinstance(depth, int) or not 0 < depth <= DEEPEST or depth % 8 or place.strides[-1] != 1:
+            return False
+        if not all(isinstance(n, int) and n % 8 == 0 for n in (*place.strides[:-1], place.offset)):
+            return False
+    return True

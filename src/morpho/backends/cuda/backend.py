@@ -1,0 +1,199 @@
+"""GPUs behind the seam: graph -> passes -> steps -> kernels for a grid -> PTX -> launches in a stream."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from morpho.backends.base import Buffer, Bytes, Event
+from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
+from morpho.backends.cuda.codegen.select import device_kernel
+from morpho.backends.cuda.driver.interface import Device
+from morpho.backends.cuda.executable import CudaExecutable
+from morpho.backends.cuda.lowering import lowered
+from morpho.base import settings
+from morpho.base.errors import ArgumentError, DeviceError, fail
+from morpho.base.machine import foreign_machine
+from morpho.base.target import Target
+from morpho.ir.graph import Graph
+from morpho.ir.serialise import dump_graph, load_graph
+from morpho.program.program import Program, Step
+
+MAGIC = b"morpho-cuda-1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBuffer:
+    """Memory of a GPU."""
+
+    device: str
+    nbytes: int
+    address: int
+    owner: Any
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph and the program it became."""
+
+    graph: Graph
+    program: Program
+    level: int
+
+
+class CudaBackend:
+    """One GPU, or one that is emulated."""
+
+    host_memory = False
+
+    def __init__(self, name: str, device: Device) -> None:
+        self.device, self.gpu = name, device
+        self.functions: dict[str, Any] = {}  # loaded kernels, by the digest of their text
+        self.images: dict[str, bytes] = {}
+        self.pending: list[Event] = []
+        self.host_steps = 0  # operations that ran on the host so far
+
+    @property
+    def target(self) -> Target:
+        """Scalar code, for one thread of a grid."""
+        return Target("cuda", ISA, foreign_machine("nvptx64", frozenset()), 1)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def allocate(self, nbytes: int) -> Buffer:
+        """Memory of the device."""
+        return DeviceBuffer(self.device, nbytes, self.gpu.allocate(max(nbytes, 1)), self)
+
+    def release(self, buffer: Buffer) -> None:
+        """Give it back, in the order of what was queued."""
+        self.gpu.free(buffer.address, buffer.nbytes)
+
+    def copy_in(self, target: Buffer, source: Bytes, stream: int = 0) -> Event:
+        """Queue a copy from the host."""
+        return self.gpu.copy_in(target.address, source, stream)
+
+    def copy_out(self, source: Buffer, target: memoryview | bytearray, stream: int = 0) -> Event:
+        """Queue a copy to the host."""
+        return self.gpu.copy_out(source.address, memoryview(target).cast("B")[:source.nbytes], stream)
+
+    def copy_between(self, source: Buffer, target: Buffer, stream: int = 0) -> Event:
+        """Queue a copy within the device."""
+        self.gpu.copy(source.address, target.address, source.nbytes, stream)
+        return self.gpu.record(stream)
+
+    # -- code ----------------------------------------------------------------------------------------------------------
+    def lower(self, graph: Graph) -> Lowered:
+        """The graph after the passes of the level in force, as steps."""
+        level = settings.get().level
+        return Lowered(graph, lowered(graph, level, self.target), level)
+
+    def compile(self, program: Lowered) -> bytes:
+        """The graph, and the image of every kernel under its key."""
+        images: dict[str, bytes] = {}
+        for step in program.program.steps:
+            if isinstance(step, Step):
+                text = device_kernel(step).text()
+                key = digest(text)
+                if key not in images:
+                    images[key] = self.image(key, text)
+        graph = dump_graph(program.graph)
+        head = json.dumps({"architecture": self.gpu.properties.architecture, "level": program.level,
+                           "graph": len(graph), "images": [[key, len(data)] for key, data in images.items()]}).encode()
+        return MAGIC + struct.pack("<Q", len(head)) + head + graph + b"".join(images.values())
+
+    def image(self, key: str, text: str) -> bytes:
+        """A kernel's image, made once per process."""
+        found = self.images.get(key)
+        if found is None:
+            found = self.images[key] = self.gpu.build(text)
+        return found
+
+    def function(self, kernel: DeviceKernel) -> Any:
+        """A kernel ready to be launched."""
+        text = kernel.text()
+        key = digest(text)
+        if key not in self.functions:
+            self.functions[key] = self.gpu.load(self.image(key, text), "kernel_main")
+        return self.functions[key]
+
+    def load(self, code: bytes) -> CudaExecutable:
+        """The program of those bytes. They hold machine code: load what Morpho has compiled."""
+        head, graph, images = _taken_apart(code)
+        if head["architecture"] != self.gpu.properties.architecture:
+            raise fail(DeviceError, "load", f"the code is for {head['architecture']}, {self.device} is "
+                                            f"{self.gpu.properties.architecture}", "compile it again here")
+        program = lowered(load_graph(graph), head["level"], self.target)
+        kernels: list[tuple[DeviceKernel, Any] | None] = []
+        for step in program.steps:
+            if not isinstance(step, Step):
+                kernels.append(None)
+                continue
+            kernel = device_kernel(step)
+            key = digest(kernel.text())
+            if key not in self.functions:
+                if key not in images:
+                    raise fail(ArgumentError, "load", "the bytes lack a kernel of their program")
+                self.functions[key] = self.gpu.load(images[key], "kernel_main")
+            kernels.append((kernel, self.functions[key]))
+        return CudaExecutable(self, program, kernels)
+
+    def synchronize(self) -> None:
+        """Wait for everything queued; raise the first error that nobody has seen."""
+        pending, self.pending = self.pending, []
+        self.gpu.synchronize()
+        for event in pending:
+            if not getattr(event, "seen", False):
+                event.wait()
+
+    # -- other libraries -----------------------------------------------------------------------------------------------
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's numbers of the memory: a GPU's, or the host's where the device is emulated."""
+        return self.gpu.dlpack_device
+
+    def stream_handle(self) -> int:
+        """The driver's handle of the stream that programs run in."""
+        return self.gpu.stream_handle()
+
+    def let_wait(self, stream: int) -> None:
+        """Let another library's stream wait for what was queued so far."""
+        self.gpu.let_wait(stream)
+
+    def wait_for_stream(self, stream: int) -> None:
+        """Let what is queued from now on wait for another library's stream."""
+        self.gpu.wait_for_stream(stream)
+
+    def watch(self, event: Event) -> Event:
+        """Remember an event whose error somebody must see."""
+        self.pending = [known for known in self.pending if not getattr(known, "seen", False)][-256:] + [event]
+        return event
+
+
+def digest(text: str) -> str:
+    """The key of a kernel's text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _taken_apart(data: bytes) -> tuple[dict[str, Any], bytes, dict[str, bytes]]:
+    try:
+        if not data.startswith(MAGIC):
+            raise ValueError("they begin otherwise")
+        start = len(MAGIC) + 8
+        (length,) = struct.unpack_from("<Q", data, len(MAGIC))
+        head = json.loads(data[start:start + length])
+        at = start + length
+        sizes: Sequence[tuple[str, int]] = [("", head["graph"]), *((key, size) for key, size in head["images"])]
+        parts = {}
+        for key, size in sizes:
+            if type(size) is not int or not 0 <= size <= len(data) - at:
+                raise ValueError("a part is cut off")
+            parts[key] = data[at:at + size]
+            at += size
+        if type(head["architecture"]) is not str or type(head["level"]) is not int:
+            raise ValueError("its head is of another kind")
+        return head, parts.pop(""), parts
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        raise fail(ArgumentError, "load", f"the bytes are no code of the cuda backend ({error})") from error

@@ -1,0 +1,67 @@
+"""What the backend knows of a kernel of its own: its text, the words it is launched with, and its grid.
+
+A `DeviceKernel` is made from a step (`select.py`). It is data: equal ones have equal code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from morpho.backends.cuda.driver.interface import Geometry
+from morpho.base.machine import Isa
+from morpho.program.kernel import Kernel
+
+ISA = Isa("nvptx", "nvptx64", 0, "sm_90a", "", frozenset())  # one lane: a thread is scalar code
+SCRATCH_BYTES = 256 << 20  # of all threads of a launch together, about
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The numbers of a step at a call: rows, columns, and the kernel's own; bytes of scratch that a thread needs."""
+
+    rows: int
+    columns: int
+    values: tuple[int, ...]
+    scratch_bytes: int = 0
+    multiprocessors: int = 132
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A grid, and the header's words that depend on it: pieces of a row, columns of a piece, scratch of a thread."""
+
+    geometry: Geometry
+    pieces: int = 1
+    grain: int = 0
+    scratch_stride: int = 0
+    extra: int = 0
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Of all threads."""
+        return self.scratch_stride * self.geometry.blocks * self.geometry.threads
+
+
+class DeviceKernel(Protocol):
+    """A kernel for a grid."""
+
+    def text(self) -> str:
+        """Its LLVM text, with one entry called `kernel_main`."""
+        ...
+
+    def launch(self, sizes: Sizes) -> Launch:
+        """The grid for these sizes."""
+        ...
+
+    def kernel(self) -> Kernel:
+        """The kernel of the program that it runs."""
+        ...
+
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """Operands, by position, whose address must be a multiple of so many bytes."""
+        ...
+
+    def unaligned(self) -> DeviceKernel:
+        """The same for any address."""
+        ...

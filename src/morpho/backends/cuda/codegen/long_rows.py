@@ -1,0 +1,126 @@
+"""Reductions over few very long rows, in the two steps of the CPU's lowering: a value per block of the tree, then the
+blocks of a row together. A team of threads has a block; a block of threads joins those of a row, level by level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, LoopKernel
+from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type
+from morpho.backends.cuda.codegen.grid import Header
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes
+from morpho.backends.cuda.codegen.rows import RowsCode, RowsKernel
+from morpho.backends.cuda.driver.interface import Geometry
+
+JOINING = 256  # threads that join the blocks of a row
+
+
+@dataclass(frozen=True)
+class BlocksKernel(RowsKernel):
+    """Its rows are blocks of the tree: block b of row r is r * blocks + b. `columns` are those of a whole row."""
+
+    @property
+    def blocks(self) -> int:
+        """A team has one block."""
+        return 1
+
+    def text(self) -> str:
+        """Its LLVM text."""
+        return BlocksCode(self).module("")
+
+
+class BlocksCode(RowsCode):
+    """Writes one."""
+
+    def module(self, name: str) -> str:
+        """The entry."""
+        e, device, kernel = self.e, self.device, self.kernel
+        self.begin_function()
+        thread = e.ask("thread")
+        team = thread.shift_right(device.team.bit_length() - 1)
+        self.lane = (thread & (device.team - 1)) * self.lanes
+        item = e.ask("block") * device.rows_together + team
+        self.valid = e.icmp("slt", item, e.word(Header.ROWS))
+        item = e.select(self.valid, item, 0)
+        blocks = self.value(kernel.record.at("blocks"))
+        row = e.instruction("udiv", item, blocks)
+        first = (item - row * blocks) * TREE_BLOCK
+        self.end = e.constant(device.columns, "i64", 1)
+        step = kernel.passes[0]
+        self.place_row(self.split(row, self.outer))
+        self.row_values(0)
+        self.prepare_pass(step)
+        found = self.block(step, first, e.intrinsic("smin", first + TREE_BLOCK, self.end))
+        with e.when(e.icmp("eq", self.lane, 0) & self.valid):
+            for number, (reduction, value) in enumerate(zip(step.reductions, found, strict=True)):
+                element = lane_type(kernel.instructions[reduction].dtype)
+                place = e.load_pointer("%buffers", len(kernel.accesses) + number)
+                e.store(value, e.offset(place, element, item))
+        return self.end_function(f' "nvvm.maxntid"="{device.threads}"')
+
+
+@dataclass(frozen=True)
+class JoinKernel(RowsKernel):
+    """Rows as of the whole reduction; the blocks' values are joined where they lie."""
+
+    def launch(self, sizes: Sizes) -> Launch:
+        """A block of threads per row."""
+        return Launch(Geometry(max(sizes.rows, 1), JOINING))
+
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """Any address will do."""
+        return ()
+
+    def text(self) -> str:
+        """Its LLVM text."""
+        return JoinCode(self).module("")
+
+
+class JoinCode(RowsCode):
+    """Writes one."""
+
+    def module(self, name: str) -> str:
+        """The entry."""
+        e, kernel = self.e, self.kernel
+        self.begin_function()
+        thread, row = e.ask("thread"), e.ask("block")
+        blocks = self.value(kernel.record.at("blocks"))
+        self.place_row(self.split(row, self.outer))
+        self.row_values(0)
+        reductions = kernel.passes[0].reductions
+        places = [e.offset(e.load_pointer("%buffers", len(kernel.accesses) + n),
+                           lane_type(kernel.instructions[r].dtype), row * blocks) for n, r in enumerate(reductions)]
+        levels = 64 - e.intrinsic("ctlz", blocks - 1, e.constant(False, "i1", 1), suffix="i64")
+        with e.loop(0, levels) as level:
+            apart = e.instruction("shl", e.constant(1, "i64", 1), level.index)
+            with e.loop(thread, (blocks + apart - 1), JOINING) as loop:
+                at = loop.index * (apart * 2)
+                with e.when(e.icmp("slt", at + apart, blocks)):
+                    for r, place in zip(reductions, places, strict=True):
+                        self._join(r, place, at, apart)
+            e.barrier()
+        for r, place in zip(reductions, places, strict=True):
+            instruction = kernel.instructions[r]
+            kind, dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
+            total = e.load(place, lane_type(dtype), 1)
+            none = e.constant(identity(kind, dtype), lane_type(dtype), 1)
+            self.rows[r] = self.finished(instruction, combine(e, kind, dtype, total, none))
+        self.row_values(1)
+        with e.when(e.icmp("eq", thread, 0)):
+            self.store_rows()
+        return self.end_function(f' "nvvm.maxntid"="{JOINING}"')
+
+    def _join(self, reduction: int, place: str, at: object, apart: object) -> None:
+        e, instruction = self.e, self.kernel.instructions[reduction]
+        element = lane_type(instruction.dtype)
+        first = e.offset(place, element, at)  # type: ignore[arg-type]
+        second = e.offset(place, element, at + apart)  # type: ignore[operator]
+        joined = combine(e, instruction.name.removeprefix("reduce_"), instruction.dtype,
+                         e.load(first, element, 1), e.load(second, element, 1))
+        e.store(joined, first)
+
+
+def long_rows(kernel: LoopKernel, lanes: int, columns: int, places: int, numbers: int) -> RowsKernel:
+    """The kernel of one of the two steps."""
+    made = BlocksKernel if kernel.part == "blocks" else JoinKernel
+    return made(kernel, lanes if made is BlocksKernel else 1, columns, places, numbers)

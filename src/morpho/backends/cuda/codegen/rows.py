@@ -1,0 +1,284 @@
+"""Loop kernels with reductions on a grid: softmax, norms, sums along memory, with what comes before and after them.
+
+The tree is the CPU's (docs/numerics.md): element i adds into lane i mod 64 of its block of 4096, lanes fold by halves,
+blocks join pairwise; so are the bits. A thread has `lanes` neighbouring lanes of a block (or two that are 32 apart), a
+*team* of up to 32 threads has all 64, and folds them by shuffles. Short rows are a team's each; the blocks of a longer
+row are shared by the teams of a block of threads, which meet in shared memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from morpho.backends.cpu.codegen import scalars
+from morpho.backends.cpu.codegen.emit import BITS, Value
+from morpho.backends.cpu.loops.chunk_moves import kept_type
+from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, TREE_LANES, LoopKernel, Pass, Store
+from morpho.backends.cpu.loops.reduction_tree import combine, fold, identity, lane_type
+from morpho.backends.cuda.codegen.grid import WARP, Header
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes
+from morpho.backends.cuda.codegen.loop_grid import LoopGrid, side_by_side
+from morpho.backends.cuda.driver.interface import Geometry
+from morpho.base.dtypes import bool_
+from morpho.program.kernel import Kernel
+
+THREADS = 128  # of a block that has several short rows
+MOST_THREADS = 512
+MOST_JOINED = 256  # blocks of a row that one block of threads joins
+KEPT_BYTES = 64 << 10  # shared memory of a block for values that wait between two walks
+UNROLL = 4
+
+
+@dataclass(frozen=True)
+class RowsKernel:
+    """A loop kernel with reductions; `columns` of a row are known."""
+
+    loop: LoopKernel
+    lanes: int
+    columns: int
+    places: int
+    numbers: int
+
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """Of what a thread reads and writes by wide accesses."""
+        return tuple((n, self.lanes * a.dtype.itemsize) for n, a in enumerate(self.loop.accesses)
+                     if self.lanes > 1 and side_by_side(a))
+
+    def unaligned(self) -> RowsKernel:
+        """A column at a time."""
+        return replace(self, lanes=1)
+
+    def kernel(self) -> Kernel:
+        """The kernel of the program."""
+        return self.loop
+
+    @property
+    def team(self) -> int:
+        """Threads that have all lanes of a tree."""
+        return min(TREE_LANES // self.lanes, WARP)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a row's tree."""
+        return max(1, -(-self.columns // TREE_BLOCK))
+
+    @property
+    def teams(self) -> int:
+        """Teams of a row: one, or as many as its tree has blocks."""
+        return min(self.blocks, MOST_THREADS // self.team)
+
+    @property
+    def rows_together(self) -> int:
+        """Rows of a block of threads."""
+        return max(1, THREADS // self.team) if self.blocks == 1 else 1
+
+    @property
+    def threads(self) -> int:
+        """Of a block; whole warps."""
+        return -(-self.team * self.teams * self.rows_together // WARP) * WARP
+
+    @property
+    def kept_row_bytes(self) -> int:
+        """Shared memory of the kept values of one row."""
+        return sum(-(-self.columns * _kept_bytes(self.loop, number) // 16) * 16 for number in self.loop.kept)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Partial values of every reduction, then the kept values of every row."""
+        reductions = sum(i.reduces for i in self.loop.instructions)
+        partial = 8 * self.blocks * reductions if self.blocks > 1 else 0
+        return -(-partial // 16) * 16 + self.kept_row_bytes * self.rows_together
+
+    def launch(self, sizes: Sizes) -> Launch:
+        """A block of threads for some rows."""
+        return Launch(Geometry(max(1, -(-sizes.rows // self.rows_together)), self.threads, self.shared_bytes))
+
+    def text(self) -> str:
+        """Its LLVM text."""
+        return RowsCode(self).module("")
+
+
+def _kept_bytes(kernel: LoopKernel, number: int) -> int:
+    return BITS[kept_type(kernel.instructions[number].dtype)] // 8
+
+
+class RowsCode(LoopGrid):
+    """Writes one."""
+
+    def __init__(self, device: RowsKernel) -> None:
+        super().__init__(device.loop, device.lanes, device.places, device.numbers)
+        self.device = device
+        self.each = TREE_LANES // (device.lanes * device.team)  # chunks of a thread in a turn over all lanes
+        self.valid: Value | None = None
+        self.partials = 0  # reductions whose partial values have a place in shared memory
+
+    def module(self, name: str) -> str:
+        """The entry: where the thread stands, then all walks over its row."""
+        e, device = self.e, self.device
+        self.begin_function()
+        thread, rows = e.ask("thread"), e.word(Header.ROWS)
+        self.begin, self.end = e.constant(0, "i64", 1), e.constant(device.columns, "i64", 1)
+        team = thread.shift_right(device.team.bit_length() - 1)
+        self.lane = (thread & (device.team - 1)) * self.lanes
+        if device.rows_together > 1:
+            mine = e.ask("block") * device.rows_together + team
+            self.valid = e.icmp("slt", mine, rows)
+            row = e.select(self.valid, mine, 0)
+            self.first_block, kept_row = e.constant(0, "i64", 1), team
+        else:
+            row, self.first_block, kept_row = e.ask("block"), team, e.constant(0, "i64", 1)
+        self.leader = e.icmp("eq", thread & (device.team - 1) if device.rows_together > 1 else thread, 0)
+        if device.shared_bytes:
+            self.memory = e.shared()
+        start = device.shared_bytes - device.kept_row_bytes * device.rows_together
+        for number in self.kernel.kept:
+            self.kept[number] = e.offset(self.memory, "i8", kept_row * device.kept_row_bytes + start)
+            start += -(-device.columns * _kept_bytes(self.kernel, number) // 16) * 16
+        self.place_row(self.split(row, self.outer))
+        self.row_values(0)
+        for step in self.kernel.passes:
+            self.prepare_pass(step)
+            self.walk(step)
+            self.row_values(step.stage + 1)
+        with e.when(self.leader if self.valid is None else self.leader & self.valid):
+            self.store_rows()
+        return self.end_function(f' "nvvm.maxntid"="{device.threads}"')
+
+    # -- one walk ------------------------------------------------------------------------------------------------------
+    def walk(self, step: Pass) -> None:
+        """A pass over the thread's columns; reductions leave their values among the row's."""
+        e, device = self.e, self.device
+        reductions = [self.kernel.instructions[number] for number in step.reductions]
+        if device.blocks == 1:
+            found = self.block(step, self.begin, self.end)
+            for number, instruction, value in zip(step.reductions, reductions, found, strict=True):
+                self.rows[number] = self.finished(instruction, value)
+            return
+        places = []
+        for _ in reductions:
+            places.append(e.offset(self.memory, "i8", 8 * device.blocks * self.partials))
+            self.partials += 1
+        with e.loop(self.first_block, device.blocks, device.teams) as loop:
+            first = loop.index * TREE_BLOCK
+            found = self.block(step, first, e.intrinsic("smin", first + TREE_BLOCK, self.end))
+            for instruction, place, value in zip(reductions, places, found, strict=True):
+                with e.when(e.icmp("eq", self.lane, 0)):
+                    e.store(value, e.offset(place, lane_type(instruction.dtype), loop.index))
+        if reductions:
+            e.barrier()
+        for number, instruction, place in zip(step.reductions, reductions, places, strict=True):
+            element = lane_type(instruction.dtype)
+            values = [e.load(e.offset(place, element, n), element, 1) for n in range(device.blocks)]
+            self.rows[number] = self.finished(instruction, self.joined(instruction, values))
+
+    def joined(self, instruction: object, values: list[Value]) -> Value:
+        """Blocks joined pairwise, as a binary counter carries; what is left over joins latest first."""
+        name, dtype = instruction.name.removeprefix("reduce_"), instruction.dtype  # type: ignore[attr-defined]
+        stack: list[tuple[int, Value]] = []
+        for value in values:
+            size = 1
+            while stack and stack[-1][0] == size:
+                value, size = combine(self.e, name, dtype, stack.pop()[1], value), 2 * size
+            stack.append((size, value))
+        total = self.e.constant(identity(name, dtype), lane_type(dtype), 1)
+        for _, value in reversed(stack):
+            total = combine(self.e, name, dtype, value, total)
+        return total
+
+    def finished(self, instruction: object, total: Value) -> Value:
+        """The accumulated value as a register value of the result's dtype."""
+        e, dtype = self.e, instruction.dtype  # type: ignore[attr-defined]
+        if dtype is bool_:
+            return e.icmp("ne", total, 0)
+        sums = instruction.name in ("reduce_sum", "reduce_prod")  # type: ignore[attr-defined]
+        return scalars.round_to(e, total, dtype) if sums else total
+
+    def block(self, step: Pass, first: Value, last: Value) -> list[Value]:
+        """The columns of one block of the tree that are this thread's; the folded value of every reduction."""
+        e, kernel = self.e, self.kernel
+        kinds = [(kernel.instructions[n].name.removeprefix("reduce_"), kernel.instructions[n].dtype,
+                  kernel.instructions[n].inputs[0]) for n in step.reductions]
+        starts = [e.constant(identity(name, dtype), lane_type(dtype), self.lanes)
+                  for name, dtype, _ in kinds for _ in range(self.each)]
+        apart = TREE_LANES // self.each
+        columns = self.device.columns
+        even = columns % TREE_LANES == 0  # every turn is whole
+        turn = TREE_LANES * UNROLL
+        whole = first + ((last - first) & -turn) if even or self.each == 1 else first
+        sums = starts
+        for begin, end, unroll in ((first, whole, UNROLL), (whole, last, 1)):
+            if unroll == UNROLL and columns < turn:
+                continue
+            with e.loop(begin + self.lane, end, TREE_LANES * unroll, carried=sums) as loop:
+                new, found = list(loop.values), []
+                for number in range(unroll):
+                    for part in range(self.each):
+                        column = loop.index + (number * TREE_LANES + part * apart)
+                        found.append((part, column, self.values_at(step, column, end if part else None)))
+                for part, column, values in found:
+                    self.store_values(step, column, values, end if part and not even else None)
+                    for t, (name, dtype, source) in enumerate(kinds):
+                        slot, value = t * self.each + part, values[source]
+                        value = e.convert("zext", value, "i8") if value.element == "i1" else value
+                        joined = combine(e, name, dtype, new[slot], value)
+                        if part and not even:
+                            joined = e.select(e.icmp("slt", column, end), joined, new[slot])
+                        new[slot] = joined
+                loop.next(*new)
+            sums = loop.values
+        return [self.folded(name, dtype, sums[t * self.each:(t + 1) * self.each])
+                for t, (name, dtype, _) in enumerate(kinds)]
+
+    def values_at(self, step: Pass, column: Value, end: Value | None) -> dict[int, Value]:
+        """Every value of the pass at a column; one that is not there is read at the last."""
+        if end is not None:
+            column = self.e.intrinsic("smin", column, end - 1)
+        return self.chunk_values(step, column, None, self.input_places(step, column, None, None))
+
+    def store_values(self, step: Pass, column: Value, values: dict[int, Value], end: Value | None) -> None:
+        """What is kept and what is stored of the columns; not by threads whose row or column is not there."""
+        e = self.e
+        if not step.keep and not step.stores:
+            return
+        there = [c for c in (self.valid if step.stores else None, None if end is None else e.icmp("slt", column, end))
+                 if c is not None]
+
+        def write() -> None:
+            for number in step.keep:
+                self.store_kept(values[number], self.kept_place(number, column))
+            for store in step.stores:
+                self._store(store, values, column)
+
+        if there:
+            condition = there[0] if len(there) == 1 else there[0] & there[1]
+            with e.when(condition):
+                write()
+        else:
+            write()
+
+    def _store(self, store: Store, values: dict[int, Value], column: Value) -> None:
+        dtype = self.kernel.instructions[store.instruction].dtype
+        self.store_chunk(store.access, values[store.instruction], dtype, column, None, None)
+
+    def folded(self, name: str, dtype: object, parts: list[Value]) -> Value:
+        """The lanes of a team as one value, which all its threads have."""
+        e = self.e
+        value = parts[0] if len(parts) == 1 else combine(e, name, dtype, parts[0], parts[1])  # type: ignore[arg-type]
+        mask = self.device.team // 2
+        while mask:
+            if value.lanes == 1:
+                other = e.shuffle_xor(value, mask)
+            else:
+                other = self._shuffled(value, mask)
+            value = combine(e, name, dtype, value, other)  # type: ignore[arg-type]
+            mask //= 2
+        return fold(e, name, dtype, [value])  # type: ignore[arg-type]
+
+    def _shuffled(self, value: Value, mask: int) -> Value:
+        e, text = self.e, "poison"
+        for lane in range(value.lanes):
+            one = e.assign(f"extractelement {value.type} {value.name}, i64 {lane}", value.element, 1)
+            moved = e.shuffle_xor(one, mask)
+            text = e.assign(f"insertelement {value.type} {text}, {moved.type} {moved.name}, i64 {lane}", value.element,
+                            value.lanes).name
+        return Value(e, text, value.element, value.lanes)

@@ -1,0 +1,1 @@
+"""The CUDA driver through ctypes: devices, memory, streams, events, modules."""

@@ -1,0 +1,155 @@
+"""All launches of a program in one native call: addresses into the words of every kernel, then `cuLaunchKernel` each.
+
+Python's own calls cost several microseconds per kernel; this is compiled once per process and takes a table.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from morpho.backends.cpu.compiler import llvm
+from morpho.base.target import isa_named
+
+MISALIGNED = -1
+ENTRY_WORDS = 10  # of a launch in the table: the fields of `_entry`, in order
+
+TEXT = """
+define i64 @launch_program(ptr %table, i64 %count, ptr %slots, i64 %scratch, i64 %faults, ptr %stream, ptr %launch) {
+entry:
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %done, label %fill
+fill:
+  %i = phi i64 [ 0, %entry ], [ %i1, %filled ]
+  %row = mul i64 %i, 10
+  %e = getelementptr i64, ptr %table, i64 %row
+  %ew = getelementptr i64, ptr %e, i64 4
+  %words = load ptr, ptr %ew
+  %ep = getelementptr i64, ptr %e, i64 6
+  %places = load ptr, ptr %ep
+  %en = getelementptr i64, ptr %e, i64 7
+  %n = load i64, ptr %en
+  %ef = getelementptr i64, ptr %e, i64 8
+  %fault = load i64, ptr %ef
+  %es = getelementptr i64, ptr %e, i64 9
+  %first = load i64, ptr %es
+  %ws = getelementptr i64, ptr %words, i64 4
+  store i64 %scratch, ptr %ws
+  %hasf = icmp sge i64 %fault, 0
+  %fa = add i64 %faults, %fault
+  %fw = select i1 %hasf, i64 %fa, i64 0
+  %wf = getelementptr i64, ptr %words, i64 6
+  store i64 %fw, ptr %wf
+  %nop = icmp eq i64 %n, 0
+  br i1 %nop, label %filled, label %place
+place:
+  %j = phi i64 [ 0, %fill ], [ %j1, %placed ]
+  %pj = mul i64 %j, 3
+  %p = getelementptr i64, ptr %places, i64 %pj
+  %slot = load i64, ptr %p
+  %po = getelementptr i64, ptr %p, i64 1
+  %offset = load i64, ptr %po
+  %pm = getelementptr i64, ptr %p, i64 2
+  %mask = load i64, ptr %pm
+  %there = icmp sge i64 %slot, 0
+  %safe = select i1 %there, i64 %slot, i64 0
+  %sa = getelementptr i64, ptr %slots, i64 %safe
+  %base = load i64, ptr %sa
+  %sum = add i64 %base, %offset
+  %address = select i1 %there, i64 %sum, i64 0
+  %low = and i64 %address, %mask
+  %wrong = icmp ne i64 %low, 0
+  br i1 %wrong, label %misaligned, label %placed
+placed:
+  %at = add i64 %first, %j
+  %wj = getelementptr i64, ptr %words, i64 %at
+  store i64 %address, ptr %wj
+  %j1 = add i64 %j, 1
+  %more = icmp ult i64 %j1, %n
+  br i1 %more, label %place, label %filled
+filled:
+  %i1 = add i64 %i, 1
+  %next = icmp ult i64 %i1, %count
+  br i1 %next, label %fill, label %run
+run:
+  %k = phi i64 [ 0, %filled ], [ %k1, %launched ]
+  %rk = mul i64 %k, 10
+  %q = getelementptr i64, ptr %table, i64 %rk
+  %function = load ptr, ptr %q
+  %qb = getelementptr i64, ptr %q, i64 1
+  %blocks = load i64, ptr %qb
+  %b = trunc i64 %blocks to i32
+  %qt = getelementptr i64, ptr %q, i64 2
+  %threads = load i64, ptr %qt
+  %t = trunc i64 %threads to i32
+  %qs = getelementptr i64, ptr %q, i64 3
+  %shared = load i64, ptr %qs
+  %s = trunc i64 %shared to i32
+  %qa = getelementptr i64, ptr %q, i64 5
+  %arguments = load ptr, ptr %qa
+  %status = call i32 %launch(ptr %function, i32 %b, i32 1, i32 1, i32 %t, i32 1, i32 1, i32 %s, ptr %stream, ptr %arguments, ptr null)
+  %bad = icmp ne i32 %status, 0
+  br i1 %bad, label %failed, label %launched
+launched:
+  %k1 = add i64 %k, 1
+  %again = icmp ult i64 %k1, %count
+  br i1 %again, label %run, label %done
+failed:
+  %wide = zext i32 %status to i64
+  ret i64 %wide
+misaligned:
+  ret i64 -1
+done:
+  ret i64 0
+}
+"""  # noqa: E501 (a line of LLVM's language)
+
+
+class Kernel(NamedTuple):
+    """One launch: handle, grid, its words, where operands lie (slot, byte offset, alignment mask), its fault."""
+
+    function: int
+    blocks: int
+    threads: int
+    shared_bytes: int
+    words: Any
+    places: Sequence[tuple[int, int, int]]
+    fault: int  # byte offset of its word among those of the run, -1: none
+    first: int  # the word of its first operand
+
+
+@cache
+def _native() -> Any:
+    isa = isa_named("native")
+    (address,) = llvm.load(llvm.compile_text(TEXT, isa), isa, ["launch_program"])
+    kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
+             ctypes.c_void_p)
+    return ctypes.PYFUNCTYPE(ctypes.c_int64, *kinds)(address)  # Python's lock is held: the words are the table's own
+
+
+class LaunchTable:
+    """The launches of a program of given sizes."""
+
+    def __init__(self, kernels: Sequence[Kernel], slots: int) -> None:
+        self.count, self.run = len(kernels), _native()
+        self.table = (ctypes.c_int64 * max(1, ENTRY_WORDS * len(kernels)))()
+        self.slots = (ctypes.c_int64 * max(1, slots))()
+        self.held: list[Any] = []
+        self.lock = threading.Lock()
+        for number, kernel in enumerate(kernels):
+            places = (ctypes.c_int64 * max(1, 3 * len(kernel.places)))(*[n for place in kernel.places for n in place])
+            arguments = (ctypes.c_void_p * 1)(ctypes.addressof(kernel.words))
+            self.held += [places, arguments, kernel.words]
+            self.table[number * ENTRY_WORDS:(number + 1) * ENTRY_WORDS] = [
+                kernel.function, kernel.blocks, kernel.threads, kernel.shared_bytes, ctypes.addressof(kernel.words),
+                ctypes.addressof(arguments), ctypes.addressof(places), len(kernel.places), kernel.fault, kernel.first]
+        self.table_address, self.slots_address = ctypes.addressof(self.table), ctypes.addressof(self.slots)
+
+    def launch(self, slots: list[int], scratch: int, faults: int, stream: Any, function: int) -> int:
+        """Queue all of them; 0, the driver's status, or MISALIGNED where an address does not fit and nothing ran."""
+        with self.lock:
+            self.slots[:len(slots)] = slots
+            return int(self.run(self.table_address, self.count, self.slots_address, scratch, faults, stream, function))

@@ -1,0 +1,151 @@
+"""Device memory: blocks kept by size class for the next who asks, and small pieces of pinned memory."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from typing import Any, Protocol
+
+import numpy as np
+
+from morpho.base.errors import MemoryLimit, fail
+from morpho.base.units import format_bytes
+
+
+class Owner(Protocol):
+    """The device whose memory it is."""
+
+    driver: Any
+    number: int
+    properties: Any
+
+    def stream(self, number: int) -> ctypes.c_void_p: ...
+    def record(self, stream: int) -> Any: ...
+    def synchronize(self) -> None: ...
+    def free_bytes(self) -> int: ...
+
+
+LEAST = 512  # bytes of a block
+
+
+def size_class(nbytes: int) -> int:
+    """The size of the block for so many bytes: an eighth of a power of two more at most.
+
+    >>> size_class(1), size_class(5000), size_class(1 << 20), size_class((1 << 20) + 1)
+    (512, 5120, 1048576, 1179648)
+    """
+    if nbytes <= LEAST:
+        return LEAST
+    step = max(LEAST, 1 << ((nbytes - 1).bit_length() - 4))
+    return -(-nbytes // step) * step
+
+
+class MemoryPool:
+    """Blocks of one device. What comes back is given out again at once: whatever was queued with it comes before."""
+
+    def __init__(self, device: Owner) -> None:
+        self.device, self.lock = device, threading.Lock()
+        self.kept: dict[int, list[int]] = {}
+        self.used_bytes = self.kept_bytes = self.peak_bytes = 0
+        self.live: dict[int, int] = {}  # address -> bytes
+
+    def allocate(self, nbytes: int) -> int:
+        """A block; where the device has no memory left, kept ones are given back first."""
+        size = size_class(nbytes)
+        with self.lock:
+            blocks = self.kept.get(size)
+            if blocks:
+                address = blocks.pop()
+                self.kept_bytes -= size
+            else:
+                address = self._new(size) or self._after_trim(size)
+            self.live[address] = size
+            self.used_bytes += size
+            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        return address
+
+    def free(self, address: int, nbytes: int) -> None:
+        """Keep a block for the next one."""
+        with self.lock:
+            size = self.live.pop(address, None)
+            if size is None:
+                return
+            self.kept.setdefault(size, []).append(address)
+            self.used_bytes -= size
+            self.kept_bytes += size
+
+    def _new(self, size: int) -> int:
+        address = ctypes.c_uint64()
+        status = self.device.driver.status("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        if status == 2:
+            return 0
+        if status:
+            raise self.device.driver.error("cuMemAlloc", status)
+        return address.value
+
+    def _after_trim(self, size: int) -> int:
+        self._trim()
+        found = self._new(size)
+        if found:
+            return found
+        largest = sorted(self.live.values(), reverse=True)[:5]
+        raise fail(MemoryLimit, "cuda", f"{format_bytes(size)} are not free on cuda:{self.device.number}: tensors and "
+                   f"programs of this process hold {format_bytes(self.used_bytes)} (the largest: "
+                   f"{', '.join(map(format_bytes, largest)) or 'none'}) of "
+                   f"{format_bytes(self.device.properties.memory_bytes)}, {format_bytes(self.device.free_bytes())} are "
+                   "free",
+                   "drop tensors that are no longer needed, use a smaller batch, or another device")
+
+    def trim(self) -> int:
+        """Give kept blocks back to the driver; how many bytes."""
+        with self.lock:
+            return self._trim()
+
+    def _trim(self) -> int:
+        self.device.synchronize()
+        given = self.kept_bytes
+        for blocks in self.kept.values():
+            for address in blocks:
+                self.device.driver.call("cuMemFree_v2", ctypes.c_uint64(address))
+        self.kept.clear()
+        self.kept_bytes = 0
+        return given
+
+
+class PinnedWords:
+    """Words of pinned memory, which host and device address alike."""
+
+    def __init__(self, address: int, count: int) -> None:
+        self.address = address
+        self.array = np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(address))
+        self.array[:] = 0
+
+
+class PinnedPool:
+    """Small pieces of one pinned page, each given back when its words are dropped."""
+
+    PIECE, PAGE = 1024, 1 << 20
+
+    def __init__(self, device: Owner) -> None:
+        self.device = device
+        self.pieces: list[int] = []
+
+    def take(self, count: int) -> PinnedWords:
+        """Zeroed words."""
+        if 4 * count > self.PIECE:
+            address = self._page(4 * count)
+        else:
+            if not self.pieces:
+                page = self._page(self.PAGE)
+                self.pieces += range(page, page + self.PAGE, self.PIECE)
+            address = self.pieces.pop()
+        found = PinnedWords(address, count)
+        if 4 * count <= self.PIECE:
+            weakref.finalize(found, self.pieces.append, address)
+        return found
+
+    def _page(self, nbytes: int) -> int:
+        address = ctypes.c_void_p()
+        self.device.driver.call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(nbytes), 3)  # portable, mapped
+        return address.value or 0

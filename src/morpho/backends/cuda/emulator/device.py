@@ -1,0 +1,169 @@
+"""A device whose grid runs on the CPU: the kernels' own text, compiled for this machine, block by block.
+
+It is for tests of indexing, masks and barriers on machines without a GPU, not for speed. Memory is the host's, at
+addresses of its own, with red zones around every block: a kernel that writes past its end is found at the next free.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+from typing import Any
+
+import numpy as np
+
+from morpho.backends.base import FINISHED, Bytes, Event
+from morpho.backends.cpu.compiler import llvm
+from morpho.backends.cuda.codegen.grid import ENTRY
+from morpho.backends.cuda.codegen.verify import verify
+from morpho.backends.cuda.driver.interface import Geometry, Properties
+from morpho.backends.cuda.driver.launch_code import LaunchTable
+from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
+from morpho.backends.cuda.emulator.tensor_cores import TENSOR_CORES
+from morpho.base.errors import DeviceError, fail
+from morpho.base.target import isa_named
+
+ZONE = 256  # bytes before and after every block
+PATTERN = 0xA5
+MOST_THREADS = 1024
+MEETING = ("call void @gpu.barrier(ptr %ctx)", "@gpu.shuffle", "@gpu.mma", "@gpu.ld")  # threads wait for others there
+
+
+class PlainWords:
+    """Words that host and device share."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.address = array, int(array.ctypes.data)
+
+
+class EmulatedDevice:
+    """A GPU that is not there. Work is over when its call returns."""
+
+    def __init__(self, number: int = 0, capability: tuple[int, int] = (9, 0)) -> None:
+        self.number, self.dlpack_device = number, (1, 0)
+        self.properties = Properties(f"emulated sm_{capability[0]}{capability[1]}", capability, 4, 8 << 30, 232448,
+                                     1 << 20)
+        self.blocks: dict[int, tuple[np.ndarray, int]] = {}  # address -> memory with its zones, bytes
+        self.lock = threading.Lock()
+        self.room: dict[str, np.ndarray] = {}
+        self.loaded: dict[str, Any] = {}
+        self.launches = 0
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def allocate(self, nbytes: int) -> int:
+        """Memory between zones."""
+        memory = np.full(nbytes + 3 * ZONE, PATTERN, np.uint8)
+        address = -(-(memory.ctypes.data + ZONE) // ZONE) * ZONE
+        self.blocks[address] = memory, nbytes
+        return int(address)
+
+    def free(self, address: int, nbytes: int) -> None:
+        """Check the zones."""
+        memory, size = self.blocks.pop(address)
+        start = address - memory.ctypes.data
+        if not (np.all(memory[:start] == PATTERN) and np.all(memory[start + size:] == PATTERN)):
+            raise fail(DeviceError, "cuda", "a kernel wrote outside its memory")
+
+    def copy_in(self, address: int, source: Bytes, stream: int) -> Event:
+        """Now."""
+        data = bytes(memoryview(source).cast("B"))
+        ctypes.memmove(address, data, len(data))
+        return FINISHED
+
+    def copy_out(self, address: int, target: memoryview, stream: int) -> Event:
+        """Now."""
+        view = memoryview(target).cast("B")
+        view[:] = ctypes.string_at(address, len(view))
+        return FINISHED
+
+    def copy(self, source: int, target: int, nbytes: int, stream: int) -> None:
+        """Now."""
+        ctypes.memmove(target, source, nbytes)
+
+    def zero(self, address: int, nbytes: int, stream: int) -> None:
+        """Now."""
+        ctypes.memset(address, 0, nbytes)
+
+    def host_words(self, count: int) -> PlainWords:
+        """Words of this process."""
+        return PlainWords(np.zeros(count, np.uint32))
+
+    # -- code ----------------------------------------------------------------------------------------------------------
+    def build(self, text: str) -> bytes:
+        """Object code of this machine; its functions have names of their own."""
+        verify(text)
+        name = "emulated_" + hashlib.sha256(text.encode()).hexdigest()[:24]
+        full = ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + (RUNTIME + TENSOR_CORES).replace(
+            "@emu.run(", f"@{name}_run(")
+        full = full.replace("@kernel_", f"@{name}_kernel_")
+        fibers = any(word in text for word in MEETING)
+        return f"{name} {int(fibers)}\n".encode() + llvm.compile_text(full, isa_named("native"))
+
+    def load(self, image: bytes, name: str) -> tuple[int, Any, bool]:
+        """The address of the kernel, what runs a grid of it, and whether its threads meet."""
+        head, _, code = image.partition(b"\n")
+        stem, fibers = head.decode().split()
+        wanted = [f"{stem}_{name}", f"{stem}_run"]
+        known = self.loaded
+        if stem not in known:
+            known[stem] = llvm.load(code, isa_named("native"), wanted)
+        kernel, run = known[stem]
+        return kernel, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(run), fibers == "1"
+
+    def launch(self, function: Any, geometry: Geometry, words: ctypes.Array[ctypes.c_int64], stream: int) -> None:
+        """Run all blocks now."""
+        kernel, run, fibers = function
+        if not 0 < geometry.threads <= MOST_THREADS or not 0 < geometry.blocks < 1 << 31:
+            raise fail(DeviceError, "cuda", f"a grid of {geometry.blocks} blocks of {geometry.threads} threads")
+        if geometry.shared_bytes > self.properties.shared_bytes:
+            raise fail(DeviceError, "cuda", f"a block of {geometry.shared_bytes} bytes of shared memory")
+        with self.lock:
+            self.launches += 1
+            context = np.zeros(int(Context.SIZE), np.int64)
+            context[Context.BLOCKS], context[Context.THREADS] = geometry.blocks, geometry.threads
+            context[Context.SHARED] = self._room("shared", geometry.shared_bytes + 1024, 128)
+            context[Context.KERNEL], context[Context.WORDS] = kernel, ctypes.addressof(words)
+            context[Context.EXCHANGE] = self._room("exchange", geometry.threads * EXCHANGE_WORDS * 8, 64)
+            if fibers:
+                context[Context.FIBERS] = 1
+                context[Context.MAIN] = self._room("main", LINE_BYTES, 64)
+                context[Context.LINES] = self._room("lines", geometry.threads * LINE_BYTES, 64)
+                context[Context.STACKS] = self._room("stacks", geometry.threads * STACK_BYTES, 64)
+                context[Context.DONE] = self._room("done", geometry.threads * 8, 64)
+                context[Context.WARPS] = self._room("warps", geometry.threads * 16, 64)
+                self.room["warps"][:] = 0
+            if run(context.ctypes.data):
+                raise fail(DeviceError, "cuda", "a kernel's threads do not all reach the same barrier")
+
+    def _room(self, name: str, nbytes: int, align: int) -> int:
+        """Memory of the emulator's own, kept."""
+        found = self.room.get(name)
+        if found is None or found.nbytes < nbytes + align:
+            found = self.room[name] = np.zeros(nbytes + align, np.uint8)
+        return int(-(-found.ctypes.data // align) * align)
+
+    def launch_entry(self) -> int:
+        """Launches go one by one."""
+        return 0
+
+    def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:
+        """Launches go one by one."""
+        return False
+
+    def stream_handle(self) -> int:
+        """Everything is over."""
+        return 1
+
+    def let_wait(self, stream: int) -> None:
+        """Everything is over."""
+
+    def wait_for_stream(self, stream: int) -> None:
+        """Everything is over."""
+
+    def record(self, stream: int) -> Event:
+        """Everything is over."""
+        return FINISHED
+
+    def synchronize(self) -> None:
+        """Everything is over."""

@@ -1,0 +1,18 @@
+"""The emulated GPU as a kind of device, for tests and for a look without a GPU."""
+
+from __future__ import annotations
+
+from morpho.backends import registry
+from morpho.backends.cuda.backend import CudaBackend
+from morpho.backends.cuda.emulator.device import EmulatedDevice
+from morpho.base import settings
+
+KIND = "cuda_emulated"
+
+
+def install() -> str:
+    """Make `cuda_emulated:0` known to this process; its name."""
+    if KIND not in settings.device_kinds:
+        registry.register(KIND, lambda number: CudaBackend(f"{KIND}:{number}", EmulatedDevice(number)),
+                          count=lambda: 1, numbered=True)
+    return f"{KIND}:0"

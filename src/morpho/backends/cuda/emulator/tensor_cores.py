@@ -1,0 +1,138 @@
+# ruff: noqa: E501 (lines of LLVM's language)
+"""Tensor cores on the CPU: fragments as the PTX manual lays them out over a warp, summed in float64 and rounded once.
+
+A lane puts its registers into its line of the exchange, the warp meets, and every lane computes its own results from
+the others' registers.
+"""
+
+from __future__ import annotations
+
+from morpho.backends.cpu.codegen import scalars
+from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.base.dtypes import DType, bfloat16, float16
+
+
+def _exchange(e: Emitter, thread: Value) -> str:
+    name = "%" + e.fresh("x")
+    e.line(f"{name} = call ptr @emu.exchange(ptr %c, i64 {thread.name})")
+    return name
+
+
+def _meet(e: Emitter) -> None:
+    e.line("call void @gpu.warp_barrier(ptr %c)")
+
+
+def _thread(e: Emitter) -> Value:
+    return e.assign("call i64 @gpu.thread(ptr %c)", "i64", 1)
+
+
+def _cp_async() -> str:
+    e = Emitter(1)
+    memory = "%" + e.fresh("m")
+    e.line(f"{memory} = call ptr @gpu.shared(ptr %c)")
+    at = e.convert("zext", e.argument("%offset", "i32"), "i64")
+    copies = e.convert("zext", e.icmp("ne", e.argument("%bytes", "i32"), 0), "i64")
+    target = e.offset(memory, "i8", at)
+    for half in range(2):
+        e.store(e.constant(0, "i64", 1), e.offset(target, "i64", half))
+    with e.loop(0, copies * 2) as loop:
+        e.store(e.load(e.offset("%source", "i64", loop.index), "i64", 1, align=1),
+                e.offset(target, "i64", loop.index))
+    return f"define internal void @gpu.cp_async(ptr %c, i32 %offset, ptr %source, i32 %bytes) {{\nentry:\n{e.text()}\n  ret void\n}}\n"
+
+
+def _ldmatrix(turned: bool) -> str:
+    e = Emitter(1)
+    thread = _thread(e)
+    mine = _exchange(e, thread)
+    e.line(f"store volatile i32 %offset, ptr {mine}")
+    _meet(e)
+    memory = "%" + e.fresh("m")
+    e.line(f"{memory} = call ptr @gpu.shared(ptr %c)")
+    warp, lane = thread & -32, thread & 31
+    group, pair = lane.shift_right(2), lane & 3
+
+    def line(number: Value) -> str:
+        found = "%" + e.fresh("o")
+        e.line(f"{found} = load volatile i32, ptr {_exchange(e, warp + number)}")
+        return e.offset(memory, "i8", e.convert("zext", Value(e, found, "i32", 1), "i64"))
+
+    text = "poison"
+    kind = "{ i32, i32, i32, i32 }"
+    for matrix in range(4):
+        if turned:
+            halves = [e.convert("zext", e.load(e.offset(line(pair * 2 + (8 * matrix + n)), "i16", group), "i16", 1), "i32")
+                      for n in range(2)]
+            value = halves[0] | (halves[1] << 16)
+        else:
+            value = e.load(e.offset(line(group + 8 * matrix), "i32", pair), "i32", 1)
+        name = "%" + e.fresh("r")
+        e.line(f"{name} = insertvalue {kind} {text}, i32 {value.name}, {matrix}")
+        text = name
+    _meet(e)
+    name = "ldmatrix_trans" if turned else "ldmatrix"
+    return (f"define internal {kind} @gpu.{name}(ptr %c, i32 %offset) noinline {{\nentry:\n{e.text()}\n"
+            f"  ret {kind} {text}\n}}\n")
+
+
+def _mma(kind: str, dtype: DType) -> str:
+    e = Emitter(1)
+    thread = _thread(e)
+    mine = _exchange(e, thread)
+    for number, name in enumerate(("a0", "a1", "a2", "a3", "b0", "b1")):
+        e.line(f"store volatile i32 %{name}, ptr {e.offset(mine, 'i32', number)}")
+    _meet(e)
+    warp, lane = thread & -32, thread & 31
+    group, pair = lane.shift_right(2), lane & 3
+
+    def half(owner: Value, register: int, which: int) -> Value:
+        place = e.offset(_exchange(e, warp + owner), "i16", 2 * register + which)
+        bits = e.load(place, "i16", 1)
+        stored = bits if dtype is bfloat16 else e.convert("bitcast", bits, "half")
+        return e.convert("fpext", scalars.from_memory(e, stored, dtype), "double")
+
+    text, results = "poison", "{ float, float, float, float }"
+    for number in range(4):
+        lower, column = number // 2, pair * 2 + number % 2
+        total = e.convert("fpext", e.argument(f"%c{number}", "float"), "double")
+        for k in range(16):
+            a = half(group * 4 + (k % 8) // 2, lower + 2 * (k // 8), k % 2)
+            b = half(column * 4 + (k % 8) // 2, 4 + k // 8, k % 2)
+            total = total + a * b
+        name = "%" + e.fresh("r")
+        value = e.convert("fptrunc", total, "float")
+        e.line(f"{name} = insertvalue {results} {text}, float {value.name}, {number}")
+        text = name
+    _meet(e)
+    given = ", ".join([f"i32 %{n}" for n in ("a0", "a1", "a2", "a3", "b0", "b1")] + [f"float %c{n}" for n in range(4)])
+    return (f"define internal {results} @gpu.mma_{kind}(ptr %c, {given}) noinline {{\nentry:\n{e.text()}\n"
+            f"  ret {results} {text}\n}}\n" + "".join(f"{line}\n" for line in sorted(e.declarations)))
+
+
+def _pack(kind: str, dtype: DType) -> str:
+    e = Emitter(1)
+    halves = []
+    for name in ("%low", "%high"):
+        stored = scalars.to_memory(e, scalars.round_to(e, e.argument(name, "float"), dtype), dtype)
+        halves.append(e.convert("zext", stored if dtype is bfloat16 else e.convert("bitcast", stored, "i16"), "i32"))
+    both = halves[0] | (halves[1] << 16)
+    return (f"define internal i32 @gpu.pack_{kind}(ptr %c, float %low, float %high) {{\nentry:\n{e.text()}\n"
+            f"  ret i32 {both.name}\n}}\n")
+
+
+_POWERS = """
+declare float @exp2f(float)
+declare float @log2f(float)
+define internal float @gpu.exp2(ptr %c, float %x) {
+  %r = call float @exp2f(float %x)
+  ret float %r
+}
+define internal float @gpu.log2(ptr %c, float %x) {
+  %r = call float @log2f(float %x)
+  ret float %r
+}
+"""
+
+TENSOR_CORES = (_POWERS + _pack("bf16", bfloat16) + _pack("f16", float16) + _cp_async() + _ldmatrix(False) + _ldmatrix(True) + _mma("bf16", bfloat16) + _mma("f16", float16)
+                + "define internal void @gpu.cp_commit(ptr %c) {\n  ret void\n}\n"
+                + "".join(f"define internal void @gpu.cp_wait_{n}(ptr %c) {{\n  ret void\n}}\n" for n in range(6)))

@@ -1,0 +1,285 @@
+"""A program on a GPU: its steps as launches in a stream, loops and branches decided here, host operations in between.
+
+Nothing waits for the device but what must know a value: a `while`, a branch, an operation that runs in NumPy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from morpho.backends.base import Buffer, Event
+from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINITE, FAULT_SINGULAR
+from morpho.backends.cpu.driver import host_call
+from morpho.backends.cuda.codegen.grid import Header
+from morpho.backends.cuda.codegen.kernels import DeviceKernel, Launch, Sizes
+from morpho.backends.cuda.control import ControlFlow
+from morpho.backends.cuda.driver.interface import Device
+from morpho.backends.cuda.driver.launch_code import Kernel as LaunchKernel
+from morpho.backends.cuda.driver.launch_code import LaunchTable
+from morpho.backends.reference import reference
+from morpho.base.dims import Dim, evaluate, product
+from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
+from morpho.program.program import Control, HostStep, Program, Step
+from morpho.program.view import View
+
+SAID = {FAULT_SINGULAR: "singular matrix", FAULT_INDEFINITE: "matrix is not positive definite",
+        FAULT_ENDLESS: "the factorisation did not converge"}
+
+
+class Owner(Protocol):
+    """The backend whose program it is."""
+
+    device: str
+    gpu: Device
+    host_steps: int
+
+    def watch(self, event: Event) -> Event: ...
+    def function(self, kernel: DeviceKernel) -> Any: ...
+
+
+class RunEvent:
+    """The end of a run. Faults that kernels reported become errors here, once."""
+
+    def __init__(self, event: Event, faults: Any, steps: Sequence[Step], held: Any) -> None:
+        self.event, self.faults, self.steps, self.held = event, faults, steps, held
+        self.error: MorphoError | None = None
+        self.over = self.seen = False
+
+    def done(self) -> bool:
+        """Whether it is over."""
+        return self.over or self.event.done()
+
+    def wait(self) -> None:
+        """Return when it is over; raise what failed."""
+        if not self.over:
+            self.event.wait()
+            self.error, self.over, self.held = self._fault(), True, None
+            self.faults = None
+        self.seen = True
+        if self.error is not None:
+            raise self.error
+
+    def _fault(self) -> MorphoError | None:
+        if self.faults is None:
+            return None
+        for step, status in zip(self.steps, self.faults, strict=True):
+            if status:
+                words = next((text for bit, text in SAID.items() if status & bit), None)
+                if words is not None:
+                    return fail(ValueFault, step.label, words, line=step.origin)
+                return fail(IndexFault, step.label, "an index lies outside its axis", line=step.origin)
+        return None
+
+
+class PreparedStep:
+    """A step with everything that does not change from call to call: its words, but for addresses, and its grid."""
+
+    def __init__(self, step: Step, kernel: DeviceKernel, function: Any, sizes: Mapping[str, int], gpu: Device) -> None:
+        def number(size: Any) -> int:
+            return evaluate(size, sizes)
+
+        self.step, self.kernel, self.function, self.sizes, self.gpu = step, kernel, function, sizes, gpu
+        self.alignments = [(number + int(Header.SIZE), nbytes) for number, nbytes in kernel.alignments()]
+        self.other: PreparedStep | None = None  # for addresses that this one does not take
+        rows, columns = number(step.rows), number(step.columns)
+        values = tuple(number(value) for value in step.values)
+        own = kernel.kernel()
+        scratch = -(-columns // 64) * 64 * own.scratch_bytes_per_column + own.scratch_bytes + step.scratch
+        self.launch: Launch = kernel.launch(Sizes(rows, columns, values, scratch, gpu.properties.multiprocessors))
+        self.places = [(place.slot, number(place.offset) * place.dtype.itemsize) if place is not None else None
+                       for place in step.views]
+        head = [0] * int(Header.SIZE)
+        head[Header.ROWS], head[Header.COLUMNS] = rows, columns
+        head[Header.PIECES], head[Header.GRAIN] = self.launch.pieces, self.launch.grain
+        head[Header.SCRATCH_STRIDE], head[Header.EXTRA] = self.launch.scratch_stride, self.launch.extra
+        self.words = (ctypes.c_int64 * (len(head) + len(self.places) + len(values)))(*head, *[0] * len(self.places),
+                                                                                    *values)
+        self.empty = rows <= 0 or (columns <= 0 and getattr(own, "role", "loop") == "loop" and not _reduces(own))
+        self.empty = self.empty or any(place is not None and product(tuple(map(number, place.shape))) == 0
+                                       for place in step.written)
+
+    def for_any_address(self, backend: Owner) -> PreparedStep:
+        """The step by a kernel that needs no alignment, made when it is first wanted."""
+        if self.other is None:
+            kernel = self.kernel.unaligned()
+            self.other = PreparedStep(self.step, kernel, backend.function(kernel), self.sizes, self.gpu)
+        return self.other
+
+    def entry(self, fault: int) -> LaunchKernel:
+        """The launch for a table."""
+        masks, grid = {at - int(Header.SIZE): n - 1 for at, n in self.alignments}, self.launch.geometry
+        places = [(-1, 0, 0) if place is None else (*place, masks.get(number, 0))
+                  for number, place in enumerate(self.places)]
+        return LaunchKernel(self.function.value or 0, grid.blocks, grid.threads, grid.shared_bytes, self.words, places,
+                            fault, int(Header.SIZE))
+
+    def fill(self, slots: list[int], scratch: int, fault: int) -> None:
+        """The addresses of a call."""
+        words = self.words
+        words[Header.SCRATCH], words[Header.FAULT] = scratch, fault
+        for number, place in enumerate(self.places, int(Header.SIZE)):
+            words[number] = 0 if place is None else slots[place[0]] + place[1]
+
+
+def _reduces(kernel: Any) -> bool:
+    return any(instruction.reduces for instruction in getattr(kernel, "instructions", ()))
+
+
+class Prepared:
+    """A program at given sizes: its steps, the bytes it needs, and one table where it is launches alone."""
+
+    def __init__(self, executable: CudaExecutable, sizes: Mapping[str, int]) -> None:
+        gpu, program = executable.backend.gpu, executable.program
+        self.steps = [PreparedStep(step, *kernel, sizes, gpu) if isinstance(step, Step) and kernel is not None else None
+                      for step, kernel in zip(program.steps, executable.kernels, strict=True)]
+        scratch = max((step.launch.scratch_bytes for step in self.steps if step is not None), default=0)
+        self.room = program.arena_bytes + scratch
+        self.table: LaunchTable | None = None
+        if gpu.launch_entry() and all(step is not None for step in self.steps):
+            fault_of = {step: 4 * number for number, step in enumerate(executable.faulty)}
+            self.table = LaunchTable([step.entry(fault_of.get(number, -1)) for number, step in enumerate(self.steps)
+                                      if step is not None and not step.empty], len(program.slots))
+
+
+class CudaExecutable:
+    """A loaded program."""
+
+    def __init__(self, backend: Owner, program: Program, kernels: Sequence[tuple[DeviceKernel, Any] | None]) -> None:
+        self.backend, self.program, self.kernels = backend, program, kernels
+        self.prepared: dict[tuple[tuple[str, int], ...], Prepared] = {}
+        self.faulty = [number for number, step in enumerate(program.steps)
+                       if isinstance(step, Step) and (step.may_fault or _matrix(step))]
+        self.offsets = [slot.offset for slot in program.slots]
+
+    def _prepare(self, sizes: Mapping[str, int]) -> Prepared:
+        key = tuple(sorted(sizes.items())) if sizes else ()
+        found = self.prepared.get(key)
+        if found is None:
+            if len(self.prepared) >= 64:
+                self.prepared.clear()
+            found = self.prepared[key] = Prepared(self, sizes)
+        return found
+
+    def enqueue(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], sizes: Mapping[str, int],
+                stream: int = 0) -> Event:
+        """Queue one run."""
+        gpu, program = self.backend.gpu, self.program
+        prepared = self._prepare(sizes)
+        room = prepared.room
+        arena = gpu.allocate(room + 256) if room else 0
+        slots = self._slots(inputs, outputs, arena)
+        faults = gpu.host_words(len(self.faulty)) if self.faulty else None
+        behind = arena + -(-program.arena_bytes // 256) * 256 if room else 0
+        try:
+            if prepared.table is None or not gpu.launch_all(prepared.table, slots, behind,
+                                                            0 if faults is None else faults.address, stream):
+                Run(self, prepared.steps, slots, behind, faults, sizes, stream).all()
+            self._copy_repeated(outputs, slots, stream)
+        finally:
+            if room:
+                gpu.free(arena, room)
+        event = RunEvent(gpu.record(stream), None if faults is None else faults.array,
+                         [program.steps[n] for n in self.faulty], (list(inputs), list(outputs), faults))  # type: ignore[misc]
+        return self.backend.watch(event) if faults is not None else event
+
+    def _slots(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], arena: int) -> list[int]:
+        slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in self.program.slots]
+        for index, slot in enumerate(self.program.slots):
+            if slot.kind == "input" and slot.index < len(inputs):
+                slots[index] = inputs[slot.index].address
+        for place, buffer in zip(self.program.outputs, outputs, strict=True):
+            slots[place.slot] = slots[place.slot] or buffer.address
+        return slots
+
+    def _copy_repeated(self, outputs: Sequence[Buffer], slots: list[int], stream: int) -> None:
+        """An output that is the same value as another one has memory of its own."""
+        for place, buffer in zip(self.program.outputs, outputs, strict=True):
+            if slots[place.slot] != buffer.address and buffer.nbytes:
+                self.backend.gpu.copy(slots[place.slot], buffer.address, buffer.nbytes, stream)
+
+
+def _matrix(step: Step) -> bool:
+    return type(step.kernel).__name__ in ("MatrixKernel", "RegisterLoop")
+
+
+class Run(ControlFlow):
+    """One run being queued."""
+
+    def __init__(self, executable: CudaExecutable, steps: Sequence[PreparedStep | None], slots: list[int], scratch: int,
+                 faults: Any, sizes: Mapping[str, int], stream: int) -> None:
+        super().__init__(executable.program, slots, sizes)
+        self.executable, self.prepared, self.scratch = executable, steps, scratch
+        self.gpu, self.stream = executable.backend.gpu, stream
+        self.fault_of = {} if faults is None else {
+            step: faults.address + 4 * number for number, step in enumerate(executable.faulty)}
+
+    def all(self) -> None:
+        """Every step, in the order that loops and branches give."""
+        number, steps = 0, self.program.steps
+        while number < len(steps):
+            prepared = self.prepared[number]
+            if prepared is not None:
+                if not prepared.empty:
+                    prepared.fill(self.slots, self.scratch, self.fault_of.get(number, 0))
+                    if prepared.alignments and any(prepared.words[at] % n for at, n in prepared.alignments):
+                        prepared = prepared.for_any_address(self.executable.backend)
+                        prepared.fill(self.slots, self.scratch, self.fault_of.get(number, 0))
+                    self.gpu.launch(prepared.function, prepared.launch.geometry, prepared.words, self.stream)
+                number += 1
+                continue
+            step = steps[number]
+            if isinstance(step, Control):
+                number += self.control(number, step)
+            else:
+                assert isinstance(step, HostStep)
+                self.on_host(step)
+                number += 1
+
+    # -- what the host must know or do ---------------------------------------------------------------------------------
+    def read(self, place: View, dtype: Any) -> np.ndarray:
+        """One number of the device; waits for it."""
+        room = np.empty(1, dtype)
+        self.gpu.copy_out(self.place(place), memoryview(room).cast("B"), self.stream).wait()  # type: ignore[arg-type]
+        return room
+
+    def write(self, place: View, number: int) -> None:
+        """One number to the device."""
+        self.gpu.copy_in(self.place(place), np.asarray(number, np.int64).tobytes(), self.stream)
+
+    def move(self, source: int, target: int, nbytes: int) -> None:
+        """Bytes within the device."""
+        self.gpu.copy(source, target, nbytes, self.stream)
+
+    def on_host(self, step: HostStep) -> None:
+        """An operation in NumPy: its operands come to the host, its results go back."""
+        host_call.told(step)
+        self.executable.backend.host_steps += 1
+        given = [reference.decode(self._array(place), place.dtype) for place in step.inputs]
+        found = reference.run_node(step.node, given, self.sizes)
+        for place, part in zip(step.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+            stored = np.ascontiguousarray(reference.encode(part, place.dtype))
+            if stored.nbytes:
+                self.gpu.copy_in(self.place(place), stored.data.cast("B"), self.stream)
+
+    def _array(self, place: View) -> np.ndarray:
+        """The elements of a place as an array of the host's."""
+        shape, strides = (tuple(evaluate(n, self.sizes) for n in numbers) for numbers in (place.shape, place.strides))
+        item = place.dtype.itemsize
+        if 0 in shape:
+            return np.empty(shape, place.dtype.numpy)
+        steps = [stride * item for stride in strides]
+        low = sum(min(0, (n - 1) * s) for n, s in zip(shape, steps, strict=True))
+        high = sum(max(0, (n - 1) * s) for n, s in zip(shape, steps, strict=True))
+        room = bytearray(high - low + item)
+        self.gpu.copy_out(self.place(place) + low, memoryview(room), self.stream).wait()
+        return np.ndarray(shape, place.dtype.numpy, room, -low, steps)
+
+
+def symbols(program: Program) -> bool:
+    """Whether a program has sizes that are known at a call only."""
+    return any(isinstance(size, Dim) for step in program.steps if isinstance(step, Step)
+               for size in (step.rows, step.columns, *step.values))

@@ -1,0 +1,119 @@
+"""From a product to its step: operands as matrices over batch axes, and the kernel whose tiles suit them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from morpho.backends.cpu.lowering.builder import operations
+from morpho.backends.cpu.lowering.lower_graph import GraphLowering
+from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
+from morpho.base.dims import Size, product
+from morpho.base.dtypes import bfloat16, float16
+from morpho.ir.node import Node
+from morpho.ir.printing import joined
+from morpho.program.program import Step
+from morpho.program.view import View, whole
+
+LARGE, MIDDLE, SMALL = (128, 128, 8, 8), (64, 64, 4, 4), (32, 32, 2, 2)
+MANY_TILES = 132  # large tiles that fill a GPU
+
+
+class ProductLowering(GraphLowering):
+    """Products of this backend; what follows one is a step of its own."""
+
+    def lower_matmul(self, node: Node) -> None:
+        """A product as the user wrote it; those of bytes and of quantised weights are the CPU's kernels."""
+        if node.op.name != "matmul":
+            super().lower_matmul(node)
+            return
+        target = self.new_slot(node.shape, node.dtype)
+        self.multiply_by(node, node.shape, target)
+        self.views[node.serial] = [target]
+
+    def lower_gemm(self, node: Node) -> None:
+        """A product and the group that follows it."""
+        if node["windows"] or node["by"] != "matmul":
+            super().lower_gemm(node)
+            return
+        inputs = [self.view(child) for child in node.inputs[2:]]
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        apart = self.new_slot(node["shape"], node["dtype"])
+        self.multiply_by(node, node["shape"], apart)
+        seen = whole(apart.slot, node["space"], apart.dtype)
+        places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
+        self.step(lower_body(node, places, targets), node, joined(operations(node)))
+        self.views[node.serial] = targets
+
+    def multiply_by(self, node: Node, shape: tuple[Size, ...], target: View) -> None:
+        """The step of a product of a node's first two inputs."""
+        a, b = (self.view(child) for child in node.inputs[:2])
+        batch = _batch_axes(shape[:-2], a, b, target)
+        if len(batch) > BATCH_AXES:
+            a, b = self.copied(a, node), self.copied(b, node)
+            batch = _batch_axes(shape[:-2], a, b, target)
+        assert len(batch) <= BATCH_AXES, "a product over more than four batch axes"
+        m, n, k = shape[-2], shape[-1], a.shape[-1]
+        if len(batch) == 1 and batch[0][2] == 0 and batch[0][1] == m * a.strides[-2]:  # one matrix for all rows
+            m, batch = batch[0][0] * m, []
+        sizes, a_batch, b_batch, c_batch = ([axis[i] for axis in batch] + [int(i == 0)] * (BATCH_AXES - len(batch))
+                                            for i in range(4))
+        values = PRODUCT.values(m=m, n=n, k=k, a_m=a.strides[-2], a_k=a.strides[-1], b_k=b.strides[-2],
+                                b_n=b.strides[-1], c_m=target.strides[-2], c_n=target.strides[-1], batches=sizes,
+                                a_batch=a_batch, b_batch=b_batch, c_batch=c_batch)
+        left = "k" if a.strides[-1] == 1 else "m" if a.strides[-2] == 1 else ""
+        right = "n" if b.strides[-1] == 1 else "k" if b.strides[-2] == 1 else ""
+        count = product(tuple(sizes))
+        kernel = ProductKernel(a.dtype, target.dtype, left, right, _tile(count, m, n))
+        if on_tensor_cores(a, b, left, right, values):
+            kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
+        self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
+                      operations=2 * product(tuple(sizes)) * m * n * k,
+                      choice="tensor cores (mma)" if kernel.way == "mma" else "arithmetic units"))
+
+
+def on_tensor_cores(a: View, b: View, left: str, right: str, values: tuple[Size, ...]) -> bool:
+    """Whether both operands are half floats that lie in chunks of 16 bytes."""
+    if a.dtype not in (bfloat16, float16) or a.dtype is not b.dtype or not left or not right:
+        return False
+    numbers = PRODUCT.by_name(values)
+    ends = (numbers["k"] if left == "k" else numbers["m"], numbers["k"] if right == "k" else numbers["n"])
+    steps = [numbers["a_m"] if left == "k" else numbers["a_k"], numbers["b_n"] if right == "k" else numbers["b_k"],
+             *(numbers[f"{side}_batch{axis}"] for side in "ab" for axis in range(BATCH_AXES)), a.offset, b.offset]
+    return all(isinstance(n, int) and n % 8 == 0 for n in (*ends, *steps))
+
+
+def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
+    """Large tiles where there are enough of them."""
+    if all(isinstance(size, int) for size in (batch, m, n)):
+        for tile in ((128, 256, 64, 64), (128, 128, 64, 32)):
+            if int(batch) * -(-int(m) // tile[0]) * -(-int(n) // tile[1]) >= MANY_TILES:
+                return tile
+    return 64, 64, 32, 32
+
+
+def _tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
+    """Large tiles where there are enough of them."""
+    for tile in (LARGE, MIDDLE):
+        if all(isinstance(size, int) for size in (batch, m, n)):
+            if int(batch) * (int(m) // tile[0]) * (int(n) // tile[1]) >= MANY_TILES:
+                return tile
+    return SMALL
+
+
+def _batch_axes(shape: tuple[Size, ...], a: View, b: View, c: View) -> list[tuple[Size, Size, Size, Size]]:
+    """Batch axes as (size, strides of A, B and C), outermost first; those that all walk as one are joined."""
+    found: list[tuple[Size, Size, Size, Size]] = []
+    rank = len(shape)
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        steps = []
+        for place in (a, b, c):
+            at = len(place.shape) - 2 - rank + axis
+            steps.append(0 if at < 0 or place.shape[at] == 1 else place.strides[at])
+        if found and all(before == step * size for before, step in zip(found[-1][1:], steps, strict=True)):
+            found[-1] = (found[-1][0] * size, steps[0], steps[1], steps[2])
+        else:
+            found.append((size, steps[0], steps[1], steps[2]))
+    return found

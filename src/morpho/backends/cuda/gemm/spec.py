@@ -1,0 +1,46 @@
+"""A product as data: its numbers by name, and the tiles of the kernels that compute it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.cuda.gemm.mma import MmaGemm
+from morpho.backends.cuda.gemm.simt import SimtGemm
+from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
+from morpho.program.program import Step
+
+BATCH_AXES = 4
+SMALL = (32, 32, 2, 2)
+STAGES = 3
+
+
+@dataclass(frozen=True)
+class ProductKernel(Kernel):
+    """C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n]. Called with A, B, C; see `PRODUCT`.
+
+    `left` and `right` say which axis of an operand lies side by side: "k", "m" or "n", or "" for neither.
+    """
+
+    dtype: DType  # of the operands
+    result: DType
+    left: str
+    right: str
+    tile: tuple[int, int, int, int]  # rows and columns of a block, and of a thread
+    way: str = "simt"
+
+    role = "gemm"
+    flops = 2
+
+    def device_kernel(self, step: Step) -> SimtGemm | MmaGemm:
+        """The kernel of a step."""
+        simple = SimtGemm(self, self.dtype, self.result, self.left, self.right,
+                          self.tile if self.way == "simt" else SMALL, len(PRODUCT))
+        if self.way == "simt":
+            return simple
+        return MmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile, STAGES, len(PRODUCT), simple)
+
+
+PRODUCT = Record(f"m n k a_m a_k b_k b_n c_m c_n batches[{BATCH_AXES}] a_batch[{BATCH_AXES}] b_batch[{BATCH_AXES}] "
+                 f"c_batch[{BATCH_AXES}]")

@@ -1,0 +1,32 @@
+"""From a graph to steps for a GPU: the CPU's lowering, whose loop kernels say what is computed and not how."""
+
+from __future__ import annotations
+
+from morpho.backends.cuda.attention.lower import AttentionLowering
+from morpho.backends.cuda.gemm.lower import ProductLowering
+from morpho.base.target import Target
+from morpho.cost.dispatch_thresholds import defaults_for
+from morpho.ir.graph import Graph
+from morpho.passes.pipeline import optimise
+from morpho.program.plan_memory import plan_memory
+from morpho.program.program import Program
+
+
+class CudaLowering(AttentionLowering, ProductLowering):
+    """Products and attention have kernels of their own here."""
+
+    def inside(self, graph: Graph, outside: set[int], own: frozenset[int]) -> CudaLowering:
+        """The lowering of a body of a loop or a branch."""
+        inner = CudaLowering(graph, False, 0, self.target, self.constants, self.thresholds)
+        inner.program, inner.fixed = self.program, self.fixed | outside
+        inner.looked_at, inner.own = len(self.program.steps), own
+        return inner
+
+
+def lowered(graph: Graph, level: int, target: Target) -> Program:
+    """The program of a graph."""
+    inputs = 1 + max((node["index"] for node in graph.parameters), default=-1)
+    optimised, _ = optimise(graph, level, "")
+    program = CudaLowering(optimised, True, inputs, target, (), defaults_for(0)).build(None)
+    plan_memory(program, reuse=level > 0, apart=False)
+    return program

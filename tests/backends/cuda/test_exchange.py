@@ -1,0 +1,115 @@
+"""Device memory shared with other libraries: a fake one, over an emulated GPU that has the place of the real one."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.backends import registry
+from morpho.backends.cuda.backend import CudaBackend
+from morpho.backends.cuda.emulator.device import EmulatedDevice
+from morpho.base.errors import DeviceError
+from morpho.tensor.interop.capsule import live_exports
+
+
+class Watched(EmulatedDevice):
+    """It says what its memory would be on a GPU, and writes down who waits for whom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dlpack_device = (2, 0)
+        self.waits: list[tuple[str, int]] = []
+
+    def stream_handle(self) -> int:
+        return 77
+
+    def let_wait(self, stream: int) -> None:
+        self.waits.append(("they", stream))
+
+    def wait_for_stream(self, stream: int) -> None:
+        self.waits.append(("we", stream))
+
+    def synchronize(self) -> None:
+        self.waits.append(("host", 0))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    found = Watched()
+    monkeypatch.setitem(registry._kinds, "cuda", registry.Kind(lambda n: CudaBackend("cuda:0", found), lambda: 1, True))
+    registry._made.pop("cuda:0", None)
+    yield found
+    gc.collect()
+    registry._made.pop("cuda:0", None)
+
+
+class Other:
+    """Another library's array."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor, self.asked = tensor, {}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.asked = options
+        return self.tensor.__dlpack__(**options)
+
+
+def test_both_ways_without_a_copy(device: Watched) -> None:
+    x = mo.asarray(np.arange(12, dtype="f").reshape(3, 4), device="cuda").realise()
+    assert x.__dlpack_device__() == (2, 0)
+    other, before = Other(x), live_exports()
+    y = mo.from_dlpack(other)
+    assert y.device == "cuda:0" and other.asked["stream"] == 77 and ("they", 77) in device.waits
+    assert (y * 2).tolist() == (np.arange(12).reshape(3, 4) * 2).tolist()
+    assert y.elements().address == x.elements().address and live_exports() == before + 1
+    del y
+    gc.collect()
+    assert live_exports() == before and device.waits[-2:] == [("host", 0), ("we", 77)]
+
+
+def test_streams_and_copies(device: Watched) -> None:
+    x = mo.asarray(np.arange(5, dtype="f"), device="cuda").realise()
+    x.__dlpack__(max_version=(1, 0))
+    x.__dlpack__(max_version=(1, 0), stream=2)
+    assert device.waits[:2] == [("they", 1), ("they", 2)]
+    count = len([w for w in device.waits if w[0] == "they"])
+    x.__dlpack__(max_version=(1, 0), stream=-1)
+    assert len([w for w in device.waits if w[0] == "they"]) == count
+    with pytest.raises(DeviceError, match="is not a stream"):
+        x.__dlpack__(stream=0)
+    assert np.from_dlpack(Host(x)).tolist() == [0, 1, 2, 3, 4]
+    assert mo.from_dlpack(Other(x), device="cpu").device == "cpu"
+    with pytest.raises(DeviceError, match="copy=False"):
+        mo.from_dlpack(Other(x), device="cpu", copy=False)
+
+
+class Host(Other):
+    """It asks for a copy on the host."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.tensor.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
+
+
+def test_the_cuda_array_interface(device: Watched) -> None:
+    x = mo.asarray(np.arange(12, dtype="f").reshape(3, 4), device="cuda")
+    found = x[1:, ::2].__cuda_array_interface__
+    assert found["shape"] == (2, 2) and found["typestr"] == "<f4" and found["version"] == 3 and found["stream"] == 77
+    assert found["data"][1] is True
+    assert not hasattr(mo.ones(3), "__cuda_array_interface__")
+    assert not hasattr(x.astype(mo.bfloat16), "__cuda_array_interface__")
+
+
+def test_models_move_by_the_kind_of_a_device(device: Watched) -> None:
+    model = mo.nn.Linear(3, 2).to("cuda")
+    assert model.weight.device == "cuda:0" and model(mo.ones((1, 3), device="cuda")).device == "cuda:0"

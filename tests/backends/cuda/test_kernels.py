@@ -1,0 +1,121 @@
+"""Kernels for GPUs without one: their text runs on an emulated grid with the CPU's bits, and becomes PTX."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_table import all_cases
+from running import Native, difference, equal_bits
+
+import morpho as mo
+from morpho.backends.cuda.codegen import ptx, ptxas
+from morpho.backends.cuda.codegen.select import device_kernel
+from morpho.backends.cuda.codegen.verify import verify
+from morpho.backends.cuda.lowering import lowered
+from morpho.backends.registry import backend_of
+from morpho.base.errors import CompileError
+from morpho.ir.graph import Graph
+from morpho.ir.node import build
+from morpho.program.program import Step
+from morpho.runtime.memory.device_memory import upload
+from morpho.runtime.plans import on_device
+
+PARTS = 24
+
+
+@cache
+def table() -> list[Any]:
+    return list(all_cases(np.random.default_rng(0)))
+
+
+def chosen(part: int, config: pytest.Config) -> list[Any]:
+    """Every 24th case from `part` on, all with --exhaustive, else every seventh of these."""
+    return table()[part::PARTS][:: 1 if config.option.exhaustive else 7]
+
+
+def kernels(node: Any, target: Any) -> list[Any]:
+    program = lowered(Graph((node,)), 3, target)
+    return [device_kernel(step) for step in program.steps if isinstance(step, Step)]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_table_has_the_bits_of_the_cpu_on_an_emulated_grid(gpu: str, part: int, request: Any) -> None:
+    for name, node, arrays, kinds, sizes in chosen(part, request.config):
+        want = Native([node])(arrays, sizes)[0]
+        buffers = [upload(array, kind, gpu) for array, kind in zip(arrays, kinds, strict=True)]
+        got = on_device.run(Graph((node,)), gpu, buffers, sizes)[0].numpy()
+        assert equal_bits(got, want, node.dtype), f"{name}: {difference(got, want, node.dtype)}"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_table_becomes_ptx(gpu: str, part: int, request: Any) -> None:
+    target = backend_of(gpu).target  # type: ignore[attr-defined]
+    for name, node, *_ in chosen(part, request.config)[:4]:
+        for kernel in kernels(node, target):
+            text = ptx.assembly(kernel.text())
+            assert ".visible .entry kernel_main(" in text and ".target sm_90a" in text, name
+            if ptxas.find() is not None:
+                ptxas.check([text])
+
+
+def parameter(index: int, shape: tuple[int, ...], dtype: Any) -> mo.Tensor:
+    return mo.Tensor.of_node(build("parameter", index=index, shape=shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90a"])
+def test_products_and_attention_are_on_tensor_cores(gpu: str, architecture: str) -> None:
+    a, b = (parameter(n, (128, 128), mo.bfloat16) for n in range(2))
+    q, k, v = (parameter(n, (1, 2, 64, 64), mo.bfloat16) for n in range(3))
+    target = backend_of(gpu).target  # type: ignore[attr-defined]
+    for result in (a @ b, mo.attention(q, k, v, causal=True)):
+        text = "".join(ptx.assembly(kernel.text(), architecture) for kernel in kernels(result.node, target))
+        assert "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32" in text and "ldmatrix" in text
+        assert "cp.async.cg.shared.global" in text and "atom" not in text
+
+
+def test_elementwise_code_is_not_contracted(gpu: str) -> None:
+    x, y = (parameter(n, (1000,), mo.float32) for n in range(2))
+    (kernel,) = kernels((x * y + y).node, backend_of(gpu).target)  # type: ignore[attr-defined]
+    text = ptx.assembly(kernel.text())
+    assert "mul.rn.f32" in text and "add.rn.f32" in text and "fma" not in text
+    assert re.search(r"ld\.global[.\w]*\.v4", text) and re.search(r"st\.global[.\w]*\.v4", text)
+
+
+def test_assembly_whose_registers_are_too_narrow_is_refused() -> None:
+    with pytest.raises(CompileError, match='type i64 in a register "r"'):
+        verify('%b = call ptr asm "", "=r,0"(ptr %a)')
+    verify('%b = call i32 asm "mov.b32 $0, $1;", "=r,r"(i32 %a)')
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 16), (70, 33, 65), (1, 256, 40), (128, 96, 130)])
+@pytest.mark.parametrize("dtype", [mo.float32, mo.bfloat16, mo.float16], ids=str)
+def test_products(gpu: str, rng: np.random.Generator, shape: tuple[int, int, int], dtype: Any) -> None:
+    m, k, n = shape
+    a, b = (rng.standard_normal(size).astype("f") for size in ((m, k), (k, n)))
+    x, y = (mo.asarray(array).astype(dtype) for array in (a, b))
+    got = (x.to(gpu) @ y.to(gpu)).astype(mo.float32).numpy()
+    if dtype is mo.float32:
+        assert got.tobytes() == (x @ y).numpy().tobytes()  # one chain per result, as on the CPU
+    else:
+        exact = x.astype(mo.float64).numpy() @ y.astype(mo.float64).numpy()
+        assert np.linalg.norm(got - exact) <= 4e-3 * np.linalg.norm(exact)
+    rows = mo.asarray(a[: max(1, m // 2)]).astype(dtype)
+    alone = (rows.to(gpu) @ y.to(gpu)).astype(mo.float32).numpy()
+    assert alone.tobytes() == got[: len(alone)].tobytes()  # whatever rows are beside them
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 64, 100])
+def test_attention(gpu: str, rng: np.random.Generator, causal: bool, length: int) -> None:
+    q, k, v = (mo.asarray(rng.standard_normal((1, heads, rows, 64)).astype("f")).astype(mo.bfloat16)
+               for heads, rows in ((4, length), (2, 100), (2, 100)))
+    causal = causal and length == 100
+    got = mo.attention(q.to(gpu), k.to(gpu), v.to(gpu), causal=causal).astype(mo.float32).numpy()
+    want = mo.attention(*(x.astype(mo.float32) for x in (q, k, v)), causal=causal).numpy()
+    assert np.linalg.norm(got - want) <= 1e-2 * np.linalg.norm(want)

@@ -1,0 +1,55 @@
+"""Copies through the ring of pinned memory, with a driver that copies in this process, late."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morpho.backends.cuda.driver.staging import CHUNK_BYTES, CHUNKS, StagingRing
+
+
+class LateEvent:
+    def __init__(self, device: Any) -> None:
+        self.device, self.at = device, len(device.queue) + device.done
+
+    def wait(self) -> None:
+        while self.device.done < self.at:
+            target, source, count = self.device.queue.pop(0)
+            ctypes.memmove(target, source, count)
+            self.device.done += 1
+
+
+class LateDevice:
+    """Copies run when somebody waits for them."""
+
+    def __init__(self) -> None:
+        self.queue: list[tuple[int, int, int]] = []
+        self.done, self.driver, self.kept = 0, self, np.zeros(CHUNK_BYTES * CHUNKS, np.uint8)
+
+    def call(self, name: str, *given: Any) -> None:
+        if name == "cuMemHostAlloc":
+            ctypes.cast(given[0], ctypes.POINTER(ctypes.c_void_p))[0] = self.kept.ctypes.data
+        else:
+            self.queue.append((given[0].value, given[1].value, given[2].value))
+
+    def stream(self, number: int) -> int:
+        return number
+
+    def record(self, stream: int) -> LateEvent:
+        return LateEvent(self)
+
+
+@pytest.mark.parametrize("nbytes", [100_000, CHUNK_BYTES, 5 * CHUNK_BYTES + 7, (2 * CHUNKS + 3) * CHUNK_BYTES + 1])
+def test_bytes_go_there_and_back(rng: np.random.Generator, nbytes: int) -> None:
+    device: Any = LateDevice()
+    ring = StagingRing(device)
+    source = rng.integers(0, 256, nbytes, np.uint8)
+    memory, back = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    given = source.copy()
+    ring.copy_in(memory.ctypes.data, given.data, 0)
+    given[:] = 0  # the caller's memory is free again
+    ring.copy_out(memory.ctypes.data, back.ctypes.data, nbytes, 0)
+    assert np.array_equal(memory, source) and np.array_equal(back, source)
