@@ -1,4 +1,5 @@
-"""`morpho bench cluster`: several processes of one program, on this machine: training on ranks, pipelines, kills.
+"""`morpho bench cluster`: several processes of one program, on this machine: pipelines (R1-R8, R10, R11 of the
+cluster's promises, the naive path with each part ablated) and data-parallel training (R9, R12).
 
     morpho bench cluster                                   # everything; needs a quiet machine
     morpho bench cluster --only kills --quick              # a look

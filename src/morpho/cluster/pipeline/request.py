@@ -72,10 +72,10 @@ class Stream:
         return token
 
 
-def longest(*made: Sequence[int]) -> list[int]:
+def longest(*made: list[int]) -> list[int]:
     """What is known of a text by several workers together: each has its beginning.
 
     >>> longest([1, 2], [1, 2, 3], [])
     [1, 2, 3]
     """
-    return list(max(made, key=lambda each: len(each)))
+    return list(max(made, key=len))
