@@ -33,8 +33,8 @@ def table() -> list[Any]:
 
 
 def chosen(part: int, config: pytest.Config) -> list[Any]:
-    """Every 24th case from `part` on, all with --exhaustive, else every seventh of these."""
-    return table()[part::PARTS][:: 1 if config.option.exhaustive else 7]
+    """Every 24th case from `part` on, all with --exhaustive, else every 34th of these."""
+    return table()[part::PARTS][:: 1 if config.option.exhaustive else 34]
 
 
 def kernels(node: Any, target: Any) -> list[Any]:
@@ -43,7 +43,7 @@ def kernels(node: Any, target: Any) -> list[Any]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(PARTS), ids="table-{}".format)
 def test_the_table_has_the_bits_of_the_cpu_on_an_emulated_grid(gpu: str, part: int, request: Any) -> None:
     for name, node, arrays, kinds, sizes in chosen(part, request.config):
         want = Native([node])(arrays, sizes)[0]
@@ -53,10 +53,10 @@ def test_the_table_has_the_bits_of_the_cpu_on_an_emulated_grid(gpu: str, part: i
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(PARTS), ids="table-{}".format)
 def test_the_table_becomes_ptx(gpu: str, part: int, request: Any) -> None:
     target = backend_of(gpu).target  # type: ignore[attr-defined]
-    for name, node, *_ in chosen(part, request.config)[:4]:
+    for name, node, *_ in chosen(part, request.config):
         for kernel in kernels(node, target):
             text = ptx.assembly(kernel.text())
             assert ".visible .entry kernel_main(" in text and ".target sm_90a" in text, name
@@ -68,7 +68,7 @@ def parameter(index: int, shape: tuple[int, ...], dtype: Any) -> mo.Tensor:
     return mo.Tensor.of_node(build("parameter", index=index, shape=shape, dtype=dtype))
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90a"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_products_and_attention_are_on_tensor_cores(gpu: str, architecture: str) -> None:
     a, b = (parameter(n, (128, 128), mo.bfloat16) for n in range(2))
     q, k, v = (parameter(n, (1, 2, 64, 64), mo.bfloat16) for n in range(3))
@@ -87,13 +87,29 @@ def test_elementwise_code_is_not_contracted(gpu: str) -> None:
     assert re.search(r"ld\.global[.\w]*\.v4", text) and re.search(r"st\.global[.\w]*\.v4", text)
 
 
+def test_lapack_is_a_step_of_the_host(gpu: str, rng: np.random.Generator) -> None:
+    a, b = (rng.standard_normal(shape).astype("f") for shape in ((40, 40), (40, 3)))
+    backend = backend_of(gpu)
+    before = backend.host_steps  # type: ignore[attr-defined]
+    got = mo.linalg.solve(mo.asarray(a).to(gpu), mo.asarray(b).to(gpu)).numpy()
+    assert backend.host_steps == before + 1  # type: ignore[attr-defined]
+    assert got.tobytes() == mo.linalg.solve(mo.asarray(a), mo.asarray(b)).numpy().tobytes()
+
+
+def test_a_function_of_the_host_is_not_called() -> None:
+    with pytest.raises(CompileError, match="a call of a function by its address"):
+        verify("  call void %p23(ptr %p79, i64 1)")
+    verify("  %v1 = call i64 @gpu.block(ptr %ctx)")
+
+
 def test_assembly_whose_registers_are_too_narrow_is_refused() -> None:
     with pytest.raises(CompileError, match='type i64 in a register "r"'):
         verify('%b = call ptr asm "", "=r,0"(ptr %a)')
     verify('%b = call i32 asm "mov.b32 $0, $1;", "=r,r"(i32 %a)')
 
 
-@pytest.mark.parametrize("shape", [(16, 16, 16), (70, 33, 65), (1, 256, 40), (128, 96, 130)])
+@pytest.mark.sampled
+@pytest.mark.parametrize("shape", [(16, 16, 16), (70, 33, 65), (1, 256, 40)])
 @pytest.mark.parametrize("dtype", [mo.float32, mo.bfloat16, mo.float16], ids=str)
 def test_products(gpu: str, rng: np.random.Generator, shape: tuple[int, int, int], dtype: Any) -> None:
     m, k, n = shape
@@ -110,12 +126,12 @@ def test_products(gpu: str, rng: np.random.Generator, shape: tuple[int, int, int
     assert alone.tobytes() == got[: len(alone)].tobytes()  # whatever rows are beside them
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [1, 64, 100])
+@pytest.mark.sampled
+@pytest.mark.parametrize(("causal", "length"), [(False, 1), (False, 64), (False, 100), (True, 100)],
+                         ids=["full-1", "full-64", "full-100", "causal-100"])
 def test_attention(gpu: str, rng: np.random.Generator, causal: bool, length: int) -> None:
     q, k, v = (mo.asarray(rng.standard_normal((1, heads, rows, 64)).astype("f")).astype(mo.bfloat16)
                for heads, rows in ((4, length), (2, 100), (2, 100)))
-    causal = causal and length == 100
     got = mo.attention(q.to(gpu), k.to(gpu), v.to(gpu), causal=causal).astype(mo.float32).numpy()
     want = mo.attention(*(x.astype(mo.float32) for x in (q, k, v)), causal=causal).numpy()
     assert np.linalg.norm(got - want) <= 1e-2 * np.linalg.norm(want)

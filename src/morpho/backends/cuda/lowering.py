@@ -7,6 +7,7 @@ from morpho.backends.cuda.gemm.lower import ProductLowering
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import defaults_for
 from morpho.ir.graph import Graph
+from morpho.ir.node import Node
 from morpho.passes.pipeline import optimise
 from morpho.program.plan_memory import plan_memory
 from morpho.program.program import Program
@@ -14,6 +15,10 @@ from morpho.program.program import Program
 
 class CudaLowering(AttentionLowering, ProductLowering):
     """Products and attention have kernels of their own here."""
+
+    def lower_lapack(self, node: Node) -> None:
+        """A step of the host: the routine's address is one of the host."""
+        self.lower_host(node, fallback=True)
 
     def inside(self, graph: Graph, outside: set[int], own: frozenset[int]) -> CudaLowering:
         """The lowering of a body of a loop or a branch."""

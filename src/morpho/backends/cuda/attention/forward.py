@@ -8,15 +8,77 @@ block come from tensor cores in float32, probabilities go to them rounded to the
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
+from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionGrid
+from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, zero_or
+from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.gemm.fragments import Fragments
 from morpho.base.dtypes import bool_
+from morpho.program.kernel import Kernel
 
 LOG2_E, LN_2 = math.log2(math.e), math.log(2)
+
+
+@dataclass(frozen=True)
+class AttentionGrid:
+    """A block per tile of queries of a head."""
+
+    spec: AttentionSpec
+    aligned: bool
+
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """Chunks of operands are read whole, pairs of results written at once."""
+        return ((0, 16), (1, 16), (2, 16)) if self.aligned else ()
+
+    def unaligned(self) -> AttentionGrid:
+        """Element by element into shared memory."""
+        return replace(self, aligned=False)
+
+    def kernel(self) -> Kernel:
+        """The kernel of the program."""
+        return self.spec
+
+    @property
+    def tiles(self) -> int:
+        """Of 16 queries, of a warp: two where its results leave room for the registers."""
+        return 2 if max(self.padded) <= 64 and self.spec.rows >= 32 else 1
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 2 * self.spec.rows // self.tiles
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Depth and width as powers of two."""
+        return tuple(max(16, 1 << (n - 1).bit_length()) for n in (self.spec.depth, self.spec.width))  # type: ignore[return-value]
+
+    @property
+    def stage_bytes(self) -> int:
+        """A block of keys and of values."""
+        return 2 * KEYS * sum(self.padded)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Queries, and two stages."""
+        return 2 * self.spec.rows * self.padded[0] + 2 * self.stage_bytes
+
+    def launch(self, sizes: Sizes) -> Launch:
+        """Tiles of all heads of all batches."""
+        numbers = ATTENTION.by_name(sizes.values)
+        count = -(-int(numbers["queries"]) // self.spec.rows) * int(numbers["heads"])
+        for axis in range(BATCH_AXES):
+            count *= int(numbers[f"batches{axis}"])
+        return Launch(Geometry(max(count, 1), self.threads, self.shared_bytes))
+
+    def text(self) -> str:
+        """Its LLVM text."""
+        return ForwardCode(self).module()
 
 
 class ForwardCode:
@@ -84,8 +146,6 @@ class ForwardCode:
     @property
     def mask_element(self) -> str:
         """As it lies in memory."""
-        from morpho.backends.cpu.codegen import scalars
-
         return scalars.memory_type(self.spec.mask) if self.spec.mask is not None else "i8"
 
     def key_range(self) -> tuple[Value, Value, Value]:
@@ -181,8 +241,6 @@ class ForwardCode:
 
     def with_mask(self, score: Value, query: Value, key: Value) -> tuple[Value, Value]:
         """A score with its mask, and whether that lets it be seen."""
-        from morpho.backends.cpu.codegen import scalars
-
         e, mask = self.e, self.spec.mask
         assert mask is not None
         inside = e.icmp("slt", query, self.n["queries"]) & e.icmp("slt", key, self.n["keys"])

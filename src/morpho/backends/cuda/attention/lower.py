@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from morpho.backends.cpu.lowering.lower_graph import GraphLowering
-from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, AttentionKernel
+from morpho.backends.cuda.attention.kernel import AttentionKernel
+from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import bfloat16, float16
 from morpho.ir.node import Node

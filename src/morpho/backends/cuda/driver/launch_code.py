@@ -151,5 +151,5 @@ class LaunchTable:
     def launch(self, slots: list[int], scratch: int, faults: int, stream: Any, function: int) -> int:
         """Queue all of them; 0, the driver's status, or MISALIGNED where an address does not fit and nothing ran."""
         with self.lock:
-            self.slots[:len(slots)] = slots
+            self.slots[:len(slots)] = [*slots]
             return int(self.run(self.table_address, self.count, self.slots_address, scratch, faults, stream, function))

@@ -1,0 +1,18 @@
+"""The kernel of attention, as programs have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.backends.cuda.attention.forward import AttentionGrid
+from morpho.backends.cuda.attention.spec import AttentionSpec
+from morpho.program.program import Step
+
+
+@dataclass(frozen=True)
+class AttentionKernel(AttentionSpec):
+    """An `AttentionSpec` that knows its grid."""
+
+    def device_kernel(self, step: Step) -> AttentionGrid:
+        """The kernel of a step."""
+        return AttentionGrid(self, True)
