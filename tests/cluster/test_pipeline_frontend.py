@@ -16,7 +16,7 @@ from morpho.cluster.frontend.adapting import Adapting
 from morpho.cluster.hosts.file import read_hosts
 from morpho.cluster.hosts.run import check_plan, is_reachable
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, stranger
-from morpho.cluster.workers.reports import INBOX, Inbox
+from morpho.cluster.workers.reports import EVENTS, INBOX, Events, Inbox
 
 
 def test_lines_of_the_inbox_are_not_lost_when_one_ends_an_epoch(tmp_path):
@@ -27,6 +27,12 @@ def test_lines_of_the_inbox_are_not_lost_when_one_ends_an_epoch(tmp_path):
     with open(file, "ab") as opened:
         opened.write(b'est": 3}\n')
     assert [*inbox.new()] == [{"request": 3}]
+
+
+def test_a_worker_without_a_frontend_does_not_wait_for_it(tmp_path):
+    os.mkfifo(tmp_path / EVENTS)
+    with pytest.raises(BrokenPipeError, match="there is no frontend"):
+        Events(tmp_path)
 
 
 class Moving:

@@ -42,7 +42,11 @@ class Events:
     """The worker's end of the pipe."""
 
     def __init__(self, folder: Path) -> None:
-        self._pipe = os.open(folder / EVENTS, os.O_WRONLY)
+        try:  # a frontend that is gone already must not let this wait for it
+            self._pipe = os.open(folder / EVENTS, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            raise BrokenPipeError(f"there is no frontend: {error}") from None
+        os.set_blocking(self._pipe, True)
 
     def beat(self, node: str) -> None:
         """Say, on a thread of its own, that the process is there, whatever else it does."""

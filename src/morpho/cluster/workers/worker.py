@@ -278,9 +278,9 @@ def main(arguments: list[str]) -> None:
         comm, names = MPI.COMM_WORLD, arguments[2:]
         node = names[comm.Get_rank()] if len(names) > 1 else names[0]
         config = json.loads(file.read_text()) if (file := folder / "config.json").exists() else None
-    worker = Worker(MPI, comm, node, config, folder, arguments[1])
-    status = 0
+    status, worker = 0, None
     try:
+        worker = Worker(MPI, comm, node, config, folder, arguments[1])
         worker.run()
     except BrokenPipeError:
         pass
@@ -288,7 +288,8 @@ def main(arguments: list[str]) -> None:
         status = 1
         traceback.print_exc()
         try:
-            worker.report({"event": "fault", "node": node, "text": str(error)[:1000] or type(error).__name__})
+            if worker is not None:
+                worker.report({"event": "fault", "node": node, "text": str(error)[:1000] or type(error).__name__})
         except Exception:
             pass
     sys.stdout.flush()
