@@ -26,7 +26,7 @@ def test_the_report_is_rows_of_text() -> None:
         assert section and name and value
         assert all(isinstance(text, str) for text in (section, name, value, advice))
     sections = list(dict.fromkeys(row.section for row in rows))
-    assert sections == ["machine", "instructions", "versions", "cache", "pool", "settings", "optional"]
+    assert sections == ["machine", "devices", "instructions", "versions", "cache", "pool", "settings", "optional"]
     assert not [row for row in rows if row.name == "error"]
     assert {row.name for row in rows if row.section == "settings"} == set(describe)
 

@@ -24,7 +24,8 @@ def test_the_generator_draws_every_op() -> None:
     programs = (random_program(seed, rowwise=seed % 3 == 0) for seed in range(1500))
     drawn = {node.op.name for program in programs for node in toposort(program.outputs)}
     without = {"group", "gemm", "matmul_blas", "data", "pick", "part", "fft", "dft", "cholesky", "det", "slogdet",
-               "inv", "pinv", "qr", "svd", "svdvals", "eigh", "eigvalsh", "solve",  # of passes, leaves, LAPACK and BLAS
+               "inv", "pinv", "qr", "svd", "svdvals", "eigh", "eigvalsh", "solve", "eig", "eigvals", "ldl",
+               "matrix_function", "schur",  # of passes, leaves, LAPACK and BLAS
                "detach", "mark", "custom",  # of gradients: they reach no pass
                "matmul_int8", "matmul_quantised", "dequantise",  # a rule's, and of weights in blocks
                "checkpoint",  # taken out before any pass

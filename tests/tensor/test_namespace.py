@@ -52,11 +52,11 @@ BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_sh
 floor_divide greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum
 multiply nextafter not_equal pow remainder subtract"""
 LINALG = """
-cholesky(x, /, *, upper=)    cross(x1, x2, /, *, axis=)    det(x, /)    diagonal(x, /, *, offset=)    eigh(x, /)
+cholesky(x, /, *, upper=, algorithm=)    cross(x1, x2, /, *, axis=)    det(x, /)    diagonal(x, /, *, offset=)    eigh(x, /)
 eigvalsh(x, /)    inv(x, /)    matmul(x1, x2, /, *, algorithm=, dtype=)
 matrix_norm(x, /, *, keepdims=, ord=)    matrix_power(x, n, /)
-matrix_rank(x, /, *, rtol=)    matrix_transpose(x, /)    outer(x1, x2, /)    pinv(x, /, *, rtol=)    qr(x, /, *, mode=)
-slogdet(x, /)    solve(x1, x2, /)    svd(x, /, *, full_matrices=)    svdvals(x, /)    tensordot(x1, x2, /, *, axes=)
+matrix_rank(x, /, *, rtol=)    matrix_transpose(x, /)    outer(x1, x2, /)    pinv(x, /, *, rtol=)    qr(x, /, *, mode=, algorithm=)
+slogdet(x, /)    solve(x1, x2, /, *, algorithm=)    svd(x, /, *, full_matrices=)    svdvals(x, /)    tensordot(x1, x2, /, *, axes=)
 trace(x, /, *, offset=, dtype=)    vecdot(x1, x2, /, *, axis=)    vector_norm(x, /, *, axis=, keepdims=, ord=)
 """
 LINE = "(x, /, *, n=, axis=, norm=)"
@@ -110,7 +110,7 @@ EXPECTED += [(mo.linalg, name, p) for name, p in parsed(LINALG)] + [(mo.fft, nam
 
 def test_every_function_of_the_standard_with_its_signature() -> None:
     """Names, order, positional-only and keyword-only parameters, and which of them may be left out. Parameters of
-    Morpho's own stand last, by name only (`algorithm=` and `dtype=` of matmul)."""
+    Morpho's own stand last, by name only (`algorithm=` of matmul and factorisations, `dtype=` of matmul)."""
     assert len(EXPECTED) == 170
     wrong = [f"{module.__name__}.{name}({shown(getattr(module, name))}) is not ({parameters})"
              for module, name, parameters in EXPECTED if shown(getattr(module, name)) != parameters]

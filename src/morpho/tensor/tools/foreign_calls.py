@@ -91,6 +91,7 @@ def hinted(function: Callable[..., Any]) -> Any:
                 raise
             raise refusal from None
 
+    call.is_hinted = True  # type: ignore[attr-defined]  # another module may show it too
     return call
 
 
