@@ -52,11 +52,14 @@ BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_sh
 floor_divide greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum
 multiply nextafter not_equal pow remainder subtract"""
 LINALG = """
-cholesky(x, /, *, upper=, algorithm=)    cross(x1, x2, /, *, axis=)    det(x, /)    diagonal(x, /, *, offset=)    eigh(x, /)
+cholesky(x, /, *, upper=, algorithm=)    cross(x1, x2, /, *, axis=)    det(x, /)    diagonal(x, /, *, offset=)
+eigh(x, /)
 eigvalsh(x, /)    inv(x, /)    matmul(x1, x2, /, *, algorithm=, dtype=)
 matrix_norm(x, /, *, keepdims=, ord=)    matrix_power(x, n, /)
-matrix_rank(x, /, *, rtol=)    matrix_transpose(x, /)    outer(x1, x2, /)    pinv(x, /, *, rtol=)    qr(x, /, *, mode=, algorithm=)
-slogdet(x, /)    solve(x1, x2, /, *, algorithm=)    svd(x, /, *, full_matrices=)    svdvals(x, /)    tensordot(x1, x2, /, *, axes=)
+matrix_rank(x, /, *, rtol=)    matrix_transpose(x, /)    outer(x1, x2, /)    pinv(x, /, *, rtol=)
+qr(x, /, *, mode=, algorithm=)
+slogdet(x, /)    solve(x1, x2, /, *, algorithm=)    svd(x, /, *, full_matrices=)    svdvals(x, /)
+tensordot(x1, x2, /, *, axes=)
 trace(x, /, *, offset=, dtype=)    vecdot(x1, x2, /, *, axis=)    vector_norm(x, /, *, axis=, keepdims=, ord=)
 """
 LINE = "(x, /, *, n=, axis=, norm=)"
