@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +39,22 @@ def test_without_mpi(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GroupError, match=r"MPI is not installed .*cluster"):
         mpiexec.command(2, ["x"])
+
+
+def test_another_mpi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py", reason="mpiexec comes with the extra `cluster`")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    other = tmp_path / "mpiexec"
+    for said in ("HYDRA build details:", "mpiexec (OpenRTE) 4.1.6"):
+        other.write_text(f"#!/bin/sh\necho '{said}'\n")
+        other.chmod(0o755)
+        mpiexec._refuse_others.cache_clear()
+        with pytest.raises(GroupError, match="not Open MPI 5 or later"):
+            mpiexec.command(2, ["x"])
+    other.write_text("#!/bin/sh\necho 'mpiexec (Open MPI) 5.0.11'\n")
+    mpiexec._refuse_others.cache_clear()
+    assert mpiexec.command(2, ["x"])[0] == str(other)
 
 
 def test_the_environment_has_no_other_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,10 @@ only by a heartbeat, whose defaults are 5 and 10 s.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,7 +58,21 @@ def mpiexec() -> str:
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None or importlib.util.find_spec("mpi4py") is None:
         raise needs_mpi("no mpiexec" if found is None else "no mpi4py")
+    if not beside.exists():
+        _refuse_others(found)
     return found
+
+
+@functools.cache
+def _refuse_others(path: str) -> None:
+    """An error where mpiexec on the PATH is not Open MPI 5 or later: others do not survive a dead rank."""
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise needs_mpi(f"{path} does not run: {error}") from error
+    version = re.search(r"(?:Open MPI|OpenRTE|PRRTE)\D*(\d+)", said)
+    if version is None or ("PRRTE" not in said and int(version[1]) < 5):
+        raise needs_mpi(f"{path} is not Open MPI 5 or later")
 
 
 def command(count: int, program: Sequence[str], hosts: Hosts = HERE, *, heartbeat_s: float | None = None,
