@@ -124,3 +124,13 @@ def test_targets_are_refused() -> None:
     f = mo.compile(lambda x: x[x > 0])
     with pytest.raises(mo.errors.ArgumentError, match="depend on data"):
         f(mo.ones(3), out=mo.empty(3))
+
+
+@pytest.mark.parametrize(("function", "shape"), [
+    (lambda x: x[x > 0], (0,)), (lambda x: x[x > 0], (3, 0)), (lambda x: x[mo.any(x > 1, axis=1)], (0, 3)),
+    (lambda x: mo.nonzero(x)[0], (0,)), (lambda x: mo.unique_values(x), (0,)), (lambda x: mo.unique_counts(x)[1], (0,)),
+    (lambda x: mo.unique_inverse(x)[1], (2, 0))])
+def test_of_nothing_nothing_is_selected(function: Any, shape: tuple[int, ...]) -> None:
+    x = mo.asarray(np.zeros(shape, np.float32))
+    found, expected = mo.compile(function)(x).numpy(), function(x).numpy()
+    assert found.shape == expected.shape and found.dtype == expected.dtype

@@ -148,3 +148,20 @@ def test_bits_of_blocked_algorithms_do_not_depend_on_threads(rng: np.random.Gene
     whole = mo.compile(lambda a, b: mo.linalg.solve(a, b, algorithm="native"))
     np.testing.assert_array_equal(whole(mo.asarray(a), b).numpy(), want[-1])
     assert whole.stats["host_steps"] == 0
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_ldl_of_hermitian_matrices(dtype: type, rng: np.random.Generator) -> None:
+    """What rounding leaves on the diagonal, which is real, does not grow."""
+    for n in (5, 33, 100):
+        a = rng.normal(size=(n, n)) + 1j * rng.normal(size=(n, n))
+        a = (a + a.conj().T).astype(dtype)
+        p, lower, d = (part.numpy() for part in mo.linalg.ldl(mo.asarray(a)))
+        factor = p @ lower
+        assert abs(factor @ d @ factor.conj().T - a).max() < 50 * n * np.finfo(dtype).eps * abs(a).max()
+
+
+@pytest.mark.parametrize("name", ["schur", "ldl", "logm", "sqrtm", "lu", "eig", "expm", "qr", "cholesky"])
+def test_matrices_of_no_rows(name: str) -> None:
+    found = getattr(mo.linalg, name)(mo.asarray(np.zeros((0, 0))))
+    assert all(part.numpy().size == 0 for part in (found if isinstance(found, tuple) else (found,)))

@@ -208,7 +208,68 @@ class CSC(_Operators, _Compressed):
         return CSR(self.data, self.indices, self.indptr, (self.shape[1], self.shape[0]))
 
 
-class COO(_Matrix, _Coordinates):
+class _ByRows(_Matrix):
+    """Operators of formats that are built from: those of the same matrix as CSR; a tuple's own would be nonsense."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.tocsr() @ other
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return other @ self.tocsr()
+
+    def __add__(self, other: Any) -> Any:
+        return self.tocsr() + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.tocsr()
+
+    def __sub__(self, other: Any) -> Any:
+        return self.tocsr() - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.tocsr()
+
+    def __mul__(self, other: Any) -> Any:
+        return self.tocsr() * other
+
+    def __rmul__(self, other: Any) -> Any:
+        return other * self.tocsr()
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.tocsr() / other
+
+    def __eq__(self, other: Any) -> Any:
+        return self.tocsr() == other
+
+    def __ne__(self, other: Any) -> Any:
+        return self.tocsr() != other
+
+    def __lt__(self, other: Any) -> Any:
+        return self.tocsr() < other
+
+    def __le__(self, other: Any) -> Any:
+        return self.tocsr() <= other
+
+    def __gt__(self, other: Any) -> Any:
+        return self.tocsr() > other
+
+    def __ge__(self, other: Any) -> Any:
+        return self.tocsr() >= other
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.tocsr()[key]
+
+    def __neg__(self) -> CSR:
+        return -self.tocsr()
+
+    def __abs__(self) -> CSR:
+        return abs(self.tocsr())
+
+
+class COO(_ByRows, _Coordinates):
     """Coordinates, to build from: element i is `data[i]` at `row[i]`, `col[i]`; equal places add up.
 
     >>> a = mo.sparse.coo([1.0, 2.0, 4.0], ([0, 1, 1], [1, 0, 0]), (2, 2))
@@ -224,7 +285,7 @@ class COO(_Matrix, _Coordinates):
         return COO(self.data, self.col, self.row, (self.shape[1], self.shape[0]))
 
 
-class BSR(_Matrix, _Compressed):
+class BSR(_ByRows, _Compressed):
     """Block rows: CSR whose elements are dense blocks, `data` of shape (blocks, height, width).
 
     >>> a = mo.sparse.from_dense(mo.asarray([[1.0, 2.0, 0.0, 0.0], [3.0, 4.0, 0.0, 0.0]])).tobsr((2, 2))

@@ -19,10 +19,11 @@ from morpho.tensor.sync import realised_array
 
 # -- checked parts -----------------------------------------------------------------------------------------------------
 def csr(data: Any, indices: Any, indptr: Any, shape: Any, *, copy: bool | None = None) -> CSR:
-    """A CSR matrix from its parts, checked: starts rise from 0 to the number of elements, columns lie inside.
+    """A CSR matrix from its parts, checked: starts rise from 0 to the number of elements, columns lie inside. Columns
+    out of order are put in order, and equal places added up.
 
     `copy=False` borrows NumPy arrays, which are read when the graph runs. Inside `mo.compile` values cannot be looked
-    at: kernels check every index they read there.
+    at: kernels check every index they read there, and columns must be in order, each once.
 
     >>> mo.sparse.csr([1.0, 2.0], [1, 0], [0, 1, 2], (2, 2)).to_dense().tolist()
     [[0.0, 1.0], [2.0, 0.0]]
@@ -105,7 +106,19 @@ def _checked(name: str, a: Compressed) -> Compressed:
         if starts[0] != 0 or starts[-1] != a.nnz or np.any(np.diff(starts) < 0):
             raise fail(IndexFault, name, f"indptr does not rise from 0 to the {a.nnz} elements there are")
     _inside(name, "column" if name == "csr" else "row", a.indices, a.shape[1] if name == "csr" else a.shape[0])
-    return a
+    return _in_order(name, a)
+
+
+def _in_order(name: str, a: Compressed) -> Compressed:
+    """The matrix itself where each line's indices rise; otherwise put in order, with equal places added up: elements
+    are looked for by halving, and what is stored twice would be seen once."""
+    if uses_parameters([a.indptr.node, a.indices.node]) or a.nnz < 2:
+        return a
+    index, starts = (realised_array(part, name, "places are put in order") for part in (a.indices, a.indptr))
+    falls = np.flatnonzero(np.diff(index) <= 0) + 1
+    if np.isin(falls, starts).all():
+        return a
+    return sum_duplicates(a) if isinstance(a, CSR) else sum_duplicates(a.T).T
 
 
 def _inside(name: str, what: str, index: Tensor, size: int) -> None:
@@ -138,7 +151,8 @@ def from_dense(x: Any, /, *, index_dtype: Any = "int32") -> CSR:
 def from_scipy(a: Any, /, *, copy: bool | None = None) -> Matrix:
     """A SciPy matrix in its own format (CSR, CSC, COO or BSR; others become CSR).
 
-    `copy=False` borrows its memory: nothing is copied, and it is read when the graph runs.
+    `copy=False` borrows its memory: nothing is copied, and it is read when the graph runs. Only rows out of order or
+    with equal places are put in order, as `csr` does.
 
     >>> import scipy.sparse                                                    # doctest: +SKIP
     >>> mo.sparse.from_scipy(scipy.sparse.eye_array(3, format="csr"))          # doctest: +SKIP
@@ -153,7 +167,8 @@ def from_scipy(a: Any, /, *, copy: bool | None = None) -> Matrix:
     names = {"coo": ("data", "row", "col")}.get(kind, ("data", "indices", "indptr"))
     parts = [mo.asarray(getattr(a, name), copy=copy) for name in names]
     kinds: dict[str, Any] = {"csr": CSR, "csc": CSC, "coo": COO, "bsr": BSR}
-    return kinds[kind](*parts, shape)  # type: ignore[no-any-return]
+    made: Matrix = kinds[kind](*parts, shape)
+    return _in_order("from_scipy", made) if isinstance(made, CSR | CSC) else made
 
 
 def to_scipy(a: Matrix, /) -> Any:

@@ -78,4 +78,5 @@ def longest(*made: list[int]) -> list[int]:
     >>> longest([1, 2], [1, 2, 3], [])
     [1, 2, 3]
     """
-    return list(max(made, key=lambda each: len(each)))
+    best: list[int] = max(made, key=len)
+    return list(best)

@@ -32,7 +32,7 @@ def _square(name: str, spec: Spec) -> None:
 
 
 def _each(x: Any, function: Any) -> list[Any]:
-    return [function(matrix) for matrix in x.reshape(-1, *x.shape[-2:])]
+    return [function(x[place]) for place in np.ndindex(*x.shape[:-2])]
 
 
 # -- eig ---------------------------------------------------------------------------------------------------------------
@@ -163,6 +163,7 @@ def _bunch_kaufman(a: Any) -> tuple[Any, Any, Any]:
     """Rows p and columns p of a are L D L^H: pivots of one or two rows, chosen so that L stays small."""
     n = len(a)
     a = np.tril(a) + np.tril(a, -1).conj().T
+    np.fill_diagonal(a, a.diagonal().real)
     order, lower, blocks = np.arange(n), np.eye(n, dtype=a.dtype), np.zeros_like(a)
     limit, k = (1 + 17**0.5) / 8, 0
     while k < n:
@@ -178,6 +179,7 @@ def _bunch_kaufman(a: Any) -> tuple[Any, Any, Any]:
             below = np.linalg.solve(a[own, own].conj().T, a[k + size:, own].conj().T).conj().T
             lower[k + size:, own] = below
             rest = a[k + size:, k + size:] - below @ a[k + size:, own].conj().T
+            np.fill_diagonal(rest, rest.diagonal().real)  # or what rounding leaves there would grow
             a[k + size:, k + size:] = np.tril(rest) + np.tril(rest, -1).conj().T  # Hermitian, whatever was rounded
         k += size
     return order, lower, blocks

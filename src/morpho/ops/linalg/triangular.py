@@ -74,7 +74,7 @@ def _infer_lu(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...
 def _reference_lu(attributes: Attributes, x: Any) -> Any:
     """Gaussian elimination; the pivot of a column is the first of its largest elements."""
     n = x.shape[-1]
-    both = np.array(x).reshape(-1, n, n)
+    both = np.array(x).reshape(int(np.prod(x.shape[:-2])), n, n)
     order = np.broadcast_to(np.arange(n), both.shape[:-1]).copy()
     with np.errstate(all="ignore"):
         for matrix, rows in zip(both, order, strict=True):

@@ -33,6 +33,8 @@ def selected(mask: Tensor, operation: str) -> Tensor:
     found = trace.selected.get(node.serial)
     if found is None:
         count = product(node.shape)
+        if count == 0:  # nothing to select from
+            return Tensor.of_node(expand(constant(0, int64), (0,)))
         size = Dim(f"selected_{len(trace.selected)}", 0, upper(count))
         made = _places(reshape(node, (count,)), count, size)
         trace.counted.append((size, pick(made, 1)))

@@ -61,6 +61,9 @@ def _unique(name: str, x: Any) -> UniqueAll:
 def _unique_later(name: str, tensor: Tensor) -> UniqueAll:
     """The same in a function being compiled: what begins a run of equal ones in the sorted order."""
     line = reshape(tensor.node, (product(tensor.shape),))
+    if line.shape[0] == 0:
+        nothing = expand(constant(0, int64), (0,))
+        return UniqueAll(*[Tensor.of_node(part) for part in (line, nothing, reshape(nothing, tensor.shape), nothing)])
     how = {"axis": 0, "descending": False, "stable": True}
     order = build("argsort", line, **how)
     ordered = build("gather", line, order, axis=0)
