@@ -273,7 +273,8 @@ __all__ = [
     "special",
     "tasks", "testing",
     # gradients and training
-    "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "custom_jvp", "custom_vjp", "data", "enable_grad",
+    "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
+    "enable_grad",
     "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
     "no_grad", "optim", "plan", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
 ]

@@ -61,6 +61,7 @@ def orthonormal(q: Array, n: int) -> None:
     small(q.conj().T @ q - np.eye(q.shape[1]), np.eye(q.shape[1]), n)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_factorisations(kind: str, n: int, rng: np.random.Generator) -> None:
@@ -131,8 +132,8 @@ def test_refined_solves_are_as_exact_as_float64(rng: np.random.Generator) -> Non
 
 
 def test_bits_of_blocked_algorithms_do_not_depend_on_threads(rng: np.random.Generator) -> None:
-    a = rng.normal(size=(130, 130)).astype(np.float32)
-    spd, b = mo.asarray(a @ a.T + 130 * np.eye(130, dtype=np.float32)), mo.asarray(a[:, :3])
+    a = rng.normal(size=(70, 70)).astype(np.float32)
+    spd, b = mo.asarray(a @ a.T + 70 * np.eye(70, dtype=np.float32)), mo.asarray(a[:, :3])
 
     def all_of() -> list[Array]:
         native = {"algorithm": "native"}

@@ -113,8 +113,8 @@ def solve_refined(x1: Any, x2: Any, /, *, factor_dtype: Any = "float32", maxiter
     """The x with x1 @ x = x2 in float64 from factors of a lower precision, corrected until the backward error is that
     of float64 (or `maxiter` corrections were made: a matrix that is singular to the lower precision does not converge).
 
-    >>> a = mo.asarray(np.array([[4.0, 1.0], [1.0, 3.0]]))
-    >>> mo.linalg.solve_refined(a, mo.asarray(np.array([1.0, 2.0]))).backward_error.item() < 1e-15
+    >>> a = mo.asarray([[4.0, 1.0], [1.0, 3.0]], dtype="float64")
+    >>> mo.linalg.solve_refined(a, mo.asarray([1.0, 2.0], dtype="float64")).backward_error.item() < 1e-15
     True
     """
     a = x1 if isinstance(x1, Tensor) else mo.asarray(x1)
@@ -164,7 +164,7 @@ def svd_lowrank(x: Any, k: int, /, *, oversample: int = 8, iterations: int = 2, 
 
     `iterations` powers of x x^T sharpen what falls slowly. With the same key the same result.
 
-    >>> a = mo.asarray(np.diag([4.0, 3.0, 2.0, 1.0]))
+    >>> a = mo.diag(mo.asarray([4.0, 3.0, 2.0, 1.0], dtype="float64"))
     >>> mo.linalg.svd_lowrank(a, 2).S.numpy().round(6).tolist()
     [4.0, 3.0]
     """

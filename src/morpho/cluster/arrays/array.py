@@ -43,7 +43,12 @@ def array(data: Any, *, grid: Grid | tuple[int, int] | None = None, cuts: Cuts |
 
 
 class DistributedArray:
-    """An array in blocks; made by `cluster.array`. `local` is this rank's block, a tensor."""
+    """An array in blocks; made by `cluster.array`. `local` is this rank's block, a tensor.
+
+    >>> x = mo.cluster.array(np.arange(6.0).reshape(2, 3))
+    >>> type(x).__name__, x.shape, x.local.shape
+    ('DistributedArray', (2, 3), (2, 3))
+    """
 
     __array_priority__ = 1000  # NumPy leaves operators to this class
 

@@ -64,7 +64,12 @@ class _Unit:
 
 
 class ShardedModule(Module):
-    """A model whose parameters are shared out; made by `shard`."""
+    """A model whose parameters are shared out; made by `shard`.
+
+    >>> model = mo.cluster.shard(mo.nn.Linear(4, 2))
+    >>> type(model).__name__, model.group.size
+    ('ShardedModule', 1)
+    """
 
     def __init__(self, model: mo.nn.Module, group: Group, reshard: bool) -> None:
         broadcast_states(group, states_of(model))

@@ -47,7 +47,13 @@ def shares(sizes: Sequence[int], ranks: int) -> list[int]:
 
 class ShardedOptimizer:
     """An optimiser that keeps state for its rank's parameters only. It has an optimiser's methods; `inner` is the one
-    that does the updates."""
+    that does the updates.
+
+    >>> model = mo.nn.Linear(2, 1)
+    >>> rule = mo.cluster.ShardedOptimizer(mo.optim.SGD(model.parameters(), lr=0.1), mo.cluster.init())
+    >>> type(rule.inner).__name__
+    'SGD'
+    """
 
     tells_changes = True
 

@@ -25,7 +25,11 @@ _bytes = metrics.counter("morpho_collective_bytes", "Bytes of the buffers given 
 
 
 class Work:
-    """A collective or message under way. `wait()` returns when it is done, or raises what went wrong."""
+    """A collective or message under way. `wait()` returns when it is done, or raises what went wrong.
+
+    >>> mo.cluster.Work().done()
+    True
+    """
 
     def wait(self) -> None:
         """Return when the buffers are the caller's again; raises `PeerLost` where a rank died."""
@@ -57,6 +61,10 @@ class Group(ABC):
     """Ranks 0 to `size` - 1 that work together; `rank` is this one.
 
     `epoch` counts the shrinkings that led to this group: what was sent in an older epoch is stale.
+
+    >>> group = mo.cluster.init()
+    >>> group.rank, group.size, group.epoch
+    (0, 1, 0)
     """
 
     rank: int
