@@ -91,3 +91,8 @@ def test_what_runs_when_nodes_are_gone(tmp_path):
         found = placement(plan, {"n0", "n1", "n2"} - {dead}, stored)
         assert dead not in {place.node for place in found} and found[0].start == 0 and found[-1].end == 6
     assert [place.node for place in placement(plan, {"n1"}, stored)] == ["n1"]
+
+
+def test_more_workers_than_layers_can_use(tmp_path):
+    with pytest.raises(mo.errors.ArgumentError, match=r"200 workers are too many for the \d+ layers"):
+        mo.cluster.Pipeline(folder_of(tmp_path, "llama"), nodes=200)

@@ -54,5 +54,9 @@ def local_cluster(count: int) -> Cluster:
 
 def local_plan(place: str | Path, count: int, streams: int = 1, constraints: Constraints | None = None,
                objective: str = "throughput") -> Plan:
-    """A plan over workers on this machine."""
-    return solve(card_of(place, streams=streams), local_cluster(count), objective=objective, constraints=constraints)
+    """A plan over workers on this machine: at most two for each layer, one of which is in reserve."""
+    card = card_of(place, streams=streams)
+    if count > 2 * len(card.layers):
+        raise fail(ArgumentError, "pipeline", f"{count} workers are too many for the {len(card.layers)} layers of "
+                                              f"{card.name}", f"give at most {2 * len(card.layers)}")
+    return solve(card, local_cluster(count), objective=objective, constraints=constraints)
