@@ -212,7 +212,6 @@ class _ByRows(_Matrix):
     """Operators of formats that are built from: those of the same matrix as CSR; a tuple's own would be nonsense."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
 
     def __matmul__(self, other: Any) -> Any:
         return self.tocsr() @ other
