@@ -290,8 +290,8 @@ def main(arguments: list[str]) -> None:
         try:
             if worker is not None:
                 worker.report({"event": "fault", "node": node, "text": str(error)[:1000] or type(error).__name__})
-        except Exception:
-            pass
+        except Exception:  # the frontend may be what is gone: then this worker's own output says it
+            traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # a communicator that has lost a member cannot be finalised

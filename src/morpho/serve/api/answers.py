@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +38,7 @@ class Job:
     include_usage: bool = False
 
 
-class Answer:
+class Answer(ABC):
     """The events of all requests of a call, in order of arrival. `feed` gives the chunks of a stream."""
 
     kind = ""
@@ -106,14 +107,17 @@ class Answer:
         raw = self.tokenizer.token_bytes(token)
         return {"token": raw.decode("utf-8", "replace"), "bytes": [*raw]}
 
+    @abstractmethod
     def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
-        raise NotImplementedError
+        """One piece of a stream."""
 
+    @abstractmethod
     def _last_chunk(self, place: int, choice: Choice) -> Chunk:
-        raise NotImplementedError
+        """What ends a stream."""
 
+    @abstractmethod
     def whole(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """The answer that is not streamed."""
 
 
 def _number(value: float | None) -> float | None:
