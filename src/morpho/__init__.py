@@ -203,7 +203,7 @@ from morpho.tensor.functions.reduce import (
     sum,
     var,
 )
-from morpho.tensor.functions.search import (
+from morpho.tensor.functions.searching.search import (
     embedding,
     nonzero,
     one_hot,
@@ -213,8 +213,8 @@ from morpho.tensor.functions.search import (
     take,
     take_along_axis,
 )
-from morpho.tensor.functions.sets import unique_all, unique_counts, unique_inverse, unique_values
-from morpho.tensor.functions.sorting import argsort, sort
+from morpho.tensor.functions.searching.sets import unique_all, unique_counts, unique_inverse, unique_values
+from morpho.tensor.functions.searching.sorting import argsort, sort
 from morpho.tensor.functions.utility import diff
 from morpho.tensor.interop.interop import from_dlpack
 from morpho.tensor.namespace import API_VERSION as __array_api_version__

@@ -11,7 +11,7 @@ import pytest
 
 import morpho as mo
 from morpho.runtime.plans import evaluate
-from morpho.tensor.functions import index
+from morpho.tensor.functions.indexing import index
 
 SHAPES = [(), (5,), (0,), (3, 4), (2, 3, 4), (2, 0, 3), (1, 4, 1)]
 

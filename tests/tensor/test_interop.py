@@ -21,7 +21,7 @@ from callers import together
 
 import morpho as mo
 from morpho.tensor import convert
-from morpho.tensor.functions import index
+from morpho.tensor.functions.indexing import index
 from morpho.tensor.interop import buffer_slot, capsule, interop
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from morpho.tensor.functions.at import At
+from morpho.tensor.functions.indexing.at import At
 
 class Operators:
     """The names, with what they take and give."""

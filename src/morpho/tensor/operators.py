@@ -17,8 +17,9 @@ from morpho.tensor.convert import has_buffer
 from morpho.tensor.core import Tensor, before_first_run
 from morpho.tensor.eager import rows
 from morpho.tensor.functions import elementwise as ew
-from morpho.tensor.functions import index, move, reduce
-from morpho.tensor.functions.at import At
+from morpho.tensor.functions import move, reduce
+from morpho.tensor.functions.indexing import index
+from morpho.tensor.functions.indexing.at import At
 from morpho.tensor.functions.products import products
 from morpho.tensor.interop import interop, transfer
 from morpho.tensor.interop.buffer_slot import Slot, is_needed

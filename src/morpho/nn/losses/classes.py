@@ -13,7 +13,7 @@ from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
 from morpho.nn.losses.reduction import full, reduced
-from morpho.tensor.functions.search import classes_along, rows_of
+from morpho.tensor.functions.searching.search import classes_along, rows_of
 
 IGNORED = -100  # the class that targets have where nothing is wanted, as in PyTorch
 

@@ -14,7 +14,7 @@ import morpho as mo
 from morpho.base.checks import as_whole, shown
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.nn.losses.reduction import check_reduction, full, reduced
-from morpho.tensor.functions.search import classes_along
+from morpho.tensor.functions.searching.search import classes_along
 from morpho.tensor.state.trace import current_trace
 
 NONE = -1e30  # the logarithm of a path that does not exist; infinities would make NaN of gradients

@@ -16,7 +16,7 @@ from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.module import Module
-from morpho.tensor.functions.search import rows_of
+from morpho.tensor.functions.searching.search import rows_of
 from morpho.tensor.state.variable import Parameter
 
 MOST_ENTRIES = 1 << 27  # of a table of angles: a million positions of 128

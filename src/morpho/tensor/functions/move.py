@@ -30,7 +30,7 @@ from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.arranging.borders import as_mode, bordered
-from morpho.tensor.functions.search import take
+from morpho.tensor.functions.searching.search import take
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.sync import realised_array
 

@@ -11,8 +11,8 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
 from morpho.tensor.functions.move import concat, moveaxis, reshape, tile
-from morpho.tensor.functions.search import searchsorted, take
-from morpho.tensor.functions.sorting import argsort
+from morpho.tensor.functions.searching.search import searchsorted, take
+from morpho.tensor.functions.searching.sorting import argsort
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.scalars import is_scalar
 

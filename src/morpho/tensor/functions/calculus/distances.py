@@ -13,7 +13,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
 from morpho.tensor.functions.move import broadcast_to
-from morpho.tensor.functions.search import take
+from morpho.tensor.functions.searching.search import take
 from morpho.tensor.operands import promoted
 
 

@@ -17,7 +17,7 @@ from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
 from morpho.tensor.functions.create import zeros
 from morpho.tensor.functions.move import flip, reshape
-from morpho.tensor.functions.search import scatter_add, searchsorted
+from morpho.tensor.functions.searching.search import scatter_add, searchsorted
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.sync import realised_array
 

@@ -13,8 +13,8 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, constant_like, expand, reshape, zeros_like
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
-from morpho.tensor.functions.fancy import wrapped
-from morpho.tensor.functions.search import along, checked_indices
+from morpho.tensor.functions.indexing.fancy import wrapped
+from morpho.tensor.functions.searching.search import along, checked_indices
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar, scalar_node
 from morpho.tensor.sync import realised_array

@@ -131,7 +131,7 @@ def permutation(key: Any, x: Any, /, *, axis: int = 0) -> Tensor:
     >>> sorted(mo.random.permutation(mo.random.key(0), 4).tolist())
     [0, 1, 2, 3]
     """
-    from morpho.tensor.functions.search import take
+    from morpho.tensor.functions.searching.search import take
 
     tensor = None if isinstance(x, int | np.integer) else (x if isinstance(x, Tensor) else asarray(x))
     if tensor is not None and tensor.ndim == 0:

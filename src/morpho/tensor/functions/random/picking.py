@@ -17,8 +17,8 @@ from morpho.tensor.functions.create import zeros
 from morpho.tensor.functions.move import broadcast_to, expand_dims, moveaxis, reshape
 from morpho.tensor.functions.random.basic import permutation, randint, uniform
 from morpho.tensor.functions.random.continuous import gumbel
-from morpho.tensor.functions.search import scatter_add, searchsorted, take
-from morpho.tensor.functions.sorting import argsort
+from morpho.tensor.functions.searching.search import scatter_add, searchsorted, take
+from morpho.tensor.functions.searching.sorting import argsort
 from morpho.tensor.operands import as_node
 
 

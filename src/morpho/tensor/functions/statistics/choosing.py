@@ -15,10 +15,10 @@ from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.arranging.axes import ravel
 from morpho.tensor.functions.move import concat, moveaxis
 from morpho.tensor.functions.reduce import truth
-from morpho.tensor.functions.search import nonzero, searchsorted, take, take_along_axis
-from morpho.tensor.functions.selection import is_data, selected
-from morpho.tensor.functions.sets import unique_all
-from morpho.tensor.functions.sorting import argsort, sort
+from morpho.tensor.functions.searching.search import nonzero, searchsorted, take, take_along_axis
+from morpho.tensor.functions.searching.selection import is_data, selected
+from morpho.tensor.functions.searching.sets import unique_all
+from morpho.tensor.functions.searching.sorting import argsort, sort
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.sync import realised_array
 
@@ -197,7 +197,7 @@ def unravel_index(indices: Any, shape: Any, /) -> tuple[Tensor, ...]:
     [[1, 0], [2, 0]]
     """
     from morpho.base.shapes import as_sizes
-    from morpho.tensor.functions.search import checked_indices
+    from morpho.tensor.functions.searching.search import checked_indices
 
     rest = Tensor.of_node(checked_indices("unravel_index", indices))
     sizes = as_sizes(shape, "unravel_index")

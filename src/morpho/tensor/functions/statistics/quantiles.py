@@ -14,8 +14,8 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
 from morpho.tensor.functions.move import broadcast_to, moveaxis, reshape
-from morpho.tensor.functions.search import take_along_axis
-from morpho.tensor.functions.sorting import sort
+from morpho.tensor.functions.searching.search import take_along_axis
+from morpho.tensor.functions.searching.sorting import sort
 from morpho.tensor.functions.statistics.lines import Lines, floating
 
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")

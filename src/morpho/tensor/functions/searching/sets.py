@@ -16,7 +16,7 @@ from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import slice_node
-from morpho.tensor.functions.selection import is_data, selected
+from morpho.tensor.functions.searching.selection import is_data, selected
 from morpho.tensor.sync import realised_array
 
 

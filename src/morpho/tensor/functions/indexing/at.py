@@ -16,8 +16,8 @@ from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.tensor.core import Tensor
-from morpho.tensor.functions import index
-from morpho.tensor.functions.fancy import Fancy
+from morpho.tensor.functions.indexing import index
+from morpho.tensor.functions.indexing.fancy import Fancy
 
 _OPERATIONS = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}  # of scatter -> of elements
 

@@ -22,9 +22,9 @@ from morpho.tensor.autodiff.grad_mode import Tracked, tracing
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.eager import row
-from morpho.tensor.functions.fancy import Fancy
+from morpho.tensor.functions.indexing.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
-from morpho.tensor.functions.selection import is_data, selected, unravelled
+from morpho.tensor.functions.searching.selection import is_data, selected, unravelled
 from morpho.tensor.lifted import LiftedNumber
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar, scalar_node

@@ -14,9 +14,9 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
-from morpho.tensor.functions.fancy import wrapped
+from morpho.tensor.functions.indexing.fancy import wrapped
 from morpho.tensor.functions.reduce import truth
-from morpho.tensor.functions.selection import is_data, selected, unravelled
+from morpho.tensor.functions.searching.selection import is_data, selected, unravelled
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.scalars import DEFAULT_FLOAT, is_scalar, scalar_node
 from morpho.tensor.sync import realised_array

@@ -1,0 +1,1 @@
+"""Indexing: keys of `x[...]`, gathers and scatters by them, `x.at`."""

@@ -1,0 +1,1 @@
+"""Searching and sorting: places of elements, sets, selections whose size is data."""
