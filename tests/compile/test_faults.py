@@ -196,7 +196,7 @@ def test_a_fault_leaves_every_target_alone() -> None:
 
 
 def test_an_error_that_is_kept_does_not_hold_the_target() -> None:
-    f = mo.compile(lambda table, index: (mo.linalg.pinv(table[None])[:, 0], table[index] + 1))  # on the host
+    f = mo.compile(lambda table, index: (mo.real(mo.linalg.eigvals(mo.diag(table))), table[index] + 1))  # on the host
     table, good, bad = mo.asarray(TABLE), mo.asarray(np.array([1, 2])), mo.asarray(np.array([1, 99]))
     targets = (mo.empty(10), mo.empty(2))
     with pytest.raises(IndexFault) as kept:

@@ -41,13 +41,13 @@ def test_dtypes_of_two_bytes_and_dynamic_sizes(twice: Callable[..., mo.Tensor]) 
 
 
 def test_errors_come_back_at_their_line() -> None:
-    f = mo.compile(lambda x: L.pinv(x) + 1)
+    f = mo.compile(lambda x: L.eigvals(x) + 1)
     good, bad = mo.eye(3).realise(), mo.full((3, 3), float("nan")).realise()
     f(good)
     for _ in range(2):
-        with pytest.raises(ValueFault, match=r"\[pinv\] svd did not converge.*test_host_steps\.py"):
+        with pytest.raises(ValueFault, match=r"\[eigvals\] array must not contain infs or nans.*test_host_steps\.py"):
             f(bad)
-        assert f(good).shape == (3, 3)
+        assert f(good).shape == (3,)
     assert f.native_calls == 4
 
 

@@ -83,7 +83,8 @@ def _host() -> list[Shaped]:
           for name in ("sqrtm", "logm")],
         Shaped("ldl", "factor", both, _square, lambda x: pick(build("ldl", x), 1), draw=_draw_matrix, gradient=False,
                **one)]
-    table.append(Shaped("pinv", "square", both, _square, lambda x: build("pinv", x), draw=_draw_matrix, **one))
+    table.append(Shaped("pinv", "square", both, _square, lambda x: build("pinv", x), check="solved",
+                        draw=_draw_matrix, **one))
     for label, check, dtypes in checks:
         how = {"check": check, "draw": _draw_matrix, **one}
         for name, attributes in (("cholesky", {"upper": False}), ("det", {}), ("inv", {}), ("svdvals", {}),

@@ -116,14 +116,15 @@ def test_host_operations_are_lazy() -> None:
     """They run when the value is asked for, as steps of native programs."""
     x = mo.asarray(matrices("float64")[0])
     before = evaluate.counts.host_steps
-    y = mo.sum(mo.sort(L.pinv(x * 2) + 1, axis=0) * 3)
+    y = mo.sum(mo.sort(mo.real(L.eigvals(x * 2)) + 1, axis=0) * 3)
     assert evaluate.counts.host_steps == before and not y.is_realised
+    values = np.sum(np.sort(np.linalg.eigvals(x.numpy() * 2).real + 1, 0) * 3)
     expected = np.sum(np.sort(np.linalg.inv(x.numpy() * 2) + 1, 0) * 3)
-    assert abs(y.item() - expected) < 1e-9 and evaluate.counts.host_steps == before + 1
+    assert abs(y.item() - values) < 1e-9 and evaluate.counts.host_steps == before + 1
     compiled = mo.compile(lambda a: mo.sum(mo.sort(L.inv(a * 2) + 1, axis=0) * 3))
     assert abs(compiled(x).item() - expected) < 1e-9 and abs(compiled(x).item() - expected) < 1e-9
     with pytest.raises(RuntimeError, match="host"):
-        mo.compile(lambda a: L.pinv(a) + 1, whole=True)(x)
+        mo.compile(lambda a: L.eigvals(a) + 1, whole=True)(x)
 
 
 def test_empty_and_single() -> None:

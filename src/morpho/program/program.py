@@ -272,7 +272,7 @@ class Program:
     def is_kept(self) -> bool:
         """Whether it may be kept on disk: without host steps, and without routines of other libraries, which lie
         elsewhere in every process."""
-        return self.is_native and not any(getattr(step.kernel, "routine", "") for step in (*self.steps, *self.prepare)
+        return self.is_native and not any(getattr(step.kernel, "routines", ()) for step in (*self.steps, *self.prepare)
                                           if isinstance(step, Step))
 
     @property

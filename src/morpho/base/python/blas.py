@@ -45,7 +45,10 @@ def _libraries() -> list[ctypes.CDLL]:
 
 @cache
 def routine_address(name: str) -> int:
-    """Where a routine of LAPACK with whole numbers of 64 bits begins, such as "dgesv"; 0 where NumPy has none."""
+    """Where a routine of LAPACK with whole numbers of 64 bits begins, such as "dgesv", or one of C's library that NumPy
+    calls ("log", "exp"); 0 where there is none."""
+    if name in ("log", "exp"):
+        return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
     for library in _libraries():
         for form in (f"scipy_{name}_64_", f"{name}_64_"):
             if hasattr(library, form):

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from morpho.base.dims import smaller
+from numpy import finfo
+
+from morpho.base.dims import larger, smaller
 from morpho.base.dtypes import int64
 from morpho.base.errors import ArgumentError, fail
 from morpho.ir.node import Node, build
@@ -19,12 +21,15 @@ from morpho.ops.algebra import (
     add,
     cast,
     conj,
+    constant,
     constant_like,
     expand,
     mul,
     neg,
     permute,
+    reduce,
     reshape,
+    size_value,
     sub,
     where,
     zeros_like,
@@ -128,6 +133,39 @@ def pinv_rule(node: Node, ct: Node) -> list[Node | None]:
     parts = add(_product(_less_identity(_product(x, p)), back, p, turned),
                 _product(turned, p, back, _less_identity(_product(p, x))))
     return [sub(parts, _product(turned, ct, turned)), *[None] * (len(node.inputs) - 1)]
+
+
+def pinv_forward(node: Node, tangents: Sequence[Node | None], push: object) -> list[Node | None]:
+    """The same formula, along a direction."""
+    x, p, along = node.inputs[0], node, tangents[0]
+    if along is None:
+        return [None]
+    turned, back = adjoint(p), adjoint(along)
+    parts = add(_product(p, turned, back, _less_identity(_product(x, p))),
+                _product(_less_identity(_product(p, x)), back, turned, p))
+    return [sub(parts, _product(p, along, p))]
+
+
+def pinv_parts(node: Node) -> Node:
+    """V diag(1 / s) U^H, without singular values up to the limit (NumPy's: the sides' longer one times epsilon)."""
+    x, *limit = node.inputs
+    *batch, rows, columns = x.shape
+    if 0 in (rows, columns):
+        return expand(reshape(constant(0, x.dtype), (1,) * len(x.shape)), node.shape)
+    factors = build("svd", x, full_matrices=False)
+    left, values, right = (pick(factors, n) for n in range(3))
+    if limit:
+        share = expand(cast(reshape(limit[0], (*limit[0].shape, 1)), values.dtype), (*batch, 1))
+    else:
+        epsilon = constant(float(finfo(values.dtype.numpy).eps), values.dtype)
+        longer = size_value(larger(rows, columns), values.dtype)
+        share = expand(reshape(mul(longer, epsilon), (1,) * (len(batch) + 1)), (*batch, 1))
+    rank = len(values.shape)  # a zero behind them: a size that is not known may be none
+    padded = build("pad", values, before=(0,) * rank, after=(0,) * len(batch) + (1,), value=0.0)
+    largest = reduce("max", padded, (rank - 1,))
+    counts = build("greater", values, expand(mul(share, largest), values.shape))
+    inverses = where(counts, build("reciprocal", where(counts, values, constant_like(values, 1))), zeros_like(values))
+    return _product(adjoint(right), _scaled_rows(adjoint(left), inverses))
 
 
 # -- factorisations ----------------------------------------------------------------------------------------------------

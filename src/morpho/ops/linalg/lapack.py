@@ -44,9 +44,10 @@ JOINT_GRADIENT = QUIET | {JOINT}
 
 def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8,
           arity: Arity = ONE, properties: frozenset[str] = frozenset(), batch: Batching = elementwise,
-          jvp: Forward | None = None, numerics: str = "NumPy") -> Op:
-    return register(Op(name, "host", infer, vjp, reference, flops, numerics, properties, arity=arity, batch=batch,
-                       jvp=jvp))
+          jvp: Forward | None = None, numerics: str = "NumPy",
+          composition: Callable[[Node], Node] | None = None) -> Op:
+    return register(Op(name, "host", infer, vjp, reference, flops, numerics, properties, composition, arity=arity,
+                       batch=batch, jvp=jvp))
 
 
 def _batch_pinv(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
@@ -194,7 +195,8 @@ _host("slogdet", _infer_slogdet, rules.slogdet_rule, _lapack("slogdet", lambda a
 _host("inv", _square("inv"), rules.inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64, properties=QUIET,
       numerics=SMALL)
 _host("pinv", _infer_pinv, rules.pinv_rule, _lapack("pinv", _reference_pinv), 64, (1, 2),
-      properties=QUIET, batch=_batch_pinv)
+      properties=QUIET, batch=_batch_pinv, jvp=rules.pinv_forward, numerics="that of svd and matmul",
+      composition=rules.pinv_parts)
 _host("qr", _infer_qr, rules.qr_rule, _lapack("qr", lambda a, x: tuple(np.linalg.qr(x, mode=a["mode"]))), 64,
       properties=JOINT_GRADIENT, numerics=SMALL)
 _host("svd", _infer_svd, rules.svd_rule, _lapack("svd", _reference_svd), 64, properties=JOINT_GRADIENT, numerics=SMALL)

@@ -137,8 +137,8 @@ class Executable:
             address = next(addresses)
             self._add_places(step.views)
             values = step.values
-            if routine := getattr(step.kernel, "routine", ""):
-                values = (routine_address(routine), *values[1:])
+            if routines := getattr(step.kernel, "routines", ()):
+                values = (*map(routine_address, routines), *values[len(routines):])
             if step.epilogue is not None:
                 values = (*values[:EPILOGUE], next(addresses), *values[EPILOGUE + 1:])
             if step.prologue is not None:

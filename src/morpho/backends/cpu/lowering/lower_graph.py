@@ -305,8 +305,11 @@ class GraphLowering(SparseLowering):
         inputs = [self.view(child) for child in node.inputs]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         kernel, values, items, scratch = lower_lapack(node, [*inputs, *targets])
-        self.add(Step(kernel, (*inputs, *targets), (len(inputs),), values, items, 1, node.op.name, node.origin,
-                      scratch=scratch, threads="one", choice=f"LAPACK's {kernel.routine}, called by its address"))
+        writes = tuple(range(len(inputs), len(inputs) + len(targets)))
+        whose = "its" if len(kernel.routines) == 1 else "their"
+        said = f"LAPACK's {', '.join(kernel.routines)}, called by {whose} address"
+        self.add(Step(kernel, (*inputs, *targets), writes, values, items, 1, node.op.name, node.origin,
+                      scratch=scratch, threads="one", choice=said))
         self.views[node.serial] = targets
 
     def lower_attention(self, node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from morpho.backends.cpu.linalg.lapack import LapackKernel, routine_of
+from morpho.backends.cpu.linalg.lapack import LapackKernel, routines_of
 from morpho.backends.cpu.linalg.matrix import MOST_ROWS, MOST_UNROLLED, RANKS, MatrixKernel
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import float32, float64
@@ -35,21 +35,25 @@ def is_small(node: Node) -> bool:
 
 
 def is_lapack(node: Node) -> bool:
-    """Whether LAPACK computes an operation, called by its address: square matrices of a size that is known."""
-    routine = routine_of(node.op.name, node.inputs[0].dtype)
+    """Whether LAPACK computes an operation, called by its address: matrices of a size that is known."""
+    routines = routines_of(node.op.name, node.inputs[0].dtype)
     known = all(isinstance(size, int) and size > 0 for child in node.inputs for size in child.shape[-2:])
-    return bool(routine) and known and routine_address(routine) != 0
+    return bool(routines) and known and all(routine_address(routine) for routine in routines)
 
 
 def lower_lapack(node: Node, places: Sequence[View]) -> tuple[LapackKernel, tuple[Size, ...], Size, int]:
     """The kernel, its numbers, how many matrices there are, and bytes of scratch memory. `places` as of
     `lower_matrix`."""
-    batch, rows = places[0].shape[:-2], int(places[0].shape[-1])
-    count = int(places[1].shape[-1]) if node.op.name == "solve" else rows
-    kernel = LapackKernel(node.op.name, places[0].dtype, len(batch), bool(node.attributes.get("upper")))
-    values = kernel.record.values(routine=0, rows=rows, count=count, extents=batch,
+    name, batch, options = node.op.name, places[0].shape[:-2], options_of(node)
+    rows, columns = (int(size) for size in places[0].shape[-2:])
+    count = rows if name == "inv" else int(places[1].shape[-1]) if name in ("solve", "qr", "svd") else 0
+    full = not {"complete", "full"}.isdisjoint(options)
+    kernel = LapackKernel(name, places[0].dtype, len(batch), "upper" in options, full)
+    sizes, areas = kernel.sizes(rows, columns, count)
+    values = kernel.record.values(routine=[0] * len(kernel.routines), rows=rows, columns=columns, count=count,
+                                  size=sizes, area=areas[:-1], extents=batch,
                                   **{f"operand{n}": place.strides for n, place in enumerate(places)})
-    return kernel, values, product(batch), kernel.scratch(rows, count)
+    return kernel, values, product(batch), areas[-1]
 
 
 def options_of(node: Node) -> tuple[str, ...]:
