@@ -204,6 +204,7 @@ def test_files_that_are_not_there_or_not_what_they_should_be(run: Run, office: s
                   ["plan", "check", office]):
         code, _, err = run(*words)
         assert code == 2 and "Traceback" not in err and err.strip(), words
+        assert words[:2] != ["plan", "check"] or words[2].rsplit("/", 1)[-1] in err.replace("\n", ""), words
 
 
 def test_help_and_no_trace_in_a_process_of_its_own(office: str) -> None:

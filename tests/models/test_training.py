@@ -95,6 +95,7 @@ def test_fine_tuning_keeps_within_the_context_of_the_model(text: Path, tmp_path:
     mo.models.save(tmp_path / "bert", bert)
     with pytest.raises(ArgumentError, match="Bert, which makes no text"):
         Run(tmp_path / "third", text, SMALL, start=tmp_path / "bert")
+    assert not (tmp_path / "third").exists()  # a run that was not begun leaves nothing
 
 
 @pytest.mark.parametrize("change", [{"heads": 3}, {"vocabulary": 100}, {"steps": 0}, {"lr": 0.0}, {"kv_heads": 3}])

@@ -364,3 +364,12 @@ def test_scipy_shares_memory(pair: tuple[CSR, Array]) -> None:
     same(borrowed, x)
     for ours in (a.tocsc(), a.tocoo()):
         np.testing.assert_array_equal(ours.to_scipy().toarray(), x)
+
+
+def test_other_libraries_names_have_a_hint(pair: tuple[CSR, Array]) -> None:
+    with pytest.raises(ArgumentError, match=r"to_dense\(\)\.numpy\(\)"):
+        np.asarray(pair[0])
+    for name, word in (("todense", "to_dense"), ("toarray", "to_dense"), ("crow_indices", "indptr")):
+        with pytest.raises(AttributeError, match=f"Hint: use {word}"):
+            getattr(pair[0], name)
+    assert not hasattr(pair[0], "nothing_of_the_kind")

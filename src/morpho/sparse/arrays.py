@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import morpho as mo
+from morpho.base.errors import ArgumentError, fail
 
 Tensor = mo.Tensor
 METHODS: dict[str, Callable[..., Any]] = {}  # name of a method -> the function; filled by `operators.py`
@@ -50,6 +51,19 @@ class _Matrix:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.shape[0]} x {self.shape[1]}, {self.nnz} stored, {self.dtype})"
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        """NumPy would make an array of objects of it, or a dense one nobody asked for: neither."""
+        raise fail(ArgumentError, "sparse", f"a {type(self).__name__} does not become a NumPy array by itself",
+                   "use .to_dense().numpy(), or its parts .data and .indices")
+
+    def __getattr__(self, name: str) -> Any:
+        """Names that SciPy's and PyTorch's matrices have, and these have not."""
+        hint = {"todense": "to_dense()", "toarray": "to_dense().numpy()", "A": "to_dense().numpy()", "values": "data",
+                "crow_indices": "indptr", "col_indices": "indices", "dot": "a @ b", "getnnz": "nnz",
+                "numpy": "to_dense().numpy()"}.get(name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}"
+                             + (f". Hint: use {hint}." if hint else ""), name=name, obj=None if hint else self)
 
     def to_dense(self) -> Tensor:
         """A dense tensor; equal places add up."""

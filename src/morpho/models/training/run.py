@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,15 +53,21 @@ class Run:
         self.checkpoints = Checkpoints(self.folder / "checkpoints", keep)
         self.log = LossLog(self.folder / "losses.jsonl")
         text = None if resume else self._text(data, settings or Settings())
+        is_new = not self.folder.exists()
         self._alone = FolderLock(self._existing(resume) / ".lock", "train")
-        with self._alone:
-            self._tidy()
-            if text is None:
-                self.settings = self._known_settings(steps)
-            else:
-                self._begin(text, settings or Settings(), tokenizer, start)
-            self._load(resume)
-            self._mark = self._marked()
+        try:
+            with self._alone:
+                self._tidy()
+                if text is None:
+                    self.settings = self._known_settings(steps)
+                else:
+                    self._begin(text, settings or Settings(), tokenizer, start)
+                self._load(resume)
+                self._mark = self._marked()
+        except BaseException:
+            if is_new and {path.name for path in self.folder.iterdir()} <= {".lock"}:  # nothing was begun
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         self._compile()
 
     def _load(self, resume: bool) -> None:
