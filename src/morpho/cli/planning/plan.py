@@ -16,7 +16,7 @@ from rich.text import Text
 from morpho import plan as planner
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.base.units import format_bytes, format_seconds, parse_seconds
-from morpho.plan.model.strict_json import read_limited, strict_json
+from morpho.plan.model.strict_json import read_limited
 from morpho.plan.replan.what_if import changed
 from morpho.plan.show.drawing import require_ending
 from morpho.plan.show.pictures import batches, certainty
@@ -239,8 +239,10 @@ def check(path: Path, model: str = "", cluster: Path | None = None, console: Con
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise fail(ArgumentError, "plan", f"{path} cannot be read: {reason}",
                    "give a file written with --json") from None
-    strict_json(text, str(path))  # an error names the file
-    p = planner.Plan.from_json(text)
+    try:
+        p = planner.Plan.from_json(text)
+    except MorphoError as error:
+        raise fail(type(error), "plan", f"{path}: {error.message}", error.hint) from None
     card = planner.ModelCard.from_config(model, p.card.batch, p.card.context, p.card.dtype, p.card.micro_batches
                                          ) if model else None
     report = planner.check(p, card=card, cluster=planner.Cluster.load(cluster) if cluster else None)
