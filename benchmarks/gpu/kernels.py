@@ -165,12 +165,14 @@ def runner(device: str) -> Callable[[int], dict[str, Any]]:
     return one
 
 
-def main(device: str = "cuda:0", log: str = "", seconds: float = 160) -> None:
-    """All cases, each said when it is done."""
+def main(device: str = "cuda:0", log: str = "", only: str = "", seconds: float = 170) -> None:
+    """All cases, or those whose name has one of some words; each is said when it is done."""
     import torch
 
-    rows = parent("benchmarks.gpu.kernels", device, len(cases(torch)), seconds,
-                  told=lambda row: print(said(row), flush=True))
+    table, words = cases(torch), only.split(",")
+    chosen = [number for number, case in enumerate(table) if any(word in case.name for word in words)]
+    rows = parent("benchmarks.gpu.kernels", device, len(table), seconds,
+                  told=lambda row: print(said(row), flush=True), chosen=chosen)
     if log:
         Path(log).write_text(json.dumps(rows, indent=1))
 
@@ -179,4 +181,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         worker(sys.argv[2], sys.argv[3], runner(sys.argv[2]))
     else:
-        main(*sys.argv[1:3])
+        main(*sys.argv[1:4])

@@ -15,10 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+CASE_SECONDS = 40.0
 
 def parent(module: str, device: str, count: int, seconds: float, processes: int = 1,
-           told: Callable[[dict[str, Any]], None] = lambda row: None) -> list[dict[str, Any]]:
-    """Run cases 0 to count in so many processes for so many seconds at most; their rows, in order of number."""
+           told: Callable[[dict[str, Any]], None] = lambda row: None,
+           chosen: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    """Run cases 0 to count, or those chosen, in so many processes for so many seconds at most; their rows, in order of
+    number. A case that takes longer than `CASE_SECONDS` is ended with its process."""
     rows: dict[int, dict[str, Any]] = {}
     lock, ends = threading.Lock(), time.monotonic() + seconds
 
@@ -32,7 +35,8 @@ def parent(module: str, device: str, count: int, seconds: float, processes: int 
         while left and time.monotonic() < ends:
             left = _until_it_ends(module, device, left, ends, keep)
 
-    lanes = [threading.Thread(target=lane, args=(range(n, count, processes),)) for n in range(processes)]
+    numbers = list(range(count)) if chosen is None else list(chosen)
+    lanes = [threading.Thread(target=lane, args=(numbers[n::processes],)) for n in range(processes)]
     for one in lanes:
         one.start()
     for one in lanes:
@@ -46,14 +50,15 @@ def _until_it_ends(module: str, device: str, numbers: Sequence[int], ends: float
     command = [sys.executable, "-m", module, "--worker", device, ",".join(map(str, numbers))]
     left, begun, said = list(numbers), -1, ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        timer = threading.Timer(max(ends - time.monotonic(), 0.1), process.kill)
-        timer.start()
+        timer = _ending(process, ends)
         assert process.stdout is not None
         for line in process.stdout:
             if not line.startswith("{"):
                 said = (said + line)[-1500:]
                 continue
             row = json.loads(line)
+            timer.cancel()
+            timer = _ending(process, ends)
             if row.get("begun"):
                 begun = row["case"]
                 continue
@@ -70,6 +75,13 @@ def _until_it_ends(module: str, device: str, numbers: Sequence[int], ends: float
         keep({"case": left[0], "name": str(left[0]), "failed": f"no process: {said[-600:]}"})
         return []
     return left
+
+
+def _ending(process: subprocess.Popen[str], ends: float) -> threading.Timer:
+    """Ends a process that says nothing for too long."""
+    timer = threading.Timer(max(min(ends - time.monotonic(), CASE_SECONDS), 0.1), process.kill)
+    timer.start()
+    return timer
 
 
 def worker(device: str, numbers: str, run: Callable[[int], dict[str, Any]]) -> None:

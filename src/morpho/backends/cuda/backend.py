@@ -60,7 +60,8 @@ class CudaBackend:
     @property
     def target(self) -> Target:
         """Scalar code, for one thread of a grid."""
-        return Target("cuda", ISA, foreign_machine("nvptx64", frozenset()), 1)
+        features = {"wgmma"} if self.gpu.properties.capability == (9, 0) else set()
+        return Target("cuda", ISA, foreign_machine("nvptx64", frozenset(features)), 1)
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def allocate(self, nbytes: int) -> Buffer:

@@ -20,6 +20,7 @@ from morpho.backends.cuda.control import ControlFlow
 from morpho.backends.cuda.driver.interface import Device
 from morpho.backends.cuda.driver.launch_code import Kernel as LaunchKernel
 from morpho.backends.cuda.driver.launch_code import LaunchTable
+from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap, aligned_words
 from morpho.backends.reference import reference
 from morpho.base.dims import Dim, evaluate, product
 from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
@@ -96,8 +97,10 @@ class PreparedStep:
         head[Header.ROWS], head[Header.COLUMNS] = rows, columns
         head[Header.PIECES], head[Header.GRAIN] = self.launch.pieces, self.launch.grain
         head[Header.SCRATCH_STRIDE], head[Header.EXTRA] = self.launch.scratch_stride, self.launch.extra
-        self.words = (ctypes.c_int64 * (len(head) + len(self.places) + len(values)))(*head, *[0] * len(self.places),
-                                                                                    *values)
+        self.maps: tuple[TensorMap, ...] = kernel.maps(values)
+        words = [*head, *[0] * len(self.places), *values]
+        self.words = aligned_words(max([len(words), *[made.word + MAP_WORDS for made in self.maps]]))
+        self.words[:len(words)] = words
         self.empty = rows <= 0 or (columns <= 0 and getattr(own, "role", "loop") == "loop" and not _reduces(own))
         self.empty = self.empty or any(place is not None and product(tuple(map(number, place.shape))) == 0
                                        for place in step.written)
@@ -115,14 +118,19 @@ class PreparedStep:
         places = [(-1, 0, 0) if place is None else (*place, masks.get(number, 0))
                   for number, place in enumerate(self.places)]
         return LaunchKernel(self.function.value or 0, grid.blocks, grid.threads, grid.shared_bytes, self.words, places,
-                            fault, int(Header.SIZE))
+                            fault, int(Header.SIZE), self.maps)
 
-    def fill(self, slots: list[int], scratch: int, fault: int) -> None:
-        """The addresses of a call."""
+    def fill(self, slots: list[int], scratch: int, fault: int) -> bool:
+        """The addresses of a call; False where one does not fit."""
         words = self.words
         words[Header.SCRATCH], words[Header.FAULT] = scratch, fault
         for number, place in enumerate(self.places, int(Header.SIZE)):
             words[number] = 0 if place is None else slots[place[0]] + place[1]
+        if any(words[at] % n for at, n in self.alignments):
+            return False
+        for made in self.maps:
+            self.gpu.encode_map(made, words)
+        return True
 
 
 def _reduces(kernel: Any) -> bool:
@@ -224,8 +232,7 @@ class Run(ControlFlow):
             prepared = self.prepared[number]
             if prepared is not None:
                 if not prepared.empty:
-                    prepared.fill(self.slots, self.scratch, self.fault_of.get(number, 0))
-                    if prepared.alignments and any(prepared.words[at] % n for at, n in prepared.alignments):
+                    if not prepared.fill(self.slots, self.scratch, self.fault_of.get(number, 0)):
                         prepared = prepared.for_any_address(self.executable.backend)
                         prepared.fill(self.slots, self.scratch, self.fault_of.get(number, 0))
                     self.gpu.launch(prepared.function, prepared.launch.geometry, prepared.words, self.stream)

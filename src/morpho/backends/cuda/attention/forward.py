@@ -14,7 +14,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, zero_or
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.gemm.fragments import Fragments
@@ -25,7 +25,7 @@ LOG2_E, LN_2 = math.log2(math.e), math.log(2)
 
 
 @dataclass(frozen=True)
-class AttentionGrid:
+class AttentionGrid(WithoutMaps):
     """A block per tile of queries of a head."""
 
     spec: AttentionSpec

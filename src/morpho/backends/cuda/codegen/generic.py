@@ -12,7 +12,7 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.backends.cpu.generators import generate
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
-from morpho.backends.cuda.codegen.kernels import ISA, SCRATCH_BYTES, Launch, Sizes
+from morpho.backends.cuda.codegen.kernels import ISA, SCRATCH_BYTES, Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel
 
@@ -21,7 +21,7 @@ WAVES = 16  # blocks of a multiprocessor in a grid, at most: threads take severa
 
 
 @dataclass(frozen=True)
-class GenericKernel:
+class GenericKernel(WithoutMaps):
     """A kernel of the CPU, with those that it calls; `places` and `numbers` count its operands and values."""
 
     body: Kernel

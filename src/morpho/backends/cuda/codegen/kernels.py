@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.cuda.driver.tensor_map import TensorMap
 from morpho.base.machine import Isa
 from morpho.program.kernel import Kernel
 
@@ -65,3 +66,15 @@ class DeviceKernel(Protocol):
     def unaligned(self) -> DeviceKernel:
         """The same for any address."""
         ...
+
+    def maps(self, values: tuple[int, ...]) -> tuple[TensorMap, ...]:
+        """What the copy engine must know of its operands, for these numbers."""
+        ...
+
+
+class WithoutMaps:
+    """Kernels that load by their own instructions."""
+
+    def maps(self, values: tuple[int, ...]) -> tuple[TensorMap, ...]:
+        """None."""
+        return ()

@@ -8,7 +8,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.backends.cuda.codegen.grid import Header
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.loop_grid import LoopGrid, lanes_of, side_by_side
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel
@@ -18,7 +18,7 @@ MOST_BLOCKS = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
-class MapKernel:
+class MapKernel(WithoutMaps):
     """A loop kernel without reductions."""
 
     loop: LoopKernel

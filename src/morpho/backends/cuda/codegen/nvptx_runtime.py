@@ -17,7 +17,7 @@ declare i32 @llvm.nvvm.read.ptx.sreg.{register}.x()
 
 RUNTIME = "".join(_number(name, register) for name, register in
                   (("thread", "tid"), ("block", "ctaid"), ("threads", "ntid"), ("blocks", "nctaid"))) + """
-@gpu_shared_memory = external addrspace(3) global [0 x i8], align 128
+@gpu_shared_memory = external addrspace(3) global [0 x i8], align 1024
 define internal ptr @gpu.shared(ptr %c) alwaysinline {
   ret ptr addrspacecast (ptr addrspace(3) @gpu_shared_memory to ptr)
 }

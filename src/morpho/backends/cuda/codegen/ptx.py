@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from morpho.backends.cpu.compiler import llvm as host_llvm
+from morpho.backends.cuda.codegen import hopper_runtime
 from morpho.backends.cuda.codegen.grid import ENTRY
 from morpho.backends.cuda.codegen.nvptx_runtime import RUNTIME
 from morpho.backends.cuda.codegen.verify import verify
@@ -34,8 +35,9 @@ def _machine(architecture: str) -> Any:
 
 def device_text(text: str) -> str:
     """A kernel's text for NVPTX: its words by value, no context, and the runtime's functions."""
-    return ENTRY.sub(r"define ptx_kernel void @\1(ptr byval([\2 x i64]) align 8 %p)", text).replace(
-        "ptr %ctx", "ptr null") + RUNTIME
+    align = 64 if "@gpu.tma_load(" in text else 8  # tensor maps among the words
+    return ENTRY.sub(rf"define ptx_kernel void @\1(ptr byval([\2 x i64]) align {align} %p)", text).replace(
+        "ptr %ctx", "ptr null") + RUNTIME + hopper_runtime.functions(text)
 
 
 def assembly(text: str, architecture: str = "sm_90a") -> str:

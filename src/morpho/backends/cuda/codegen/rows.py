@@ -16,7 +16,7 @@ from morpho.backends.cpu.loops.chunk_moves import kept_type
 from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, TREE_LANES, LoopKernel, Pass, Store
 from morpho.backends.cpu.loops.reduction_tree import combine, fold, identity, lane_type
 from morpho.backends.cuda.codegen.grid import WARP, Header
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.loop_grid import LoopGrid, side_by_side
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.base.dtypes import bool_
@@ -30,7 +30,7 @@ UNROLL = 4
 
 
 @dataclass(frozen=True)
-class RowsKernel:
+class RowsKernel(WithoutMaps):
     """A loop kernel with reductions; `columns` of a row are known."""
 
     loop: LoopKernel

@@ -8,11 +8,13 @@ from typing import Any
 
 from morpho.backends.base import Bytes
 from morpho.backends.cuda.codegen import ptx
+from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.driver.launch_code import MISALIGNED, LaunchTable
 from morpho.backends.cuda.driver.library import NOT_READY, Library, library
 from morpho.backends.cuda.driver.memory import MemoryPool, PinnedPool, PinnedWords
 from morpho.backends.cuda.driver.staging import DIRECT_BYTES, StagingRing
+from morpho.backends.cuda.driver.tensor_map import PROMOTE_256B, SWIZZLE_128B, MapArguments, TensorMap
 from morpho.base.errors import CompileError, DeviceError, fail
 
 NON_BLOCKING, NO_TIMING = 1, 2
@@ -74,6 +76,8 @@ class CudaDevice:
         self.launches = 0
         self._launch = self.driver.handle.cuLaunchKernel
         self._launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
+        encode = getattr(self.driver.handle, "cuTensorMapEncodeTiled", None)  # from CUDA 12 on
+        self._encode_address = ctypes.cast(encode, ctypes.c_void_p).value or 0 if encode is not None else 0
         self._lock = threading.Lock()
 
     def enter(self) -> None:
@@ -229,13 +233,20 @@ class CudaDevice:
                              self.properties.shared_bytes - static.value)
         return function
 
+    def encode_map(self, made: TensorMap, words: ctypes.Array[ctypes.c_int64]) -> None:
+        """By the driver."""
+        given, start = MapArguments(made), ctypes.addressof(words)
+        self.driver.call("cuTensorMapEncodeTiled", ctypes.c_void_p(start + 8 * made.word), given.kind, 3,
+                         ctypes.c_void_p(words[int(Header.SIZE) + made.operand]), given.sizes, given.strides, given.box,
+                         given.steps, 0, SWIZZLE_128B, PROMOTE_256B, 0)
+
     def launch_entry(self) -> int:
         """The address of `cuLaunchKernel`."""
         return self._launch_address
 
     def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:
         """Queue a program's launches at once."""
-        status = table.launch(slots, scratch, faults, self.stream(stream), self._launch_address)
+        status = table.launch(slots, scratch, faults, self.stream(stream), self._launch_address, self._encode_address)
         if status == MISALIGNED:
             return False
         if status:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from morpho.backends.base import Bytes, Event
 from morpho.backends.cuda.driver.launch_code import LaunchTable
+from morpho.backends.cuda.driver.tensor_map import TensorMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,10 @@ class Device(Protocol):
 
     def launch(self, function: Any, geometry: Geometry, words: ctypes.Array[ctypes.c_int64], stream: int) -> None:
         """Queue a launch; the words are taken before it returns."""
+        ...
+
+    def encode_map(self, made: TensorMap, words: ctypes.Array[ctypes.c_int64]) -> None:
+        """Write a tensor map into the words of a launch, whose operands' addresses are there."""
         ...
 
     def launch_entry(self) -> int:

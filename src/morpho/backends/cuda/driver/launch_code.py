@@ -12,13 +12,15 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from morpho.backends.cpu.compiler import llvm
+from morpho.backends.cuda.driver.tensor_map import MapArguments, TensorMap
 from morpho.base.target import isa_named
 
 MISALIGNED = -1
+MAP_ROW = 8  # words of a tensor map in its table
 ENTRY_WORDS = 10  # of a launch in the table: the fields of `_entry`, in order
 
 TEXT = """
-define i64 @launch_program(ptr %table, i64 %count, ptr %slots, i64 %scratch, i64 %faults, ptr %stream, ptr %launch) {
+define i64 @launch_program(ptr %table, i64 %count, ptr %slots, i64 %scratch, i64 %faults, ptr %stream, ptr %launch, ptr %maps, i64 %mapped, ptr %encode) {
 entry:
   %none = icmp eq i64 %count, 0
   br i1 %none, label %done, label %fill
@@ -73,9 +75,48 @@ placed:
 filled:
   %i1 = add i64 %i, 1
   %next = icmp ult i64 %i1, %count
-  br i1 %next, label %fill, label %run
+  br i1 %next, label %fill, label %look
+look:
+  %nomap = icmp eq i64 %mapped, 0
+  br i1 %nomap, label %run, label %map
+map:
+  %x = phi i64 [ 0, %look ], [ %x1, %encoded ]
+  %mr = mul i64 %x, 8
+  %o = getelementptr i64, ptr %maps, i64 %mr
+  %mt = load ptr, ptr %o
+  %o1 = getelementptr i64, ptr %o, i64 1
+  %mp = load ptr, ptr %o1
+  %now = load ptr, ptr %mp
+  %o2 = getelementptr i64, ptr %o, i64 2
+  %last = load ptr, ptr %o2
+  %same = icmp eq ptr %now, %last
+  br i1 %same, label %encoded, label %changed
+changed:
+  %o3 = getelementptr i64, ptr %o, i64 3
+  %mk = load i64, ptr %o3
+  %kind = trunc i64 %mk to i32
+  %o4 = getelementptr i64, ptr %o, i64 4
+  %sizes = load ptr, ptr %o4
+  %o5 = getelementptr i64, ptr %o, i64 5
+  %strides = load ptr, ptr %o5
+  %o6 = getelementptr i64, ptr %o, i64 6
+  %box = load ptr, ptr %o6
+  %o7 = getelementptr i64, ptr %o, i64 7
+  %steps = load ptr, ptr %o7
+  %es2 = call i32 %encode(ptr %mt, i32 %kind, i32 3, ptr %now, ptr %sizes, ptr %strides, ptr %box, ptr %steps, i32 0, i32 3, i32 3, i32 0)
+  store ptr %now, ptr %o2
+  %refused = icmp ne i32 %es2, 0
+  br i1 %refused, label %unmapped, label %encoded
+encoded:
+  %x1 = add i64 %x, 1
+  %moremaps = icmp ult i64 %x1, %mapped
+  br i1 %moremaps, label %map, label %run
+unmapped:
+  store ptr null, ptr %o2
+  %wrongmap = zext i32 %es2 to i64
+  ret i64 %wrongmap
 run:
-  %k = phi i64 [ 0, %filled ], [ %k1, %launched ]
+  %k = phi i64 [ 0, %look ], [ 0, %encoded ], [ %k1, %launched ]
   %rk = mul i64 %k, 10
   %q = getelementptr i64, ptr %table, i64 %rk
   %function = load ptr, ptr %q
@@ -119,6 +160,7 @@ class Kernel(NamedTuple):
     places: Sequence[tuple[int, int, int]]
     fault: int  # byte offset of its word among those of the run, -1: none
     first: int  # the word of its first operand
+    maps: Sequence[TensorMap] = ()  # that the copy engine reads among the words
 
 
 @cache
@@ -126,7 +168,7 @@ def _native() -> Any:
     isa = isa_named("native")
     (address,) = llvm.load(llvm.compile_text(TEXT, isa), isa, ["launch_program"])
     kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
-             ctypes.c_void_p)
+             ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
     return ctypes.PYFUNCTYPE(ctypes.c_int64, *kinds)(address)  # Python's lock is held: the words are the table's own
 
 
@@ -146,10 +188,26 @@ class LaunchTable:
             self.table[number * ENTRY_WORDS:(number + 1) * ENTRY_WORDS] = [
                 kernel.function, kernel.blocks, kernel.threads, kernel.shared_bytes, ctypes.addressof(kernel.words),
                 ctypes.addressof(arguments), ctypes.addressof(places), len(kernel.places), kernel.fault, kernel.first]
+        self.maps = self._mapped(kernels)
         self.table_address, self.slots_address = ctypes.addressof(self.table), ctypes.addressof(self.slots)
 
-    def launch(self, slots: list[int], scratch: int, faults: int, stream: Any, function: int) -> int:
-        """Queue all of them; 0, the driver's status, or MISALIGNED where an address does not fit and nothing ran."""
+    def _mapped(self, kernels: Sequence[Kernel]) -> ctypes.Array[ctypes.c_int64]:
+        """A row for every tensor map: where it goes, the word that holds its address, the address it was made for, and
+        what else the driver's function is given."""
+        rows: list[int] = []
+        for kernel in kernels:
+            start = ctypes.addressof(kernel.words)
+            for made in kernel.maps:
+                given = MapArguments(made)
+                self.held.append(given)
+                rows += [start + 8 * made.word, start + 8 * (kernel.first + made.operand), 0, given.kind,
+                         *map(ctypes.addressof, (given.sizes, given.strides, given.box, given.steps))]
+        return (ctypes.c_int64 * len(rows))(*rows)
+
+    def launch(self, slots: list[int], scratch: int, faults: int, stream: Any, function: int, encode: int = 0) -> int:
+        """Queue all of them; 0, the driver's status, or MISALIGNED where an address does not fit and nothing ran.
+        `function` and `encode`: the addresses of `cuLaunchKernel` and `cuTensorMapEncodeTiled`."""
         with self.lock:
             self.slots[:len(slots)] = [*slots]
-            return int(self.run(self.table_address, self.count, self.slots_address, scratch, faults, stream, function))
+            return int(self.run(self.table_address, self.count, self.slots_address, scratch, faults, stream, function,
+                                ctypes.addressof(self.maps), len(self.maps) // MAP_ROW, encode))

@@ -15,10 +15,12 @@ import numpy as np
 
 from morpho.backends.base import FINISHED, Bytes, Event
 from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cuda.codegen.grid import ENTRY
+from morpho.backends.cuda.codegen.grid import ENTRY, Header
 from morpho.backends.cuda.codegen.verify import verify
 from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.driver.launch_code import LaunchTable
+from morpho.backends.cuda.driver.tensor_map import TensorMap
+from morpho.backends.cuda.emulator.hopper import functions
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
 from morpho.backends.cuda.emulator.tensor_cores import TENSOR_CORES
 from morpho.base.errors import DeviceError, fail
@@ -27,7 +29,7 @@ from morpho.base.target import isa_named
 ZONE = 256  # bytes before and after every block
 PATTERN = 0xA5
 MOST_THREADS = 1024
-MEETING = ("call void @gpu.barrier(ptr %ctx)", "@gpu.shuffle", "@gpu.mma", "@gpu.ld")  # threads wait for others there
+MEETING = ("call void @gpu.barrier(ptr %ctx)", "@gpu.shuffle", "@gpu.mma", "@gpu.ld", "@gpu.mbarrier")  # threads wait for others there
 
 
 class PlainWords:
@@ -94,8 +96,8 @@ class EmulatedDevice:
         """Object code of this machine; its functions have names of their own."""
         verify(text)
         name = "emulated_" + hashlib.sha256(text.encode()).hexdigest()[:24]
-        full = ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + (RUNTIME + TENSOR_CORES).replace(
-            "@emu.run(", f"@{name}_run(")
+        full = ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + (
+            RUNTIME + TENSOR_CORES + functions(text)).replace("@emu.run(", f"@{name}_run(")
         full = full.replace("@kernel_", f"@{name}_kernel_")
         fibers = any(word in text for word in MEETING)
         return f"{name} {int(fibers)}\n".encode() + llvm.compile_text(full, isa_named("native"))
@@ -122,7 +124,7 @@ class EmulatedDevice:
             self.launches += 1
             context = np.zeros(int(Context.SIZE), np.int64)
             context[Context.BLOCKS], context[Context.THREADS] = geometry.blocks, geometry.threads
-            context[Context.SHARED] = self._room("shared", geometry.shared_bytes + 1024, 128)
+            context[Context.SHARED] = self._room("shared", geometry.shared_bytes + 1024, 1024)
             context[Context.KERNEL], context[Context.WORDS] = kernel, ctypes.addressof(words)
             context[Context.EXCHANGE] = self._room("exchange", geometry.threads * EXCHANGE_WORDS * 8, 64)
             if fibers:
@@ -142,6 +144,12 @@ class EmulatedDevice:
         if found is None or found.nbytes < nbytes + align:
             found = self.room[name] = np.zeros(nbytes + align, np.uint8)
         return int(-(-found.ctypes.data // align) * align)
+
+    def encode_map(self, made: TensorMap, words: ctypes.Array[ctypes.c_int64]) -> None:
+        """The address, then the numbers as they are."""
+        if any(stride % 16 for stride in made.strides):
+            raise fail(DeviceError, "cuda", f"a tensor map with strides of {made.strides} bytes")
+        words[made.word:made.word + 9] = [words[int(Header.SIZE) + made.operand], *made.sizes, *made.strides, *made.box]
 
     def launch_entry(self) -> int:
         """Launches go one by one."""

@@ -17,6 +17,7 @@ from morpho.program.view import View, whole
 
 LARGE, MIDDLE, SMALL = (128, 128, 8, 8), (64, 64, 4, 4), (32, 32, 2, 2)
 MANY_TILES = 132  # large tiles that fill a GPU
+ENOUGH_TILES = 100  # that fill most of one, in a single round
 
 
 class ProductLowering(GraphLowering):
@@ -67,9 +68,11 @@ class ProductLowering(GraphLowering):
         kernel = ProductKernel(a.dtype, target.dtype, left, right, _tile(count, m, n))
         if on_tensor_cores(a, b, left, right, values):
             kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
+            if "wgmma" in self.target.machine.features and by_copy_engine(left, right, values):
+                kernel = replace(kernel, tile=_group_tile(count, m, n), way="wgmma", wide=_is_wide(target, values))
         self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
                       operations=2 * product(tuple(sizes)) * m * n * k,
-                      choice="tensor cores (mma)" if kernel.way == "mma" else "arithmetic units"))
+                      choice=f"tensor cores ({kernel.way})" if kernel.way != "simt" else "arithmetic units"))
 
 
 def on_tensor_cores(a: View, b: View, left: str, right: str, values: tuple[Size, ...]) -> bool:
@@ -81,6 +84,32 @@ def on_tensor_cores(a: View, b: View, left: str, right: str, values: tuple[Size,
     steps = [numbers["a_m"] if left == "k" else numbers["a_k"], numbers["b_n"] if right == "k" else numbers["b_k"],
              *(numbers[f"{side}_batch{axis}"] for side in "ab" for axis in range(BATCH_AXES)), a.offset, b.offset]
     return all(isinstance(n, int) and n % 8 == 0 for n in (*ends, *steps))
+
+
+def by_copy_engine(left: str, right: str, values: tuple[Size, ...]) -> bool:
+    """Whether tensor maps describe the operands: one batch axis at most, and no line twice. It does not depend on the
+    number of rows: those of one matrix have the same bits however many there are."""
+    numbers = PRODUCT.by_name(values)
+    lines = (numbers["a_m"] if left == "k" else numbers["a_k"], numbers["b_n"] if right == "k" else numbers["b_k"])
+    batches = all(numbers[f"batches{axis}"] == 1 for axis in range(1, BATCH_AXES))
+    apart = numbers["batches0"] == 1 or 0 not in (numbers["a_batch0"], numbers["b_batch0"])
+    return isinstance(numbers["k"], int) and numbers["k"] > 0 and 0 not in lines and batches and apart
+
+
+def _is_wide(target: View, values: tuple[Size, ...]) -> bool:
+    """Whether rows of the result are whole chunks of eight numbers side by side."""
+    numbers = PRODUCT.by_name(values)
+    steps = (numbers["n"], numbers["c_m"], numbers["c_batch0"], target.offset)
+    return numbers["c_n"] == 1 and all(isinstance(step, int) and step % 8 == 0 for step in steps)
+
+
+def _group_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
+    """The largest tile of which there are enough; every tile sums in the same order."""
+    if all(isinstance(size, int) for size in (batch, m, n)):
+        for rows, columns in ((128, 256), (128, 128), (64, 128)):
+            if int(batch) * -(-int(m) // rows) * -(-int(n) // columns) >= ENOUGH_TILES:
+                return rows, columns, 64, columns
+    return 64, 64, 64, 64
 
 
 def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:

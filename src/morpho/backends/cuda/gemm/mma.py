@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.gemm.simt import Frame, SimtGemm
 from morpho.base.dtypes import DType, bfloat16
@@ -24,7 +24,7 @@ ROWS, COLUMNS, STEP = 16, 16, 16  # of C and of k that a warp multiplies at a ti
 
 
 @dataclass(frozen=True)
-class MmaGemm:
+class MmaGemm(WithoutMaps):
     """`tile`: rows and columns of a block, then of a warp."""
 
     product: Kernel

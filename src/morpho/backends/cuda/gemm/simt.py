@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
@@ -21,7 +21,7 @@ PAD = 4  # elements behind a row of a slice: writes of a column go to different 
 
 
 @dataclass(frozen=True)
-class SimtGemm:
+class SimtGemm(WithoutMaps):
     """A tile of rows x columns per block, `tile[2]` x `tile[3]` of it per thread."""
 
     product: Kernel

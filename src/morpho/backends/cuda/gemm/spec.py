@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cuda.gemm.mma import MmaGemm
 from morpho.backends.cuda.gemm.simt import SimtGemm
+from morpho.backends.cuda.gemm.wgmma import WgmmaGemm
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
@@ -29,16 +30,20 @@ class ProductKernel(Kernel):
     right: str
     tile: tuple[int, int, int, int]  # rows and columns of a block, and of a thread
     way: str = "simt"
+    wide: bool = False  # whether rows of the result are whole chunks of 16 bytes
 
     role = "gemm"
     flops = 2
 
-    def device_kernel(self, step: Step) -> SimtGemm | MmaGemm:
+    def device_kernel(self, step: Step) -> SimtGemm | MmaGemm | WgmmaGemm:
         """The kernel of a step."""
         simple = SimtGemm(self, self.dtype, self.result, self.left, self.right,
                           self.tile if self.way == "simt" else SMALL, len(PRODUCT))
         if self.way == "simt":
             return simple
+        if self.way == "wgmma":
+            return WgmmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile[:2], self.wide,
+                             len(PRODUCT), simple)
         return MmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile, STAGES, len(PRODUCT), simple)
 
 

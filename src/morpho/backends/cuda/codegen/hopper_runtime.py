@@ -1,0 +1,114 @@
+# ruff: noqa: E501 (lines of LLVM's language and of PTX)
+"""The functions `@gpu.*` that only Hopper has: barriers with a count of bytes, the copy engine (TMA), warpgroups.
+
+They are added to kernels that call them: older chips do not assemble them.
+"""
+
+from __future__ import annotations
+
+import re
+
+_WGMMA = re.compile(r"@gpu\.wgmma_(bf16|f16)_(\d+)_([01])([01])\(")
+_REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
+STEP = 16  # values of k of an instruction
+STEPS = 4  # instructions of a slice
+TURNED_STEP, STRAIGHT_STEP = 2048 >> 4, 32 >> 4  # 16 bytes from one step of k to the next
+LINES, PART = 1024 >> 4, 8192 >> 4  # 16 bytes from eight lines to the next ones; to the next 64 columns
+SWIZZLED = 1 << 62  # lines of 128 bytes
+
+BARRIERS = """
+define internal void @gpu.mbarrier_init(ptr %c, i32 %offset, i32 %count) alwaysinline {
+  %at = call i32 @gpu.shared_at(i32 %offset)
+  call void asm sideeffect "mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}"(i32 %at, i32 %count)
+  ret void
+}
+define internal void @gpu.mbarrier_ready(ptr %c) alwaysinline {
+  call void asm sideeffect "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;", "~{memory}"()
+  ret void
+}
+define internal void @gpu.mbarrier_arrive(ptr %c, i32 %offset) alwaysinline {
+  %at = call i32 @gpu.shared_at(i32 %offset)
+  call void asm sideeffect "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}"(i32 %at)
+  ret void
+}
+define internal void @gpu.mbarrier_expect(ptr %c, i32 %offset, i32 %bytes) alwaysinline {
+  %at = call i32 @gpu.shared_at(i32 %offset)
+  call void asm sideeffect "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r,~{memory}"(i32 %at, i32 %bytes)
+  ret void
+}
+define internal void @gpu.mbarrier_wait(ptr %c, i32 %offset, i32 %phase) alwaysinline {
+  %at = call i32 @gpu.shared_at(i32 %offset)
+  call void asm sideeffect "{ .reg .pred p; WAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra DONE; bra WAIT; DONE: }", "r,r,~{memory}"(i32 %at, i32 %phase)
+  ret void
+}
+define internal void @gpu.tma_load(ptr %c, i32 %map, i32 %offset, i32 %x, i32 %y, i32 %z, i32 %barrier) alwaysinline {
+  %at = call i32 @gpu.shared_at(i32 %offset)
+  %b = call i32 @gpu.shared_at(i32 %barrier)
+  %first = call i64 asm "{ .reg .b64 t; mov.b64 t, kernel_main_param_0; cvta.param.u64 $0, t; }", "=l"()
+  %wide = zext i32 %map to i64
+  %m = add i64 %first, %wide
+  call void asm sideeffect "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3, $4}], [$5];", "r,l,r,r,r,r,~{memory}"(i32 %at, i64 %m, i32 %x, i32 %y, i32 %z, i32 %b)
+  ret void
+}
+"""
+
+
+def descriptor(turned: bool) -> int:
+    """What `wgmma` must know of an operand besides its address: its strides in units of 16 bytes, and its swizzle.
+
+    >>> hex(descriptor(False)), hex(descriptor(True))
+    ('0x4000004000010000', '0x4000004002000000')
+    """
+    return SWIZZLED | LINES << 32 | (PART if turned else 1) << 16
+
+
+def _wgmma(kind: str, columns: int, left: bool, right: bool) -> str:
+    """A slice of k for 64 rows and so many columns: fence, instructions, and their end in one piece of assembly, so that
+    nobody touches the registers in between."""
+    count = columns // 2
+    struct = "{ " + ", ".join(["float"] * count) + " }"
+    registers = "{" + ", ".join(f"${n}" for n in range(count)) + "}"
+    a, b = f"${2 * count}", f"${2 * count + 1}"
+    lines = ["{ .reg .pred p; .reg .b64 a, b; setp.ne.b32 p, 1, 0;", "wgmma.fence.sync.aligned;"]
+    for step in range(STEPS):
+        first, second = (step * (TURNED_STEP if turned else STRAIGHT_STEP) for turned in (left, right))
+        lines.append(f"add.s64 a, {a}, {first}; add.s64 b, {b}, {second};")
+        lines.append(f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {registers}, a, b, p, 1, 1, "
+                     f"{int(left)}, {int(right)};")
+    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
+    letters = ",".join([*["=f"] * count, *map(str, range(count)), "l", "l", "~{memory}"])
+    given = ", ".join(f"float %x{n}" for n in range(count))
+    return f"""
+define internal {struct} @gpu.wgmma_{kind}_{columns}_{int(left)}{int(right)}(ptr %c, i32 %left, i32 %right, {given}) alwaysinline convergent {{
+  %a0 = call i32 @gpu.shared_at(i32 %left)
+  %a1 = lshr i32 %a0, 4
+  %a2 = zext i32 %a1 to i64
+  %a = or i64 %a2, {descriptor(left)}
+  %b0 = call i32 @gpu.shared_at(i32 %right)
+  %b1 = lshr i32 %b0, 4
+  %b2 = zext i32 %b1 to i64
+  %b = or i64 %b2, {descriptor(right)}
+  %r = call {struct} asm sideeffect "{' '.join(lines)}", "{letters}"({given}, i64 %a, i64 %b)
+  ret {struct} %r
+}}
+"""
+
+
+def _registers(way: str, count: str) -> str:
+    name = "inc" if way == "up" else "dec"
+    return f"""
+define internal void @gpu.registers_{way}_{count}(ptr %c) alwaysinline convergent {{
+  call void asm sideeffect "setmaxnreg.{name}.sync.aligned.u32 {count};", "~{{memory}}"()
+  ret void
+}}
+"""
+
+
+def functions(text: str) -> str:
+    """Those that a kernel's text calls."""
+    found = BARRIERS if "@gpu.mbarrier_" in text else ""
+    for kind, columns, left, right in sorted(set(_WGMMA.findall(text))):
+        found += _wgmma(kind, int(columns), left == "1", right == "1")
+    for way, count in sorted(set(_REGISTERS.findall(text))):
+        found += _registers(way, count)
+    return found

@@ -1,0 +1,44 @@
+"""Tensor maps: what the copy engine (TMA) must know of an operand, among the words of its launch.
+
+On a GPU the driver writes them (`cuTensorMapEncodeTiled`); the emulated device reads a layout of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+MAP_WORDS = 16  # 128 bytes, which begin at a multiple of 64
+KINDS = {"float16": 6, "bfloat16": 9}  # CU_TENSOR_MAP_DATA_TYPE_...
+SWIZZLE_128B, PROMOTE_256B = 3, 3
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """An operand of three axes, memory's first: sizes, bytes from one line and matrix to the next, and the box that a
+    copy brings. `word`: where the map lies among the words of a launch."""
+
+    operand: int
+    word: int
+    kind: str
+    sizes: tuple[int, int, int]
+    strides: tuple[int, int]
+    box: tuple[int, int, int]
+
+
+class MapArguments:
+    """The arguments of the driver's function that stay the same."""
+
+    def __init__(self, made: TensorMap) -> None:
+        self.kind = KINDS[made.kind]
+        self.sizes = (ctypes.c_uint64 * 3)(*made.sizes)
+        self.strides = (ctypes.c_uint64 * 2)(*made.strides)
+        self.box = (ctypes.c_uint32 * 3)(*made.box)
+        self.steps = (ctypes.c_uint32 * 3)(1, 1, 1)
+
+
+def aligned_words(count: int) -> ctypes.Array[ctypes.c_int64]:
+    """Words that begin at a multiple of 64 bytes: maps must."""
+    room = (ctypes.c_int64 * (count + 8))()
+    start = -ctypes.addressof(room) % 64
+    return (ctypes.c_int64 * count).from_buffer(room, start)

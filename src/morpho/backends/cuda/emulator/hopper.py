@@ -1,0 +1,179 @@
+# ruff: noqa: E501 (lines of LLVM's language)
+"""Hopper's own functions on the CPU: barriers with a count of bytes, boxes of the copy engine, and warpgroups.
+
+A barrier is a word of shared memory: arrivals that are wanted (bits 0-7) and still missing (8-15), bytes still to come
+(16-47, a signed number), and its phase (48). A box lies in shared memory as the GPU's copy engine leaves it: chunks of
+16 bytes of a line of 128, in the order of their number xor the line's, modulo 8; `wgmma` reads them through the same map
+of addresses, from its descriptor's strides.
+"""
+
+from __future__ import annotations
+
+import re
+
+from morpho.backends.cpu.codegen import scalars
+from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.base.dtypes import DType, bfloat16, float16
+
+_WGMMA = re.compile(r"@gpu\.wgmma_(bf16|f16)_(\d+)_([01])([01])\(")
+_REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
+DEPTH = 64
+
+BARRIERS = """
+define internal ptr @emu.at(ptr %c, i32 %offset) {
+  %s = call ptr @gpu.shared(ptr %c)
+  %w = zext i32 %offset to i64
+  %r = getelementptr i8, ptr %s, i64 %w
+  ret ptr %r
+}
+define internal void @gpu.mbarrier_init(ptr %c, i32 %offset, i32 %count) {
+  %p = call ptr @emu.at(ptr %c, i32 %offset)
+  %n = zext i32 %count to i64
+  %m = shl i64 %n, 8
+  %v = or i64 %n, %m
+  store volatile i64 %v, ptr %p
+  ret void
+}
+define internal void @gpu.mbarrier_ready(ptr %c) {
+  ret void
+}
+define internal void @emu.mbarrier(ptr %c, i32 %offset, i64 %arrived, i64 %bytes) noinline {
+  %p = call ptr @emu.at(ptr %c, i32 %offset)
+  %v = load volatile i64, ptr %p
+  %count = and i64 %v, 255
+  %m0 = lshr i64 %v, 8
+  %m1 = and i64 %m0, 255
+  %missing = sub i64 %m1, %arrived
+  %t0 = shl i64 %v, 16
+  %t1 = ashr i64 %t0, 32
+  %tx = add i64 %t1, %bytes
+  %f0 = lshr i64 %v, 48
+  %phase = and i64 %f0, 1
+  %none = icmp eq i64 %missing, 0
+  %nothing = icmp eq i64 %tx, 0
+  %over = and i1 %none, %nothing
+  %flip = zext i1 %over to i64
+  %next = xor i64 %phase, %flip
+  %again = select i1 %over, i64 %count, i64 %missing
+  %a = shl i64 %again, 8
+  %b0 = and i64 %tx, 4294967295
+  %b = shl i64 %b0, 16
+  %d = shl i64 %next, 48
+  %o1 = or i64 %count, %a
+  %o2 = or i64 %o1, %b
+  %o3 = or i64 %o2, %d
+  store volatile i64 %o3, ptr %p
+  ret void
+}
+define internal void @gpu.mbarrier_arrive(ptr %c, i32 %offset) {
+  call void @emu.mbarrier(ptr %c, i32 %offset, i64 1, i64 0)
+  ret void
+}
+define internal void @gpu.mbarrier_expect(ptr %c, i32 %offset, i32 %bytes) {
+  %b = zext i32 %bytes to i64
+  call void @emu.mbarrier(ptr %c, i32 %offset, i64 0, i64 %b)
+  call void @emu.mbarrier(ptr %c, i32 %offset, i64 1, i64 0)
+  ret void
+}
+define internal void @gpu.mbarrier_wait(ptr %c, i32 %offset, i32 %parity) noinline {
+entry:
+  %p = call ptr @emu.at(ptr %c, i32 %offset)
+  %w = zext i32 %parity to i64
+  br label %look
+look:
+  %v = load volatile i64, ptr %p
+  %f0 = lshr i64 %v, 48
+  %phase = and i64 %f0, 1
+  %same = icmp eq i64 %phase, %w
+  br i1 %same, label %wait, label %over
+wait:
+  call void @emu.give_way(ptr %c)
+  br label %look
+over:
+  ret void
+}
+"""
+
+
+def _tma_load() -> str:
+    """Three nested loops over a box; what lies outside the operand is zero. Lines are 128 bytes of 16-bit numbers."""
+    e = Emitter(1)
+    words = e.load_pointer("%c", 14)  # Context.WORDS
+    table = e.offset(words, "i8", e.convert("zext", e.argument("%map", "i32"), "i64"))
+    address = e.load_pointer(table)
+    sizes, strides, box = ([e.load(e.offset(table, "i64", first + n), "i64", 1) for n in range(count)]
+                           for first, count in ((1, 3), (4, 2), (6, 3)))
+    start = [e.convert("sext", e.argument(name, "i32"), "i64") for name in ("%x", "%y", "%z")]
+    target = "%" + e.fresh("t")
+    e.line(f"{target} = call ptr @emu.at(ptr %c, i32 %offset)")
+    with e.loop(0, box[1]) as lines, e.loop(0, box[0]) as elements:
+        at = [start[0] + elements.index, start[1] + lines.index, start[2]]
+        inside = e.constant(True, "i1", 1)
+        for place, size in zip(at, sizes, strict=True):
+            inside = inside & e.icmp("sge", place, 0) & e.icmp("slt", place, size)
+        offset = e.select(inside, at[0] * 2 + at[1] * strides[0] + at[2] * strides[1], 0)
+        value = e.select(inside, e.load(e.offset(address, "i8", offset), "i16", 1), 0)
+        chunk = elements.index.shift_right(3) ^ (lines.index & 7)
+        e.store(value, e.offset(target, "i16", lines.index * 64 + chunk * 8 + (elements.index & 7)))
+    nbytes = box[0] * box[1] * -2
+    e.line(f"call void @emu.mbarrier(ptr %c, i32 %barrier, i64 0, i64 {nbytes.name})")
+    return ("define internal void @gpu.tma_load(ptr %c, i32 %map, i32 %offset, i32 %x, i32 %y, i32 %z, i32 %barrier) "
+            f"noinline {{\nentry:\n{e.text()}\n  ret void\n}}\n" + "\n".join(sorted(e.declarations)) + "\n")
+
+
+def _element(e: Emitter, place: str, line: Value, k: Value, turned: bool, dtype: DType) -> Value:
+    """A number of an operand: lines along k, or parts of 64 lines that are values of k."""
+    if turned:
+        part, along, down = line.shift_right(6) * 4096, line & 63, k
+    else:
+        part, along, down = e.constant(0, "i64", 1), k, line
+    chunk = along.shift_right(3) ^ (down & 7)
+    bits = e.load(e.offset(place, "i16", part + down * 64 + chunk * 8 + (along & 7)), "i16", 1)
+    stored = bits if dtype is bfloat16 else e.convert("bitcast", bits, "half")
+    return e.convert("fpext", scalars.from_memory(e, stored, dtype), "double")
+
+
+def _wgmma(kind: str, columns: int, left: bool, right: bool) -> str:
+    """Every thread its own results: four times 16 values of k, each sum in float64 and rounded once."""
+    e, dtype = Emitter(1), bfloat16 if kind == "bf16" else float16
+    count = columns // 2
+    places = ["%" + e.fresh("s") for _ in range(2)]
+    for place, name in zip(places, ("%left", "%right"), strict=True):
+        e.line(f"{place} = call ptr @emu.at(ptr %c, i32 {name})")
+    thread = e.assign("call i64 @gpu.thread(ptr %c)", "i64", 1)
+    lane = thread & 31
+    row0, pair = (thread.shift_right(5) & 3) * 16 + lane.shift_right(2), (lane & 3) * 2
+    e.line(f"%sums = alloca [{count} x float]")
+    for n in range(count):
+        e.line(f"store float %x{n}, ptr {e.offset('%sums', 'float', n)}")
+    with e.loop(0, count) as loop:
+        row = row0 + (loop.index & 2) * 4
+        column = loop.index.shift_right(2) * 8 + pair + (loop.index & 1)
+        first = e.load(e.offset("%sums", "float", loop.index), "float", 1)
+        with e.loop(0, DEPTH, 16, carried=[first]) as steps:
+            wide = e.convert("fpext", steps.values[0], "double")
+            with e.loop(steps.index, steps.index + 16, carried=[wide]) as ks:
+                a = _element(e, places[0], row, ks.index, left, dtype)
+                b = _element(e, places[1], column, ks.index, right, dtype)
+                ks.next(ks.values[0] + a * b)
+            steps.next(e.convert("fptrunc", ks.values[0], "float"))
+        e.store(steps.values[0], e.offset("%sums", "float", loop.index))
+    struct, text = "{ " + ", ".join(["float"] * count) + " }", "poison"
+    for n in range(count):
+        value = e.load(e.offset("%sums", "float", n), "float", 1)
+        name = "%" + e.fresh("r")
+        e.line(f"{name} = insertvalue {struct} {text}, float {value.name}, {n}")
+        text = name
+    given = ", ".join(f"float %x{n}" for n in range(count))
+    return (f"define internal {struct} @gpu.wgmma_{kind}_{columns}_{int(left)}{int(right)}(ptr %c, i32 %left, i32 %right, "
+            f"{given}) alwaysinline {{\nentry:\n{e.text()}\n  ret {struct} {text}\n}}\n")
+
+
+def functions(text: str) -> str:
+    """Those that a kernel's text calls."""
+    found = BARRIERS + _tma_load() if "@gpu.mbarrier_" in text else ""
+    for kind, columns, left, right in sorted(set(_WGMMA.findall(text))):
+        found += _wgmma(kind, int(columns), left == "1", right == "1")
+    for way, count in sorted(set(_REGISTERS.findall(text))):
+        found += f"define internal void @gpu.registers_{way}_{count}(ptr %c) {{\n  ret void\n}}\n"
+    return found
