@@ -64,7 +64,7 @@ def driver(device: str) -> None:
         table = prepared.table
         print(f"program of {table.count} launches, enqueue:", each_us(gpu, call, 50), flush=True)
         slots = list(table.slots)
-        again = lambda slots=slots, table=table: gpu.launch_all(table, slots, 0, 0, 0)  # noqa: E731
+        again = lambda slots=slots, table=table: gpu.launch_all(table, slots, 0, 0, 0)
         print("   native loop alone:", each_us(gpu, again, 50), flush=True)
         graph, ready = ctypes.c_void_p(), ctypes.c_void_p()
         gpu.driver.call("cuStreamBeginCapture_v2", queue, 1)

@@ -5,7 +5,6 @@ Nothing waits for the device but what must know a value: a `while`, a branch, an
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 

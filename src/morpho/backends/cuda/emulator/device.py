@@ -29,7 +29,8 @@ from morpho.base.target import isa_named
 ZONE = 256  # bytes before and after every block
 PATTERN = 0xA5
 MOST_THREADS = 1024
-MEETING = ("call void @gpu.barrier(ptr %ctx)", "@gpu.shuffle", "@gpu.mma", "@gpu.ld", "@gpu.mbarrier")  # threads wait for others there
+# Where threads wait for others.
+MEETING = ("call void @gpu.barrier(ptr %ctx)", "@gpu.shuffle", "@gpu.mma", "@gpu.ld", "@gpu.mbarrier")
 
 
 class PlainWords:

@@ -1,4 +1,4 @@
-"""Products of bfloat16 and float16 by warpgroups: `wgmma` fed by the copy engine (TMA), one warpgroup that loads (Hopper).
+"""Products of bfloat16 and float16 by warpgroups (Hopper): `wgmma`, fed by the copy engine (TMA).
 
 A block has tiles of C one after another. The first warpgroup has the copy engine bring slices of 64 values of k into
 stages of shared memory; the others, 64 rows each, multiply what is there and keep their part of the tile in registers.
