@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.layout import pack_record
+from morpho.backends.cpu.driver.layout import repacked
 from morpho.backends.registry import canonical, default_device, memory_of
 from morpho.base import settings
 from morpho.base.dims import Shape, product
@@ -125,7 +125,7 @@ class Tensor(Operators):
             address, shape, strides, dtype, writable = self._layout
             self._layout = (address, shape, strides, dtype, writable)  # another tuple: a `Holder` knows the old one
             if self._record is not None:
-                self._record = pack_record(address, int(writable), dtype, shape, strides)
+                self._record = repacked(self._record, int(writable))
             self._forget_program()
 
     def _forget_program(self) -> None:
@@ -464,7 +464,7 @@ def _settle(tensor: Tensor, node: Node, buffer: Buffer, reusable: bool) -> None:
     tensor._node = None
     if reusable and (node.payload is None or (isinstance(node.payload, Holder) and node.payload() is None)):
         if tensor._record is not None:
-            tensor._record = pack_record(buffer.address, 0, buffer.dtype, buffer.shape, buffer.strides)
+            tensor._record = repacked(tensor._record, 0)
         node.payload = Holder(tensor)
 
 

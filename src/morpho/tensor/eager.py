@@ -23,6 +23,7 @@ from morpho.tensor.autodiff.grad_mode import tracing
 
 OFTEN = 3  # times an operation is met before it gets a function of its own
 MOST = 512  # such functions
+MARK = 16  # the byte of a record with the dtype and, above 31, the mark of another device's memory
 SMALL: dict[DType, Any] = {float32: ctypes.c_float, float64: ctypes.c_double, int64: ctypes.c_int64,
                            int32: ctypes.c_int32}  # numbers in memory of their own, by dtype
 _address, _new, _pack = ctypes.addressof, object.__new__, struct.Struct("<QQQ").pack
@@ -58,7 +59,7 @@ def snapshot(x: Any) -> Snapshot | None:
     if layout is None or getattr(x, "_track", None) is not None:
         return None
     storage, record = x._storage, x._record
-    return None if record is None or x._layout is not layout else (storage, layout, record)
+    return None if record is None or record[MARK] > 31 or x._layout is not layout else (storage, layout, record)
 
 
 class Pending:
@@ -203,8 +204,8 @@ def _view(kind: type, storage: Any, address: int, shape: Any, strides: Any, dtyp
 
 def item(x: Any) -> Any:
     """The only element of a realised tensor as a Python number, or None where the usual way is to be gone."""
-    storage, layout = x._storage, x._layout
-    if layout is None or x._record is None or tracing.transformed or x._storage is not storage:
+    storage, layout, record = x._storage, x._layout, x._record
+    if layout is None or record is None or record[MARK] > 31 or tracing.transformed or x._storage is not storage:
         return None
     read = READ.get(layout[3])
     for size in layout[1]:

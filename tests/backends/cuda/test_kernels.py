@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,9 @@ import morpho as mo
 from morpho.backends.cuda.codegen import ptx, ptxas
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.codegen.verify import verify
+from morpho.backends.cuda.gemm.simt import SimtGemm
+from morpho.backends.cuda.gemm.spec import ProductKernel
+from morpho.backends.cuda.gemm.wgmma import WgmmaGemm
 from morpho.backends.cuda.lowering import lowered
 from morpho.backends.registry import backend_of
 from morpho.base.errors import CompileError
@@ -73,8 +77,13 @@ def test_products_and_attention_are_on_tensor_cores(gpu: str, architecture: str)
     a, b = (parameter(n, (128, 128), mo.bfloat16) for n in range(2))
     q, k, v = (parameter(n, (1, 2, 64, 64), mo.bfloat16) for n in range(3))
     target = backend_of(gpu).target  # type: ignore[attr-defined]
+    if architecture == "sm_80":
+        target = replace(target, machine=replace(target.machine, features=frozenset()))
     for result in (a @ b, mo.attention(q, k, v, causal=True)):
         text = "".join(ptx.assembly(kernel.text(), architecture) for kernel in kernels(result.node, target))
+        if "wgmma" in text:
+            assert architecture == "sm_90a" and "cp.async.bulk.tensor" in text and "setmaxnreg" in text
+            continue
         assert "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32" in text and "ldmatrix" in text
         assert "cp.async.cg.shared.global" in text and "atom" not in text
 
@@ -135,3 +144,40 @@ def test_kernels_whose_epilogue_is_another_function_run_without_one(gpu: str, rn
     x, w = (rng.standard_normal(shape).astype("f") for shape in ((1, 3, 7, 7), (4, 3, 3, 3)))
     got = mo.conv2d(mo.asarray(x).to(gpu), mo.asarray(w).to(gpu)).numpy()
     assert got.tobytes() == mo.conv2d(mo.asarray(x), mo.asarray(w)).numpy().tobytes()
+
+
+@pytest.mark.parametrize(("m", "k", "n", "turned"), [(70, 136, 72, ""), (70, 64, 50, "b"), (72, 72, 80, "a"),
+                                                     (130, 72, 264, ""), (8, 64, 64, "ab")])
+def test_products_by_warpgroups_have_the_cpus_sums(gpu: str, rng: np.random.Generator, m: int, k: int, n: int,
+                                                   turned: str) -> None:
+    a, b = rng.standard_normal((k, m) if "a" in turned else (m, k)), rng.standard_normal((n, k) if "b" in turned else
+                                                                                          (k, n))
+    here = [mo.astype(mo.asarray(x.astype("f")), mo.bfloat16) for x in (a, b)]
+    f = mo.compile(lambda x, y: (x.T if "a" in turned else x) @ (y.T if "b" in turned else y))
+    got, want = (mo.astype(f(*given), mo.float32).numpy() for given in ([x.to(gpu) for x in here], here))
+    np.testing.assert_allclose(got, want, rtol=2 ** -7, atol=1e-6)  # one rounding of a sum in another order
+    assert (got != want).mean() < 0.01
+
+
+def test_rows_of_products_do_not_depend_on_their_number(gpu: str, rng: np.random.Generator) -> None:
+    a, b = (mo.astype(mo.asarray(rng.standard_normal(shape).astype("f")), mo.bfloat16).to(gpu)
+            for shape in ((140, 80), (80, 264)))
+    f = mo.compile(lambda x, y: x @ y)
+    whole = mo.astype(f(a, b), mo.float32).numpy()
+    some = mo.astype(f(a[:3], b), mo.float32).numpy()
+    assert some.tobytes() == whole[:3].tobytes()
+
+
+def test_every_product_by_warpgroups_assembles() -> None:
+    if ptxas.find() is None:
+        pytest.skip("ptxas is not installed (nvidia-cuda-nvcc)")
+    simple = SimtGemm(ProductKernel(mo.bfloat16, mo.bfloat16, "k", "n", (32, 32, 2, 2)), mo.bfloat16, mo.bfloat16, "k",
+                      "n", (32, 32, 2, 2), 25)
+    texts = [WgmmaGemm(simple.product, dtype, result, left, right, tile, wide, 25, simple).text()
+             for dtype, result, left, right, tile, wide in (
+                 (mo.bfloat16, mo.bfloat16, "k", "n", (128, 256), True),
+                 (mo.float16, mo.float16, "m", "k", (128, 128), True),
+                 (mo.bfloat16, mo.float32, "k", "k", (64, 128), False),
+                 (mo.float16, mo.float32, "m", "n", (64, 64), True))]
+    said = ptxas.check([ptx.assembly(text) for text in texts])
+    assert said.count("0 bytes spill stores") == len(texts) and "serialized" not in said

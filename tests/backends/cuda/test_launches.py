@@ -47,14 +47,25 @@ class Handle:
         self.kernel, self.value = kernel, value
 
 
+INT, POINTER = ctypes.c_int, ctypes.c_void_p
+
+
 class Native(EmulatedDevice):
-    """An emulated device whose launches come from the native loop."""
+    """An emulated device whose launches and graphs come from native code, to functions with the driver's names."""
 
     def __init__(self) -> None:
         super().__init__()
         self.kernels: list[Handle] = []
         self.entry = ENTRY(self._launched)
-        self.from_table = 0
+        self.from_table = self.replays = 0
+        self.recorded: list[Any] | None = None
+        self.graphs: list[list[Any]] = []
+        self.counter = ctypes.c_int64(0)
+        kinds = {"cuCtxSetCurrent": (POINTER,), "cuGraphLaunch": (POINTER, POINTER),
+                 "cuStreamBeginCapture_v2": (POINTER, INT), "cuStreamEndCapture": (POINTER, ctypes.POINTER(POINTER)),
+                 "cuGraphInstantiateWithFlags": (ctypes.POINTER(POINTER), POINTER, ctypes.c_uint64),
+                 "cuGraphExecDestroy": (POINTER,), "cuGraphDestroy": (POINTER,)}
+        self.functions = {name: ctypes.CFUNCTYPE(INT, *given)(getattr(self, name)) for name, given in kinds.items()}
 
     def load(self, image: bytes, name: str) -> Any:
         self.kernels.append(Handle(super().load(image, name), len(self.kernels) + 1))
@@ -66,15 +77,52 @@ class Native(EmulatedDevice):
     def launch_entry(self) -> int:
         return ctypes.cast(self.entry, ctypes.c_void_p).value or 0
 
+    def native_entries(self) -> dict[str, int]:
+        found = {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in self.functions.items()}
+        return {**found, "cuLaunchKernel": self.launch_entry(), "cuTensorMapEncodeTiled": 0, "context": 1, "stream": 2,
+                "counter": ctypes.addressof(self.counter)}
+
     def _launched(self, function: int, blocks: int, y: int, z: int, threads: int, ty: int, tz: int, shared: int,
                   stream: int, arguments: Any, extra: Any) -> int:
         words = (ctypes.c_int64 * 64).from_address(arguments[0])
-        super().launch(self.kernels[function - 1].kernel, Geometry(blocks, threads, shared), words, 0)
+        if self.recorded is not None:
+            self.recorded.append((function, Geometry(blocks, threads, shared), (ctypes.c_int64 * 64)(*words)))
+        else:
+            super().launch(self.kernels[function - 1].kernel, Geometry(blocks, threads, shared), words, 0)
         return 0
 
     def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:
         self.from_table += 1
         return table.launch(slots, scratch, faults, None, self.launch_entry()) == 0
+
+    def cuCtxSetCurrent(self, context: int) -> int:
+        return 0
+
+    def cuStreamBeginCapture_v2(self, stream: int, mode: int) -> int:
+        self.recorded = []
+        return 0
+
+    def cuStreamEndCapture(self, stream: int, graph: Any) -> int:
+        assert self.recorded is not None
+        self.graphs.append(self.recorded)
+        self.recorded, graph[0] = None, len(self.graphs)
+        return 0
+
+    def cuGraphInstantiateWithFlags(self, made: Any, graph: int, flags: int) -> int:
+        made[0] = graph
+        return 0
+
+    def cuGraphLaunch(self, graph: int, stream: int) -> int:
+        self.replays += 1
+        for function, geometry, words in self.graphs[graph - 1]:
+            super().launch(self.kernels[function - 1].kernel, geometry, words, 0)
+        return 0
+
+    def cuGraphExecDestroy(self, graph: int) -> int:
+        return 0
+
+    def cuGraphDestroy(self, graph: int) -> int:
+        return 0
 
 
 @pytest.fixture
@@ -95,3 +143,77 @@ def test_programs_run_from_a_table(native: Native, rng: np.random.Generator) -> 
         assert got.numpy().tobytes() == want.numpy().tobytes()
     with pytest.raises(IndexFault, match="outside its axis"):
         mo.take(mo.asarray(a, device="cuda"), mo.asarray(np.array([9]), device="cuda"), axis=0).numpy()
+
+
+def test_the_native_entry_launches_programs_and_replays_graphs(native: Native, rng: np.random.Generator) -> None:
+    a = rng.standard_normal((6, 64)).astype("f")
+    f = mo.compile(lambda x: mo.softmax(x @ x.T, axis=-1) @ x)
+    x, want = mo.asarray(a, device="cuda"), f(mo.asarray(a)).numpy()
+    out = mo.empty((6, 64), device="cuda")
+    for _ in range(5):
+        f(x, out=out)
+    assert out.numpy().tobytes() == want.tobytes()
+    before = f.native_calls
+    results = [f(x) for _ in range(6)]
+    assert f.native_calls - before == 6 and native.replays > 0 and native.counter.value > 0
+    for result in results:
+        assert result.device == "cuda:0" and result.numpy().tobytes() == want.tobytes()
+    y = mo.asarray(2 * a, device="cuda")  # another address: no graph, the same program
+    assert f(y).numpy().tobytes() == f(mo.asarray(2 * a)).numpy().tobytes()
+
+
+def test_faults_of_native_calls_are_told_at_the_next_read(native: Native, rng: np.random.Generator) -> None:
+    a = mo.asarray(rng.standard_normal((6, 64)).astype("f"), device="cuda")
+    right, wrong = (mo.asarray(np.array([n]), device="cuda") for n in (5, 9))
+    f = mo.compile(lambda x, i: mo.take(x, i, axis=0) * 2)
+    for _ in range(3):
+        f(a, right).numpy()
+    before = f.native_calls
+    result = f(a, wrong)
+    assert f.native_calls == before + 1
+    with pytest.raises(IndexFault, match="outside its axis"):
+        result.numpy()
+    assert f(a, right).numpy().shape == (1, 64)
+
+
+def test_training_steps_run_by_the_native_entry(native: Native, rng: np.random.Generator) -> None:
+    from morpho import nn, optim
+
+    x, y = rng.standard_normal((8, 16)).astype("f"), np.arange(8) % 4
+    losses: dict[str, list[float]] = {}
+    weights: Any = None
+    for device in ("cpu", "cuda"):
+        model = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4))
+        weights = weights or model.state_dict()
+        model.load_state_dict(weights)
+        model.to(device)
+        optimiser = optim.AdamW(model.parameters(), lr=1e-2)
+
+        def step(a: Any, b: Any, model: Any = model, optimiser: Any = optimiser) -> Any:
+            loss = nn.cross_entropy(model(a), b)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            return loss
+
+        run = mo.compile(step)
+        given = mo.asarray(x, device=device), mo.asarray(y, device=device)
+        losses[device] = [float(run(*given)) for _ in range(6)]
+        assert device == "cpu" or run.native_calls >= 3
+    np.testing.assert_allclose(losses["cuda"], losses["cpu"], rtol=1e-5)
+
+
+def test_loops_are_written_out_as_launches(native: Native, rng: np.random.Generator) -> None:
+    a = rng.standard_normal((6, 6)).astype("f") / 3
+
+    def f(x: Any) -> Any:
+        y = x
+        for _ in range(12):
+            y = mo.softmax(y @ x, axis=-1)
+        return y
+
+    there = mo.compile(f)
+    x = mo.asarray(a, device="cuda")
+    found = [there(x).numpy() for _ in range(4)]
+    assert there.native_calls >= 2 and native.counter.value >= 24
+    assert all(one.tobytes() == mo.compile(f)(mo.asarray(a)).numpy().tobytes() for one in found)

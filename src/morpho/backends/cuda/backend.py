@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,10 @@ from morpho.backends.base import Buffer, Bytes, Event
 from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.driver.interface import Device
-from morpho.backends.cuda.executable import CudaExecutable
+from morpho.backends.cuda.executable import CudaExecutable, StandingFaults
 from morpho.backends.cuda.lowering import lowered
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, DeviceError, fail
+from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
 from morpho.base.machine import foreign_machine
 from morpho.base.target import Target
 from morpho.ir.graph import Graph
@@ -24,6 +25,7 @@ from morpho.ir.serialise import dump_graph, load_graph
 from morpho.program.program import Program, Step
 
 MAGIC = b"morpho-cuda-1\n"
+MOST_MARKS = 8  # devices that records can name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,22 @@ class Lowered:
     level: int
 
 
+class CheckedEvent:
+    """The end of a copy to the host, and faults of the programs before it."""
+
+    def __init__(self, event: Event, backend: CudaBackend) -> None:
+        self.event, self.backend = event, backend
+
+    def done(self) -> bool:
+        """Whether it is over."""
+        return self.event.done()
+
+    def wait(self) -> None:
+        """Return when it is over; raise what failed."""
+        self.event.wait()
+        self.backend.raise_faults()
+
+
 class CudaBackend:
     """One GPU, or one that is emulated."""
 
@@ -56,6 +74,7 @@ class CudaBackend:
         self.images: dict[str, bytes] = {}
         self.pending: list[Event] = []
         self.host_steps = 0  # operations that ran on the host so far
+        self.standing: weakref.WeakSet[StandingFaults] = weakref.WeakSet()  # of programs that the native entry launches
 
     @property
     def target(self) -> Target:
@@ -77,8 +96,16 @@ class CudaBackend:
         return self.gpu.copy_in(target.address, source, stream)
 
     def copy_out(self, source: Buffer, target: memoryview | bytearray, stream: int = 0) -> Event:
-        """Queue a copy to the host."""
-        return self.gpu.copy_out(source.address, memoryview(target).cast("B")[:source.nbytes], stream)
+        """Queue a copy to the host; whoever waits for it also hears of faults of what ran before."""
+        event = self.gpu.copy_out(source.address, memoryview(target).cast("B")[:source.nbytes], stream)
+        return CheckedEvent(event, self) if self.standing else event
+
+    def raise_faults(self) -> None:
+        """Raise what a program that the native entry launched has reported; its run must be over."""
+        for faults in self.standing:
+            error = faults.error()
+            if error is not None:
+                raise error
 
     def copy_between(self, source: Buffer, target: Buffer, stream: int = 0) -> Event:
         """Queue a copy within the device."""
@@ -148,6 +175,18 @@ class CudaBackend:
         for event in pending:
             if not getattr(event, "seen", False):
                 event.wait()
+        self.raise_faults()
+
+    @property
+    def native_mark(self) -> int:
+        """The number of its memory in the records that the native entry reads; 0 where it launches nothing here."""
+        number = self.gpu.number + 1
+        return number if number < MOST_MARKS and self.gpu.native_entries() else 0
+
+    def launch_error(self, status: int) -> MorphoError:
+        """The error behind a status that a native call returned."""
+        signed = status - (1 << 32) if status >> 31 else status
+        return self.gpu.launch_error(signed)
 
     # -- other libraries -----------------------------------------------------------------------------------------------
     @property

@@ -5,6 +5,7 @@ Nothing waits for the device but what must know a value: a `while`, a branch, an
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,9 +17,11 @@ from morpho.backends.cpu.driver import host_call
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import DeviceKernel, Launch, Sizes
 from morpho.backends.cuda.control import ControlFlow
+from morpho.backends.cuda.flatten import flattened
 from morpho.backends.cuda.driver.interface import Device
 from morpho.backends.cuda.driver.launch_code import Kernel as LaunchKernel
 from morpho.backends.cuda.driver.launch_code import LaunchTable
+from morpho.backends.cuda.driver.native_call import NativeCall
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap, aligned_words
 from morpho.backends.reference import reference
 from morpho.base.dims import Dim, evaluate, product
@@ -36,6 +39,7 @@ class Owner(Protocol):
     device: str
     gpu: Device
     host_steps: int
+    standing: weakref.WeakSet[StandingFaults]
 
     def watch(self, event: Event) -> Event: ...
     def function(self, kernel: DeviceKernel) -> Any: ...
@@ -64,15 +68,33 @@ class RunEvent:
             raise self.error
 
     def _fault(self) -> MorphoError | None:
-        if self.faults is None:
+        return None if self.faults is None else fault_error(self.faults, self.steps)
+
+
+class StandingFaults:
+    """Words that all native calls of a program report faults in, looked at whenever somebody waits for the device."""
+
+    def __init__(self, words: Any, steps: Sequence[Step], gpu: Device) -> None:
+        self.words, self.steps, self.gpu, self.address = words, steps, gpu, words.address
+
+    def error(self) -> MorphoError | None:
+        """The error of a fault that nobody has seen; work that was queued must be over."""
+        if not self.words.array.any():
             return None
-        for step, status in zip(self.steps, self.faults, strict=True):
-            if status:
-                words = next((text for bit, text in SAID.items() if status & bit), None)
-                if words is not None:
-                    return fail(ValueFault, step.label, words, line=step.origin)
-                return fail(IndexFault, step.label, "an index lies outside its axis", line=step.origin)
-        return None
+        found = fault_error(self.words.array, self.steps)
+        self.words.array[:] = 0
+        return found
+
+
+def fault_error(faults: Any, steps: Sequence[Step]) -> MorphoError | None:
+    """What the first step with a status did wrong."""
+    for step, status in zip(steps, faults, strict=True):
+        if status:
+            words = next((text for bit, text in SAID.items() if status & bit), None)
+            if words is not None:
+                return fail(ValueFault, step.label, words, line=step.origin)
+            return fail(IndexFault, step.label, "an index lies outside its axis", line=step.origin)
+    return None
 
 
 class PreparedStep:
@@ -111,12 +133,13 @@ class PreparedStep:
             self.other = PreparedStep(self.step, kernel, backend.function(kernel), self.sizes, self.gpu)
         return self.other
 
-    def entry(self, fault: int) -> LaunchKernel:
-        """The launch for a table."""
+    def entry(self, fault: int, where: Sequence[tuple[int, int] | None]) -> LaunchKernel:
+        """The launch for a table, with words of its own; `where`: slots and bytes of its operands."""
         masks, grid = {at - int(Header.SIZE): n - 1 for at, n in self.alignments}, self.launch.geometry
-        places = [(-1, 0, 0) if place is None else (*place, masks.get(number, 0))
-                  for number, place in enumerate(self.places)]
-        return LaunchKernel(self.function.value or 0, grid.blocks, grid.threads, grid.shared_bytes, self.words, places,
+        places = [(-1, 0, 0) if place is None else (*place, masks.get(number, 0)) for number, place in enumerate(where)]
+        words = aligned_words(len(self.words))
+        words[:] = self.words[:]
+        return LaunchKernel(self.function.value or 0, grid.blocks, grid.threads, grid.shared_bytes, words, places,
                             fault, int(Header.SIZE), self.maps)
 
     def fill(self, slots: list[int], scratch: int, fault: int) -> bool:
@@ -146,10 +169,12 @@ class Prepared:
         scratch = max((step.launch.scratch_bytes for step in self.steps if step is not None), default=0)
         self.room = program.arena_bytes + scratch
         self.table: LaunchTable | None = None
-        if gpu.launch_entry() and all(step is not None for step in self.steps):
-            fault_of = {step: 4 * number for number, step in enumerate(executable.faulty)}
-            self.table = LaunchTable([step.entry(fault_of.get(number, -1)) for number, step in enumerate(self.steps)
-                                      if step is not None and not step.empty], len(program.slots))
+        if gpu.launch_entry():
+            launches = flattened(program, self.steps, sizes)
+            if launches is not None:
+                fault_of = {step: 4 * number for number, step in enumerate(executable.faulty)}
+                self.table = LaunchTable([self.steps[number].entry(fault_of.get(number, -1), places)  # type: ignore
+                                          for number, places in launches], len(program.slots))
 
 
 class CudaExecutable:
@@ -192,6 +217,31 @@ class CudaExecutable:
         event = RunEvent(gpu.record(stream), None if faults is None else faults.array,
                          [program.steps[n] for n in self.faulty], (list(inputs), list(outputs), faults))  # type: ignore[misc]
         return self.backend.watch(event) if faults is not None else event
+
+    def native_call(self, inputs: int) -> NativeCall | None:
+        """The program as one native function of the addresses of so many inputs and of all results; None where a host
+        must look in between, or a result has no memory of its own."""
+        gpu, program = self.backend.gpu, self.program
+        places = [place.slot for place in program.outputs]
+        own = all(program.slots[place.slot].kind == "result" and place.offset == 0 for place in program.outputs)
+        if not gpu.native_entries() or symbols(program) or not own or len(set(places)) < len(places):
+            return None
+        prepared = self._prepare({})
+        if prepared.table is None:
+            return None
+        room = prepared.room + 256 if prepared.room else 0
+        arena = gpu.allocate(room) if room else 0
+        slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in program.slots]
+        taken = {slot.index: number for number, slot in enumerate(program.slots) if slot.kind == "input"}
+        faults = StandingFaults(gpu.host_words(len(self.faulty)), [program.steps[n] for n in self.faulty],  # type: ignore
+                                gpu) if self.faulty else None
+        if faults is not None:
+            self.backend.standing.add(faults)
+        which = [*[taken.get(number, -1) for number in range(inputs)], *places]
+        behind = arena + -(-program.arena_bytes // 256) * 256 if room else 0
+        table = Prepared(self, {}).table  # of its own: others fill theirs with other addresses
+        assert table is not None
+        return NativeCall(gpu, table, which, slots, (arena, room, behind), faults)
 
     def _slots(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], arena: int) -> list[int]:
         slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in self.program.slots]

@@ -12,11 +12,18 @@ from morpho.base.dtypes import DType
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.pool import pool
 
+NATIVE_ALIGNMENT = 16  # bytes of the widest access of a device's programs
+
 
 class OffHost:
     """Storage in memory that the host cannot read (`device_memory.py`)."""
 
     __slots__ = ()
+
+    @property
+    def native_mark(self) -> int:
+        """The number by which the native entry tells this memory from others; 0 where it launches no programs."""
+        return 0
 
     @property
     def device(self) -> str:
@@ -44,10 +51,12 @@ class Buffer:
         return self.storage.device if isinstance(self.storage, OffHost) else "cpu"
 
     def record(self) -> bytes | None:
-        """What compiled code of the CPU reads; None for memory that it cannot."""
-        if self.device != "cpu":
+        """What the native entry reads; None for memory of devices whose programs it does not launch, and there for
+        addresses that a wide access cannot take."""
+        mark = self.storage.native_mark if isinstance(self.storage, OffHost) else 0
+        if isinstance(self.storage, OffHost) and (not mark or self.address % NATIVE_ALIGNMENT):
             return None
-        return layout.pack_record(self.address, int(self.writable), self.dtype, self.shape, self.strides)
+        return layout.pack_record(self.address, int(self.writable), self.dtype, self.shape, self.strides, mark)
 
     def numpy(self) -> np.ndarray:
         """A read-only NumPy view that keeps the storage alive; bfloat16 appears as its bits. From another device it is

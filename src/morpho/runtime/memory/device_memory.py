@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import weakref
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,21 @@ class DeviceMemory(OffHost):
     __slots__ = ("__weakref__", "backend", "event", "raw")
 
     def __init__(self, backend: Backend, nbytes: int) -> None:
-        self.backend, self.event = backend, FINISHED
+        self.backend, self.event, self.raw = backend, FINISHED, None
         self.raw = backend.allocate(max(nbytes, 1))
-        weakref.finalize(self, backend.release, self.raw)
+
+    def __del__(self) -> None:
+        if self.raw is not None and not sys.is_finalizing():
+            self.backend.release(self.raw)
 
     backend: Backend
     event: Event
+    raw: Any
+
+    @property
+    def native_mark(self) -> int:
+        """That of its device."""
+        return getattr(self.backend, "native_mark", 0)
 
     @property
     def device(self) -> str:

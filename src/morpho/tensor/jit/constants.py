@@ -21,8 +21,8 @@ def prepared(made: Entry, chosen: Specialisation, captured: list[Tensor], addres
     found = chosen.prepared if captured else NOTHING
     if found is None or not found.fits(captured):
         changing = _is_being_written(chosen.captured)  # asked while `captured` holds the memory: nobody begins after it
-        buffers = evaluation.prepare(chosen.plan, addresses)
-        read = {place.slot for step in chosen.plan.program.prepare for place in step.reads}
+        buffers = evaluation.prepare(chosen.entry_plan, addresses)
+        read = {place.slot for step in chosen.entry_plan.program.prepare for place in step.reads}
         first = len(addresses) - len(captured)
         held = [tensor._storage for i, tensor in enumerate(captured) if first + i in read]
         found = Prepared([tensor._layout for tensor in captured], held, buffers)

@@ -271,6 +271,8 @@ def _run_on_device(made: CompiledFunction, chosen: Specialisation, values: list[
                    sizes: Mapping[str, int]) -> Any:
     """Through the seam: on another device, or by another backend on the CPU's memory."""
     plan = chosen.plan
+    if chosen.served is not None:
+        constants.prepared(made, chosen, values[len(values) - len(chosen.captured):], [])
     found = on_device.run(plan.graph, plan.device, [value.elements() for value in values], sizes)
     _check_finite(chosen, found, values, sizes)
     return _deliver(chosen, found, _targets(made, chosen, out, sizes, values), sizes)

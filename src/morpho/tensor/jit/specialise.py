@@ -87,15 +87,21 @@ class Specialisation:
     given_table: Any = None  # the addresses of what is `given`, for the native entry
     used: int = 0  # by a call through Python, in the order of all
     counted: dict[str, int] = field(default_factory=dict)  # sizes that are data, and the most that each can be
+    served: ExecutionPlan | None = None  # what the native entry runs for another device, see `entry_plan`
     watched: list[Any] = field(default_factory=list)  # weak references to objects without which this is no use
     # 1 while a call of the native entry runs in `block`; in one that gave up the interpreter lock, how many tensors it
     # writes, and a table of them.
     busy: Any = field(default_factory=ctypes.c_int64 * 3)
 
     @property
+    def entry_plan(self) -> ExecutionPlan:
+        """What the native entry runs: the plan itself, or the one launch of a program of another device."""
+        return self.served or self.plan
+
+    @property
     def staging_bytes(self) -> int:
         """Memory for results that are moved to the caller's when nothing faulted."""
-        program = self.plan.program
+        program = self.entry_plan.program
         return sum(aligned(program.slots[place.slot].nbytes)
                    for place, staged in zip(program.outputs, self.staged, strict=False) if staged)
 
@@ -113,7 +119,7 @@ class Specialisation:
     @property
     def kept_bytes(self) -> int:
         """Memory that the native entry keeps between calls."""
-        return self.plan.workspace_bytes + self.staging_bytes
+        return self.entry_plan.workspace_bytes + self.staging_bytes
 
     @property
     def fits(self) -> bool:

@@ -21,6 +21,7 @@ from morpho.ir.op import changes as registry_changes
 from morpho.program.footprint import Uses, footprint
 from morpho.runtime import thresholds
 from morpho.runtime.plans import evaluate as evaluation
+from morpho.runtime.plans.device_entry import entry_plan, mark_of
 from morpho.runtime.plans.evaluate import make_plan
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
@@ -309,13 +310,14 @@ def _is_constant(tree: Any) -> bool:
 def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor],
             trace: Trace, updates: list[tuple[int, int]], specs: list[tuple[Any, ...]],
             device: str, objects: list[Any]) -> Specialisation:
-    guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
+    mark = mark_of(device) if device != HOST else 0
+    guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides, mark)  # type: ignore
               for dtype, sizes, strides, _ in specs]
     called, structure = structures
     plain = structure is LEAF or count > 0 or structure == _NOTHING
     simple = plain and device == HOST
-    if simple:
-        guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape))  # type: ignore[arg-type]
+    if plain:
+        guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape), mark)  # type: ignore[arg-type]
                    for node in graph.outputs[:count]]
     count_inputs = len(specs) + len(trace.states) + len(captured)
     first_captured = len(specs) + len(trace.states)
@@ -324,19 +326,22 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     plan = make_plan(graph, True, count_inputs, device, guards if simple else (), whole=made.whole, constants=own,
                      on_disk=True, updates=moved, budget=made.budget)
     program = plan.program
+    served = None
+    if mark and plain and not any(isinstance(size, Dim) for _, sizes, *_ in specs for size in sizes) and made.budget is None:
+        served = entry_plan(plan, count_inputs, guards)
     inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
     uses = Uses(program)
-    aliases = uses.in_place(moved)
+    aliases = uses.in_place(moved) if device == HOST else {}  # another device's program is not this one
     overlap = simple and count == 1 and all(uses.may_alias(program.outputs[0].slot, slot)
                                             for index, slot in inputs.items() if index < len(specs))
     states = States(trace.states, updates, aliases, objects)
     called = with_limits(called, made.numbers)
     given, gather = _by_position(made, called), gatherer(made.signature, called, structure)
-    direct = (simple and (given is not None or gather is not None)
+    direct = ((simple or served is not None) and (given is not None or gather is not None)
               and not has_sizes(structure)  # numbers of each call, which Python puts in
-              and all(program.slots[place.slot].kind == "result" for place in program.outputs)
-              and states.spare_bytes <= MOST_SPARE_BYTES)
-    staged = [not uses.written_after_faults(place.slot) for place in program.outputs[:count]]
+              and (served is not None or (all(program.slots[place.slot].kind == "result" for place in program.outputs)
+                                          and states.spare_bytes <= MOST_SPARE_BYTES)))
+    staged = [served is None and not uses.written_after_faults(place.slot) for place in program.outputs[:count]]
     bindings = _bindings([sizes for _, sizes, *_ in specs])
     made.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
     layouts = [layout_of(tensor) for tensor in captured]
@@ -347,4 +352,4 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
                           direct and least is not None, staged, needed, least or {},
                           footprint(program, moved, threads.wanted_threads()), len(specs), given, gather,
                           assumed={number: Assumption(thing) for number, thing in trace.assumed.items()},
-                          notes=list(trace.notes), counted=counted)
+                          notes=list(trace.notes), counted=counted, served=served)

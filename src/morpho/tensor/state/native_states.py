@@ -17,7 +17,9 @@ import numpy as np
 
 from morpho.backends.cpu.driver.abi import StateRow
 from morpho.backends.cpu.driver.layout import slot_offset
+from morpho.backends.registry import HOST
 from morpho.runtime.memory.buffer import allocate
+from morpho.runtime.memory.device_memory import allocate_on
 from morpho.tensor.core import Tensor
 from morpho.tensor.state.state import State
 
@@ -33,7 +35,10 @@ class Spare:
     __slots__ = ("_tensor",)
 
     def __init__(self, state: State) -> None:
-        self._tensor = Tensor.of_buffer(allocate(state._tensor.shape, state._tensor.dtype))  # type: ignore[arg-type]
+        value = state._tensor
+        shape: tuple[int, ...] = value.shape  # type: ignore[assignment]
+        self._tensor = Tensor.of_buffer(allocate(shape, value.dtype) if value.device == HOST else
+                                        allocate_on(value.device, shape, value.dtype))
 
     @property
     def is_free(self) -> bool:

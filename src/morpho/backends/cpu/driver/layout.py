@@ -4,7 +4,7 @@ Compiled code reads a tensor through its *record*: an immutable `bytes` object i
 
     word 0  address of element 0
     word 1  flags: 1 = this memory may be written
-    word 2  dtype code + 256 * number of dimensions
+    word 2  dtype code + 32 * mark of the device (0: the host's memory) + 256 * number of dimensions
     then    the shape, then the strides in elements
 
 A guard compares words 2.. with what the function was compiled for. Where the slots lie inside an object is measured
@@ -31,15 +31,21 @@ ARRAY_DATA = object.__basicsize__  # where a NumPy array says where its elements
 TUPLE_SIZE = 2 * WORD  # where a tuple says how many they are: behind its count of references and its type
 
 
-def pack_record(address: int, flags: int, dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> bytes:
-    """The record of a realised tensor."""
+def pack_record(address: int, flags: int, dtype: DType, shape: Sequence[int], strides: Sequence[int],
+                mark: int = 0) -> bytes:
+    """The record of a realised tensor; `mark` is that of the device whose memory it lies in."""
     rank = len(shape)
-    return struct.pack(f"<QQQ{2 * rank}q", address, flags, dtype.code | rank << 8, *shape, *strides)
+    return struct.pack(f"<QQQ{2 * rank}q", address, flags, dtype.code | mark << 5 | rank << 8, *shape, *strides)
 
 
-def record_words(dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+def repacked(record: bytes, flags: int) -> bytes:
+    """The same record as another object, with other flags."""
+    return record[:WORD] + struct.pack("<Q", flags) + record[2 * WORD:]
+
+
+def record_words(dtype: DType, shape: Sequence[int], strides: Sequence[int], mark: int = 0) -> tuple[int, ...]:
     """What a guard expects from word 2 on."""
-    return (dtype.code | len(shape) << 8, *shape, *strides)
+    return (dtype.code | mark << 5 | len(shape) << 8, *shape, *strides)
 
 
 @cache

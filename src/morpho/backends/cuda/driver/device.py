@@ -15,9 +15,11 @@ from morpho.backends.cuda.driver.library import NOT_READY, Library, library
 from morpho.backends.cuda.driver.memory import MemoryPool, PinnedPool, PinnedWords
 from morpho.backends.cuda.driver.staging import DIRECT_BYTES, StagingRing
 from morpho.backends.cuda.driver.tensor_map import PROMOTE_256B, SWIZZLE_128B, MapArguments, TensorMap
-from morpho.base.errors import CompileError, DeviceError, fail
+from morpho.base.errors import CompileError, DeviceError, MorphoError, fail
 
 NON_BLOCKING, NO_TIMING = 1, 2
+NATIVE = ("cuCtxSetCurrent", "cuLaunchKernel", "cuTensorMapEncodeTiled", "cuGraphLaunch", "cuStreamBeginCapture_v2",
+          "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphExecDestroy", "cuGraphDestroy")
 _MAXIMUM_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MULTIPROCESSORS, _MAJOR, _MINOR, _SHARED_OPTIN, _L2 = 16, 75, 76, 97, 38  # CU_DEVICE_ATTRIBUTE_...
 SMALL_SHARED = 48 << 10  # bytes of shared memory that need no asking
@@ -73,7 +75,7 @@ class CudaDevice:
         self.modules: list[ctypes.c_void_p] = []
         self.pool = MemoryPool(self)
         self.ring, self.pinned = StagingRing(self), PinnedPool(self)
-        self.launches = 0
+        self.counted = ctypes.c_int64(0)
         self._launch = self.driver.handle.cuLaunchKernel
         self._launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
         encode = getattr(self.driver.handle, "cuTensorMapEncodeTiled", None)  # from CUDA 12 on
@@ -240,9 +242,34 @@ class CudaDevice:
                          ctypes.c_void_p(words[int(Header.SIZE) + made.operand]), given.sizes, given.strides, given.box,
                          given.steps, 0, SWIZZLE_128B, PROMOTE_256B, 0)
 
+    def launch_error(self, status: int) -> MorphoError:
+        """In the driver's words."""
+        if status == MISALIGNED:
+            return fail(DeviceError, "cuda", "an operand does not lie on 16 bytes", "copy it first")
+        return self.driver.error("cuLaunchKernel", status)
+
     def launch_entry(self) -> int:
         """The address of `cuLaunchKernel`."""
         return self._launch_address
+
+    def native_entries(self) -> dict[str, int]:
+        """Of this driver."""
+        found = {}
+        for name in NATIVE:
+            function = getattr(self.driver.handle, name, None)
+            found[name] = 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
+        return {**found, "context": self.context.value or 0, "stream": self.stream_handle(),
+                "counter": ctypes.addressof(self.counted)}
+
+    def destroy_graph(self, handle: int) -> None:
+        """It may still run: the driver waits."""
+        self.enter()
+        self.driver.status("cuGraphExecDestroy", ctypes.c_void_p(handle))
+
+    @property
+    def launches(self) -> int:
+        """Kernels launched so far."""
+        return self.counted.value
 
     def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:
         """Queue a program's launches at once."""
@@ -251,12 +278,12 @@ class CudaDevice:
             return False
         if status:
             raise self.driver.error("cuLaunchKernel", status)
-        self.launches += table.count
+        self.counted.value += table.count
         return True
 
     def launch(self, function: Any, geometry: Geometry, words: ctypes.Array[ctypes.c_int64], stream: int) -> None:
         """Queue a launch."""
-        self.launches += 1
+        self.counted.value += 1
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(words))
         status = self._launch(function, geometry.blocks, 1, 1, geometry.threads, 1, 1, geometry.shared_bytes,
                               self.stream(stream), arguments, None)

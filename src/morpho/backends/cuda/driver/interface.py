@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from morpho.backends.base import Bytes, Event
 from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.tensor_map import TensorMap
+from morpho.base.errors import MorphoError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ class Device(Protocol):
     """One device."""
 
     properties: Properties
+    number: int
+
+    def launch_error(self, status: int) -> MorphoError:
+        """The error behind a status of a launch."""
+        ...
 
     def allocate(self, nbytes: int) -> int:
         """Memory, aligned to 256 bytes."""
@@ -103,6 +109,15 @@ class Device(Protocol):
 
     def launch_entry(self) -> int:
         """The address of `cuLaunchKernel`, for launches from native code; 0: launch by `launch` alone."""
+        ...
+
+    def native_entries(self) -> dict[str, int]:
+        """The addresses of the driver's functions that `native_call.py` needs, by name, 0 for those that are not there;
+        `context`, `stream` and, for the number of launches, `counter`. Empty: launch through Python."""
+        ...
+
+    def destroy_graph(self, handle: int) -> None:
+        """Drop a CUDA graph."""
         ...
 
     def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:

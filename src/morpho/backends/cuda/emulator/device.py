@@ -23,7 +23,7 @@ from morpho.backends.cuda.driver.tensor_map import TensorMap
 from morpho.backends.cuda.emulator.hopper import functions
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
 from morpho.backends.cuda.emulator.tensor_cores import TENSOR_CORES
-from morpho.base.errors import DeviceError, fail
+from morpho.base.errors import DeviceError, MorphoError, fail
 from morpho.base.target import isa_named
 
 ZONE = 256  # bytes before and after every block
@@ -152,9 +152,20 @@ class EmulatedDevice:
             raise fail(DeviceError, "cuda", f"a tensor map with strides of {made.strides} bytes")
         words[made.word:made.word + 9] = [words[int(Header.SIZE) + made.operand], *made.sizes, *made.strides, *made.box]
 
+    def launch_error(self, status: int) -> MorphoError:
+        """A number of this emulator's."""
+        return fail(DeviceError, "cuda", f"a launch gave {status}")
+
     def launch_entry(self) -> int:
         """Launches go one by one."""
         return 0
+
+    def native_entries(self) -> dict[str, int]:
+        """Launches go one by one."""
+        return {}
+
+    def destroy_graph(self, handle: int) -> None:
+        """There are none."""
 
     def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:
         """Launches go one by one."""

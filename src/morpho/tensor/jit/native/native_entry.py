@@ -12,6 +12,7 @@ from morpho.backends.cpu.driver.abi import CommonField, ContextField
 from morpho.backends.cpu.driver.executable import native
 from morpho.base import settings
 from morpho.runtime.plans import evaluate as evaluation
+from morpho.runtime.plans.device_entry import launch_error
 from morpho.tensor.jit import constants
 from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.jit.native.signature_tables import SignatureTables
@@ -131,4 +132,6 @@ class NativeEntry(ctypes.Structure):
 
     def _fault(self, status: int, chosen: Specialisation) -> None:
         """Called by the native entry when a kernel of a program reports a fault."""
+        if chosen.served is not None:
+            raise launch_error(chosen.plan.device, status)
         raise evaluation.fault_of(chosen.plan, status)

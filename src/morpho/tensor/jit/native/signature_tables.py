@@ -79,9 +79,9 @@ class SignatureTables:
         """The tables for a specialisation, and its arena; `fixed` is that of inputs that are no arguments."""
         self.chosen = chosen
         self.filled = next(_fills)
-        words, executable = self.words, chosen.plan.native_code
+        words, executable = self.words, chosen.entry_plan.native_code
         executable.refresh_workers()
-        working_bytes = chosen.plan.program.arena_bytes + (executable.scratch_bytes + 63) // 64 * 64
+        working_bytes = chosen.entry_plan.program.arena_bytes + (executable.scratch_bytes + 63) // 64 * 64
         if chosen.block is None:
             chosen.block = pool().acquire(max(working_bytes + chosen.staging_bytes, 64))
         guards = np.array([n for pair in executable.guards for n in pair], np.int64)
@@ -92,7 +92,7 @@ class SignatureTables:
             bindings[order[name]] = argument, 3 + axis, sure, most, factor, constant
         table = self._output_table(chosen, chosen.block.address + working_bytes)
         allocate_outputs, templates = output_maker(chosen), output_templates(chosen)
-        states, hold = chosen.states.table(chosen.plan), chosen.states.hold
+        states, hold = chosen.states.table(chosen.entry_plan), chosen.states.hold
         releases = executable.work > LONG_WORK
         arrange, gather = arranger(chosen.structure), chosen.gather
         given = np.array([0 if thing is LEAF else id(thing()) for thing in chosen.given or ()], np.int64)
@@ -116,7 +116,7 @@ class SignatureTables:
         words[ContextField.GUARD_TABLE] = guards.ctypes.data
         words[ContextField.BINDINGS] = bindings.ctypes.data
         words[ContextField.ARENA] = chosen.block.address
-        words[ContextField.SCRATCH] = chosen.block.address + chosen.plan.program.arena_bytes
+        words[ContextField.SCRATCH] = chosen.block.address + chosen.entry_plan.program.arena_bytes
         words[ContextField.RELEASES] = executable.work_at + 1 if releases else 0
         words[ContextField.OVERLAP] = int(chosen.overlap or chosen.staged == [True])
         words[ContextField.STAGED] = int(any(chosen.staged))
@@ -124,7 +124,7 @@ class SignatureTables:
     @staticmethod
     def _output_table(chosen: Specialisation, room: int) -> np.ndarray:
         """Per output: its slot, memory to stage it in or 0, bytes of an element."""
-        executable, program = chosen.plan.native_code, chosen.plan.program
+        executable, program = chosen.entry_plan.native_code, chosen.entry_plan.program
         words: list[int] = []
         for place, staged in zip(program.outputs, chosen.staged, strict=False):
             words += [executable.slot_number[place.slot], room if staged else 0, place.dtype.itemsize]

@@ -1,0 +1,71 @@
+"""A program of another device as the native entry runs it: one step, whose function queues all of the program's launches.
+
+A backend whose executables have a `native_call` (`backends/cuda/`) is served so; programs of others go through Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from morpho.backends.cpu.driver.abi import LONG_WORK, ProgramField, StepField
+from morpho.backends.cpu.driver.control_tables import ControlTables
+from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.registry import backend_of
+from morpho.base.dims import Size, product
+from morpho.program.program import Program, Slot
+from morpho.program.view import whole
+from morpho.runtime import thresholds
+from morpho.runtime.plans import on_device
+from morpho.runtime.plans.evaluate import ExecutionPlan
+
+
+class LaunchExecutable(Executable):
+    """Tables of one step: all inputs and results are its operands, in that order."""
+
+    def __init__(self, program: Program, call: Any, guards: Sequence[Sequence[Size]]) -> None:
+        self.call = call
+        super().__init__(program, [], thresholds.current(), guards)
+        self.words[ProgramField.STEPS] = 1
+
+    def _build_steps(self, addresses: Iterator[int]) -> None:
+        self.co_schedule, self.place_tables, self.control_tables = {}, [], ControlTables(self)
+        self._add_places([whole(number, (1,), slot.dtype) for number, slot in enumerate(self.program.slots)])
+        words = [0] * int(StepField.SIZE)
+        words[StepField.FUNCTION], words[StepField.PLACES] = self.call.function, len(self.program.slots)
+        words[StepField.PLACE_TABLE] = self.place_tables[-1].ctypes.data
+        words[StepField.VALUES] = self.table.run((self.call.context,))
+        words[StepField.ROWS] = words[StepField.COLUMNS] = self.table.one(1)
+        words[StepField.PIECES], words[StepField.LEAST] = 1, LONG_WORK
+        self.step_table = np.array(words, np.int64)
+
+
+def mark_of(device: str) -> int:
+    """The number of a device in records; 0 where the native entry launches nothing there."""
+    return int(getattr(backend_of(device), "native_mark", 0))
+
+
+def entry_plan(plan: ExecutionPlan, inputs: int, guards: Sequence[Sequence[Size]]) -> ExecutionPlan | None:
+    """The plan that the native entry runs for a plan of another device; None where that goes through Python."""
+    found: Any = on_device.executable(plan.graph, plan.device)
+    call = found.native_call(inputs) if hasattr(found, "native_call") else None
+    if call is None:
+        return None
+    parameters = {node["index"]: node for node in plan.graph.parameters}
+    slots = [Slot("input", parameters[n].dtype if n in parameters else plan.graph.outputs[0].dtype, 1, n)
+             for n in range(inputs)]
+    outputs = []
+    for number, node in enumerate(plan.graph.outputs):
+        outputs.append(whole(len(slots), node.shape, node.dtype))
+        slots.append(Slot("result", node.dtype, product(node.shape), number))
+    program = Program(slots=slots, outputs=outputs)
+    return replace(plan, program=program, executable=LaunchExecutable(program, call, guards), prepare=None)
+
+
+def launch_error(device: str, status: int) -> BaseException:
+    """The error behind the status of a native call."""
+    error: BaseException = backend_of(device).launch_error(status & 0xFFFFFFFF)  # type: ignore[attr-defined]
+    return error
