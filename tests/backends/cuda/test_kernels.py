@@ -16,7 +16,6 @@ import morpho as mo
 from morpho.backends.cuda.codegen import ptx, ptxas
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.codegen.verify import verify
-from morpho.backends.cuda.gemm.simt import SimtGemm
 from morpho.backends.cuda.gemm.spec import ProductKernel
 from morpho.backends.cuda.gemm.wgmma import WgmmaGemm
 from morpho.backends.cuda.lowering import lowered
@@ -171,9 +170,8 @@ def test_rows_of_products_do_not_depend_on_their_number(gpu: str, rng: np.random
 def test_every_product_by_warpgroups_assembles() -> None:
     if ptxas.find() is None:
         pytest.skip("ptxas is not installed (nvidia-cuda-nvcc)")
-    simple = SimtGemm(ProductKernel(mo.bfloat16, mo.bfloat16, "k", "n", (32, 32, 2, 2)), mo.bfloat16, mo.bfloat16, "k",
-                      "n", (32, 32, 2, 2), 25)
-    texts = [WgmmaGemm(simple.product, dtype, result, left, right, tile, wide, 25, simple).text()
+    product = ProductKernel(mo.bfloat16, mo.bfloat16, "k", "n", (32, 32, 2, 2))
+    texts = [WgmmaGemm(product, dtype, result, left, right, tile, wide, 25).text()
              for dtype, result, left, right, tile, wide in (
                  (mo.bfloat16, mo.bfloat16, "k", "n", (128, 256), True),
                  (mo.float16, mo.float16, "m", "k", (128, 128), True),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,12 +18,12 @@ from morpho.backends.cpu.driver import host_call
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import DeviceKernel, Launch, Sizes
 from morpho.backends.cuda.control import ControlFlow
-from morpho.backends.cuda.flatten import flattened
 from morpho.backends.cuda.driver.interface import Device
 from morpho.backends.cuda.driver.launch_code import Kernel as LaunchKernel
 from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.native_call import NativeCall
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap, aligned_words
+from morpho.backends.cuda.flatten import flattened
 from morpho.backends.reference import reference
 from morpho.base.dims import Dim, evaluate, product
 from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
@@ -142,12 +143,14 @@ class PreparedStep:
         return LaunchKernel(self.function.value or 0, grid.blocks, grid.threads, grid.shared_bytes, words, places,
                             fault, int(Header.SIZE), self.maps)
 
-    def fill(self, slots: list[int], scratch: int, fault: int) -> bool:
-        """The addresses of a call; False where one does not fit."""
+    def fill(self, slots: list[int], scratch: int, fault: int, instead: Mapping[int, int] = MappingProxyType({})) -> bool:
+        """The addresses of a call, or others instead; False where one does not fit."""
         words = self.words
         words[Header.SCRATCH], words[Header.FAULT] = scratch, fault
         for number, place in enumerate(self.places, int(Header.SIZE)):
             words[number] = 0 if place is None else slots[place[0]] + place[1]
+        for at, address in instead.items():
+            words[at] = address
         if any(words[at] % n for at, n in self.alignments):
             return False
         for made in self.maps:
@@ -281,10 +284,7 @@ class Run(ControlFlow):
             prepared = self.prepared[number]
             if prepared is not None:
                 if not prepared.empty:
-                    if not prepared.fill(self.slots, self.scratch, self.fault_of.get(number, 0)):
-                        prepared = prepared.for_any_address(self.executable.backend)
-                        prepared.fill(self.slots, self.scratch, self.fault_of.get(number, 0))
-                    self.gpu.launch(prepared.function, prepared.launch.geometry, prepared.words, self.stream)
+                    self.kernel(prepared, self.fault_of.get(number, 0))
                 number += 1
                 continue
             step = steps[number]
@@ -294,6 +294,29 @@ class Run(ControlFlow):
                 assert isinstance(step, HostStep)
                 self.on_host(step)
                 number += 1
+
+    def kernel(self, prepared: PreparedStep, fault: int) -> None:
+        """One launch. Operands that do not lie as its kernel needs go to another kernel, or are copied first."""
+        copies: dict[int, tuple[int, int]] = {}
+        if not prepared.fill(self.slots, self.scratch, fault):
+            if prepared.kernel.unaligned() is not prepared.kernel:
+                prepared = prepared.for_any_address(self.executable.backend)
+            else:
+                copies = {at: self.aligned(prepared.words[at], prepared.step.views[at - int(Header.SIZE)])
+                          for at, n in prepared.alignments if prepared.words[at] % n}
+            prepared.fill(self.slots, self.scratch, fault, {at: address for at, (address, _) in copies.items()})
+        self.gpu.launch(prepared.function, prepared.launch.geometry, prepared.words, self.stream)
+        for address, nbytes in copies.values():
+            self.gpu.free(address, nbytes)
+
+    def aligned(self, address: int, place: View | None) -> tuple[int, int]:
+        """A copy of an operand at an address of its own, and its bytes."""
+        assert place is not None
+        last = sum((self.number(n) - 1) * self.number(step) for n, step in zip(place.shape, place.strides, strict=True))
+        nbytes = (last + 1) * place.dtype.itemsize
+        fresh = self.gpu.allocate(nbytes)
+        self.gpu.copy(address, fresh, nbytes, self.stream)
+        return fresh, nbytes
 
     # -- what the host must know or do ---------------------------------------------------------------------------------
     def read(self, place: View, dtype: Any) -> np.ndarray:

@@ -22,18 +22,20 @@ class DeviceMemory(OffHost):
     `event` is the end of what last wrote it; whoever brings elements to the host waits for that, and gets its error.
     """
 
-    __slots__ = ("__weakref__", "backend", "event", "raw")
+    __slots__ = ("__weakref__", "backend", "event", "own", "raw")
 
     def __init__(self, backend: Backend, nbytes: int) -> None:
-        self.backend, self.event, self.raw = backend, FINISHED, None
-        self.raw = backend.allocate(max(nbytes, 1))
+        self.backend, self.event, self.own = backend, FINISHED, False
+        self.raw = backend.allocate(nbytes or 1)
+        self.own = True  # borrowed memory is another library's to give back
 
     def __del__(self) -> None:
-        if self.raw is not None and not sys.is_finalizing():
+        if getattr(self, "own", False) and not sys.is_finalizing():
             self.backend.release(self.raw)
 
     backend: Backend
     event: Event
+    own: bool
     raw: Any
 
     @property

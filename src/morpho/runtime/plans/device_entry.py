@@ -1,4 +1,4 @@
-"""A program of another device as the native entry runs it: one step, whose function queues all of the program's launches.
+"""A program of another device as the native entry runs it: one step, whose function queues all its launches.
 
 A backend whose executables have a `native_call` (`backends/cuda/`) is served so; programs of others go through Python.
 """

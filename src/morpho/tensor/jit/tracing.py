@@ -327,7 +327,8 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
                      on_disk=True, updates=moved, budget=made.budget)
     program = plan.program
     served = None
-    if mark and plain and not any(isinstance(size, Dim) for _, sizes, *_ in specs for size in sizes) and made.budget is None:
+    dynamic = any(isinstance(size, Dim) for _, sizes, *_ in specs for size in sizes)
+    if mark and plain and not dynamic and made.budget is None:
         served = entry_plan(plan, count_inputs, guards)
     inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
     uses = Uses(program)

@@ -207,6 +207,10 @@ class Emitter:
             c = self.reloaded(c)
         return self.intrinsic("fma", a, self.like(b, a), c)
 
+    def round_half(self, x: Value, brain: bool) -> Value | None:
+        """A float32 rounded to a bfloat16 or float16 by an instruction of this target's; None where it has none."""
+        return None
+
     def reloaded(self, constant: Value) -> Value:
         """A constant read from memory at each use.
 

@@ -76,6 +76,9 @@ def to_memory(e: Emitter, x: Value, dtype: DType) -> Value:
 
 def round_to(e: Emitter, x: Value, dtype: DType) -> Value:
     """The rounding point of an operation whose result has this dtype."""
+    own = e.round_half(x, dtype is bfloat16) if dtype in (float16, bfloat16) else None
+    if own is not None:
+        return own
     if dtype is float16:
         if not e.native_half:
             return _half_to_float(e, _half_bits(e, x))

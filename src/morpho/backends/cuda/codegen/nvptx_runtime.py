@@ -74,6 +74,10 @@ define internal float @gpu.exp2(ptr %c, float %x) alwaysinline {
   %r = call float asm "ex2.approx.ftz.f32 $0, $1;", "=f,f"(float %x)
   ret float %r
 }
+define internal float @gpu.reciprocal(ptr %c, float %x) alwaysinline {
+  %r = call float asm "rcp.approx.ftz.f32 $0, $1;", "=f,f"(float %x)
+  ret float %r
+}
 define internal float @gpu.log2(ptr %c, float %x) alwaysinline {
   %r = call float asm "lg2.approx.f32 $0, $1;", "=f,f"(float %x)
   ret float %r

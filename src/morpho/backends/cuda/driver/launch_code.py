@@ -238,31 +238,26 @@ other:
 replay:
   %o17 = getelementptr i64, ptr %c, i64 17
   %run = load ptr, ptr %o17
+  %or = getelementptr i64, ptr %c, i64 18
+  %times = load i64, ptr %or
+  %times1 = add i64 %times, 1
+  store i64 %times1, ptr %or
   %rs = call i32 %run(ptr %graph, ptr %stream)
   ret i32 %rs
 capture:
-  ; the same addresses twice in a row are worth a graph: it takes the place of the oldest one
+  ; at the first calls, then as long as graphs are replayed more often than made
+  %o26 = getelementptr i64, ptr %c, i64 26
+  %made0 = load i64, ptr %o26
   %o18 = getelementptr i64, ptr %c, i64 18
-  %last = load ptr, ptr %o18
-  br label %compare2
-compare2:
-  %x = phi i64 [ 0, %capture ], [ %x1, %remember ]
-  %twice = phi i1 [ true, %capture ], [ %still, %remember ]
-  %end = icmp eq i64 %x, %n
-  br i1 %end, label %decide, label %remember
-remember:
-  %lx = getelementptr i64, ptr %last, i64 %x
-  %old = load i64, ptr %lx
-  %px = getelementptr i64, ptr %places, i64 %x
-  %new = load i64, ptr %px
-  %eq2 = icmp eq i64 %old, %new
-  %still = and i1 %twice, %eq2
-  store i64 %new, ptr %lx
-  %x1 = add i64 %x, 1
-  br label %compare2
-decide:
-  br i1 %twice, label %record, label %plain
+  %replayed = load i64, ptr %o18
+  %few = icmp ult i64 %made0, %graphs
+  %four = mul i64 %made0, 4
+  %worth = icmp ugt i64 %replayed, %four
+  %do = or i1 %few, %worth
+  %made1 = add i64 %made0, 1
+  br i1 %do, label %record, label %plain
 record:
+  store i64 %made1, ptr %o26
   %o19 = getelementptr i64, ptr %c, i64 19
   %begin = load ptr, ptr %o19
   %o20 = getelementptr i64, ptr %c, i64 20

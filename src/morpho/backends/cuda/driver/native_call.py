@@ -1,7 +1,7 @@
 """A program's launches as one native function that the entry of a compiled function calls like a kernel of the CPU's.
 
-It takes the addresses of inputs and results, in that order. A call whose addresses came twice in a row is captured as a
-CUDA graph; a later one with the same addresses replays it. Memory for temporaries is the call's own: what was queued
+It takes the addresses of inputs and results, in that order. A call is captured as a CUDA graph, which later ones with
+the same addresses replay; where addresses do not come again, launches go one by one. Memory for temporaries is the call's own: what was queued
 before it in the same stream is over when it is used again.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from morpho.backends.cuda.driver.launch_code import LaunchTable, entry_address
 
-GRAPHS = 4  # of a program, for as many sets of addresses
+GRAPHS = 8  # of a program, for as many sets of addresses
 LEAST_LAUNCHES = 2  # of a program that is worth one
 
 
@@ -40,7 +40,7 @@ class Field(IntEnum):
     GRAPHS = 15  # how many may be kept
     KEPT = 16  # table: per graph its handle and the addresses it is for
     REPLAY = 17
-    LAST = 18  # table: the addresses of the last call that found no graph
+    REPLAYED = 18  # how often graphs were
     BEGIN = 19
     FINISH = 20
     INSTANTIATE = 21
@@ -48,7 +48,8 @@ class Field(IntEnum):
     DROP = 23
     TURN = 24  # the graph that is replaced next
     MADE = 25  # room for a handle
-    SIZE = 26
+    CAPTURED = 26  # how many graphs were made
+    SIZE = 27
 
 
 class NativeCall:
@@ -59,7 +60,6 @@ class NativeCall:
         self.device, self.table, self.faults, self.arena = device, table, faults, arena
         self.which = (ctypes.c_int64 * max(1, len(which)))(*which)
         self.kept = (ctypes.c_int64 * (GRAPHS * (len(which) + 1)))()
-        self.last = (ctypes.c_int64 * max(1, len(which)))()
         table.slots[:len(slots)] = list(slots)
         self.words = (ctypes.c_int64 * int(Field.SIZE))()
         entry = device.native_entries()
@@ -72,7 +72,7 @@ class NativeCall:
             Field.MAPPED: table.mapped, Field.ENCODE: entry["cuTensorMapEncodeTiled"],
             Field.COUNTER: entry["counter"], Field.KEPT: ctypes.addressof(self.kept),
             Field.GRAPHS: GRAPHS if table.count >= LEAST_LAUNCHES and entry["cuGraphLaunch"] else 0,
-            Field.REPLAY: entry["cuGraphLaunch"], Field.LAST: ctypes.addressof(self.last),
+            Field.REPLAY: entry["cuGraphLaunch"],
             Field.BEGIN: entry["cuStreamBeginCapture_v2"], Field.FINISH: entry["cuStreamEndCapture"],
             Field.INSTANTIATE: entry["cuGraphInstantiateWithFlags"], Field.DESTROY: entry["cuGraphExecDestroy"],
             Field.DROP: entry["cuGraphDestroy"]}

@@ -127,6 +127,10 @@ define internal float @gpu.exp2(ptr %c, float %x) {
   %r = call float @exp2f(float %x)
   ret float %r
 }
+define internal float @gpu.reciprocal(ptr %c, float %x) {
+  %r = fdiv float 1.0, %x
+  ret float %r
+}
 define internal float @gpu.log2(ptr %c, float %x) {
   %r = call float @log2f(float %x)
   ret float %r

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
+from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cuda.gemm.epilogue import Epilogue
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import bfloat16, float16
@@ -17,6 +20,7 @@ from morpho.program.view import View, whole
 
 LARGE, MIDDLE, SMALL = (128, 128, 8, 8), (64, 64, 4, 4), (32, 32, 2, 2)
 MANY_TILES = 132  # large tiles that fill a GPU
+NOWHERE = -1  # the slot of a product that is never in memory
 ENOUGH_TILES = 100  # that fill most of one, in a single round
 
 
@@ -39,15 +43,32 @@ class ProductLowering(GraphLowering):
             return
         inputs = [self.view(child) for child in node.inputs[2:]]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
-        apart = self.new_slot(node["shape"], node["dtype"])
-        self.multiply_by(node, node["shape"], apart)
-        seen = whole(apart.slot, node["space"], apart.dtype)
-        places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
-        self.step(lower_body(node, places, targets), node, joined(operations(node)))
+        if not self.multiply_and_follow(node, inputs, targets):
+            apart = self.new_slot(node["shape"], node["dtype"])
+            self.multiply_by(node, node["shape"], apart)
+            seen = whole(apart.slot, node["space"], apart.dtype)
+            places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
+            self.step(lower_body(node, places, targets), node, joined(operations(node)))
         self.views[node.serial] = targets
 
-    def multiply_by(self, node: Node, shape: tuple[Size, ...], target: View) -> None:
-        """The step of a product of a node's first two inputs."""
+    def multiply_and_follow(self, node: Node, inputs: list[View], targets: list[View]) -> bool:
+        """One step for the product and what follows it, where a warpgroup's registers hold all that it needs."""
+        shape, space = node["shape"], node["space"]
+        if "wgmma" not in self.target.machine.features or node["axes"] or space[-1] != shape[-1]:
+            return False
+        product_view = whole(NOWHERE, space, node["dtype"])
+        call = lower_body(node, [*inputs[:node["product"]], product_view, *inputs[node["product"]:]], targets, 1)
+        own = tuple(n for n, view in enumerate(call.views) if view is not None and view.slot == NOWHERE)
+        if not may_follow(call, own, shape[-1]):
+            return False
+        places = tuple(None if n in own else view for n, view in enumerate(call.views))
+        return self.multiply_by(node, shape, whole(NOWHERE, shape, node["dtype"]),
+                                Following(Epilogue(call.kernel, own), places, call.values))
+
+    def multiply_by(self, node: Node, shape: tuple[Size, ...], target: View,
+                    following: Following | None = None) -> bool:
+        """The step of a product of a node's first two inputs; with what follows it, or none at all where it cannot be
+        one step."""
         a, b = (self.view(child) for child in node.inputs[:2])
         batch = _batch_axes(shape[:-2], a, b, target)
         if len(batch) > BATCH_AXES:
@@ -70,9 +91,57 @@ class ProductLowering(GraphLowering):
             kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
             if "wgmma" in self.target.machine.features and by_copy_engine(left, right, values):
                 kernel = replace(kernel, tile=_group_tile(count, m, n), way="wgmma", wide=_is_wide(target, values))
-        self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
-                      operations=2 * product(tuple(sizes)) * m * n * k,
+        work = 2 * product(tuple(sizes)) * m * n * k
+        if following is not None:
+            if kernel.way != "wgmma" or not kernel.wide:
+                return False
+            kernel, loop = replace(kernel, epilogue=following.epilogue), following.epilogue.loop
+            stores = tuple(2 + n for n, access in enumerate(loop.accesses) if access.kind == "store")
+            self.add(Step(kernel, (a, b, *following.places), stores, (*values, *following.values), 1, m * n * k,
+                          joined(["matmul", *operations(node)]), node.origin, operations=work,
+                          choice="tensor cores (wgmma), with what follows"))
+            return True
+        self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin, operations=work,
                       choice=f"tensor cores ({kernel.way})" if kernel.way != "simt" else "arithmetic units"))
+        return True
+
+
+class Following(NamedTuple):
+    """What follows a product in the same step: its operands, None for the product itself, and its numbers."""
+
+    epilogue: Epilogue
+    places: tuple[View | None, ...]
+    values: tuple[Size, ...]
+
+
+def may_follow(call: LoopCall, own: tuple[int, ...], columns: Size) -> bool:
+    """Whether a loop over the elements of a product can take them from registers, eight columns at a time: rows of both
+    are counted alike, and everything else it reads or writes lies side by side or is one number of a row."""
+    kernel = call.kernel
+    if not own or not kernel.is_plain or kernel.inner_rank != 1 or kernel.gathers or kernel.may_fault:
+        return False
+    if len(kernel.passes) != 1 or not all(store.full for store in kernel.stores) or call.columns != columns:
+        return False
+    record, rank = kernel.record.by_name(call.values), kernel.outer_rank + 1
+    step: Size = columns
+    along: list[Size] = []
+    for axis in reversed(range(kernel.outer_rank)):
+        along.insert(0, step)
+        step = step * record[f"outer{axis}"]
+    for number, access in enumerate(kernel.accesses):
+        strides = [record[f"strides{number * rank + axis}"] for axis in range(kernel.outer_rank)]
+        view = call.views[number]
+        if access.kind not in ("load", "store") or access.guards or access.other >= 0 or view is None:
+            return False
+        if number in own:
+            if access.kind != "load" or access.pattern != "unit" or strides != along or view.offset != 0:
+                return False
+        elif access.pattern == "unit":
+            if not all(isinstance(n, int) and n % 8 == 0 for n in (*strides, view.offset)):
+                return False
+        elif access.pattern != "zero" or access.kind == "store":
+            return False
+    return True
 
 
 def on_tensor_cores(a: View, b: View, left: str, right: str, values: tuple[Size, ...]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.cuda.gemm.epilogue import Epilogue
 from morpho.backends.cuda.gemm.mma import MmaGemm
 from morpho.backends.cuda.gemm.simt import SimtGemm
 from morpho.backends.cuda.gemm.wgmma import WgmmaGemm
@@ -31,6 +32,7 @@ class ProductKernel(Kernel):
     tile: tuple[int, int, int, int]  # rows and columns of a block, and of a thread
     way: str = "simt"
     wide: bool = False  # whether rows of the result are whole chunks of 16 bytes
+    epilogue: Epilogue | None = None  # computed on the sums; its operands stand in place of C
 
     role = "gemm"
     flops = 2
@@ -43,7 +45,7 @@ class ProductKernel(Kernel):
             return simple
         if self.way == "wgmma":
             return WgmmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile[:2], self.wide,
-                             len(PRODUCT), simple)
+                             len(step.values), len(step.views), self.epilogue)
         return MmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile, STAGES, len(PRODUCT), simple)
 
 

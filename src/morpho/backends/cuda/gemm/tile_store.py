@@ -11,17 +11,19 @@ from typing import Any
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter
+from morpho.backends.cuda.gemm.epilogue import EpilogueCode
 from morpho.base.dtypes import bfloat16, float16
 
 
 class TileStore:
     """Writes the end of a tile."""
 
-    def __init__(self, e: GridEmitter, kernel: Any, target: str, m: Value, n: Value, c_m: Value, c_n: Value) -> None:
-        self.e, self.kernel, self.target = e, kernel, target
+    def __init__(self, e: GridEmitter, kernel: Any, target: str, m: Value, n: Value, c_m: Value, c_n: Value,
+                 after: EpilogueCode | None) -> None:
+        self.e, self.kernel, self.target, self.after = e, kernel, target, after
         self.m, self.n, self.c_m, self.c_n = m, n, c_m, c_n
 
-    def tile(self, row: Value, column: Value, offset: Value, sums: list[Value], thread: Value) -> None:
+    def tile(self, row: Value, column: Value, matrix: Value, offset: Value, sums: list[Value], thread: Value) -> None:
         """The sums of one warpgroup."""
         e = self.e
         self.lane = thread & 31
@@ -29,6 +31,9 @@ class TileStore:
         for half in range(2):
             at = mine + 8 * half
             inside = e.icmp("slt", at, self.m)
+            if self.after is not None:
+                self.followed(at, column, matrix, inside, sums, half)
+                continue
             if not self.kernel.wide:
                 with e.when(inside):
                     for block in range(len(sums) // 4):
@@ -44,6 +49,19 @@ class TileStore:
                     place = e.offset(self.target, kind, offset + at * self.c_m + start)
                     for number in range(0, len(words), 4):
                         self.store_words(words[number:number + 4], e.offset(place, "i32", number))
+
+    def followed(self, row: Value, column: Value, matrix: Value, inside: Value, sums: list[Value], half: int) -> None:
+        """A row with what follows the product."""
+        e, after = self.e, self.after
+        assert after is not None
+        after.begin_row(e.select(inside, matrix * self.m + row, 0))
+        for first in range(0, len(sums) // 4, 4):
+            pairs = [sums[4 * block + 2 * half:4 * block + 2 * half + 2] for block in range(first, first + 4)]
+            start = column + (self.lane & 3) * 8 + 8 * first
+            lows, highs = (self.exchanged([e.bits(pair[n]) for pair in pairs]) for n in range(2))
+            eight = [e.from_bits(word, "float") for both in zip(lows, highs, strict=True) for word in both]
+            with e.when(inside & e.icmp("slt", start, self.n)):
+                after.columns_at(start, eight)
 
     def store_words(self, words: list[Value], place: str) -> None:
         """16 bytes at once."""

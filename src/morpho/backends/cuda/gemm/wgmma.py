@@ -15,11 +15,12 @@ from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap
-from morpho.backends.cuda.gemm.simt import SimtGemm
+from morpho.backends.cuda.gemm.epilogue import Epilogue, EpilogueCode
 from morpho.backends.cuda.gemm.tile_store import TileStore
 from morpho.base.dtypes import DType, bfloat16
 from morpho.program.kernel import Kernel
 
+PRODUCT_NUMBERS = 25  # words of a product (`spec.PRODUCT`)
 DEPTH = 64  # values of k of a slice: a line of 128 bytes
 BLOCK = 64  # rows of a warpgroup, and columns of a part whose lines run along n or m
 PART_BYTES = 2 * BLOCK * DEPTH
@@ -42,15 +43,20 @@ class WgmmaGemm:
     tile: tuple[int, int]
     wide: bool  # whether rows of C are whole chunks of 16 bytes
     numbers: int
-    simple: SimtGemm  # for operands that do not lie on 16 bytes
+    places: int = 3
+    epilogue: Epilogue | None = None  # its operands are those behind the first two; there is no C then
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """The copy engine reads chunks."""
-        return ((0, 16), (1, 16), (2, 16)) if self.wide else ((0, 16), (1, 16))
+        """The copy engine reads chunks, and so do stores and what follows."""
+        if self.epilogue is None:
+            return ((0, 16), (1, 16), (2, 16)) if self.wide else ((0, 16), (1, 16))
+        chunks = [2 + n for n, access in enumerate(self.epilogue.loop.accesses)
+                  if n not in self.epilogue.own and access.pattern == "unit"]
+        return ((0, 16), (1, 16), *[(n, 16) for n in chunks])
 
-    def unaligned(self) -> SimtGemm:
-        """On the arithmetic units."""
-        return self.simple
+    def unaligned(self) -> WgmmaGemm:
+        """Itself: operands that do not lie on 16 bytes are copied first."""
+        return self
 
     def kernel(self) -> Kernel:
         """The kernel of the program."""
@@ -79,7 +85,7 @@ class WgmmaGemm:
     @property
     def first_map(self) -> int:
         """The word where the first operand's map begins."""
-        return -(-(int(Header.SIZE) + 3 + self.numbers) // 8) * 8
+        return -(-(int(Header.SIZE) + self.places + self.numbers) // 8) * 8
 
     @property
     def words(self) -> int:
@@ -118,7 +124,10 @@ class WgmmaCode:
     """Writes one."""
 
     def __init__(self, kernel: WgmmaGemm) -> None:
-        self.kernel, self.e = kernel, GridEmitter()
+        self.kernel = kernel
+        self.after = None if kernel.epilogue is None else EpilogueCode(
+            kernel.epilogue, kernel.places, kernel.numbers - PRODUCT_NUMBERS, PRODUCT_NUMBERS)
+        self.e: GridEmitter = GridEmitter() if self.after is None else self.after.e
         self.rows, self.columns = kernel.tile
         kind = "bf16" if kernel.dtype is bfloat16 else "f16"
         turned = f"{int(kernel.left != 'k')}{int(kernel.right != 'k')}"
@@ -128,10 +137,13 @@ class WgmmaCode:
         """The entry."""
         e, kernel = self.e, self.kernel
         first = int(Header.SIZE)
-        numbers = [e.word(first + 3 + n) for n in range(25)]
+        numbers = [e.word(first + kernel.places + n) for n in range(PRODUCT_NUMBERS)]
         self.m, self.n, self.k = numbers[:3]
         self.batch, self.c_step = numbers[9], numbers[21]
-        self.store = TileStore(e, kernel, e.address(first + 2), self.m, self.n, numbers[7], numbers[8])
+        if self.after is not None:
+            self.after.begin_function()
+        target = e.address(first + 2) if self.after is None else "null"
+        self.store = TileStore(e, kernel, target, self.m, self.n, numbers[7], numbers[8], self.after)
         self.slices = (self.k + (DEPTH - 1)).shift_right(6)
         self.tiles_m, self.tiles_n = (e.instruction("udiv", size + (part - 1), self.number(part))
                                       for size, part in ((self.m, self.rows), (self.n, self.columns)))
@@ -153,7 +165,10 @@ class WgmmaCode:
                 self.worker = self.thread.shift_right(7) - 1
                 self.each_tile(self.multiply_tile)
         attributes = f' nounwind "nvvm.maxntid"="{kernel.threads}" "nvvm.minctasm"="1"'
-        return entry("kernel_main", kernel.words, e.text(), attributes) + e.outside()
+        body = e.text()
+        if self.after is not None:
+            body = "\n".join([*self.after.head(body), body])
+        return entry("kernel_main", kernel.words, body, attributes) + e.outside()
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
     def number(self, value: int) -> Value:
@@ -232,7 +247,8 @@ class WgmmaCode:
                 self.call("mbarrier_arrive", full + 8)
             loop.next(*sums, *self.following(stage, phase))
         *sums, stage, phase = loop.values
-        self.store.tile(row + self.worker * BLOCK, column, matrix * self.c_step, sums, self.thread & (GROUP - 1))
+        self.store.tile(row + self.worker * BLOCK, column, matrix, matrix * self.c_step, sums,
+                        self.thread & (GROUP - 1))
         return stage, phase
 
     def multiply(self, left: Value, right: Value, sums: list[Value]) -> list[Value]:
