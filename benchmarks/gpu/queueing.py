@@ -62,9 +62,9 @@ def driver(device: str) -> None:
         call()
         (prepared,) = executable.prepared.values()
         table = prepared.table
-        print(f"program of {0 if table is None else table.count} launches, enqueue:", each_us(gpu, call, 50), flush=True)
         if table is None:
             continue
+        print(f"program of {table.count} launches, enqueue:", each_us(gpu, call, 50), flush=True)
         slots = list(table.slots)
         again = lambda slots=slots, table=table: gpu.launch_all(table, slots, 0, 0, 0)
         print("   native loop alone:", each_us(gpu, again, 50), flush=True)

@@ -143,7 +143,8 @@ class PreparedStep:
         return LaunchKernel(self.function.value or 0, grid.blocks, grid.threads, grid.shared_bytes, words, places,
                             fault, int(Header.SIZE), self.maps)
 
-    def fill(self, slots: list[int], scratch: int, fault: int, instead: Mapping[int, int] = MappingProxyType({})) -> bool:
+    def fill(self, slots: list[int], scratch: int, fault: int,
+             instead: Mapping[int, int] = MappingProxyType({})) -> bool:
         """The addresses of a call, or others instead; False where one does not fit."""
         words = self.words
         words[Header.SCRATCH], words[Header.FAULT] = scratch, fault

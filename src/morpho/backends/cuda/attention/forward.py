@@ -87,6 +87,7 @@ class ForwardCode:
     def __init__(self, grid: AttentionGrid) -> None:
         self.grid, self.spec, self.e = grid, grid.spec, GridEmitter()
         self.depth, self.width = grid.padded
+        self.keys = KEYS
         self.parts = Fragments(self.e, self.spec.dtype)
 
     # -- the kernel ----------------------------------------------------------------------------------------------------
@@ -101,12 +102,12 @@ class ForwardCode:
         self.fetch_block(begin, stage)
         state = self.start()
         for first, last, masked in ((begin, middle, False), (middle, end, True)):
-            with e.loop(first, last, KEYS, carried=[*state, stage]) as loop:
+            with e.loop(first, last, self.keys, carried=[*state, stage]) as loop:
                 *values, here = loop.values
                 other = (self.parts.number(2 * (2 * spec.rows * self.depth) + self.grid.stage_bytes)) - here
                 e.line("call void @gpu.cp_wait_0(ptr %ctx)")
                 e.barrier()
-                self.fetch_block(loop.index + KEYS, other)
+                self.fetch_block(loop.index + self.keys, other)
                 values = self.block(loop.index, here, values, masked)
                 loop.next(*values, other)
             *state, stage = loop.values
@@ -129,12 +130,14 @@ class ForwardCode:
         outer = e.instruction("udiv", rest, n["heads"])
         head = rest - outer * n["heads"]
         shared = e.instruction("udiv", head, n["group"])
+        self.head, self.shared_head, where = head, shared, {}
         at = {name: (shared if name in "kv" else head) * n[f"{name}_head"] for name in "qkvolxp"}
         for axis in reversed(range(BATCH_AXES)):
             upper = e.instruction("udiv", outer, n[f"batches{axis}"])
-            index = outer - upper * n[f"batches{axis}"]
+            where[axis] = index = outer - upper * n[f"batches{axis}"]
             at = {name: offset + index * n[f"{name}_batch{axis}"] for name, offset in at.items()}
             outer = upper
+        self.batch = (where[2], where[1])
         kinds = {"l": "float", "p": "i64", "x": "i8" if spec.mask is bool_ else self.mask_element}
         present = ["q", "k", "v", "o", "l", *(["x"] if spec.mask is not None else []), *(["p"] if spec.moving else [])]
         place = {name: e.offset(e.address(first + number), kinds.get(name, "i16"), at[name])
@@ -152,13 +155,13 @@ class ForwardCode:
         """The first key of this tile's blocks, the first one of a block with a mask, and the end."""
         e, spec, keys = self.e, self.spec, self.n["keys"]
         zero = e.constant(0, "i64", 1)
-        begin, middle, end = zero, keys & -KEYS, keys
+        begin, middle, end = zero, keys & -self.keys, keys
         if spec.causal:
             start = self.position + self.first_row
             end = e.intrinsic("smin", keys, start + spec.rows)
-            middle = e.intrinsic("smin", middle, e.intrinsic("smax", start + 1, zero) & -KEYS)
+            middle = e.intrinsic("smin", middle, e.intrinsic("smax", start + 1, zero) & -self.keys)
             if spec.window:
-                begin = e.intrinsic("smax", start - (spec.window - 1), zero) & -KEYS
+                begin = e.intrinsic("smax", start - (spec.window - 1), zero) & -self.keys
         if spec.window or spec.mask is not None:
             middle = begin
         return begin, middle, e.intrinsic("smax", end, begin)
@@ -167,8 +170,8 @@ class ForwardCode:
     def fetch_block(self, key: Value, stage: Value) -> None:
         """Queue a block of keys and of values."""
         spec, n = self.spec, self.n
-        self.fetch(self.k, key, n["keys"], n["k_row"], spec.depth, self.depth, KEYS, stage)
-        self.fetch(self.v, key, n["keys"], n["v_row"], spec.width, self.width, KEYS, stage + 2 * KEYS * self.depth)
+        self.fetch(self.k, key, n["keys"], n["k_row"], spec.depth, self.depth, self.keys, stage)
+        self.fetch(self.v, key, n["keys"], n["v_row"], spec.width, self.width, self.keys, stage + 2 * self.keys * self.depth)
         self.e.line("call void @gpu.cp_commit(ptr %ctx)")
 
     def fetch(self, source: str, first: Value, size: Value, step: Value, depth: int, padded: int, count: int,
@@ -200,17 +203,17 @@ class ForwardCode:
             results = values[tile * each:(tile + 1) * each]
             new.append([value * scale[(number % 4) // 2] for number, value in enumerate(results)])
             probabilities.append(powers)
-        new = self.weighted(stage + 2 * KEYS * self.depth, probabilities, new)
+        new = self.weighted(stage + 2 * self.keys * self.depth, probabilities, new)
         return [*(value for tile in new for value in tile), *tops, *sums]
 
     def scores(self, stage: Value) -> list[list[Value]]:
         """Of every tile, 16 queries by 64 keys: four of each 8 keys."""
         tiles, zero = self.grid.tiles, self.e.constant(0.0, "float", 1)
-        found = [[zero] * (KEYS // 2) for _ in range(tiles)]
+        found = [[zero] * (self.keys // 2) for _ in range(tiles)]
         for step in range(self.depth // 16):
             left = [self.parts.by_rows(self.parts.number(0), self.warp * (16 * tiles) + 16 * tile, step, self.depth,
                                        self.lane) for tile in range(tiles)]
-            for column in range(0, KEYS, 16):
+            for column in range(0, self.keys, 16):
                 right = self.parts.of_lines(stage, column, step, self.depth, self.lane)
                 for tile in range(tiles):
                     for half in range(2):
@@ -281,7 +284,7 @@ class ForwardCode:
     def weighted(self, stage: Value, powers: list[list[Value]], results: list[list[Value]]) -> list[list[Value]]:
         """Results with the block's values, weighted."""
         e = self.e
-        for step in range(KEYS // 16):
+        for step in range(self.keys // 16):
             left = []
             for tile in powers:
                 four = tile[8 * step:8 * step + 8]

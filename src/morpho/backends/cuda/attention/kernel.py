@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.backends.cuda.attention.forward import AttentionGrid
+from morpho.backends.cuda.attention.hopper import HopperAttention
 from morpho.backends.cuda.attention.spec import AttentionSpec
 from morpho.program.program import Step
 
@@ -13,6 +14,6 @@ from morpho.program.program import Step
 class AttentionKernel(AttentionSpec):
     """An `AttentionSpec` that knows its grid."""
 
-    def device_kernel(self, step: Step) -> AttentionGrid:
+    def device_kernel(self, step: Step) -> AttentionGrid | HopperAttention:
         """The kernel of a step."""
-        return AttentionGrid(self, True)
+        return HopperAttention(self) if self.way == "wgmma" else AttentionGrid(self, True)

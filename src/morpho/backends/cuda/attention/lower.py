@@ -29,9 +29,11 @@ class AttentionLowering(GraphLowering):
         positions = extra.pop(0) if node["moving"] else None
         queries, keys = q.shape[-2], k.shape[-2]
         few = isinstance(queries, int) and queries <= 64
+        grouped = "wgmma" in self.target.machine.features and by_copy_engine(q, k, v)
         kernel = AttentionKernel(q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], node["offset"],
                                  node["causal"], node["window"], None if mask is None else mask.dtype,
-                                 positions is not None, (16 if queries <= 16 else 64) if few else 128)
+                                 positions is not None, (64 if grouped or queries > 16 else 16) if few else 128,
+                                 "wgmma" if grouped else "mma")
         places = {"q": q, "k": k, "v": v, "o": targets[0], "l": targets[1], "x": mask, "p": positions}
         values = ATTENTION.values(queries=queries, keys=keys, heads=q.shape[-3], group=_group(q, k),
                                   batches=_filled(q.shape[:-3], 1), x_column=0 if mask is None else mask.strides[-1],
@@ -40,8 +42,20 @@ class AttentionLowering(GraphLowering):
         views = tuple(place for place in places.values() if place is not None)
         work = product(tuple(q.shape[:-1])) * keys
         self.add(Step(kernel, views, (3, 4), values, 1, work, "attention", node.origin,
-                      operations=2 * work * (q.shape[-1] + v.shape[-1]), choice="tensor cores (mma)"))
+                      operations=2 * work * (q.shape[-1] + v.shape[-1]), choice=f"tensor cores ({kernel.way})"))
         self.views[node.serial] = targets
+
+
+def by_copy_engine(*places: View) -> bool:
+    """Whether tensor maps describe the operands: two batch axes, and no row twice. It does not depend on the number of
+    queries: a row's bits do not either."""
+    for place in places:
+        sizes, strides = place.shape[:-1], place.strides[:-1]
+        if len(sizes) > 4 and sizes[0] != 1:
+            return False
+        if any(step == 0 and size != 1 for size, step in zip(sizes[-4:], strides[-4:], strict=True)):
+            return False
+    return all(size != 0 for place in places for size in place.shape)
 
 
 def _group(q: View, k: View) -> int:

@@ -29,6 +29,7 @@ class AttentionSpec(Kernel):
     mask: DType | None
     moving: bool
     rows: int  # queries of a block
+    way: str = "mma"  # by warps, or "wgmma": by warpgroups
 
     role = "attention"
     flops = 4

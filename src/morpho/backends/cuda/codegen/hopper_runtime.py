@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 
 _WGMMA = re.compile(r"@gpu\.wgmma_(bf16|f16)_(\d+)_([01])([01])\(")
+_WEIGHTED = re.compile(r"@gpu\.wgmma_rs_(bf16|f16)_(\d+)_(\d+)\(")
+_TMA = re.compile(r"@gpu\.tma_load_(\d)\(")
 _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 STEP = 16  # values of k of an instruction
 STEPS = 4  # instructions of a slice
@@ -41,25 +43,60 @@ define internal void @gpu.mbarrier_wait(ptr %c, i32 %offset, i32 %phase) alwaysi
   call void asm sideeffect "{ .reg .pred p; WAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra DONE; bra WAIT; DONE: }", "r,r,~{memory}"(i32 %at, i32 %phase)
   ret void
 }
-define internal void @gpu.tma_load(ptr %c, i32 %map, i32 %offset, i32 %x, i32 %y, i32 %z, i32 %barrier) alwaysinline {
-  %at = call i32 @gpu.shared_at(i32 %offset)
-  %b = call i32 @gpu.shared_at(i32 %barrier)
-  %first = call i64 asm "{ .reg .b64 t; mov.b64 t, kernel_main_param_0; cvta.param.u64 $0, t; }", "=l"()
-  %wide = zext i32 %map to i64
-  %m = add i64 %first, %wide
-  call void asm sideeffect "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3, $4}], [$5];", "r,l,r,r,r,r,~{memory}"(i32 %at, i64 %m, i32 %x, i32 %y, i32 %z, i32 %b)
-  ret void
-}
 """
 
 
-def descriptor(turned: bool) -> int:
+def descriptor(turned: bool, part: int = PART) -> int:
     """What `wgmma` must know of an operand besides its address: its strides in units of 16 bytes, and its swizzle.
 
     >>> hex(descriptor(False)), hex(descriptor(True))
     ('0x4000004000010000', '0x4000004002000000')
     """
-    return SWIZZLED | LINES << 32 | (PART if turned else 1) << 16
+    return SWIZZLED | LINES << 32 | (part if turned else 1) << 16
+
+
+def _tma_load(rank: int) -> str:
+    """A box of an operand of so many axes, whose map lies among the words of the launch."""
+    axes = [f"%x{n}" for n in range(rank)]
+    places = ", ".join(f"${n + 2}" for n in range(rank))
+    letters = ",".join(["r", "l", *["r"] * rank, "r", "~{memory}"])
+    return f"""
+define internal void @gpu.tma_load_{rank}(ptr %c, i32 %map, i32 %offset, i32 %barrier, {', '.join(f'i32 {x}' for x in axes)}) alwaysinline {{
+  %at = call i32 @gpu.shared_at(i32 %offset)
+  %b = call i32 @gpu.shared_at(i32 %barrier)
+  %first = call i64 asm "{{ .reg .b64 t; mov.b64 t, kernel_main_param_0; cvta.param.u64 $0, t; }}", "=l"()
+  %wide = zext i32 %map to i64
+  %m = add i64 %first, %wide
+  call void asm sideeffect "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {{{places}}}], [${rank + 2}];", "{letters}"(i32 %at, i64 %m, {', '.join(f'i32 {x}' for x in axes)}, i32 %b)
+  ret void
+}}
+"""
+
+
+def _weighted(kind: str, columns: int, keys: int) -> str:
+    """Results with so many keys' values, weighted: A from registers, lines of B are keys."""
+    count, weights = columns // 2, keys // 4
+    struct = "{ " + ", ".join(["float"] * count) + " }"
+    registers = "{" + ", ".join(f"${n}" for n in range(count)) + "}"
+    b = f"${2 * count + weights}"
+    lines = ["{ .reg .pred p; .reg .b64 b; setp.ne.b32 p, 1, 0;", "wgmma.fence.sync.aligned;"]
+    for step in range(keys // STEP):
+        four = ", ".join(f"${2 * count + 4 * step + n}" for n in range(4))
+        lines.append(f"add.s64 b, {b}, {step * TURNED_STEP};")
+        lines.append(f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {registers}, {{{four}}}, b, p, 1, 1, 1;")
+    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
+    letters = ",".join([*["=f"] * count, *map(str, range(count)), *["r"] * weights, "l", "~{memory}"])
+    given = ", ".join([*(f"float %x{n}" for n in range(count)), *(f"i32 %w{n}" for n in range(weights))])
+    return f"""
+define internal {struct} @gpu.wgmma_rs_{kind}_{columns}_{keys}(ptr %c, i32 %right, {given}) alwaysinline convergent {{
+  %b0 = call i32 @gpu.shared_at(i32 %right)
+  %b1 = lshr i32 %b0, 4
+  %b2 = zext i32 %b1 to i64
+  %b = or i64 %b2, {descriptor(True, 8 * keys)}
+  %r = call {struct} asm sideeffect "{' '.join(lines)}", "{letters}"({given}, i64 %b)
+  ret {struct} %r
+}}
+"""
 
 
 def _wgmma(kind: str, columns: int, left: bool, right: bool) -> str:
@@ -109,6 +146,10 @@ def functions(text: str) -> str:
     found = BARRIERS if "@gpu.mbarrier_" in text else ""
     for kind, columns, left, right in sorted(set(_WGMMA.findall(text))):
         found += _wgmma(kind, int(columns), left == "1", right == "1")
+    for kind, columns, keys in sorted(set(_WEIGHTED.findall(text))):
+        found += _weighted(kind, int(columns), int(keys))
+    for rank in sorted(set(_TMA.findall(text))):
+        found += _tma_load(int(rank))
     for way, count in sorted(set(_REGISTERS.findall(text))):
         found += _registers(way, count)
     return found

@@ -35,7 +35,7 @@ def _machine(architecture: str) -> Any:
 
 def device_text(text: str) -> str:
     """A kernel's text for NVPTX: its words by value, no context, and the runtime's functions."""
-    align = 64 if "@gpu.tma_load(" in text else 8  # tensor maps among the words
+    align = 64 if "@gpu.tma_load_" in text else 8  # tensor maps among the words
     return ENTRY.sub(rf"define ptx_kernel void @\1(ptr byval([\2 x i64]) align {align} %p)", text).replace(
         "ptr %ctx", "ptr null") + RUNTIME + hopper_runtime.functions(text)
 

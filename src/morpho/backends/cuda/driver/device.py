@@ -238,7 +238,7 @@ class CudaDevice:
     def encode_map(self, made: TensorMap, words: ctypes.Array[ctypes.c_int64]) -> None:
         """By the driver."""
         given, start = MapArguments(made), ctypes.addressof(words)
-        self.driver.call("cuTensorMapEncodeTiled", ctypes.c_void_p(start + 8 * made.word), given.kind, 3,
+        self.driver.call("cuTensorMapEncodeTiled", ctypes.c_void_p(start + 8 * made.word), given.kind, given.rank,
                          ctypes.c_void_p(words[int(Header.SIZE) + made.operand]), given.sizes, given.strides, given.box,
                          given.steps, 0, SWIZZLE_128B, PROMOTE_256B, 0)
 

@@ -94,7 +94,10 @@ map:
 changed:
   %o3 = getelementptr i64, ptr %o, i64 3
   %mk = load i64, ptr %o3
-  %kind = trunc i64 %mk to i32
+  %mk1 = and i64 %mk, 255
+  %kind = trunc i64 %mk1 to i32
+  %mk2 = lshr i64 %mk, 8
+  %rank = trunc i64 %mk2 to i32
   %o4 = getelementptr i64, ptr %o, i64 4
   %sizes = load ptr, ptr %o4
   %o5 = getelementptr i64, ptr %o, i64 5
@@ -103,7 +106,7 @@ changed:
   %box = load ptr, ptr %o6
   %o7 = getelementptr i64, ptr %o, i64 7
   %steps = load ptr, ptr %o7
-  %es2 = call i32 %encode(ptr %mt, i32 %kind, i32 3, ptr %now, ptr %sizes, ptr %strides, ptr %box, ptr %steps, i32 0, i32 3, i32 3, i32 0)
+  %es2 = call i32 %encode(ptr %mt, i32 %kind, i32 %rank, ptr %now, ptr %sizes, ptr %strides, ptr %box, ptr %steps, i32 0, i32 3, i32 3, i32 0)
   store ptr %now, ptr %o2
   %refused = icmp ne i32 %es2, 0
   br i1 %refused, label %unmapped, label %encoded
@@ -400,7 +403,7 @@ class LaunchTable:
             for made in kernel.maps:
                 given = MapArguments(made)
                 self.held.append(given)
-                rows += [start + 8 * made.word, start + 8 * (kernel.first + made.operand), 0, given.kind,
+                rows += [start + 8 * made.word, start + 8 * (kernel.first + made.operand), 0, given.kind | given.rank << 8,
                          *map(ctypes.addressof, (given.sizes, given.strides, given.box, given.steps))]
         return (ctypes.c_int64 * len(rows))(*rows)
 

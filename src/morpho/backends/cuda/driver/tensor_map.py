@@ -15,26 +15,26 @@ SWIZZLE_128B, PROMOTE_256B = 3, 3
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """An operand of three axes, memory's first: sizes, bytes from one line and matrix to the next, and the box that a
-    copy brings. `word`: where the map lies among the words of a launch."""
+    """An operand, memory's axis first: sizes, bytes from one line to the next and so on, and the box that a copy brings.
+    `word`: where the map lies among the words of a launch."""
 
     operand: int
     word: int
     kind: str
-    sizes: tuple[int, int, int]
-    strides: tuple[int, int]
-    box: tuple[int, int, int]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
 
 
 class MapArguments:
     """The arguments of the driver's function that stay the same."""
 
     def __init__(self, made: TensorMap) -> None:
-        self.kind = KINDS[made.kind]
-        self.sizes = (ctypes.c_uint64 * 3)(*made.sizes)
-        self.strides = (ctypes.c_uint64 * 2)(*made.strides)
-        self.box = (ctypes.c_uint32 * 3)(*made.box)
-        self.steps = (ctypes.c_uint32 * 3)(1, 1, 1)
+        self.kind, self.rank = KINDS[made.kind], len(made.sizes)
+        self.sizes = (ctypes.c_uint64 * self.rank)(*made.sizes)
+        self.strides = (ctypes.c_uint64 * (self.rank - 1))(*made.strides)
+        self.box = (ctypes.c_uint32 * self.rank)(*made.box)
+        self.steps = (ctypes.c_uint32 * self.rank)(*[1] * self.rank)
 
 
 def aligned_words(count: int) -> ctypes.Array[ctypes.c_int64]:

@@ -150,7 +150,8 @@ class EmulatedDevice:
         """The address, then the numbers as they are."""
         if any(stride % 16 for stride in made.strides):
             raise fail(DeviceError, "cuda", f"a tensor map with strides of {made.strides} bytes")
-        words[made.word:made.word + 9] = [words[int(Header.SIZE) + made.operand], *made.sizes, *made.strides, *made.box]
+        values = [words[int(Header.SIZE) + made.operand], *made.sizes, *made.strides, *made.box]
+        words[made.word:made.word + len(values)] = values
 
     def launch_error(self, status: int) -> MorphoError:
         """A number of this emulator's."""

@@ -16,6 +16,8 @@ from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.base.dtypes import DType, bfloat16, float16
 
 _WGMMA = re.compile(r"@gpu\.wgmma_(bf16|f16)_(\d+)_([01])([01])\(")
+_WEIGHTED = re.compile(r"@gpu\.wgmma_rs_(bf16|f16)_(\d+)_(\d+)\(")
+_TMA = re.compile(r"@gpu\.tma_load_(\d)\(")
 _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 DEPTH = 64
 
@@ -95,36 +97,40 @@ over:
 """
 
 
-def _tma_load() -> str:
-    """Three nested loops over a box; what lies outside the operand is zero. Lines are 128 bytes of 16-bit numbers."""
+def _tma_load(rank: int) -> str:
+    """Two nested loops over a box of lines; what lies outside the operand is zero. Lines are 128 bytes of 16-bit
+    numbers, and boxes are one along the other axes."""
     e = Emitter(1)
     words = e.load_pointer("%c", 14)  # Context.WORDS
     table = e.offset(words, "i8", e.convert("zext", e.argument("%map", "i32"), "i64"))
     address = e.load_pointer(table)
     sizes, strides, box = ([e.load(e.offset(table, "i64", first + n), "i64", 1) for n in range(count)]
-                           for first, count in ((1, 3), (4, 2), (6, 3)))
-    start = [e.convert("sext", e.argument(name, "i32"), "i64") for name in ("%x", "%y", "%z")]
+                           for first, count in ((1, rank), (1 + rank, rank - 1), (2 * rank, rank)))
+    start = [e.convert("sext", e.argument(f"%x{n}", "i32"), "i64") for n in range(rank)]
     target = "%" + e.fresh("t")
     e.line(f"{target} = call ptr @emu.at(ptr %c, i32 %offset)")
     with e.loop(0, box[1]) as lines, e.loop(0, box[0]) as elements:
-        at = [start[0] + elements.index, start[1] + lines.index, start[2]]
-        inside = e.constant(True, "i1", 1)
+        at = [start[0] + elements.index, start[1] + lines.index, *start[2:]]
+        inside, offset = e.constant(True, "i1", 1), at[0] * 2
         for place, size in zip(at, sizes, strict=True):
             inside = inside & e.icmp("sge", place, 0) & e.icmp("slt", place, size)
-        offset = e.select(inside, at[0] * 2 + at[1] * strides[0] + at[2] * strides[1], 0)
+        for place, stride in zip(at[1:], strides, strict=True):
+            offset = offset + place * stride
+        offset = e.select(inside, offset, 0)
         value = e.select(inside, e.load(e.offset(address, "i8", offset), "i16", 1), 0)
         chunk = elements.index.shift_right(3) ^ (lines.index & 7)
         e.store(value, e.offset(target, "i16", lines.index * 64 + chunk * 8 + (elements.index & 7)))
     nbytes = box[0] * box[1] * -2
     e.line(f"call void @emu.mbarrier(ptr %c, i32 %barrier, i64 0, i64 {nbytes.name})")
-    return ("define internal void @gpu.tma_load(ptr %c, i32 %map, i32 %offset, i32 %x, i32 %y, i32 %z, i32 %barrier) "
+    axes = ", ".join(f"i32 %x{n}" for n in range(rank))
+    return (f"define internal void @gpu.tma_load_{rank}(ptr %c, i32 %map, i32 %offset, i32 %barrier, {axes}) "
             f"noinline {{\nentry:\n{e.text()}\n  ret void\n}}\n" + "\n".join(sorted(e.declarations)) + "\n")
 
 
-def _element(e: Emitter, place: str, line: Value, k: Value, turned: bool, dtype: DType) -> Value:
-    """A number of an operand: lines along k, or parts of 64 lines that are values of k."""
+def _element(e: Emitter, place: str, line: Value, k: Value, turned: bool, dtype: DType, lines: int = DEPTH) -> Value:
+    """A number of an operand: lines along k, or parts of so many lines that are values of k."""
     if turned:
-        part, along, down = line.shift_right(6) * 4096, line & 63, k
+        part, along, down = line.shift_right(6) * (64 * lines), line & 63, k
     else:
         part, along, down = e.constant(0, "i64", 1), k, line
     chunk = along.shift_right(3) ^ (down & 7)
@@ -169,9 +175,59 @@ def _wgmma(kind: str, columns: int, left: bool, right: bool) -> str:
             f"{given}) alwaysinline {{\nentry:\n{e.text()}\n  ret {struct} {text}\n}}\n")
 
 
+def _weighted(kind: str, columns: int, keys: int) -> str:
+    """As `_wgmma` with A in registers: lanes of a warp show each other theirs."""
+    e, dtype = Emitter(1), bfloat16 if kind == "bf16" else float16
+    count, weights = columns // 2, keys // 4
+    place = "%" + e.fresh("s")
+    e.line(f"{place} = call ptr @emu.at(ptr %c, i32 %right)")
+    thread = e.assign("call i64 @gpu.thread(ptr %c)", "i64", 1)
+    mine = "%" + e.fresh("shown")
+    e.line(f"{mine} = call ptr @emu.exchange(ptr %c, i64 {thread.name})")
+    for n in range(weights):
+        e.line(f"store volatile i32 %w{n}, ptr {e.offset(mine, 'i32', n)}")
+    e.line("call void @gpu.warp_barrier(ptr %c)")
+    lane = thread & 31
+    pair, quad = (lane & 3) * 2, thread & -4
+    e.line(f"%sums = alloca [{count} x float]")
+    for n in range(count):
+        e.line(f"store float %x{n}, ptr {e.offset('%sums', 'float', n)}")
+    with e.loop(0, count) as loop:
+        lower = (loop.index & 2).shift_right(1)
+        column = loop.index.shift_right(2) * 8 + pair + (loop.index & 1)
+        first = e.load(e.offset("%sums", "float", loop.index), "float", 1)
+        with e.loop(0, keys, 16, carried=[first]) as steps:
+            wide = e.convert("fpext", steps.values[0], "double")
+            with e.loop(0, 16, carried=[wide]) as ks:
+                owner = quad + (ks.index & 7).shift_right(1)
+                theirs = "%" + e.fresh("shown")
+                e.line(f"{theirs} = call ptr @emu.exchange(ptr %c, i64 {owner.name})")
+                register = steps.index.shift_right(2) + lower + ks.index.shift_right(3) * 2
+                bits = e.load(e.offset(theirs, "i16", register * 2 + (ks.index & 1)), "i16", 1)
+                stored = bits if dtype is bfloat16 else e.convert("bitcast", bits, "half")
+                a = e.convert("fpext", scalars.from_memory(e, stored, dtype), "double")
+                ks.next(ks.values[0] + a * _element(e, place, column, steps.index + ks.index, True, dtype, keys))
+            steps.next(e.convert("fptrunc", ks.values[0], "float"))
+        e.store(steps.values[0], e.offset("%sums", "float", loop.index))
+    e.line("call void @gpu.warp_barrier(ptr %c)")
+    struct, text = "{ " + ", ".join(["float"] * count) + " }", "poison"
+    for n in range(count):
+        value = e.load(e.offset("%sums", "float", n), "float", 1)
+        name = "%" + e.fresh("r")
+        e.line(f"{name} = insertvalue {struct} {text}, float {value.name}, {n}")
+        text = name
+    given = ", ".join([*(f"float %x{n}" for n in range(count)), *(f"i32 %w{n}" for n in range(weights))])
+    return (f"define internal {struct} @gpu.wgmma_rs_{kind}_{columns}_{keys}(ptr %c, i32 %right, {given}) noinline "
+            f"{{\nentry:\n{e.text()}\n  ret {struct} {text}\n}}\n")
+
+
 def functions(text: str) -> str:
     """Those that a kernel's text calls."""
-    found = BARRIERS + _tma_load() if "@gpu.mbarrier_" in text else ""
+    found = BARRIERS if "@gpu.mbarrier_" in text else ""
+    for rank in sorted(set(_TMA.findall(text))):
+        found += _tma_load(int(rank))
+    for kind, columns, keys in sorted(set(_WEIGHTED.findall(text))):
+        found += _weighted(kind, int(columns), int(keys))
     for kind, columns, left, right in sorted(set(_WGMMA.findall(text))):
         found += _wgmma(kind, int(columns), left == "1", right == "1")
     for way, count in sorted(set(_REGISTERS.findall(text))):

@@ -1,7 +1,7 @@
 """What follows a product, computed on its sums before they leave the registers: eight columns of a row at a time.
 
-The operations are those of the loop kernel that would follow, in the same order and with the same roundings. gelu of half
-floats is computed by the GPU's own power and reciprocal (a relative error of 2^-17, before it is rounded).
+The operations are those of the loop kernel that would follow, in the same order and with the same roundings. gelu of
+half floats is computed by the GPU's own power and reciprocal (a relative error of 2^-17, before it is rounded).
 """
 
 from __future__ import annotations

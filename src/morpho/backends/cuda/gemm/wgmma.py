@@ -227,8 +227,8 @@ class WgmmaCode:
             outer = start + part * BLOCK
             first, second = (depth, outer) if k_first else (outer, depth)
             given = ", ".join(f"i32 {e.convert('trunc', value, 'i32').name}"
-                              for value in (place + part * PART_BYTES, first, second, matrix, full))
-            e.line(f"call void @gpu.tma_load(ptr %ctx, i32 {8 * table}, {given})")
+                              for value in (place + part * PART_BYTES, full, first, second, matrix))
+            e.line(f"call void @gpu.tma_load_3(ptr %ctx, i32 {8 * table}, {given})")
 
     # -- the warpgroups that multiply ----------------------------------------------------------------------------------
     def multiply_tile(self, row: Value, column: Value, matrix: Value, stage: Value,
