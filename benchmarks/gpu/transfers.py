@@ -31,12 +31,12 @@ def seconds(work: Callable[[], Any], times: int = 9) -> float:
 def main(device: str = "cuda:0") -> None:
     """Print a table."""
     gpu: Any = backend_of(device).gpu  # type: ignore[attr-defined]
+    queue = gpu.stream(0)
     for nbytes in (4_000_000, 64 << 20):
         address = gpu.allocate(nbytes)
         host = np.random.default_rng(0).integers(0, 255, nbytes, dtype=np.uint8)
         pinned = ctypes.c_void_p()
         gpu.driver.call("cuMemHostAlloc", ctypes.byref(pinned), ctypes.c_size_t(nbytes), 0)
-        queue = gpu.stream(0)
 
         def said(name: str, work: Callable[[], Any], nbytes: int = nbytes) -> None:
             taken = seconds(work)
@@ -56,8 +56,8 @@ def main(device: str = "cuda:0") -> None:
             ring = staging.StagingRing(gpu)
             said(f"ring, {chunk >> 20} MiB x {chunks}, in", lambda ring=ring, host=host, address=address: (
                 ring.copy_in(address, host.data, 0), gpu.synchronize()))
-            said(f"ring, {chunk >> 20} MiB x {chunks}, out", lambda ring=ring, host=host, address=address: ring.copy_out(
-                address, int(host.ctypes.data), host.nbytes, 0))
+            said(f"ring, {chunk >> 20} MiB x {chunks}, out", lambda ring=ring, host=host, address=address:
+                 ring.copy_out(address, int(host.ctypes.data), host.nbytes, 0))
         with_torch(host, said)
 
 

@@ -179,3 +179,50 @@ def test_every_product_by_warpgroups_assembles() -> None:
                  (mo.float16, mo.float32, "m", "n", (64, 64), True))]
     said = ptxas.check([ptx.assembly(text) for text in texts])
     assert said.count("0 bytes spill stores") == len(texts) and "serialized" not in said
+
+
+def test_older_chips_multiply_by_warps(gpu: str, rng: np.random.Generator) -> None:
+    older = gpu.replace(":0", ":1")
+    a, b = (mo.astype(mo.asarray(rng.standard_normal(shape).astype("f")), mo.bfloat16) for shape in ((70, 72), (72, 80)))
+    q = mo.astype(mo.asarray(rng.standard_normal((1, 2, 70, 64)).astype("f")), mo.bfloat16)
+    f = mo.compile(lambda x, y, z: (x @ y, mo.attention(z, z, z, causal=True)))
+    for got, want in zip(f(a.to(older), b.to(older), q.to(older)), f(a, b, q), strict=True):
+        np.testing.assert_allclose(mo.astype(got, mo.float32).numpy(), mo.astype(want, mo.float32).numpy(), rtol=0.02,
+                                   atol=0.01)
+
+
+@pytest.mark.parametrize(("heads", "kept", "queries", "keys", "depth", "given"), [
+    (2, 2, 70, 130, 64, {}), (2, 1, 20, 140, 128, {"causal": True}), (1, 1, 150, 150, 72, {"causal": True, "window": 40})])
+def test_attention_by_warpgroups(gpu: str, rng: np.random.Generator, heads: int, kept: int, queries: int, keys: int,
+                                 depth: int, given: dict[str, Any]) -> None:
+    q, k, v = (mo.astype(mo.asarray(rng.standard_normal(shape).astype("f")), mo.float16) for shape in (
+        (1, heads, queries, depth), (1, kept, keys, depth), (1, kept, keys, depth)))
+    f = mo.compile(lambda a, b, c: mo.attention(a, b, c, **given))
+    got = mo.astype(f(*[x.to(gpu) for x in (q, k, v)]), mo.float32).numpy()
+    want = f(*[mo.astype(x, mo.float32) for x in (q, k, v)]).numpy()
+    assert np.linalg.norm(got - want) < 1e-3 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("name", ["gelu", "residual", "two results"])
+def test_what_follows_a_product_is_one_kernel(gpu: str, rng: np.random.Generator, name: str) -> None:
+    shapes = ((70, 72), (72, 80), (80,), (70, 80))
+    given = [mo.astype(mo.asarray(rng.standard_normal(shape).astype("f") / 3), mo.bfloat16) for shape in shapes]
+    f = mo.compile({"gelu": lambda a, b, c, d: mo.gelu(a @ b + c), "residual": lambda a, b, c, d: a @ b + c + d,
+                    "two results": lambda a, b, c, d: (a @ b + c, mo.silu(a @ b + c))}[name])
+    device: Any = backend_of(gpu).gpu  # type: ignore[attr-defined]
+    there = [x.to(gpu) for x in given]
+    before = device.launches
+    got = f(*there)
+    found = [mo.astype(x, mo.float32).numpy() for x in (got if isinstance(got, tuple) else (got,))]
+    assert device.launches - before == 1 + len(found)  # and a cast of each result
+    want = f(*given)
+    for one, other in zip(found, want if isinstance(want, tuple) else (want,), strict=True):
+        np.testing.assert_allclose(one, mo.astype(other, mo.float32).numpy(), rtol=2 ** -6, atol=2 ** -8)
+
+
+def test_operands_anywhere_are_copied_first(gpu: str, rng: np.random.Generator) -> None:
+    a = mo.astype(mo.asarray(rng.standard_normal(1 + 64 * 64).astype("f")), mo.bfloat16).to(gpu)
+    moved = a[1:].reshape(64, 64)  # two bytes behind the beginning
+    f = mo.compile(lambda x, y: mo.gelu(x @ y))
+    same = mo.asarray(a.numpy()[1:].reshape(64, 64).copy(), dtype=mo.bfloat16).to(gpu)
+    assert f(moved, moved).numpy().tobytes() == f(same, same).numpy().tobytes()

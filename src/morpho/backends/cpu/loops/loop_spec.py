@@ -102,6 +102,7 @@ class LoopKernel(Kernel):
     short: tuple[int, ...] = ()  # extents of the inner axes of a small window, which is then written out
     block_transpose: int = 0  # columns of the scratch in which blocks of rows are transposed: lanes run along rows
     few_columns: bool = False  # a loop in stages would lose more by its last turn in every row than it gains
+    keeps_loads: bool = False  # what is read is kept for the next walk over a row: memory is farther than on a CPU
     short_rows: bool = False  # a map of many rows that do not fill wide chunks: narrow ones waste less at the end
 
     # -- numbers -------------------------------------------------------------------------------------------------------
@@ -197,7 +198,8 @@ class LoopKernel(Kernel):
                 later |= self._needed(reductions, stored, kept)
                 read |= {i for r in reductions for i in self.instructions[r].inputs} | {s.instruction for s in stored}
             read |= {i for n in later - needed for i in self.instructions[n].inputs}
-            keep = {n for n in needed & later & read - kept if self._flops_again(n, kept) >= WORTH_KEEPING}
+            keep = {n for n in needed & later & read - kept if self._flops_again(n, kept) >= WORTH_KEEPING
+                    or (self.keeps_loads and self.instructions[n].name == "load")}
             result.append(Pass(stage, tuple(roots.get(stage, [])), tuple(stores.get(stage, [])),
                                tuple(sorted(needed)), tuple(sorted(keep)), frozenset(kept)))
             kept |= keep

@@ -12,7 +12,7 @@ from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.codegen.rows import RowsCode, RowsKernel
 from morpho.backends.cuda.driver.interface import Geometry
 
-JOINING = 256  # threads that join the blocks of a row
+JOINING = 1024  # threads that join the blocks of a row
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ class JoinCode(RowsCode):
         levels = 64 - e.intrinsic("ctlz", blocks - 1, e.constant(False, "i1", 1), suffix="i64")
         with e.loop(0, levels) as level:
             apart = e.instruction("shl", e.constant(1, "i64", 1), level.index)
-            with e.loop(thread, (blocks + apart - 1), JOINING) as loop:
+            pairs = (blocks + (apart * 2 - 1)).shift_right(level.index + 1)
+            with e.loop(thread, pairs, JOINING) as loop:
                 at = loop.index * (apart * 2)
                 with e.when(e.icmp("slt", at + apart, blocks)):
                     for r, place in zip(reductions, places, strict=True):

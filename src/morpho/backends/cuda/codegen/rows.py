@@ -26,7 +26,10 @@ THREADS = 128  # of a block that has several short rows
 MOST_THREADS = 512
 MOST_JOINED = 256  # blocks of a row that one block of threads joins
 KEPT_BYTES = 64 << 10  # shared memory of a block for values that wait between two walks
-UNROLL = 4
+UNROLL, KEPT_UNROLL = 4, 8  # turns over all lanes that are loaded together; where shared memory allows few rows, more
+
+
+MANY_KEPT = 8 << 10  # bytes of a row from which on few rows fit
 
 
 @dataclass(frozen=True)
@@ -203,11 +206,12 @@ class RowsCode(LoopGrid):
         apart = TREE_LANES // self.each
         columns = self.device.columns
         even = columns % TREE_LANES == 0  # every turn is whole
-        turn = TREE_LANES * UNROLL
+        unrolled = KEPT_UNROLL if self.device.kept_row_bytes >= MANY_KEPT else UNROLL
+        turn = TREE_LANES * unrolled
         whole = first + ((last - first) & -turn) if even or self.each == 1 else first
         sums = starts
-        for begin, end, unroll in ((first, whole, UNROLL), (whole, last, 1)):
-            if unroll == UNROLL and columns < turn:
+        for begin, end, unroll in ((first, whole, unrolled), (whole, last, 1)):
+            if unroll == unrolled and columns < turn:
                 continue
             with e.loop(begin + self.lane, end, TREE_LANES * unroll, carried=sums) as loop:
                 new, found = list(loop.values), []

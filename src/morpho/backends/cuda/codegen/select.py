@@ -66,7 +66,9 @@ def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
     rank = kernel.outer_rank + kernel.inner_rank
     while lanes > 1 and not _aligned(step, kernel, lanes, step.columns, record, rank):
         lanes //= 2
-    found = RowsKernel(kernel, lanes, step.columns, places, numbers)
+    found = RowsKernel(replace(kernel, keeps_loads=True), lanes, step.columns, places, numbers)
+    if found.shared_bytes > KEPT_BYTES:
+        found = replace(found, loop=kernel)
     if found.blocks > MOST_JOINED or found.shared_bytes > KEPT_BYTES:
         return None
     return found

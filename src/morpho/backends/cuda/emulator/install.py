@@ -11,8 +11,8 @@ KIND = "cuda_emulated"
 
 
 def install() -> str:
-    """Make `cuda_emulated:0` known to this process; its name."""
+    """Make `cuda_emulated:0`, a Hopper, and `cuda_emulated:1`, an Ampere, known to this process; the first one's name."""
     if KIND not in settings.device_kinds:
-        registry.register(KIND, lambda number: CudaBackend(f"{KIND}:{number}", EmulatedDevice(number)),
-                          count=lambda: 1, numbered=True)
+        registry.register(KIND, lambda number: CudaBackend(
+            f"{KIND}:{number}", EmulatedDevice(number, ((9, 0), (8, 0))[number])), count=lambda: 2, numbered=True)
     return f"{KIND}:0"
