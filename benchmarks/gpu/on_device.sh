@@ -17,6 +17,8 @@ for part in "$@"; do
     test) timeout 100 python3 -c "from morpho.cli.device_test import test_device; test_device('cuda:0')" 2>&1 | tee "$out/test.log" | tail -50 ;;
     doctor) timeout 30 python3 -c 'from morpho.cli import doctor; doctor.show()' 2>&1 | tee "$out/doctor.log" | head -30 ;;
     queueing) timeout 90 python3 -m benchmarks.gpu.queueing 2>&1 | tee "$out/queueing.log" | tail -80 ;;
+    steps) timeout 90 python3 -m benchmarks.gpu.steps 2>&1 | tee "$out/steps.log" | tail -40
+      timeout 60 python3 -m benchmarks.gpu.steps cuda:0 1 128 2>&1 | tee "$out/steps1.log" | tail -40 ;;
     transfers) timeout 60 python3 -m benchmarks.gpu.transfers 2>&1 | tee "$out/transfers.log" | tail -50 ;;
     table*) timeout 200 python3 -m benchmarks.gpu.table cuda:0 "${part#table}" "$out/table.json" 2>&1 | tee "$out/table.log" | tail -40 ;;
   esac

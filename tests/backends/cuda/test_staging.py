@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from morpho.backends.cuda.driver.staging import CHUNK_BYTES, CHUNKS, StagingRing
+from morpho.backends.cuda.driver.memory import HostRooms
+from morpho.backends.cuda.driver.staging import CHUNK_BYTES, CHUNKS, DIRECT_BYTES, StagingRing
 
 
 class LateEvent:
@@ -42,7 +43,7 @@ class LateDevice:
         return LateEvent(self)
 
 
-@pytest.mark.parametrize("nbytes", [100_000, CHUNK_BYTES, 5 * CHUNK_BYTES + 7, (2 * CHUNKS + 3) * CHUNK_BYTES + 1])
+@pytest.mark.parametrize("nbytes", [DIRECT_BYTES + 1, 5 * CHUNK_BYTES + 7, (CHUNKS + 3) * CHUNK_BYTES + 1])
 def test_bytes_go_there_and_back(rng: np.random.Generator, nbytes: int) -> None:
     device: Any = LateDevice()
     ring = StagingRing(device)
@@ -53,3 +54,31 @@ def test_bytes_go_there_and_back(rng: np.random.Generator, nbytes: int) -> None:
     given[:] = 0  # the caller's memory is free again
     ring.copy_out(memory.ctypes.data, back.ctypes.data, nbytes, 0)
     assert np.array_equal(memory, source) and np.array_equal(back, source)
+
+
+class Pinning:
+    """A driver whose pinned memory is the process's own."""
+
+    def __init__(self) -> None:
+        self.driver, self.given = self, []
+
+    def status(self, name: str, place: Any, size: Any, flags: int) -> int:
+        self.given.append(np.zeros(size.value, np.uint8))
+        ctypes.cast(place, ctypes.POINTER(ctypes.c_void_p))[0] = self.given[-1].ctypes.data
+        return 0
+
+
+def test_pinned_rooms_are_used_again() -> None:
+    device: Any = Pinning()
+    rooms = HostRooms(device)
+    assert rooms.take(100) is None and rooms.take(1 << 40) is None
+    first = rooms.take(1 << 20)
+    assert first is not None and rooms.holds(first.ctypes.data, first.nbytes)
+    assert not rooms.holds(first.ctypes.data, first.nbytes + (1 << 20))
+    kept, address = first[5:].view(), first.ctypes.data
+    del first
+    second = rooms.take(1 << 20)
+    assert second is not None and second.ctypes.data != address  # a view holds the first one
+    del kept, second
+    third = rooms.take(1 << 20)
+    assert third is not None and len(device.given) == 2

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from morpho.backends.base import Buffer, Bytes, Event
 from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
 from morpho.backends.cuda.codegen.select import device_kernel
@@ -99,6 +101,11 @@ class CudaBackend:
         """Queue a copy to the host; whoever waits for it also hears of faults of what ran before."""
         event = self.gpu.copy_out(source.address, memoryview(target).cast("B")[:source.nbytes], stream)
         return CheckedEvent(event, self) if self.standing else event
+
+    def host_room(self, nbytes: int) -> np.ndarray:
+        """Memory of the host for so many bytes of the device's: pinned, where there is any."""
+        found = self.gpu.host_room(nbytes)
+        return np.empty(nbytes, np.uint8) if found is None else found
 
     def raise_faults(self) -> None:
         """Raise what a program that the native entry launched has reported; its run must be over."""

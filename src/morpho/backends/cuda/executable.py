@@ -174,7 +174,7 @@ class Prepared:
         self.room = program.arena_bytes + scratch
         self.table: LaunchTable | None = None
         if gpu.launch_entry():
-            launches = flattened(program, self.steps, sizes)
+            self.launches = launches = flattened(program, self.steps, sizes)
             if launches is not None:
                 fault_of = {step: 4 * number for number, step in enumerate(executable.faulty)}
                 self.table = LaunchTable([self.steps[number].entry(fault_of.get(number, -1), places)  # type: ignore

@@ -53,11 +53,15 @@ class DeviceMemory(OffHost):
         if 0 in buffer.shape:
             return np.empty(buffer.shape, buffer.dtype.numpy)
         low, nbytes = span(buffer)
-        room = np.empty(nbytes, np.uint8)  # not filled: large ones are written once, by the copy
+        room = getattr(self.backend, "host_room", _plain_room)(nbytes)  # not filled: the copy writes all of it
         self.event.wait()
         self.backend.copy_out(Part(buffer.device, nbytes, buffer.address + low, self), room.data).wait()
         steps = [stride * buffer.dtype.itemsize for stride in buffer.strides]
         return np.ndarray(buffer.shape, buffer.dtype.numpy, room, -low, steps)
+
+
+def _plain_room(nbytes: int) -> np.ndarray:
+    return np.empty(nbytes, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)

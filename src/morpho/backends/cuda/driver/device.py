@@ -6,13 +6,15 @@ import ctypes
 import threading
 from typing import Any
 
+import numpy as np
+
 from morpho.backends.base import Bytes
 from morpho.backends.cuda.codegen import ptx
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.driver.launch_code import MISALIGNED, LaunchTable
 from morpho.backends.cuda.driver.library import NOT_READY, Library, library
-from morpho.backends.cuda.driver.memory import MemoryPool, PinnedPool, PinnedWords
+from morpho.backends.cuda.driver.memory import HostRooms, MemoryPool, PinnedPool, PinnedWords
 from morpho.backends.cuda.driver.staging import DIRECT_BYTES, StagingRing
 from morpho.backends.cuda.driver.tensor_map import PROMOTE_256B, SWIZZLE_128B, MapArguments, TensorMap
 from morpho.base.errors import CompileError, DeviceError, MorphoError, fail
@@ -74,7 +76,7 @@ class CudaDevice:
         self.events: list[ctypes.c_void_p] = []  # that are over, to be used again
         self.modules: list[ctypes.c_void_p] = []
         self.pool = MemoryPool(self)
-        self.ring, self.pinned = StagingRing(self), PinnedPool(self)
+        self.ring, self.pinned, self.rooms = StagingRing(self), PinnedPool(self), HostRooms(self)
         self.counted = ctypes.c_int64(0)
         self._launch = self.driver.handle.cuLaunchKernel
         self._launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
@@ -180,15 +182,29 @@ class CudaDevice:
         self.pool.free(address, nbytes)
 
     def copy_in(self, address: int, source: Bytes, stream: int) -> CudaEvent:
-        """Through pinned memory."""
-        self.ring.copy_in(address, memoryview(source).cast("B"), stream)
+        """Through pinned memory, where it does not lie there."""
+        view = memoryview(source).cast("B")
+        if len(view) > DIRECT_BYTES and self.rooms.sizes:
+            start = np.frombuffer(view, np.uint8).ctypes.data
+            if self.rooms.holds(start, len(view)):
+                self.driver.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), ctypes.c_void_p(start),
+                                 ctypes.c_size_t(len(view)), self.stream(stream))
+                event = self.record(stream)
+                event.wait()  # its owner may change it when this returns
+                return event
+        self.ring.copy_in(address, view, stream)
         return self.record(stream)
+
+    def host_room(self, nbytes: int) -> np.ndarray | None:
+        """Pinned memory for a result."""
+        self.enter()
+        return self.rooms.take(nbytes)
 
     def copy_out(self, address: int, target: memoryview, stream: int) -> CudaEvent:
         """To any memory of the host; large ones are there when this returns."""
         view = target.cast("B")
         room = (ctypes.c_uint8 * len(view)).from_buffer(view)
-        if len(view) > DIRECT_BYTES:
+        if len(view) > DIRECT_BYTES and not self.rooms.holds(ctypes.addressof(room), len(view)):
             self.ring.copy_out(address, ctypes.addressof(room), len(view), stream)
             return self.record(stream)
         self.driver.call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(ctypes.addressof(room)), ctypes.c_uint64(address),

@@ -9,6 +9,8 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from morpho.backends.base import Bytes, Event
 from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.tensor_map import TensorMap
@@ -85,6 +87,10 @@ class Device(Protocol):
 
     def zero(self, address: int, nbytes: int, stream: int) -> None:
         """Queue filling with zero bytes."""
+        ...
+
+    def host_room(self, nbytes: int) -> np.ndarray | None:
+        """Pinned memory of the host for so many bytes; None: any will do."""
         ...
 
     def host_words(self, count: int) -> HostWords:

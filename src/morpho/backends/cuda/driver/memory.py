@@ -149,3 +149,47 @@ class PinnedPool:
         address = ctypes.c_void_p()
         self.device.driver.call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(nbytes), 3)  # portable, mapped
         return address.value or 0
+
+
+class HostRooms:
+    """Pinned memory for results that come to the host: a GPU writes it at the speed of its bus, and it needs no first
+    touch of its pages. Rooms are kept for the next result of their size class when their array is dropped."""
+
+    LEAST, MOST, TOTAL = 1 << 20, 512 << 20, 2 << 30  # bytes of a room, and of all
+
+    def __init__(self, device: Owner) -> None:
+        self.device, self.lock = device, threading.Lock()
+        self.kept: dict[int, list[int]] = {}
+        self.sizes: dict[int, int] = {}  # of all rooms, by address
+        self.total = 0
+
+    def take(self, nbytes: int) -> np.ndarray | None:
+        """Bytes to be written; None where this is no size for them, or too much is pinned already."""
+        if not self.LEAST <= nbytes <= self.MOST:
+            return None
+        size = size_class(nbytes)
+        with self.lock:
+            rooms = self.kept.get(size)
+            address = rooms.pop() if rooms else self._new(size)
+        if not address:
+            return None
+        held = (ctypes.c_uint8 * nbytes).from_address(address)
+        weakref.finalize(held, self._back, size, address)
+        return np.frombuffer(held, np.uint8)
+
+    def _new(self, size: int) -> int:
+        if self.total + size > self.TOTAL:
+            return 0
+        address = ctypes.c_void_p()
+        if self.device.driver.status("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(size), 1):  # portable
+            return 0
+        self.sizes[address.value or 0] = size
+        self.total += size
+        return address.value or 0
+
+    def _back(self, size: int, address: int) -> None:
+        self.kept.setdefault(size, []).append(address)
+
+    def holds(self, address: int, nbytes: int) -> bool:
+        """Whether bytes of the host lie in one of the rooms."""
+        return any(start <= address and address + nbytes <= start + size for start, size in list(self.sizes.items()))

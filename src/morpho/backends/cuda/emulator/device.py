@@ -88,6 +88,10 @@ class EmulatedDevice:
         """Now."""
         ctypes.memset(address, 0, nbytes)
 
+    def host_room(self, nbytes: int) -> np.ndarray | None:
+        """Any memory will do."""
+        return None
+
     def host_words(self, count: int) -> PlainWords:
         """Words of this process."""
         return PlainWords(np.zeros(count, np.uint32))

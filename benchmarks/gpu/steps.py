@@ -1,0 +1,56 @@
+"""The time of every kernel of a language model's forward pass: `python -m benchmarks.gpu.steps [device] [rows] [length]`.
+
+Each launch of the program is repeated by itself, with the addresses of a whole run.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from benchmarks.gpu.first import GPT2
+from benchmarks.gpu.timing import Clock
+from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.registry import backend_of
+from morpho.runtime.plans import on_device
+
+
+def main(device: str = "cuda:0", rows: str = "8", length: str = "1024") -> None:
+    """Print the time of each kind of step."""
+    gpu: Any = backend_of(device).gpu  # type: ignore[attr-defined]
+    model = mo.models.create("gpt2", **GPT2).astype(mo.bfloat16).to(device)
+    tokens = mo.asarray(np.random.default_rng(0).integers(0, GPT2["vocab_size"], (int(rows), int(length))), device=device)
+    run = mo.compile(lambda t: model(t))
+    for _ in range(3):
+        run(tokens)
+    gpu.synchronize()
+    plan = run.current.plan
+    executable: Any = on_device.executable(plan.graph, plan.device)
+    call = run.current.served.executable.call
+    clock, found, words_of = Clock(device), collections.defaultdict(list), call.table
+    labels = [(number, executable.program.steps[number]) for number, _ in executable._prepare({}).launches]
+    for place, (_, step) in enumerate(labels):
+        function, blocks, threads, shared, words = words_of.table[place * 10:place * 10 + 5]
+        given = (gpu_words(words), Geometry(blocks, threads, shared))
+        handle = type(gpu.context)(function)
+        taken = clock.seconds(lambda handle=handle, given=given: gpu.launch(handle, given[1], given[0], 0), 20)
+        found[f"{step.label} {step.choice} {[v.shape for v in step.views if v is not None][-1]}"].append(taken)
+    total = sum(sum(times) for times in found.values())
+    print(f"{total * 1e3:.2f} ms in {len(labels)} launches")
+    for name, times in sorted(found.items(), key=lambda item: -sum(item[1])):
+        print(f"{1e6 * sum(times):9.1f} us  {len(times):3} x {1e6 * sum(times) / len(times):8.1f}  {name}", flush=True)
+
+
+def gpu_words(address: int) -> Any:
+    """The words of a launch where they lie."""
+    import ctypes
+
+    return (ctypes.c_int64 * 1).from_address(address)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
