@@ -1,6 +1,7 @@
-"""The time of every kernel of a language model's forward pass: `python -m benchmarks.gpu.steps [device] [rows] [length]`.
+"""The time of every kernel of a language model's forward pass.
 
-Each launch of the program is repeated by itself, with the addresses of a whole run.
+`python -m benchmarks.gpu.steps [device] [rows] [length]`. Each launch of the program is repeated by itself, with the
+addresses of a whole run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def main(device: str = "cuda:0", rows: str = "8", length: str = "1024") -> None:
     """Print the time of each kind of step."""
     gpu: Any = backend_of(device).gpu  # type: ignore[attr-defined]
     model = mo.models.create("gpt2", **GPT2).astype(mo.bfloat16).to(device)
-    tokens = mo.asarray(np.random.default_rng(0).integers(0, GPT2["vocab_size"], (int(rows), int(length))), device=device)
+    shape = int(rows), int(length)
+    tokens = mo.asarray(np.random.default_rng(0).integers(0, GPT2["vocab_size"], shape), device=device)
     run = mo.compile(lambda t: model(t))
     for _ in range(3):
         run(tokens)

@@ -183,7 +183,8 @@ def test_every_product_by_warpgroups_assembles() -> None:
 
 def test_older_chips_multiply_by_warps(gpu: str, rng: np.random.Generator) -> None:
     older = gpu.replace(":0", ":1")
-    a, b = (mo.astype(mo.asarray(rng.standard_normal(shape).astype("f")), mo.bfloat16) for shape in ((70, 72), (72, 80)))
+    shapes = ((70, 72), (72, 80))
+    a, b = (mo.astype(mo.asarray(rng.standard_normal(shape).astype("f")), mo.bfloat16) for shape in shapes)
     q = mo.astype(mo.asarray(rng.standard_normal((1, 2, 70, 64)).astype("f")), mo.bfloat16)
     f = mo.compile(lambda x, y, z: (x @ y, mo.attention(z, z, z, causal=True)))
     for got, want in zip(f(a.to(older), b.to(older), q.to(older)), f(a, b, q), strict=True):

@@ -5,6 +5,7 @@ Nothing waits for the device but what must know a value: a `while`, a branch, an
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -122,7 +123,8 @@ class PreparedStep:
         self.maps: tuple[TensorMap, ...] = kernel.maps(values)
         words = [*head, *[0] * len(self.places), *values]
         self.words = aligned_words(max([len(words), *[made.word + MAP_WORDS for made in self.maps]]))
-        self.words[:len(words)] = words
+        for place_number, word in enumerate(words):
+            self.words[place_number] = word
         self.empty = rows <= 0 or (columns <= 0 and getattr(own, "role", "loop") == "loop" and not _reduces(own))
         self.empty = self.empty or any(place is not None and product(tuple(map(number, place.shape))) == 0
                                        for place in step.written)
@@ -139,7 +141,7 @@ class PreparedStep:
         masks, grid = {at - int(Header.SIZE): n - 1 for at, n in self.alignments}, self.launch.geometry
         places = [(-1, 0, 0) if place is None else (*place, masks.get(number, 0)) for number, place in enumerate(where)]
         words = aligned_words(len(self.words))
-        words[:] = self.words[:]
+        ctypes.memmove(words, self.words, ctypes.sizeof(words))
         return LaunchKernel(self.function.value or 0, grid.blocks, grid.threads, grid.shared_bytes, words, places,
                             fault, int(Header.SIZE), self.maps)
 

@@ -171,7 +171,8 @@ class ForwardCode:
         """Queue a block of keys and of values."""
         spec, n = self.spec, self.n
         self.fetch(self.k, key, n["keys"], n["k_row"], spec.depth, self.depth, self.keys, stage)
-        self.fetch(self.v, key, n["keys"], n["v_row"], spec.width, self.width, self.keys, stage + 2 * self.keys * self.depth)
+        values = stage + 2 * self.keys * self.depth
+        self.fetch(self.v, key, n["keys"], n["v_row"], spec.width, self.width, self.keys, values)
         self.e.line("call void @gpu.cp_commit(ptr %ctx)")
 
     def fetch(self, source: str, first: Value, size: Value, step: Value, depth: int, padded: int, count: int,

@@ -238,5 +238,6 @@ class HopperCode(ForwardCode):
         kind = "{ " + ", ".join(["float"] * len(sums)) + " }"
         name, place = "%" + e.fresh("d"), e.convert("trunc", stage, "i32")
         given = ", ".join([*(f"float {x.name}" for x in sums), *(f"i32 {x}" for x in weights)])
-        e.line(f"{name} = call {kind} @gpu.wgmma_rs_{self.kind}_{self.width}_{KEYS}(ptr %ctx, i32 {place.name}, {given})")
+        function = f"wgmma_rs_{self.kind}_{self.width}_{KEYS}"
+        e.line(f"{name} = call {kind} @gpu.{function}(ptr %ctx, i32 {place.name}, {given})")
         return [[e.assign(f"extractvalue {kind} {name}, {n}", "float", 1) for n in range(len(sums))]]

@@ -175,7 +175,8 @@ class HostRooms:
             return None
         held = (ctypes.c_uint8 * nbytes).from_address(address)
         weakref.finalize(held, self._back, size, address)
-        return np.frombuffer(held, np.uint8)
+        found: np.ndarray = np.frombuffer(memoryview(held).cast("B"), np.uint8)
+        return found
 
     def _new(self, size: int) -> int:
         if self.total + size > self.TOTAL:

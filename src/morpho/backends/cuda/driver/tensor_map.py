@@ -15,7 +15,7 @@ SWIZZLE_128B, PROMOTE_256B = 3, 3
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """An operand, memory's axis first: sizes, bytes from one line to the next and so on, and the box that a copy brings.
+    """An operand, memory's axis first: sizes, bytes from one line to the next and so on, and the box of one copy.
     `word`: where the map lies among the words of a launch."""
 
     operand: int

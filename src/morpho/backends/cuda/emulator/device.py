@@ -155,7 +155,8 @@ class EmulatedDevice:
         if any(stride % 16 for stride in made.strides):
             raise fail(DeviceError, "cuda", f"a tensor map with strides of {made.strides} bytes")
         values = [words[int(Header.SIZE) + made.operand], *made.sizes, *made.strides, *made.box]
-        words[made.word:made.word + len(values)] = values
+        for number, value in enumerate(values, made.word):
+            words[number] = value
 
     def launch_error(self, status: int) -> MorphoError:
         """A number of this emulator's."""

@@ -11,7 +11,7 @@ KIND = "cuda_emulated"
 
 
 def install() -> str:
-    """Make `cuda_emulated:0`, a Hopper, and `cuda_emulated:1`, an Ampere, known to this process; the first one's name."""
+    """Make `cuda_emulated:0`, a Hopper, and `cuda_emulated:1`, an Ampere, known to this process; the first's name."""
     if KIND not in settings.device_kinds:
         registry.register(KIND, lambda number: CudaBackend(
             f"{KIND}:{number}", EmulatedDevice(number, ((9, 0), (8, 0))[number])), count=lambda: 2, numbered=True)
