@@ -26,6 +26,11 @@ define internal void @gpu.barrier(ptr %c) alwaysinline convergent {
   call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
   ret void
 }
+declare void @llvm.nvvm.bar.warp.sync(i32)
+define internal void @gpu.warp_barrier(ptr %c) alwaysinline convergent {
+  call void @llvm.nvvm.bar.warp.sync(i32 -1)
+  ret void
+}
 declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)
 define internal i32 @gpu.shuffle_xor(ptr %c, i32 %x, i32 %mask) alwaysinline convergent {
   %r = call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 %x, i32 %mask, i32 31)

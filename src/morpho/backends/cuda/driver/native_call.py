@@ -1,8 +1,8 @@
 """A program's launches as one native function that the entry of a compiled function calls like a kernel of the CPU's.
 
 It takes the addresses of inputs and results, in that order. A call is captured as a CUDA graph, which later ones with
-the same addresses replay; where addresses do not come again, launches go one by one. Memory for temporaries is the call's
-own: what was queued before it in the same stream is over when it is used again.
+the same addresses replay; where addresses do not come again, launches go one by one. Memory for temporaries is the
+call's own: what was queued before it in the same stream is over when it is used again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What follows a product, computed on its sums before they leave the registers: eight columns of a row at a time.
 
-The operations are those of the loop kernel that would follow, in the same order and with the same roundings. gelu of
-half floats is computed by the GPU's own power and reciprocal (a relative error of 2^-17, before it is rounded).
+The operations are those of the loop kernel that would follow, in the same order and with the same roundings. gelu,
+gelu_tanh and silu of half floats are computed by the GPU's own power and reciprocal (a relative error of 2^-17, before
+they are rounded).
 """
 
 from __future__ import annotations
@@ -116,9 +117,25 @@ class EpilogueCode(LoopGrid):
                    places: dict[int, str]) -> Value:
         """As the loop kernel's, but for gelu of half floats."""
         instruction = self.kernel.instructions[number]
-        if instruction.name == "gelu" and instruction.dtype in (bfloat16, float16):
-            return scalars.round_to(self.e, self.gelu(values[instruction.inputs[0]]), instruction.dtype)
+        own = {"gelu": self.gelu, "gelu_tanh": self.gelu_tanh, "silu": self.silu}.get(instruction.name)
+        if own is not None and instruction.dtype in (bfloat16, float16):
+            return scalars.round_to(self.e, own(values[instruction.inputs[0]]), instruction.dtype)
         return super().full_value(step, number, values, column, count, places)
+
+    def silu(self, x: Value) -> Value:
+        """x / (1 + e^-x)."""
+        return self.by_power(x, x * -1.4426950408889634)
+
+    def gelu_tanh(self, x: Value) -> Value:
+        """x / (1 + e^(-2 sqrt(2 / pi) (x + 0.044715 x^3)))."""
+        e = self.e
+        return self.by_power(x, x * e.fma(x * x, -0.10294324, -2.3022082))
+
+    def by_power(self, x: Value, power: Value) -> Value:
+        """x / (1 + 2^power); where the power is beyond all numbers, zero and not inf / inf."""
+        e = self.e
+        found = x * e.each("reciprocal", e.each("exp2", power) + 1.0)
+        return e.select(e.fcmp("ogt", power, 126.0), x * 0.0, found)
 
     def gelu(self, x: Value) -> Value:
         """max(x, 0) - t * Phi(-t) with t = |x|."""

@@ -21,7 +21,7 @@ from morpho.program.view import View, whole
 LARGE, MIDDLE, SMALL = (128, 128, 8, 8), (64, 64, 4, 4), (32, 32, 2, 2)
 MANY_TILES = 132  # large tiles that fill a GPU
 NOWHERE = -1  # the slot of a product that is never in memory
-ENOUGH_TILES = 100  # that fill most of one, in a single round
+TILE_COSTS = {(128, 256): 1.0, (128, 128): 0.56, (64, 128): 0.34, (64, 64): 0.22}  # of one round, about
 
 
 class ProductLowering(GraphLowering):
@@ -173,12 +173,16 @@ def _is_wide(target: View, values: tuple[Size, ...]) -> bool:
 
 
 def _group_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
-    """The largest tile of which there are enough; every tile sums in the same order."""
-    if all(isinstance(size, int) for size in (batch, m, n)):
-        for rows, columns in ((128, 256), (128, 128), (64, 128)):
-            if int(batch) * -(-int(m) // rows) * -(-int(n) // columns) >= ENOUGH_TILES:
-                return rows, columns, 64, columns
-    return 64, 64, 64, 64
+    """The tile whose rounds over all multiprocessors take least; every tile sums in the same order."""
+    if not all(isinstance(size, int) for size in (batch, m, n)):
+        return 64, 64, 64, 64
+
+    def cost(tile: tuple[int, int]) -> float:
+        tiles = int(batch) * -(-int(m) // tile[0]) * -(-int(n) // tile[1])
+        return -(-tiles // MANY_TILES) * TILE_COSTS[tile]
+
+    rows, columns = min(TILE_COSTS, key=cost)
+    return rows, columns, 64, columns
 
 
 def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:

@@ -14,6 +14,9 @@ from morpho.backends.cuda.codegen.grid import GridEmitter
 from morpho.backends.cuda.gemm.epilogue import EpilogueCode
 from morpho.base.dtypes import bfloat16, float16
 
+LINE_PITCH = 72  # half floats from one line of 64 to the next: those of eight rows lie in different banks
+LINES_BYTES = 2 * 16 * LINE_PITCH  # of a warp
+
 
 class TileStore:
     """Writes the end of a tile."""
@@ -27,6 +30,9 @@ class TileStore:
         """The sums of one warpgroup."""
         e = self.e
         self.lane = thread & 31
+        if self.kernel.staged:
+            self.by_lines(row, column, offset, sums, thread)
+            return
         mine = row + thread.shift_right(5) * 16 + self.lane.shift_right(2)
         for half in range(2):
             at = mine + 8 * half
@@ -62,6 +68,34 @@ class TileStore:
             eight = [e.from_bits(word, "float") for both in zip(lows, highs, strict=True) for word in both]
             with e.when(inside & e.icmp("slt", start, self.n)):
                 after.columns_at(start, eight)
+
+    def by_lines(self, row: Value, column: Value, offset: Value, sums: list[Value], thread: Value) -> None:
+        """Rows that begin anywhere: a warp puts 64 columns of its 16 rows into shared memory, then writes line by line,
+        neighbours by neighbouring lanes."""
+        e, kernel = self.e, self.kernel
+        name = "pack_bf16" if kernel.result is bfloat16 else "pack_f16"
+        warp = self.e.ask("thread").shift_right(5) - 4
+        room = e.offset(e.shared(), "i8", warp * LINES_BYTES + kernel.lines_at)
+        group, pair = self.lane.shift_right(2), (self.lane & 3) * 2
+        first_row = row + thread.shift_right(5) * 16
+        for start in range(0, len(sums) // 4, 8):
+            for block in range(8):
+                for half in range(2):
+                    low, high = sums[4 * (start + block) + 2 * half:4 * (start + block) + 2 * half + 2]
+                    word = e.assign(f"call i32 @gpu.{name}(ptr %ctx, float {low.name}, float {high.name})", "i32", 1)
+                    at = (group + 8 * half) * LINE_PITCH + pair + 8 * block
+                    e.store(word, e.offset(room, "i16", at), align=4)
+            e.line("call void @gpu.warp_barrier(ptr %ctx)")
+            rows = e.intrinsic("smin", self.m - first_row, e.constant(16, "i64", 1))
+            with e.loop(0, rows) as loop:
+                line = e.offset(self.target, "i16", offset + (first_row + loop.index) * self.c_m)
+                for part in range(2):
+                    along = self.lane + 32 * part
+                    value = e.load(e.offset(room, "i16", loop.index * LINE_PITCH + along), "i16", 1)
+                    at = column + along + 8 * start
+                    with e.when(e.icmp("slt", at, self.n)):
+                        e.store(value, e.offset(line, "i16", at * self.c_n))
+            e.line("call void @gpu.warp_barrier(ptr %ctx)")
 
     def store_words(self, words: list[Value], place: str) -> None:
         """16 bytes at once."""

@@ -16,8 +16,8 @@ from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap
 from morpho.backends.cuda.gemm.epilogue import Epilogue, EpilogueCode
-from morpho.backends.cuda.gemm.tile_store import TileStore
-from morpho.base.dtypes import DType, bfloat16
+from morpho.backends.cuda.gemm.tile_store import LINES_BYTES, TileStore
+from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.program.kernel import Kernel
 
 PRODUCT_NUMBERS = 25  # words of a product (`spec.PRODUCT`)
@@ -26,7 +26,7 @@ BLOCK = 64  # rows of a warpgroup, and columns of a part whose lines run along n
 PART_BYTES = 2 * BLOCK * DEPTH
 GROUP = 128  # threads of a warpgroup
 ROW_TILES = 16  # tiles of rows that follow each other before the next columns: they share what is in the L2 cache
-SHARED_BYTES = 220 << 10
+SHARED_BYTES = 208 << 10
 MOST_STAGES = 8
 LOADER_REGISTERS, WORKER_REGISTERS = 40, 232
 
@@ -83,6 +83,16 @@ class WgmmaGemm:
         return min(MOST_STAGES, SHARED_BYTES // self.stage_bytes)
 
     @property
+    def staged(self) -> bool:
+        """Whether rows of a half float that begin anywhere go through shared memory."""
+        return not self.wide and self.result in (bfloat16, float16) and self.tile[1] >= BLOCK
+
+    @property
+    def lines_at(self) -> int:
+        """Where the room for them begins, behind the stages and their barriers."""
+        return self.stages * self.stage_bytes + 16 * self.stages
+
+    @property
     def first_map(self) -> int:
         """The word where the first operand's map begins."""
         return -(-(int(Header.SIZE) + self.places + self.numbers) // 8) * 8
@@ -97,7 +107,8 @@ class WgmmaGemm:
         m, n = sizes.values[:2]
         tiles = -(-m // self.tile[0]) * -(-n // self.tile[1]) * sizes.values[9]
         blocks = max(1, min(tiles, sizes.multiprocessors))
-        return Launch(Geometry(blocks, self.threads, self.stages * self.stage_bytes + 16 * self.stages))
+        lines = 4 * self.workers * LINES_BYTES if self.staged else 0
+        return Launch(Geometry(blocks, self.threads, self.lines_at + lines))
 
     def maps(self, values: tuple[int, ...]) -> tuple[TensorMap, ...]:
         """What the copy engine must know of both operands: sizes along memory first, and the box of one copy."""
