@@ -110,6 +110,7 @@ def run(
                                                                     "see docs/pipeline.md.")] = None,
     plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Run this plan, which `morpho plan --json` wrote.")
                     ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="Where it runs: cuda, or another of mo.devices().")] = "",
 ) -> None:
     """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`; talk to one: `morpho run
     smollm2`."""
@@ -126,7 +127,7 @@ def run(
         if nodes is not None and hosts is not None:
             raise typer.BadParameter("--nodes are workers on this machine, --hosts are machines: give one of them")
         spread = Spread(nodes, hosts, plan)
-    part.run(words or (), sampling, file=file, chat=chat, spread=spread)
+    part.run(words or (), sampling, file=file, chat=chat, spread=spread, device=device)
 
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",
@@ -181,6 +182,7 @@ def train(
         typer.Option(min=1, help="Processes on this machine, each with a part of every batch: the same files and, for "
                                  "any number of them, the same bits. One that dies is done without."),
     ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="Where it runs: cuda, or another of mo.devices().")] = "",
 ) -> None:
     """Train a language model on a text: `morpho train --data corpus.txt --out my-model`. Ctrl-C saves; --resume goes on
     with the settings of the run."""
@@ -203,7 +205,7 @@ def train(
     habits = part.Habits(save_every, sample_every, keep, prompt)
     given = [name for name in ("save_every", "sample_every", "keep", "prompt") if _is_given(context_, name)]
     part.train(data, out, settings, habits, resume=resume, steps=steps if _is_given(context_, "steps") else None,
-               start=start, until=until, given=given, nodes=nodes)
+               start=start, until=until, given=given, nodes=nodes, device=device)
 
 
 @app.command("launch", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from morpho.backends.registry import canonical
 from morpho.base import settings as settings_in_force
 from morpho.base.errors import GroupError
 from morpho.base.target import current_isa
@@ -57,7 +58,18 @@ class Habits:
 
 
 def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, resume: bool, steps: int | None,
-          start: Path | None, until: int | None, given: Collection[str] = (), nodes: int | None = None) -> None:
+          start: Path | None, until: int | None, given: Collection[str] = (), nodes: int | None = None,
+          device: str = "") -> None:
+    """Train, on the device of the settings or another one, showing how it goes; see `_train`."""
+    if not device:
+        _train(data, out, settings, habits, resume, steps, start, until, given, nodes)
+        return
+    with settings_in_force.settings(device=canonical(device, "train")):
+        _train(data, out, settings, habits, resume, steps, start, until, given, nodes)
+
+
+def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, resume: bool, steps: int | None,
+           start: Path | None, until: int | None, given: Collection[str], nodes: int | None) -> None:
     """Train, showing how it goes. `given` are the options of `habits` that the user named. As one of the processes that
     an MPI launcher started, or with `nodes` 1, by shards: the bits do not depend on the number of processes."""
     settings_in_force.get(), current_isa()  # mistakes in these are not mistakes in the run's files

@@ -272,6 +272,10 @@ class Module:
         if device is not None:
             for _, variable in self._variables(Variable):
                 variable.state = mo.State(variable.value.to(device))
+            for _, module in list(self.named_modules()):  # tables such as those of positions, which are no parameters
+                for name, value in list(vars(module).items()):
+                    if type(value) is mo.Tensor:
+                        setattr(module, name, value.to(device))
             entries.forget()
         return self if dtype is None else self.astype(dtype)
 

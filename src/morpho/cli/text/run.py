@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import morpho as mo
+from morpho.backends.registry import HOST, canonical
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.target import current_isa
@@ -24,9 +25,16 @@ LONGEST_NAME_SHOWN = 80
 
 
 def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None,
-        spread: Spread | None = None) -> None:
+        spread: Spread | None = None, device: str = "") -> None:
     """Print the prompt and what the model makes of it, then how fast it was; without a prompt, one line of the terminal
-    after another."""
+    after another. `device`: where it runs, if not where the settings say."""
+    if device:
+        if spread is not None:
+            raise fail(ArgumentError, "run", "--device is for one process, and workers compute on their CPUs",
+                       "leave out --device, or --nodes, --hosts and --plan")
+        with mo.device(canonical(device, "run")):
+            run(words, sampling, file=file, chat=chat)
+        return
     settings.get(), current_isa()  # mistakes in these are not mistakes in the model's files
     StopText(sampling.stop)
     model, prompt = understood(words, file)
@@ -129,6 +137,8 @@ def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Sp
     if not isinstance(network, mo.models.LanguageModel):
         raise fail(ArgumentError, "run", f"{place.name} is a {type(network).__name__}, which makes no text",
                    "use it from Python: mo.models.load(folder)")
+    if settings.get().device != HOST:
+        network.to(settings.get().device)
     return _checked_writer(place, network, tokenizer, network.defaults, sampling, chat)
 
 
