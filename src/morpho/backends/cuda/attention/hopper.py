@@ -215,19 +215,14 @@ class HopperCode(ForwardCode):
 
     def scores(self, stage: Value) -> list[list[Value]]:
         """64 queries by a block of keys."""
-        e, zero = self.e, self.e.constant(0.0, "float", 1)
+        e = self.e
         self.call("mbarrier_wait", self.ring(self.here, 0), self.turn)
-        sums = [zero] * (KEYS // 2)
-        kind = "{ " + ", ".join(["float"] * len(sums)) + " }"
-        for part in range(self.grid.padded[0] // PART):
-            left = self.worker * (2 * PART * ROWS) + part * 2 * PART * self.spec.rows
-            places = ", ".join(f"i32 {e.convert('trunc', at, 'i32').name}"
-                               for at in (left, stage + part * 2 * PART * KEYS))
-            name = "%" + e.fresh("d")
-            e.line(f"{name} = call {kind} @gpu.wgmma_{self.kind}_{KEYS}_00(ptr %ctx, {places}, "
-                   + ", ".join(f"float {x.name}" for x in sums) + ")")
-            sums = [e.assign(f"extractvalue {kind} {name}, {n}", "float", 1) for n in range(len(sums))]
-        return [sums]
+        kind, name = "{ " + ", ".join(["float"] * (KEYS // 2)) + " }", "%" + e.fresh("d")
+        mine = self.worker * (2 * PART * ROWS)
+        places = ", ".join(f"i32 {e.convert('trunc', at, 'i32').name}" for at in (mine, stage))
+        parts = f"{self.grid.padded[0] // PART}_{2 * PART * self.spec.rows}_{2 * PART * KEYS}"
+        e.line(f"{name} = call {kind} @gpu.scores_{self.kind}_{KEYS}_{parts}(ptr %ctx, {places})")
+        return [[e.assign(f"extractvalue {kind} {name}, {n}", "float", 1) for n in range(KEYS // 2)]]
 
     def weighted(self, stage: Value, powers: list[list[Value]], results: list[list[Value]]) -> list[list[Value]]:
         """Results with the block's values, weighted."""

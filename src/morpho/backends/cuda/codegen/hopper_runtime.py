@@ -10,6 +10,7 @@ import re
 
 _WGMMA = re.compile(r"@gpu\.wgmma_(bf16|f16)_(\d+)_([01])([01])\(")
 _WEIGHTED = re.compile(r"@gpu\.wgmma_rs_(bf16|f16)_(\d+)_(\d+)\(")
+_SCORES = re.compile(r"@gpu\.scores_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _TMA = re.compile(r"@gpu\.tma_load_(\d)\(")
 _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 STEP = 16  # values of k of an instruction
@@ -131,6 +132,37 @@ define internal {struct} @gpu.wgmma_{kind}_{columns}_{int(left)}{int(right)}(ptr
 """
 
 
+def _scores(kind: str, keys: int, parts: int, left_part: int, right_part: int) -> str:
+    """Scores of 64 queries and so many keys over all parts of their depth, from nothing on: lines of both run along it."""
+    count = keys // 2
+    struct = "{ " + ", ".join(["float"] * count) + " }"
+    registers = "{" + ", ".join(f"${n}" for n in range(count)) + "}"
+    lines = ["{ .reg .pred p; .reg .b64 a, b; setp.ne.b32 p, 0, 0;", "wgmma.fence.sync.aligned;"]
+    for part in range(parts):
+        for step in range(STEPS):
+            first, second = (part * (size >> 4) + step * STRAIGHT_STEP for size in (left_part, right_part))
+            lines.append(f"add.s64 a, ${count}, {first}; add.s64 b, ${count + 1}, {second};")
+            lines.append(f"wgmma.mma_async.sync.aligned.m64n{keys}k16.f32.{kind}.{kind} {registers}, a, b, p, 1, 1, 0, 0;")
+            if part == step == 0:
+                lines.append("setp.eq.b32 p, 0, 0;")
+    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
+    letters = ",".join([*["=&f"] * count, "l", "l", "~{memory}"])
+    return f"""
+define internal {struct} @gpu.scores_{kind}_{keys}_{parts}_{left_part}_{right_part}(ptr %c, i32 %left, i32 %right) alwaysinline convergent {{
+  %a0 = call i32 @gpu.shared_at(i32 %left)
+  %a1 = lshr i32 %a0, 4
+  %a2 = zext i32 %a1 to i64
+  %a = or i64 %a2, {descriptor(False)}
+  %b0 = call i32 @gpu.shared_at(i32 %right)
+  %b1 = lshr i32 %b0, 4
+  %b2 = zext i32 %b1 to i64
+  %b = or i64 %b2, {descriptor(False)}
+  %r = call {struct} asm sideeffect "{' '.join(lines)}", "{letters}"(i64 %a, i64 %b)
+  ret {struct} %r
+}}
+"""
+
+
 def _registers(way: str, count: str) -> str:
     name = "inc" if way == "up" else "dec"
     return f"""
@@ -148,6 +180,8 @@ def functions(text: str) -> str:
         found += _wgmma(kind, int(columns), left == "1", right == "1")
     for kind, columns, keys in sorted(set(_WEIGHTED.findall(text))):
         found += _weighted(kind, int(columns), int(keys))
+    for kind, *sizes in sorted(set(_SCORES.findall(text))):
+        found += _scores(kind, *map(int, sizes))
     for rank in sorted(set(_TMA.findall(text))):
         found += _tma_load(int(rank))
     for way, count in sorted(set(_REGISTERS.findall(text))):

@@ -26,7 +26,7 @@ THREADS = 128  # of a block that has several short rows
 MOST_THREADS = 512
 MOST_JOINED = 256  # blocks of a row that one block of threads joins
 KEPT_BYTES = 64 << 10  # shared memory of a block for values that wait between two walks
-UNROLL, KEPT_UNROLL = 4, 8  # turns over all lanes that are loaded together; where shared memory allows few rows, more
+UNROLL, KEPT_UNROLL = 4, 16  # turns over all lanes that are loaded together; where shared memory allows few rows, more
 
 
 MANY_KEPT = 8 << 10  # bytes of a row from which on few rows fit

@@ -17,6 +17,7 @@ from morpho.base.dtypes import DType, bfloat16, float16
 
 _WGMMA = re.compile(r"@gpu\.wgmma_(bf16|f16)_(\d+)_([01])([01])\(")
 _WEIGHTED = re.compile(r"@gpu\.wgmma_rs_(bf16|f16)_(\d+)_(\d+)\(")
+_SCORES = re.compile(r"@gpu\.scores_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _TMA = re.compile(r"@gpu\.tma_load_(\d)\(")
 _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 DEPTH = 64
@@ -221,6 +222,23 @@ def _weighted(kind: str, columns: int, keys: int) -> str:
             f"{{\nentry:\n{e.text()}\n  ret {struct} {text}\n}}\n")
 
 
+def _scores(kind: str, keys: int, parts: int, left_part: int, right_part: int) -> str:
+    """Products of all parts of the depth, one after another, from zero on."""
+    count = keys // 2
+    struct, name = "{ " + ", ".join(["float"] * count) + " }", f"wgmma_{kind}_{keys}_00"
+    lines, values = [], ["0.0"] * count
+    for part in range(parts):
+        lines += [f"  %l{part} = add i32 %left, {part * left_part}", f"  %r{part} = add i32 %right, {part * right_part}"]
+        given = ", ".join(f"float {value}" for value in values)
+        lines.append(f"  %s{part} = call {struct} @gpu.{name}(ptr %c, i32 %l{part}, i32 %r{part}, {given})")
+        if part + 1 < parts:
+            values = [f"%v{part}_{n}" for n in range(count)]
+            lines += [f"  {value} = extractvalue {struct} %s{part}, {n}" for n, value in enumerate(values)]
+    return (_wgmma(kind, keys, False, False)
+            + f"define internal {struct} @gpu.scores_{kind}_{keys}_{parts}_{left_part}_{right_part}(ptr %c, i32 %left, "
+            f"i32 %right) noinline {{\nentry:\n" + "\n".join(lines) + f"\n  ret {struct} %s{parts - 1}\n}}\n")
+
+
 def functions(text: str) -> str:
     """Those that a kernel's text calls."""
     found = BARRIERS if "@gpu.mbarrier_" in text else ""
@@ -230,6 +248,8 @@ def functions(text: str) -> str:
         found += _weighted(kind, int(columns), int(keys))
     for kind, columns, left, right in sorted(set(_WGMMA.findall(text))):
         found += _wgmma(kind, int(columns), left == "1", right == "1")
+    for kind, *sizes in sorted(set(_SCORES.findall(text))):
+        found += _scores(kind, *map(int, sizes))
     for way, count in sorted(set(_REGISTERS.findall(text))):
         found += f"define internal void @gpu.registers_{way}_{count}(ptr %c) {{\n  ret void\n}}\n"
     return found
