@@ -25,7 +25,8 @@ def test_doctor_says_why_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_device_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch)
-    for arguments in (["test-device"], ["bench", "gpu"]):
+    for arguments in (["test-device"], ["bench", "gpu"], ["run", "--device", "cuda", "Once"],
+                      ["train", "--device", "cuda", "--out", "nowhere"]):
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 1 and "no NVIDIA driver is installed" in str(done.exception or done.output)
 
@@ -42,3 +43,15 @@ def test_programs_on_an_emulated_gpu_are_right(monkeypatch: pytest.MonkeyPatch, 
     broken = device_test.Program("broken", lambda x: x + (1 if x.device == "cpu" else 2))
     monkeypatch.setattr(device_test, "PROGRAMS", [broken])
     assert device_test.test_device(install()) == 1 and "off by" in capsys.readouterr().out
+
+
+def test_run_on_a_device_gives_the_same_text() -> None:
+    said = {}
+    for device in ("", "reference"):
+        chosen = ["--device", device] if device else []
+        done = CliRunner().invoke(app, ["run", "Once", "--tokens", "3", "--seed", "1", *chosen])
+        assert done.exit_code == 0, done.output
+        said[device] = done.output.splitlines()[0]
+    assert said[""] == said["reference"]
+    done = CliRunner().invoke(app, ["run", "Once", "--device", "reference", "--nodes", "2"])
+    assert done.exit_code == 1 and "--device is for one process" in str(done.exception or done.output)
