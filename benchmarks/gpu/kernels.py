@@ -165,7 +165,7 @@ def runner(device: str) -> Callable[[int], dict[str, Any]]:
     return one
 
 
-def main(device: str = "cuda:0", log: str = "", only: str = "", seconds: float = 170) -> None:
+def main(device: str = "cuda:0", log: str = "", seconds: float = 170, only: str = "") -> None:
     """All cases, or those whose name has one of some words; each is said when it is done."""
     import torch
 
@@ -181,4 +181,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         worker(sys.argv[2], sys.argv[3], runner(sys.argv[2]))
     else:
-        main(*sys.argv[1:4])
+        main(*sys.argv[1:3], only="".join(sys.argv[3:4]))
