@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
+from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
 from morpho.ir.op import Cost
 from morpho.program.kernel import Kernel
@@ -255,6 +256,7 @@ class Program:
     outputs: list[View] = field(default_factory=list)
     prepare: list[Step] = field(default_factory=list)  # steps on constants, run once
     kept: dict[int, bool] = field(default_factory=dict)  # slots they write, and whether a call reads them
+    problems: dict[str, Problem] = field(default_factory=dict)  # what a tuner may choose for, by key
     copies: int = 0
     arena_bytes: int = 0
     liveness_bytes: int = 0
