@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from morpho.cli import serve_command
+from morpho.cli import serve_command, tune_command
 from morpho.cli.guard import guarded
 from morpho.cli.planning import plan_command
 
@@ -300,6 +300,7 @@ def logic(
     part.run(program, facts or [], query or [], semantics, weights, format, explain, proof, header)
 
 
+app.command("tune", context_settings=tune_command.CONTEXT)(tune_command.tune)
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)

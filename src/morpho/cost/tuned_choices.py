@@ -150,3 +150,4 @@ class Problem:
     has_epilogue: bool = False
     has_prologue: bool = False
     threads: int = 1
+    changes: bool = True  # whether the right operand changes from call to call

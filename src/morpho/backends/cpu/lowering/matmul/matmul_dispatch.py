@@ -91,7 +91,7 @@ class MatmulRequest:
         return Problem(key, "product", node, sizes, (), ((), 0, 0) if register is None else
                        (register.heights, register.vectors, register.lanes),
                        register is not None and register.prefetches, after and not self.whole_rows, before,
-                       target.threads)
+                       target.threads, not words[0].startswith("fixed"))
 
     @cached_property
     def prologue(self) -> PrologueMatmul | None:
