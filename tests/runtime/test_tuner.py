@@ -186,7 +186,8 @@ def test_a_user_who_names_threads_is_followed() -> None:
     compiled(x)
     assert compiled.current is not None
     key = next(iter(compiled.current.plan.lowered.problems))
-    forced = replace(thresholds.current(), choices=thresholds.current().choices.with_choice(key, Choice(threads="many")))
+    here = thresholds.current()
+    forced = replace(here, choices=here.choices.with_choice(key, Choice(threads="many")))
     with thresholds.using(forced):
         other = mo.compile(lambda x: mo.matmul(x, x.T, algorithm="kernel"))
         other(x)

@@ -92,8 +92,8 @@ describe = {
     "fast": "whether products may go to BLAS or Strassen, and einsum by this machine's rates, where `morpho doctor "
             "--measure` found that faster; bits then differ from machine to machine (0 or 1)",
     "co_schedule": "whether independent small kernels of a program run concurrently on all threads (0 or 1)",
-    "tune": "choices of the tuner: kept (use what `morpho tune` found), off (the defaults), background (also explore beside "
-            "the program, in one hundredth of the time); every choice gives the same bits",
+    "tune": "choices of the tuner: kept (use what `morpho tune` found), off (the defaults), background (also explore "
+            "beside the program, in one hundredth of the time); every choice gives the same bits",
     "log": "the least of what is logged: debug, info (both need a handler of yours), warning or error",
 }
 

@@ -71,7 +71,7 @@ def _script(program: list[str], seconds: float, anew: bool) -> None:
     with part.Recorder() as recorder:
         _run(script, program[1:])
     if not recorder.plans:
-        raise fail(ArgumentError, "tune", f"{script} compiled nothing for the CPU, so there is nothing to tune", line="")
+        raise fail(ArgumentError, "tune", f"{script} compiled nothing for the CPU: there is nothing to tune", line="")
     print(f"tuning {len(recorder.plans)} programs of {script}, at most {seconds:g} s; this wants a machine that is "
           "otherwise idle", flush=True)
     found = part.explored(recorder.plans, seconds, anew, tell=lambda one: print(f"  {one.line()}", flush=True))

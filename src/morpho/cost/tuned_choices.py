@@ -65,7 +65,8 @@ class Choice:
 
 PLAIN = Choice()
 _KINDS = {field.name: type(field.default) for field in fields(Choice)}
-_ALLOWED = {"threads": SHARING, "epilogue": FUSION, "prologue": FUSION, "gemv": GEMV_WAYS, "prefetch": ("", "on", "off")}
+_ALLOWED = {"threads": SHARING, "epilogue": FUSION, "prologue": FUSION, "gemv": GEMV_WAYS,
+            "prefetch": ("", "on", "off")}
 
 
 def choice_from_row(row: Any) -> Choice | None:

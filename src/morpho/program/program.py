@@ -256,11 +256,11 @@ class Program:
     outputs: list[View] = field(default_factory=list)
     prepare: list[Step] = field(default_factory=list)  # steps on constants, run once
     kept: dict[int, bool] = field(default_factory=dict)  # slots they write, and whether a call reads them
-    problems: dict[str, Problem] = field(default_factory=dict)  # what a tuner may choose for, by key
     copies: int = 0
     arena_bytes: int = 0
     liveness_bytes: int = 0
     reused_bytes: int = 0
+    problems: dict[str, Problem] = field(default_factory=dict)  # what a tuner may choose for, by key
 
     @property
     def kernels(self) -> int:

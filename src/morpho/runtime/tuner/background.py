@@ -76,7 +76,7 @@ class Background:
 
     def explore(self, plan: Any) -> list[Tuned]:
         """Explore the problems of a plan, paused as the ration wants it, and publish what is better."""
-        self.pay()
+        self.pay(COMPILE_S)
         began = self.clock()
         problems = [problem for key, problem in plan.lowered.problems.items()
                     if began - self.looked.get(key, float("-inf")) > LOOK_AGAIN_S]
@@ -108,15 +108,14 @@ class Background:
         self.ration.spend(now_s - self._last_s)
         if self.is_over:
             return float("inf")
-        if self.ration.spent_s > self.ration.share * (now_s - self.ration.started_s) + COMPILE_S:
-            self.pay()
+        self.pay(COMPILE_S)
         self._last_s = self.clock()
         return self._last_s
 
-    def pay(self) -> None:
-        """Sleep until what was spent is no more than its share."""
+    def pay(self, ahead_s: float = 0.0) -> None:
+        """Sleep until what was spent, and what is about to be, is no more than its share."""
         while not self.is_over:
-            wait_s = self.ration.waits_s(self.clock(), 0.0)
+            wait_s = self.ration.waits_s(self.clock(), ahead_s)
             if wait_s <= 0.0:
                 return
             self._pause(min(wait_s, LONGEST_WAIT_S))

@@ -102,8 +102,8 @@ class Search(Generic[Way]):
             self.pairs += 1
         if duel.verdict == "faster":
             return self._found(holder, duel.gain, "surely faster", steps)
-        return self._found(self.default, 1.0, "time was up" if duel.verdict == "open" else "gained less than the margin",
-                           steps)
+        reason = "time was up" if duel.verdict == "open" else "gained less than the margin"
+        return self._found(self.default, 1.0, reason, steps)
 
     def _timed(self, ways: list[Way]) -> dict[Way, float]:
         order = list(ways)

@@ -122,8 +122,8 @@ class Watch:
 
 @dataclass
 class Ration:
-    """Time that exploring may take: a share of what has passed. A measurement that took longer than it was thought to is
-    paid for before the next.
+    """Time that exploring may take: a share of what has passed. A measurement that took longer than it was thought to
+    is paid for before the next.
 
     >>> ration = Ration(share=0.01)
     >>> ration.may_spend(now_s=1.0, seconds=0.02), ration.may_spend(now_s=3.0, seconds=0.02)

@@ -33,7 +33,7 @@ MOST_BYTES = 1 << 30  # of the memory that one slice may take
 SMALL_NUMBERS = np.random.default_rng(0).uniform(-1.0, 1.0, 1 << 12)
 
 
-class Unsliced(Exception):  # noqa: N818  (no fault of the user's: the problem is left alone)
+class Unsliced(Exception):
     """A problem that cannot run by itself."""
 
 

@@ -31,8 +31,8 @@ def knobs(problem: Problem) -> dict[str, list[dict[str, object]]]:
         found = {"way": [{"way": way} for way in problem.ways[1:]], "threads": _threads(problem)}
         return found | {"epilogue": [{"epilogue": "split"}] * problem.has_epilogue}
     _, m, k, n = problem.sizes
-    ways = [way for way in problem.ways[1:]]
-    if m <= MOST_GEMV_ROWS and problem.ways and GEMV_WAY not in problem.ways and problem.register[1] and problem.changes:
+    ways, plain = list(problem.ways[1:]), bool(problem.register[1])
+    if m <= MOST_GEMV_ROWS and problem.ways and GEMV_WAY not in problem.ways and plain and problem.changes:
         ways.append(GEMV_WAY)  # beyond the thresholds: the lowering takes it where it can
     found = {
         "way": [{"way": way} for way in ways],

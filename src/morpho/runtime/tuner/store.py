@@ -195,8 +195,8 @@ def export(file: Path) -> int:
     """Write the choices of this machine to a file; how many there are."""
     table = kept()
     if not table.rows:
-        raise fail(ArgumentError, "tune", "nothing has been tuned on this machine yet", "run `morpho tune SCRIPT` first",
-                   line="")
+        raise fail(ArgumentError, "tune", "nothing has been tuned on this machine yet",
+                   "run `morpho tune SCRIPT` first", line="")
     write_file(file, table)
     return len(table.rows)
 

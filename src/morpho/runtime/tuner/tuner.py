@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -101,17 +102,19 @@ class Tuner:
             if self.is_slower(sample, before.choice, ends_s):
                 return Tuned(key, default_s, None, "rolled back: the default is faster now", 1, rolled_back=True)
             return Tuned(key, default_s, before, "found before, and no slower than the default now", 1)
-        search = Search(PLAIN, lambda choice: self.offered(part, choice), sample, lambda: self.clock() >= ends_s,
-                        seed=self.seed)
+        search = Search(PLAIN, lambda choice: self.offered(part, choice, ends_s), sample,
+                        lambda: self.clock() >= ends_s, seed=self.seed)
         result = search.run()
         row = None if result.way == PLAIN else Row(result.way, result.gain, result.pairs)
         return Tuned(key, default_s, row, result.reason, result.tried, rolled_back=row is None and before is not None)
 
-    def offered(self, part: Slice, choice: Choice) -> list[Choice]:
+    def offered(self, part: Slice, choice: Choice, ends_s: float = math.inf) -> list[Choice]:
         """Neighbours that compile and, byte for byte, compute what the default does: one that did not would be a bug,
         and must never be taken."""
         found = []
         for other in space.neighbours(part.problem, choice):
+            if self.clock() >= ends_s:  # each is compiled
+                break
             if part.bits(other) == part.bits(PLAIN):
                 found.append(other)
         return found

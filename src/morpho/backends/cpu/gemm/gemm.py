@@ -39,7 +39,7 @@ class GemmKernel(Kernel):
     dtype: DType
     left: str
     heights: tuple[int, ...] = field(default=(), kw_only=True)
-    micro: tuple[int, str] | tuple[()] = field(default=(), kw_only=True)  # vectors and prefetch, where others are chosen
+    micro: tuple[int, str] | tuple[()] = field(default=(), kw_only=True)  # vectors, prefetch, where chosen
 
     role = "gemm"
     flops = 2
