@@ -222,6 +222,7 @@ from morpho.tensor.namespace import array_namespace_info as __array_namespace_in
 from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
 from morpho.tensor.operators import install as _install
 from morpho.tensor.state.state import State
+from morpho.tensor.interop.libraries.backends import offer as _offer
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 from morpho.tensor.tools.foreign_names import hint_imports as _hint_imports
 
@@ -287,6 +288,7 @@ __all__ += [_name for _name in _public_names() if _name not in __all__]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords
 _hint_imports()  # and imports of their modules
+_offer()  # backends to libraries that look for them
 
 
 def __dir__() -> list[str]:
