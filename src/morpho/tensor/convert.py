@@ -106,6 +106,7 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     if type(obj) is np.ndarray and dtype is None and not copy and is_plain(obj):
         return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]))
     wanted = None if dtype is None else as_dtype(dtype)
+    obj = _unlabelled(obj)
     if isinstance(obj, Tensor):
         found = obj
     elif _is_column(obj):
@@ -121,6 +122,11 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     if copy and (isinstance(obj, Tensor) or not found.is_realised or not found._layout[4]):  # type: ignore[index]
         return copied(found)
     return found
+
+
+def _unlabelled(obj: Any) -> Any:
+    """What an xarray `DataArray` or `Variable` holds: its elements, which may be a tensor."""
+    return obj.data if type(obj).__module__.startswith("xarray.core.") and hasattr(obj, "data") else obj
 
 
 def _is_column(obj: Any) -> bool:

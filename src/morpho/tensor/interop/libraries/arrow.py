@@ -106,7 +106,7 @@ def column(obj: Any, copy: bool | None = None) -> np.ndarray:
 
 def _opened(obj: Any) -> tuple[Held, list[Held]]:
     """The schema and the pieces of a column."""
-    if hasattr(obj, "__arrow_c_array__"):
+    if not hasattr(obj, "__arrow_c_stream__"):
         schema, array = obj.__arrow_c_array__()
         return Held(_Schema, schema, b"arrow_schema"), [Held(_Array, array, b"arrow_array")]
     stream = Held(_Stream, obj.__arrow_c_stream__(), b"arrow_array_stream")
