@@ -132,7 +132,8 @@ def svg(title: str, rows: Sequence[Mapping[str, Any]], found: Mapping[str, Seque
     height = len(panels) * (HEIGHT + MARGIN) + MARGIN
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
             f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">'
-            f'<title>{html.escape(title)}</title><rect width="{WIDTH}" height="{height}" fill="white"/>' + "".join(panels) + "</svg>\n")
+            f'<title>{html.escape(title)}</title><rect width="{WIDTH}" height="{height}" fill="white"/>'
+            + "".join(panels) + "</svg>\n")
 
 
 def _panel(name: str, values: Sequence[float | None], rows: Sequence[Mapping[str, Any]], top: int) -> str:

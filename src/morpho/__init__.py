@@ -217,12 +217,12 @@ from morpho.tensor.functions.searching.sets import unique_all, unique_counts, un
 from morpho.tensor.functions.searching.sorting import argsort, sort
 from morpho.tensor.functions.utility import diff
 from morpho.tensor.interop.interop import from_dlpack
+from morpho.tensor.interop.libraries.backends import offer as _offer
 from morpho.tensor.namespace import API_VERSION as __array_api_version__
 from morpho.tensor.namespace import array_namespace_info as __array_namespace_info__
 from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
 from morpho.tensor.operators import install as _install
 from morpho.tensor.state.state import State
-from morpho.tensor.interop.libraries.backends import offer as _offer
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 from morpho.tensor.tools.foreign_names import hint_imports as _hint_imports
 

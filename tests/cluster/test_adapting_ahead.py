@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_a_load_that_stops_growing_costs_little() -> None:
 def test_moves_keep_their_distance() -> None:
     adapting, _ = run(Simulated(growing))
     cuts = adapting.pipeline.cuts
-    assert all(after - before >= 10.0 for before, after in zip(cuts, cuts[1:], strict=False))
+    assert all(after - before >= 10.0 for before, after in pairwise(cuts))
 
 
 def test_recent_times_are_those_since_the_last_question() -> None:

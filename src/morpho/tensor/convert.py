@@ -139,14 +139,14 @@ def _is_column(obj: Any) -> bool:
 def _column(obj: Any, copy: bool | None) -> np.ndarray:
     """Its elements, without a copy where that can be; what is missing has no number, and is told."""
     if isinstance(obj, np.ma.MaskedArray):
-        masked = int(np.ma.count_masked(obj))
+        masked = int(np.ma.getmaskarray(obj).sum())
         if masked:
             raise fail(ValueFault, "asarray", f"{masked} elements of the masked array are masked and have no value",
                        "give x.filled(value), or x.compressed()")
         return np.ma.getdata(obj)
     if not hasattr(obj, "isna"):
         return column(obj, copy)
-    kinds = getattr(obj, "dtypes", None) if getattr(obj, "ndim", 1) == 2 else [obj.dtype]
+    kinds = list(obj.dtypes) if getattr(obj, "ndim", 1) == 2 else [obj.dtype]
     if any(not isinstance(kind, np.dtype) for kind in kinds):  # NaN of plain floats is a number like any other
         missing = int(np.asarray(obj.isna()).sum())
         if missing:
@@ -154,8 +154,8 @@ def _column(obj: Any, copy: bool | None) -> np.ndarray:
                                               "value", "fill or drop them first: .fillna(0), .dropna()")
     array = np.asarray(obj)
     if array.dtype.kind not in "biufc":
-        raise fail(DTypeError, "asarray", f"the {type(obj).__name__} holds {array.dtype} elements, which are no numbers",
-                   "encode them first: a tokenizer, .cat.codes, or .astype")
+        raise fail(DTypeError, "asarray", f"the {type(obj).__name__} holds {array.dtype} elements, which are no "
+                                          "numbers", "encode them first: a tokenizer, .cat.codes, or .astype")
     if copy is False and not np.shares_memory(array, np.asarray(obj)):
         raise fail(ValueFault, "asarray", f"a {type(obj).__name__} does not become a tensor without a copy",
                    "give one column of numbers")

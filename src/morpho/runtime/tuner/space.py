@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from morpho.cost.dispatch_thresholds import GEMV_WAY, MOST_GEMV_ROWS
 from morpho.cost.tuned_choices import PLAIN, Choice, Problem
@@ -20,21 +21,21 @@ MICRO_KERNELS = ((8, 2), (8, 1), (4, 3), (4, 4), (4, 6), (2, 4))  # rows x vecto
 SMALL_MICRO_KERNELS = ((4, 2), (4, 1), (2, 3), (2, 4))  # ... 16 registers
 GEMV_TILES = (64, 256, 1024, 4096)
 GEMV_WAYS = ("columns", "streamed")
-MOST_GEMV_BYTES = 1 << 26
+Knobs = dict[str, list[dict[str, Any]]]
 
 
-def knobs(problem: Problem) -> dict[str, list[dict[str, object]]]:
+def knobs(problem: Problem) -> Knobs:
     """By knob, its settings besides the default, for the sizes of a problem."""
     if problem.kind == "loop":
         return {"threads": _threads(problem)}
     if problem.kind == "conv":
-        found = {"way": [{"way": way} for way in problem.ways[1:]], "threads": _threads(problem)}
-        return found | {"epilogue": [{"epilogue": "split"}] * problem.has_epilogue}
+        return {"way": [{"way": way} for way in problem.ways[1:]], "threads": _threads(problem),
+                "epilogue": [{"epilogue": "split"}] * problem.has_epilogue}
     _, m, k, n = problem.sizes
     ways, plain = list(problem.ways[1:]), bool(problem.register[1])
     if m <= MOST_GEMV_ROWS and problem.ways and GEMV_WAY not in problem.ways and plain and problem.changes:
         ways.append(GEMV_WAY)  # beyond the thresholds: the lowering takes it where it can
-    found = {
+    found: Knobs = {
         "way": [{"way": way} for way in ways],
         "micro": [{"height": height, "vectors": vectors} for height, vectors in _micro_kernels(problem)],
         "tile_rows": [{"tile_rows": rows} for rows in TILE_ROWS if rows < 2 * m and m > 8],
@@ -51,7 +52,7 @@ def knobs(problem: Problem) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-def _threads(problem: Problem) -> list[dict[str, object]]:
+def _threads(problem: Problem) -> list[dict[str, Any]]:
     return [{"threads": "one"}, {"threads": "many"}] if problem.threads > 1 else []
 
 
@@ -72,7 +73,7 @@ def neighbours(problem: Problem, choice: Choice) -> list[Choice]:
     for settings in knobs(problem).values():
         names = {name for setting in settings for name in setting}
         for setting in ({name: getattr(PLAIN, name) for name in names}, *settings):
-            other = replace(choice, **setting)  # type: ignore[arg-type]
+            other = replace(choice, **setting)
             if other != choice and settings:
                 found[other] = None
     return list(found)
@@ -82,7 +83,7 @@ def whole_space(problem: Problem, names: tuple[str, ...] = ()) -> Iterator[Choic
     """Every combination of knobs (those of `names`, or all), the default first: for exhaustive search."""
     table = [settings for name, settings in knobs(problem).items() if settings and (not names or name in names)]
     for combination in itertools.product(*([{}, *settings] for settings in table)):
-        changes: dict[str, object] = {}
+        changes: dict[str, Any] = {}
         for setting in combination:
             changes |= setting
-        yield replace(PLAIN, **changes)  # type: ignore[arg-type]
+        yield replace(PLAIN, **changes)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base import distribution, settings
-from morpho.base.errors import ArgumentError, ValueFault, fail
+from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.base.machine import machine
 from morpho.cost.dispatch_thresholds import KERNELS
 from morpho.cost.tuned_choices import NO_CHOICES, Choice, Choices, choice_from_row
@@ -85,7 +85,7 @@ def _checksum(content: dict[str, Any]) -> str:
 
 def parsed(text: str, source: str) -> Table:
     """A table from text; an error that says what is wrong with `source`, never half of it."""
-    def refuse(problem: str) -> ValueFault:
+    def refuse(problem: str) -> MorphoError:
         return fail(ValueFault, "tune", f"{source} {problem}", "run `morpho tune` again, or delete the file", line="")
 
     try:

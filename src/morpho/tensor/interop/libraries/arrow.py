@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
+from morpho.base.errors import ArgumentError, DTypeError, MorphoError, ShapeError, ValueFault, fail
 
 FORMATS = {"c": "i1", "C": "u1", "s": "i2", "S": "u2", "i": "i4", "I": "u4", "l": "i8", "L": "u8", "e": "f2",
            "f": "f4", "g": "f8"}
@@ -157,7 +157,7 @@ def _decoded(schema: Any, array: Any, owner: Any, name: str) -> tuple[np.ndarray
     raise _refusal(kind, where)
 
 
-def _refusal(kind: str, where: str) -> DTypeError:
+def _refusal(kind: str, where: str) -> MorphoError:
     if kind in STRINGS:
         return fail(DTypeError, "asarray", f"{where} holds strings or bytes, which are no numbers",
                     "encode them first: a tokenizer, categories, or .cast")
