@@ -78,8 +78,8 @@ def test_the_whole_neighbourhood_has_the_same_bits(name: str, rng: np.random.Gen
             assert part.bits(choice) == expected, choice.said()
 
 
-def test_a_slice_computes_what_the_program_does(rng: np.random.Generator) -> None:
-    """A slice is the node itself: with other numbers in its memory its steps have the same kernels."""
+def test_a_slice_is_the_node_of_the_program(rng: np.random.Generator) -> None:
+    """On parameters of its own: the same operation, sizes and key."""
     compiled = mo.compile(lambda x, w: mo.gelu(x @ w + 1))
     x, w = tensor(rng, 33, 65), tensor(rng, 65, 50)
     compiled(x, w)
@@ -87,8 +87,9 @@ def test_a_slice_computes_what_the_program_does(rng: np.random.Generator) -> Non
     plan = compiled.current.plan
     (problem,) = plan.lowered.problems.values()
     part = Slice(problem, plan.constants, thresholds.current())
-    part.call(PLAIN)
-    assert problem.key in part.graph.outputs[0].op.name or part.graph.outputs[0].op.name == "gemm"
+    (node,) = part.graph.outputs
+    assert node.op is problem.node.op and node.shape == problem.node.shape == (33, 50)
+    assert all(leaf.op.name == "parameter" for leaf in part.graph.parameters)
     assert [bucket(size) for size in problem.sizes] == [1, 48, 96, 64]
 
 
@@ -109,3 +110,52 @@ def test_sizes_within_a_bucket_share_a_choice_and_keep_their_bits(rng: np.random
             other = mo.compile(lambda x, w: x @ w)
             assert other(x, w).numpy().tobytes() == expected
             assert "from the tuner: mc 16, kc 32, mr 4, nr 2 vectors" in other.explain()
+
+
+def test_matrix_units_or_vectors_is_a_choice() -> None:
+    """For a machine with AMX, whatever this one is: both ways are offered, and the chosen one is taken."""
+    from morpho.backends.cpu.gemm.amx.amx import AmxGemmKernel
+    from morpho.backends.cpu.lowering.lower_graph import build_program
+    from morpho.base.dtypes import bfloat16
+    from morpho.base.machine import foreign_machine
+    from morpho.base.target import target_for
+    from morpho.cost.dispatch_thresholds import DispatchThresholds
+    from morpho.cost.tuned_choices import Choice, Choices
+    from morpho.ir.graph import Graph
+    from morpho.ir.node import build
+    from morpho.program.program import Step
+
+    target = target_for("amx", threads=2, machine=foreign_machine("x86_64"))
+    a, b = (build("parameter", index=index, shape=shape, dtype=bfloat16)
+            for index, shape in enumerate(((64, 96), (96, 48))))
+    graph = Graph((build("matmul", a, b),))
+
+    def kernels(choices: Choices) -> set[type]:
+        program = build_program(graph, True, 2, target, (), DispatchThresholds(choices=choices))
+        return {type(step.kernel) for step in program.steps if isinstance(step, Step)}
+
+    (problem,) = build_program(graph, True, 2, target, (), DispatchThresholds()).problems.values()
+    offered = space.neighbours(problem, PLAIN)
+    vectors = next(way for way in problem.ways if "matrix units" not in way)
+    assert Choice(way=vectors) in offered
+    assert AmxGemmKernel in kernels(Choices())
+    assert AmxGemmKernel not in kernels(Choices.of({problem.key: Choice(way=vectors)}))
+
+
+def test_a_slice_holds_a_bounded_amount(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    """Packed weights of many choices are dropped, the oldest first, and packed again when asked for."""
+    from morpho.runtime.tuner import slices
+
+    w = tensor(rng, 64, 48)
+    compiled = mo.compile(lambda x: x @ w)
+    compiled(tensor(rng, 40, 64))
+    assert compiled.current is not None
+    plan = compiled.current.plan
+    (problem,) = plan.lowered.problems.values()
+    part = Slice(problem, plan.constants, thresholds.current())
+    expected = part.bits(PLAIN)
+    monkeypatch.setattr(slices, "MOST_BYTES", 1 << 14)
+    near = space.neighbours(problem, PLAIN)[:6]
+    assert all(part.bits(choice) == expected for choice in near)
+    assert len(part._calls) < 6 and PLAIN not in part._calls
+    assert part.bits(PLAIN) == expected

@@ -81,26 +81,31 @@ class Slice:
         if needed + sum(upper(_count(spec.shape)) * spec.dtype.itemsize for spec in problem.node.outputs) > MOST_BYTES:
             raise Unsliced("it takes more memory than tuning may")
         self.inputs = [_filled(count, dtype) for _, dtype, count in self.specs]
-        self._calls: dict[Choice, Callable[[], Any]] = {}
-        self._outputs: dict[Choice, list[tuple[Allocation, int]]] = {}
+        self._calls: dict[Choice, tuple[Callable[[], Any], int]] = {}  # with the bytes each holds, the latest last
+        self._shared: dict[Any, Allocation] = {}  # results and arenas: one choice runs at a time
 
     def call(self, choice: Choice) -> Callable[[], Any]:
-        """The compiled call of a choice."""
-        if choice not in self._calls:
-            self._calls[choice] = self._compiled(choice)
-        return self._calls[choice]
-
-    def forget(self, choice: Choice) -> None:
-        """Its memory is needed no longer."""
-        self._calls.pop(choice, None)
-        self._outputs.pop(choice, None)
+        """The compiled call of a choice. What it has packed is kept, as far as there is room for all of them."""
+        found = self._calls.pop(choice, None) or self._compiled(choice)
+        self._calls[choice] = found
+        while len(self._calls) > 2 and sum(held for _, held in self._calls.values()) > MOST_BYTES:
+            del self._calls[next(iter(self._calls))]
+        return found[0]
 
     def bits(self, choice: Choice) -> list[bytes]:
         """What a choice computes, byte for byte."""
         self.call(choice)()
-        return [ctypes.string_at(block.address, nbytes) for block, nbytes in self._outputs[choice]]
+        return [ctypes.string_at(self._shared[name].address, name[2]) for name in sorted(
+            name for name in self._shared if name[0] == "result")]
 
-    def _compiled(self, choice: Choice) -> Callable[[], Any]:
+    def _room(self, name: tuple[Any, ...], nbytes: int) -> Allocation:
+        """Memory that all choices use in turn, grown where one needs more."""
+        found = self._shared.get(name)
+        if found is None or found.capacity < nbytes:
+            found = self._shared[name] = pool().acquire(max(1, nbytes))
+        return found
+
+    def _compiled(self, choice: Choice) -> tuple[Callable[[], Any], int]:
         dispatch = replace(self.thresholds, choices=NO_CHOICES.with_choice(self.problem.key, choice))
         program = build_program(self.graph, True, len(self.specs), current_target(), self.fixed, dispatch)
         if self.problem.key not in program.problems:
@@ -110,21 +115,20 @@ class Slice:
         finish(program, ProgramContext(threads.wanted_threads(), dispatch, self.fixed, own_outputs=True))
         kept = [pool().acquire(max(1, program.slots[slot].nbytes)) for slot in program.kept]
         inputs = [block.address for block in (*self.inputs, *kept)]
-        results = [(pool().acquire(max(1, slot.nbytes)), slot.nbytes) for slot in program.slots
+        results = [self._room(("result", slot.index, slot.nbytes), slot.nbytes) for slot in program.slots
                    if slot.kind == "result"]
-        addresses = [*inputs, *(block.address for block, _ in results)]
-        self._outputs[choice] = results
+        addresses = [*inputs, *(block.address for block in results)]
         if program.prepare:
             once = Executable(program, program.prepare, dispatch)
-            room = pool().acquire(max(1, program.arena_bytes + once.scratch_needed({})))
+            room = self._room(("arena",), program.arena_bytes + once.scratch_needed({}))
             once.run([*inputs, *[0] * len(results)], {}, room.address)
         executable = Executable(program, program.steps, dispatch)
-        arena = pool().acquire(max(1, program.arena_bytes + executable.scratch_needed({})))
+        arena = self._room(("arena",), program.arena_bytes + executable.scratch_needed({}))
 
         def call(keep: Any = (kept, arena, results)) -> Any:
             executable.run(addresses, {}, arena.address)
 
-        return call
+        return call, sum(program.slots[slot].nbytes for slot in program.kept)
 
 
 def _count(shape: Any) -> Any:
