@@ -195,7 +195,8 @@ class Matmul:
 
     # -- multiplying ---------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
-        heights: tuple[int, ...] = self.heights if len(self.heights) == 1 else ()  # what is not so simple shares one kernel
+        # What is not so simple shares one kernel.
+        heights: tuple[int, ...] = self.heights if len(self.heights) == 1 else ()
         if self.tunes_register and self.thresholds.choice.height:
             heights = self.heights or self.register.heights
         return GemmKernel(self.dtype, layout(self.a.rows, self.a.columns, ("columns", "rows")), heights=heights,
