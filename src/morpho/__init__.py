@@ -217,6 +217,7 @@ from morpho.tensor.functions.searching.sets import unique_all, unique_counts, un
 from morpho.tensor.functions.searching.sorting import argsort, sort
 from morpho.tensor.functions.utility import diff
 from morpho.tensor.interop.interop import from_dlpack
+from morpho.tensor.interop.libraries.backends import offer as _offer
 from morpho.tensor.namespace import API_VERSION as __array_api_version__
 from morpho.tensor.namespace import array_namespace_info as __array_namespace_info__
 from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
@@ -271,7 +272,7 @@ __all__ = [
     # the engine
     "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings",
     "special",
-    "tasks", "testing",
+    "tasks", "testing", "tune",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
     "enable_grad",
@@ -287,6 +288,7 @@ __all__ += [_name for _name in _public_names() if _name not in __all__]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords
 _hint_imports()  # and imports of their modules
+_offer()  # backends to libraries that look for them
 
 
 def __dir__() -> list[str]:
@@ -311,6 +313,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "debug": ("morpho.tensor.tools.debug", ""), "testing": ("morpho.tensor.tools.testing", ""),
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
     "special": ("morpho.tensor.functions.special", ""),
+    "tune": ("morpho.tensor.tools.tune", "tune"),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: (f"morpho.{name}", "")
        for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "optim", "plan", "sparse", "weights")},

@@ -44,6 +44,9 @@ class Moving:
     def stage_times(self):
         return self.times
 
+    def recent_stage_times(self):
+        return self.times
+
     def recut(self, plan):
         self.plan = plan
         self.cuts.append([stage.end for stage in plan.stages])

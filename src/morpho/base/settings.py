@@ -47,6 +47,7 @@ class Settings:
     nans: str = ""
     fast: bool = False
     co_schedule: bool = True
+    tune: str = "kept"
     log: str = "warning"
 
     def code_key(self) -> tuple[Any, ...]:
@@ -72,7 +73,7 @@ class Settings:
 
 
 RENAMED = {"joint": "co_schedule"}  # older names: errors that say the new one
-NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log"})
+NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune"})
 _code_of = attrgetter(*(field.name for field in fields(Settings) if field.name not in NOT_IN_CODE))
 
 describe = {
@@ -91,6 +92,8 @@ describe = {
     "fast": "whether products may go to BLAS or Strassen, and einsum by this machine's rates, where `morpho doctor "
             "--measure` found that faster; bits then differ from machine to machine (0 or 1)",
     "co_schedule": "whether independent small kernels of a program run concurrently on all threads (0 or 1)",
+    "tune": "choices of the tuner: kept (use what `morpho tune` found), off (the defaults), background (also explore "
+            "beside the program, in one hundredth of the time); every choice gives the same bits",
     "log": "the least of what is logged: debug, info (both need a handler of yours), warning or error",
 }
 
@@ -127,6 +130,8 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
     if settings.nans not in ("", "results", "all"):
         raise fail(ArgumentError, "settings", f"nans {settings.nans!r} is unknown",
                    "use results, all, or an empty string", line)
+    if settings.tune not in ("kept", "off", "background"):
+        raise fail(ArgumentError, "settings", f"tune {settings.tune!r} is unknown", "use kept, off or background", line)
     if settings.log not in _SEVERITIES:
         raise fail(ArgumentError, "settings", f"log {settings.log!r} is unknown", "use debug, info, warning or error",
                    line)

@@ -12,6 +12,10 @@
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
     morpho bench cluster --quick                   # several processes: data parallel training, a killed rank; no peers
     morpho bench gpu                               # kernels on a GPU, beside PyTorch's
+    morpho bench tune --quick                      # the tuner: gains, exhaustive search, overhead; no peers
+    morpho bench --against baseline.json           # the regression gate: the suites of that file, 1 where one is worse
+    morpho bench history --case gelu --svg g.svg   # how ratios went over past runs
+    morpho bench bisect v1 main CASE               # the commit that made a ratio or a count worse
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -38,25 +43,60 @@ def run_gpu(device: str, json: Path | None, seconds: float) -> None:
     from morpho.backends.registry import canonical
 
     name = canonical(device, "bench")
-    if not in_checkout():
-        raise fail(ArgumentError, "bench", WHERE, HOW)
+    _find_benchmarks()
     if importlib.util.find_spec("torch") is None:
         raise fail(ArgumentError, "bench", "PyTorch is not installed, which `morpho bench gpu` compares with", INSTALL)
-    if str(CHECKOUT) not in sys.path:
-        sys.path.insert(0, str(CHECKOUT))
     from benchmarks.gpu.kernels import main
 
     main(name, "" if json is None else str(json), seconds)
 
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,
-              peers: str | None = None, gate: bool = False, save_baseline: bool = False, threads: int = 2) -> int:
-    """Run the benchmarks of a suite, `core` to `plan`; 0, or 1 when the gate fails, 2 for a wrong option."""
+              peers: str | None = None, gate: bool = False, save_baseline: bool = False, threads: int = 2,
+              against: Path | None = None) -> int:
+    """Run the benchmarks of a suite, `core` to `tune`; 0, or 1 when the gate fails, 2 for a wrong option."""
+    _find_benchmarks()
+    from benchmarks.harness.run import Options, run
+
+    return run(Options(suite=suite, only=only or "", peers=peers or "", json=json, quick=quick, threads=threads,
+                       gate=gate or against is not None, save_baseline=save_baseline, baseline=against,
+                       history=history_file()))
+
+
+def _find_benchmarks() -> None:
+    """The benchmarks of the checkout that this is."""
     if not in_checkout():
         raise fail(ArgumentError, "bench", WHERE, HOW)
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
-    from benchmarks.harness.run import Options, run
 
-    return run(Options(suite=suite, only=only or "", peers=peers or "", json=json, quick=quick, threads=threads,
-                       gate=gate, save_baseline=save_baseline))
+
+def history_file(given: Path | None = None) -> Path:
+    """Where runs are noted: a line of JSON each."""
+    return settings.get().cache_path / "bench_history.jsonl" if given is None else given
+
+
+def run_against(against: Path, results: Path | None, quick: bool, threads: int) -> int:
+    """The regression gate: run the suites that a file has ratios of, or take those of `results`, and compare."""
+    _find_benchmarks()
+    from benchmarks.harness.against import judge_files, run_suites
+
+    if results is not None:
+        return judge_files(against, results)
+    return run_suites(against, quick, threads, history_file())
+
+
+def show_history(file: Path | None, case: str, last: int, drawing: Path | None) -> int:
+    """How ratios went over past runs."""
+    _find_benchmarks()
+    from benchmarks.harness.history import show
+
+    return show(history_file(file), case, last, drawing)
+
+
+def bisect(good: str, bad: str, case: str, counter: str, command: str) -> int:
+    """The commit between two that made a case worse."""
+    _find_benchmarks()
+    from benchmarks.harness.bisect import find_commit
+
+    return find_commit(CHECKOUT, good, bad, case, counter, command)

@@ -13,9 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 from morpho.cost.contraction import RATES, ContractionRates
+from morpho.cost.tuned_choices import NO_CHOICES, PLAIN, Choice, Choices
 
 KERNELS = 3  # one more whenever the kernels that race are others: what was measured before is measured anew
 MOST_UNPACKED_ROWS = 64
+GEMV_WAY, MOST_GEMV_ROWS = "gemv on an unpacked B", 16  # a row of the dispatch table, and rows that may choose it
 MOST = 1 << 62
 STORED_AS = {  # field -> its key in profile.json, which machines measured long ago have
     "unpacked_bytes": "direct_bytes", "unpacked_transposed_bytes": "turned_bytes",
@@ -35,9 +37,18 @@ class DispatchThresholds:
     blas_size: int = 0  # least of m, n and k from which NumPy's BLAS was faster
     strassen_size: int = 0  # least of m, n and k from which Strassen's method was faster than both
     rates: ContractionRates = RATES  # of contractions, for the order in which einsum contracts
+    choices: Choices = NO_CHOICES  # of single problems, from the tuner, all of the same bits
+    choice: Choice = PLAIN  # of the problem that is being lowered
+
+    def chosen(self, key: str) -> DispatchThresholds:
+        """Those for one problem."""
+        found = self.choices.get(key)
+        return self if found is self.choice else replace(self, choice=found)
 
     def reads_unpacked(self, rows: int, nbytes: int, transposed: bool) -> bool:
         """Whether a product of so many rows with a B of so many bytes reads B unpacked (GEMV)."""
+        if self.choice.way == GEMV_WAY:
+            return 0 < rows <= MOST_GEMV_ROWS and nbytes > 0
         limits = self.unpacked_transposed_bytes if transposed else self.unpacked_bytes
         return 0 < rows <= len(limits) and 0 < nbytes <= limits[rows - 1]
 
@@ -50,7 +61,8 @@ class DispatchThresholds:
 
     def row(self) -> dict[str, Any]:
         """As it is written to disk."""
-        return {STORED_AS.get(name, name): value for name, value in asdict(self).items()}
+        return {STORED_AS.get(name, name): value for name, value in asdict(self).items()
+                if name not in ("choices", "choice")}
 
 
 DEFAULT = DispatchThresholds()

@@ -77,6 +77,12 @@ def _taken(tensor: mo.Tensor, numbers: np.ndarray) -> mo.Tensor:
     return mo.asarray(np.take(tensor.numpy(), numbers, axis=0), copy=False)
 
 
+def own_batch(dataset: Any) -> Any:
+    """How a dataset makes a batch of several numbers by itself, None where it does not. Other libraries' datasets have
+    a `batch` of another meaning."""
+    return None if type(dataset).__module__.partition(".")[0] == "datasets" else getattr(dataset, "batch", None)
+
+
 def default_collate(batch: Sequence[Any]) -> Any:
     """Items as one batch: arrays and numbers stacked into tensors, tuples, lists and dicts part by part.
 

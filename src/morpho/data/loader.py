@@ -20,7 +20,7 @@ import numpy as np
 
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
-from morpho.data.dataset import IterableDataset, default_collate
+from morpho.data.dataset import IterableDataset, default_collate, own_batch
 from morpho.data.order import permuted
 from morpho.data.samplers import BatchSampler
 from morpho.tensor.tools.foreign_calls import hinted
@@ -175,13 +175,15 @@ class DataLoader:
 
 def _maker(dataset: Any, collate_fn: Callable[..., Any] | None, order: Callable[[int], np.ndarray]) -> Make:
     """What makes a batch by its number; it holds the dataset, not the loader."""
-    together = getattr(dataset, "batch", None) if collate_fn is None else None
+    together = own_batch(dataset) if collate_fn is None else None
+    several = getattr(dataset, "__getitems__", None)  # PyTorch's name, which Hugging Face's datasets have too
 
     def make(number: int) -> Any:
         numbers = order(number)
         if together is not None:
             return together(numbers)
-        return (collate_fn or default_collate)([dataset[item] for item in numbers.tolist()])
+        items = several(numbers.tolist()) if several is not None else [dataset[item] for item in numbers.tolist()]
+        return (collate_fn or default_collate)(items)
 
     return make
 

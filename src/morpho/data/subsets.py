@@ -11,7 +11,7 @@ import numpy as np
 
 from morpho.base.checks import as_real, as_whole, shown
 from morpho.base.errors import ArgumentError, IndexFault, fail
-from morpho.data.dataset import Dataset, IterableDataset, default_collate
+from morpho.data.dataset import Dataset, IterableDataset, default_collate, own_batch
 from morpho.data.order import permuted
 
 
@@ -37,7 +37,7 @@ class Subset(Dataset):
     def batch(self, numbers: np.ndarray) -> Any:
         """Several items at once, by the dataset's own way where it has one."""
         chosen = np.asarray([self.indices[number] for number in np.asarray(numbers).tolist()], np.int64)
-        together = getattr(self.dataset, "batch", None)
+        together = own_batch(self.dataset)
         return together(chosen) if together else default_collate([self.dataset[one] for one in chosen.tolist()])
 
 

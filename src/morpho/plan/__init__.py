@@ -19,7 +19,7 @@ from morpho.plan.predict.plan import OBJECTIVES, Constraints, Plan, Prediction, 
 from morpho.plan.predict.quality import Quality, quality
 from morpho.plan.predict.simulator import Span, Trace, simulate
 from morpho.plan.replan.failures import Failure, failures
-from morpho.plan.replan.forecast import Forecast, forecast
+from morpho.plan.replan.forecast import Forecast, forecast, trend
 from morpho.plan.replan.repartition import Adaptation, Move, adapt
 from morpho.plan.replan.what_if import WhatIf, what_if
 from morpho.plan.show.explanation import Explanation, Relief
@@ -35,5 +35,5 @@ __all__ = [
     "Packing", "Plan", "Prediction", "Proposal", "Report", "Request", "Stage", "check", "evaluate", "fill",
     "mbit_per_s", "pack", "register_strategy", "solve", "strategies",
     "Adaptation", "Explanation", "Failure", "Forecast", "Move", "Quality", "Relief", "Span", "Trace", "WhatIf", "adapt",
-    "explain", "failures", "forecast", "plot", "quality", "simulate", "what_if",
+    "explain", "failures", "forecast", "plot", "quality", "simulate", "trend", "what_if",
 ]

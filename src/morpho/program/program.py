@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
+from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
 from morpho.ir.op import Cost
 from morpho.program.kernel import Kernel
@@ -259,6 +260,7 @@ class Program:
     arena_bytes: int = 0
     liveness_bytes: int = 0
     reused_bytes: int = 0
+    problems: dict[str, Problem] = field(default_factory=dict)  # what a tuner may choose for, by key
 
     @property
     def kernels(self) -> int:

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +20,9 @@ from morpho.base import settings
 from morpho.base.machine import machine
 from morpho.base.target import current_isa
 from morpho.cost.dispatch_thresholds import KERNELS, DispatchThresholds, defaults_for, from_row
+from morpho.cost.tuned_choices import Choices
 from morpho.ir.op import listeners
+from morpho.runtime.tuner import store as tuned
 
 log = logging.getLogger("morpho")
 
@@ -72,7 +75,30 @@ _forced: contextvars.ContextVar[DispatchThresholds | None] = contextvars.Context
 def current() -> DispatchThresholds:
     """Those in force here: of a block of `using`, else what was measured on this machine for the instruction set and
     the number of threads, else the defaults. Nothing is measured here."""
-    return _forced.get() or _kept(settings.get()) or defaults_for(current_isa().vector_bits)
+    return _forced.get() or _in_force(settings.get())
+
+
+def _in_force(chosen: settings.Settings) -> DispatchThresholds:
+    """Those of this machine, with the tuner's choices."""
+    found = _kept(chosen) or defaults_for(current_isa().vector_bits)
+    choices = _choices(chosen)
+    return _joined(found, choices) if choices.rows else found
+
+
+@lru_cache(maxsize=64)
+def _choices(chosen: settings.Settings) -> Choices:
+    return tuned.in_force()
+
+
+@lru_cache(maxsize=64)
+def _joined(found: DispatchThresholds, choices: Choices) -> DispatchThresholds:
+    return replace(found, choices=choices)
+
+
+def tuned_anew() -> None:
+    """The tuner has other choices: programs made from now on follow them."""
+    _choices.cache_clear()
+    _tell()
 
 
 @lru_cache(maxsize=64)

@@ -25,6 +25,7 @@ from morpho.tensor.core import Tensor, copied
 from morpho.tensor.device import placed
 from morpho.tensor.eager import is_quiet, number_tensor
 from morpho.tensor.interop.interop import from_dlpack
+from morpho.tensor.interop.libraries.arrow import column, speaks_arrow
 from morpho.tensor.interop.ownership import is_fixed, is_temporary
 from morpho.tensor.scalars import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
 from morpho.tensor.tools.foreign_calls import hinted
@@ -105,8 +106,11 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     if type(obj) is np.ndarray and dtype is None and not copy and is_plain(obj):
         return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]))
     wanted = None if dtype is None else as_dtype(dtype)
+    obj = _unlabelled(obj)
     if isinstance(obj, Tensor):
         found = obj
+    elif _is_column(obj):
+        found = _from_foreign(_column(obj, copy), wanted, copy)
     elif not isinstance(obj, np.ndarray | np.generic) and hasattr(obj, "__dlpack__"):
         found = from_dlpack(obj)
     else:
@@ -118,6 +122,44 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     if copy and (isinstance(obj, Tensor) or not found.is_realised or not found._layout[4]):  # type: ignore[index]
         return copied(found)
     return found
+
+
+def _unlabelled(obj: Any) -> Any:
+    """What an xarray `DataArray` or `Variable` holds: its elements, which may be a tensor."""
+    return obj.data if type(obj).__module__.startswith("xarray.core.") and hasattr(obj, "data") else obj
+
+
+def _is_column(obj: Any) -> bool:
+    """Whether an object is a column or table of Arrow's, or one of pandas, which may have missing values."""
+    if isinstance(obj, np.ndarray | np.generic | bool | int | float | complex | list | tuple):
+        return isinstance(obj, np.ma.MaskedArray) if type(obj) is not np.ndarray else False
+    return speaks_arrow(obj) or hasattr(obj, "isna")
+
+
+def _column(obj: Any, copy: bool | None) -> np.ndarray:
+    """Its elements, without a copy where that can be; what is missing has no number, and is told."""
+    if isinstance(obj, np.ma.MaskedArray):
+        masked = int(np.ma.getmaskarray(obj).sum())
+        if masked:
+            raise fail(ValueFault, "asarray", f"{masked} elements of the masked array are masked and have no value",
+                       "give x.filled(value), or x.compressed()")
+        return np.ma.getdata(obj)
+    if not hasattr(obj, "isna"):
+        return column(obj, copy)
+    kinds = list(obj.dtypes) if getattr(obj, "ndim", 1) == 2 else [obj.dtype]
+    if any(not isinstance(kind, np.dtype) for kind in kinds):  # NaN of plain floats is a number like any other
+        missing = int(np.asarray(obj.isna()).sum())
+        if missing:
+            raise fail(ValueFault, "asarray", f"{missing} elements of the {type(obj).__name__} are missing and have no "
+                                              "value", "fill or drop them first: .fillna(0), .dropna()")
+    array = np.asarray(obj)
+    if array.dtype.kind not in "biufc":
+        raise fail(DTypeError, "asarray", f"the {type(obj).__name__} holds {array.dtype} elements, which are no "
+                                          "numbers", "encode them first: a tokenizer, .cat.codes, or .astype")
+    if copy is False and not np.shares_memory(array, np.asarray(obj)):
+        raise fail(ValueFault, "asarray", f"a {type(obj).__name__} does not become a tensor without a copy",
+                   "give one column of numbers")
+    return array
 
 
 def is_plain(array: np.ndarray) -> bool:

@@ -107,6 +107,7 @@ class Pipeline:
         self.epoch, self.places, self._ready, self._failure = 0, places, dict[str, int](), ""
         self._met, self._closed, self._heard = threading.Event(), threading.Event(), heard
         self._hosts, self._beats, self._times = hosts, dict[str, float](), dict[str, tuple[int, float]]()
+        self._asked: dict[str, tuple[int, float]] = {}
         self._done, self._most_at_once, self._said_s = list[_Answer](), 0, 0.0
         self._adapting: Adapting | None = None
         width = next(int(config[name]) for name in WIDTHS if name in config)
@@ -195,6 +196,19 @@ class Pipeline:
         """Seconds that each stage takes for a token, measured in this epoch; a stage that made too few has none."""
         with self._lock:
             return {node: seconds / tokens for node, (tokens, seconds) in self._times.items() if tokens >= LEAST_TOKENS}
+
+    def recent_stage_times(self) -> dict[str, float]:
+        """The same since the last time this was asked; a stage that made too few tokens in between has none."""
+        with self._lock:
+            now, before = dict(self._times), self._asked
+            found = {}
+            for node, (tokens, seconds) in now.items():
+                told, spent = before.get(node, (0, 0.0))
+                told, spent = (told, spent) if told <= tokens else (0, 0.0)  # a new epoch counts from nothing
+                if tokens - told >= LEAST_TOKENS:
+                    found[node] = (seconds - spent) / (tokens - told)
+                    before[node] = (tokens, seconds)
+            return found
 
     def adapting(self, **settings: Any) -> Adapting:
         """Cut the model anew where measured times say that it pays: see `Adapting`; until the pipeline is closed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -60,6 +60,25 @@ def forecast(times_s: Sequence[float], values: Sequence[float], at_s: float, met
     if math.isinf(error):  # too short to judge: the last value
         return Forecast(float(values[-1]), error, "last value")
     return Forecast(predict(times_s, values, at_s), error, name)
+
+
+def trend(history: Sequence[tuple[float, Mapping[str, float]]], ahead_s: float) -> dict[str, Forecast]:
+    """Where each of several loads is heading: its forecast `ahead_s` after the last of its measurements, but no further
+    ahead than they reach back. What was measured fewer than three times has none.
+
+    >>> rows = [(t, {"a": 1.0 + 0.1 * t, "b": 2.0}) for t in range(6)]
+    >>> {name: round(guess.value, 6) for name, guess in trend(rows, 3.0).items()}
+    {'a': 1.8, 'b': 2.0}
+    """
+    if not ahead_s >= 0:
+        raise fail(ArgumentError, "trend", f"ahead_s is {ahead_s}", "give seconds from now on")
+    found = {}
+    for name in dict.fromkeys(name for _, row in history for name in row):
+        rows = [(time_s, row[name]) for time_s, row in history if name in row and math.isfinite(row[name])]
+        if len(rows) >= 3:
+            times, values = [time_s for time_s, _ in rows], [value for _, value in rows]
+            found[name] = forecast(times, values, times[-1] + min(ahead_s, times[-1] - times[0]))
+    return found
 
 
 def _error(times: Sequence[float], values: Sequence[float], predict: object) -> float:

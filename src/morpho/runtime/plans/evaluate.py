@@ -48,6 +48,7 @@ from morpho.runtime.plans import on_device, stored_plan
 from morpho.runtime.plans.abstraction import abstract
 from morpho.runtime.plans.faults import MATRICES, host_fault, index_fault, matrix_fault
 from morpho.runtime.plans.stored_plan import StoredPlan
+from morpho.runtime.tuner import background
 
 log = logging.getLogger("morpho")
 candidates.NATIVE.update(name for name in REGISTRY if elementwise.supported(name))
@@ -71,6 +72,7 @@ class Counts:
 
 
 counts = Counts()
+watchers: list[Callable[[Any], None]] = []  # told every plan that is made
 clock = threading.local()  # .seconds: a list that gets the time of every step run in this thread, or None; .sizes then
 
 
@@ -102,6 +104,7 @@ class ExecutionPlan:
     prepare: Executable | None = None  # what runs once on the constants
     lines: dict[int, str] = field(default_factory=dict)  # of the graph's nodes, by serial, when it was planned
     device: str = HOST  # that runs it
+    constants: Collection[int] = ()  # inputs that seldom change
 
     @property
     def native(self) -> bool:
@@ -231,7 +234,11 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
     milliseconds["plan"] = 1e3 * (looked - started)
     plan = ExecutionPlan(graph, program, executable, report, milliseconds, before, code.counters.snapshot(), remake,
-                settings.get(), made, {} if found is None else found.figures, prepare, lines, device)
+                settings.get(), made, {} if found is None else found.figures, prepare, lines, device, constants)
+    for watcher in watchers:
+        watcher(plan)
+    if plan.chosen.tune == "background":
+        background.note(plan)
     if key is not None and found is None and program.is_kept:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
         milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)

@@ -66,6 +66,7 @@ class ImplicitGemmConv(Matmul):
     def __init__(self, shape: Shape, x: View, weight: View, windows: Windows, target: Target,
                  thresholds: DispatchThresholds = DEFAULT) -> None:
         self.dtype, self.windows, self.image, self.target = x.dtype, windows, x, target
+        self.thresholds = thresholds
         self.register = register_tile(x.dtype, target.isa)
         self.swapped = False
         self.kernel_shape, self.out_columns = weight.shape[2:], shape[3]
@@ -78,7 +79,7 @@ class ImplicitGemmConv(Matmul):
         self.m, self.n = self.images * self.pixels, shape[1] // windows.groups
         self.a, self.b = matrices(x, weight, windows.groups)
         self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, target, False,
-                                    thresholds.single_k_block_rows)
+                                    thresholds.single_k_block_rows, thresholds.choice)
         self.steps = 1, self.tiling.stride
         self.tile = self.seen(shape, 2)
 

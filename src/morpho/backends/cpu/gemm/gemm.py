@@ -39,6 +39,7 @@ class GemmKernel(Kernel):
     dtype: DType
     left: str
     heights: tuple[int, ...] = field(default=(), kw_only=True)
+    micro: tuple[int, str] | tuple[()] = field(default=(), kw_only=True)  # vectors, prefetch, where chosen
 
     role = "gemm"
     flops = 2

@@ -39,6 +39,8 @@ class GemmCode:
         self.register = register_tile(kernel.dtype, isa)
         if kernel.heights:
             self.register = replace(self.register, heights=kernel.heights)
+        if kernel.micro:
+            self.register = replace(self.register, vectors=kernel.micro[0], prefetch=kernel.micro[1])
         self.e = Emitter(1, isa.native_half)
         self.element = sum_type(kernel.dtype)
         self.bytes = BITS[self.element] // 8

@@ -68,6 +68,7 @@ class Matmul:
     choice = ""  # which way of computing it was taken, and which others there were
     is_gemv = False  # whether it reads the right operand unpacked
     direct_store = False  # whether register tiles are written as they are
+    tunes_register = True  # whether its kernel is told which register tile it has
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
                  target: Target, thresholds: DispatchThresholds = DEFAULT) -> None:
@@ -82,7 +83,7 @@ class Matmul:
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
         self.tiling: Tiling = self.tiled(choose_tiling(m, n, k, batch, self.register, target, whole_rows,
-                                                       thresholds.single_k_block_rows))
+                                                       thresholds.single_k_block_rows, thresholds.choice))
         self.steps = rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
         outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         if self.swapped:
@@ -101,7 +102,15 @@ class Matmul:
 
     def register_of(self, dtype: DType) -> Register:
         """Rows and columns that are summed in registers."""
-        return register_tile(dtype, self.target.isa)
+        found = register_tile(dtype, self.target.isa)
+        return found.tuned(self.thresholds.choice) if self.tunes_register else found
+
+    @property
+    def micro(self) -> tuple[int, str] | tuple[()]:
+        """Vectors of the register tile and prefetch, where they are not those of the instruction set."""
+        choice = self.thresholds.choice
+        chosen = self.tunes_register and (choice.vectors or choice.prefetch)
+        return (self.register.vectors, choice.prefetch) if chosen else ()
 
     def tiled(self, tiling: Tiling) -> Tiling:
         """The tiles that are taken, given those that suit most."""
@@ -133,6 +142,8 @@ class Matmul:
         assert isinstance(self.n, int)
         alone = self.batch >= self.threads or self.batch * self.m * self.n * self.k < self.thresholds.parallel_macs
         tile = column_tile(self.n, self.dtype.itemsize, 1 if alone else self.threads)
+        if self.thresholds.choice.tile_columns:
+            tile = max(16, min(-(-self.n // 16), self.thresholds.choice.tile_columns // 16) * 16)
         return -(-self.n // tile), tile
 
     # -- packing -------------------------------------------------------------------------------------------------------
@@ -184,8 +195,12 @@ class Matmul:
 
     # -- multiplying ---------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
-        heights = self.heights if len(self.heights) == 1 else ()  # what is not so simple shares one kernel
-        return GemmKernel(self.dtype, layout(self.a.rows, self.a.columns, ("columns", "rows")), heights=heights)
+        # What is not so simple shares one kernel.
+        heights: tuple[int, ...] = self.heights if len(self.heights) == 1 else ()
+        if self.tunes_register and self.thresholds.choice.height:
+            heights = self.heights or self.register.heights
+        return GemmKernel(self.dtype, layout(self.a.rows, self.a.columns, ("columns", "rows")), heights=heights,
+                          micro=self.micro)
 
     @property
     def heights(self) -> tuple[int, ...]:

@@ -56,16 +56,20 @@ class PrologueMatmul(Matmul):
         """All columns in every item; tiles of rows that stay packed in the second-level cache, alike for all
         threads."""
         alone = replace(self.target, threads=1)
-        tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, alone, self.whole_rows, 0)
+        tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, alone, self.whole_rows, 0,
+                               replace(self.thresholds.choice, tile_rows=0, tile_columns=0))
         fits = int(KEPT_SHARE * self.target.l2_bytes) // (upper(self.k) * self.register.item)
         rows, batch = upper(self.m), upper(self.batch)
         share = -(-rows * batch // self.wanted_items)
         highest = min(TILE_ROWS, tiling.tile_rows, max(8, fits & -8), max(8, -(-share // 8) * 8))
         height = evened(rows, highest, batch, self.threads)
+        if self.thresholds.choice.tile_rows:
+            height = min(rows, -(-self.thresholds.choice.tile_rows // 8) * 8)
         return replace(tiling, tile_rows=height, row_tiles=max(1, -(-rows // height)))
 
     def kernel(self) -> GemmKernel:
-        return PrologueGemmKernel(self.dtype, "rows", heights=super().kernel().heights)
+        plain = super().kernel()
+        return PrologueGemmKernel(self.dtype, "rows", heights=plain.heights, micro=plain.micro)
 
     @property
     def room(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
 from morpho.base.dims import Size, upper
@@ -10,6 +10,7 @@ from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT
+from morpho.cost.tuned_choices import PLAIN, Choice
 
 K_BLOCK = 32  # values of k in a block of bfloat16 sums (docs/numerics.md); blocks of k are multiples of it
 MOST_LANES = 16  # elements; short integers have more a vector, but micro-kernels that wide compile for too long
@@ -29,6 +30,7 @@ class Register:
     vectors: int
     lanes: int
     item: int = 4  # bytes of a sum, and at most of a value of the panel
+    prefetch: str = field(default="", repr=False)  # "on" and "off" leave no choice
 
     @property
     def width(self) -> int:
@@ -40,7 +42,13 @@ class Register:
         """Whether the next panel is prefetched: vectors as wide as a cache line consume lines faster than the hardware
         prefetcher brings them. One line per value of k: 95 to 97 % of the FMA peak on AVX-512, where a burst before
         every tile gave 91 % (notes/gemm.md, 2026-11-16)."""
-        return self.lanes * self.item >= CACHE_LINE
+        return self.prefetch == "on" if self.prefetch else self.lanes * self.item >= CACHE_LINE
+
+    def tuned(self, choice: Choice) -> Register:
+        """This tile as a choice has it: lower, or of other vectors. Every element of C stays one chain over k."""
+        heights = tuple(height for height in self.heights if height <= (choice.height or self.heights[0]))
+        return replace(self, heights=heights or self.heights[-1:], vectors=choice.vectors or self.vectors,
+                       prefetch=choice.prefetch)
 
 
 def lanes_of(dtype: DType, isa: Isa) -> int:
@@ -94,9 +102,9 @@ def blocks_of(k: int, register: Register, l1_bytes: int, l2_bytes: int) -> int:
 
 
 def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, target: Target, whole_rows: bool,
-                  few_rows: int = DEFAULT.single_k_block_rows) -> Tiling:
+                  few_rows: int = DEFAULT.single_k_block_rows, choice: Choice = PLAIN) -> Tiling:
     """Tiles that fit the caches and are enough for all threads. `whole_rows`: an item holds all columns of its rows;
-    up to `few_rows` rows run over k in one block."""
+    up to `few_rows` rows run over k in one block. A `choice` of tiles stands above all that."""
     rows, columns, inner, threads = upper(m), upper(n), upper(k), target.threads
     panels = max(1, _ceil(columns, register.width))
     # With few rows a panel is read from memory and used once: one block of k reads it in one stream.
@@ -121,6 +129,12 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, ta
         while tile_rows > 32 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
             tile_rows = _ceil(_ceil(tile_rows, 2), 8) * 8
         tile_rows = evened(rows, tile_rows, _ceil(panels, tile_panels) * max(1, upper(batch)), threads)
+    if choice.tile_rows:
+        tile_rows = min(rows, _ceil(choice.tile_rows, 8) * 8)
+    if choice.tile_columns and not whole_rows:
+        tile_panels = max(1, choice.tile_columns // register.width)
+    if choice.k_block:
+        depth = min(_ceil(max(inner, 1), K_BLOCK), _ceil(choice.k_block, K_BLOCK)) * K_BLOCK
     tile_panels = min(tile_panels, panels)
     stride = tile_panels * register.width
     stride += register.lanes if stride == n else 0  # rows and columns of the tile must not look like one axis

@@ -47,7 +47,8 @@ class UnpackedMatmul(Matmul):
         widths = {self.tile_vectors, -(-n // lanes) - (self.tiling.column_tiles - 1) * self.tile_vectors}
         whole = {register.vectors} if max(widths) >= register.vectors else set()
         vectors = sorted((whole | {width % register.vectors for width in widths}) - {0}, reverse=True)
-        return UnpackedGemmKernel(self.dtype, left, right, tuple(vectors), n % lanes != 0, heights=self.heights)
+        return UnpackedGemmKernel(self.dtype, left, right, tuple(vectors), n % lanes != 0, heights=self.heights,
+                                  micro=self.micro)
 
     def tiled(self, tiling: Tiling) -> Tiling:
         """As many tiles of columns for every thread, and all rows in each."""

@@ -118,7 +118,11 @@ class Builder(ABC):
         reduces = any(i.reduces for i in kernel.instructions)
         self.add(Step(
             kernel, lowered.views, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
-            splits_columns=not reduces, in_place=reads_first(kernel)))
+            splits_columns=not reduces, in_place=reads_first(kernel), threads=self.loop_threads(lowered, node, label)))
+
+    def loop_threads(self, lowered: LoopCall, node: Node, label: str) -> str:
+        """Whether the threads share a loop: the driver decides."""
+        return "auto"
 
     @staticmethod
     def is_long(lowered: LoopCall, several_walks: bool = False) -> bool:

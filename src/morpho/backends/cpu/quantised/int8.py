@@ -44,6 +44,8 @@ class Int8GemmKernel(GemmKernel):
 class Int8Matmul(Matmul):
     """One product of bytes being lowered."""
 
+    tunes_register = False
+
     def __init__(self, dtypes: Sequence[DType], *given: Any) -> None:
         super().__init__(int32, *given)
         self.signed = tuple(dtype is int8 for dtype in (reversed(dtypes) if self.swapped else dtypes))

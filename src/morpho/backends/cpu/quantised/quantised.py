@@ -49,6 +49,7 @@ class QuantisedMatmul(Matmul):
     """One product with quantised weights being lowered. The right `Matrix` is of bytes, a row for each output."""
 
     sides_change = False
+    tunes_register = False
 
     def __init__(self, kind: str, *given: Any) -> None:
         super().__init__(*given)

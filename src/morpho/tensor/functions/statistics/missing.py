@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dtypes import float64
+from morpho.base.dtypes import as_dtype, float64
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
@@ -102,13 +102,14 @@ def _position(take: Any, filled: Tensor, missing: Tensor | None, axis: Any, keep
     return reduce.max(found, axis=axis)
 
 
-def nanmean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def nanmean(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The mean of the elements that are not NaN; NaN where all are.
 
     >>> mo.nanmean([1.0, mo.nan, 3.0]).item()
     2.0
     """
-    return _mean(floating("nanmean", x), axis, keepdims)
+    found = floating("nanmean", x)
+    return _mean(found if dtype is None else ew.astype(found, as_dtype(dtype)), axis, keepdims)
 
 
 def _mean(x: Tensor, axis: Any, keepdims: bool) -> Tensor:

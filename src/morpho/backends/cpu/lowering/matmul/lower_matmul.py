@@ -73,12 +73,13 @@ class MatmulLowering(OperandFacts):
             found = choose_conv(self, node, node["shape"], dict(windows))
         else:
             found = choose_matmul(MatmulRequest(self, node, node["shape"], bool(node["axes"])))
+        split = found.thresholds.choice.epilogue == "split" and not node["axes"]
         if found.is_gemv:
             apart = self.new_slot(node["shape"], node["dtype"])
             after = follow(whole(apart.slot, space, apart.dtype))
             if not self.multiply_directly(node, found, apart, after, f"+{shown}"):
                 self.step(after, node, shown)
-        elif not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
+        elif split or not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
             apart = self.new_slot(node["shape"], node["dtype"])
             self.multiply_into(node, found, apart, 2 if windows else 1, kind)
             self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
@@ -99,8 +100,8 @@ class MatmulLowering(OperandFacts):
             found.kernel(), tuple(places), writes, found.values(after), found.items, found.work_per_item,
             found.label + label, node.origin, in_place=reads_first(after.kernel), epilogue=after.kernel,
             prologue=before.kernel if before else None, prologue_at=2 + len(after.views) if before else 0,
-            scratch=found.scratch(after.kernel)[2], threads=node.attributes.get("threads", "auto"), sizes=found.sizes,
-            choice=found.choice,
+            scratch=found.scratch(after.kernel)[2], threads=self.threads_for(node, found.thresholds.choice.threads),
+            sizes=found.sizes, choice=found.choice,
             operations=found.batch * found.m * (found.n * (2 * found.k + after.kernel.flops)
                                                 + (found.k * before.kernel.flops if before else 0))))
         return True
@@ -118,8 +119,10 @@ class MatmulLowering(OperandFacts):
         if after is not None and ((after.rows, after.columns) != (found.batch * found.m, found.n)
                                   or not after.kernel.is_plain):
             after = None  # it has rows and columns of its own, or needs whole rows
-        kernel = GemvKernel(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes),
-                            after is not None)
+        way = way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes)
+        if way != "rows":
+            way = found.thresholds.choice.gemv or way
+        kernel = GemvKernel(found.dtype, way, after is not None)
         tiles, tile = found.direct_tiles
         numbers: dict[str, Any] = {
             "m": found.m, "n": found.n, "k": found.k, "a_batch": a.batch, "a_m": a.rows, "a_k": a.columns,
@@ -138,7 +141,8 @@ class MatmulLowering(OperandFacts):
                     "scratch": loop_scratch(after.kernel, upper(found.n))}
         self.add(Step(kernel, places, writes, values, found.batch * tiles, found.m * tile * found.k,
                       "matmul (unpacked)" + (label if after is not None else ""), node.origin,
-                      threads=node.attributes.get("threads", "auto"), sizes=found.sizes, choice=found.choice,
+                      threads=self.threads_for(node, found.thresholds.choice.threads), sizes=found.sizes,
+                      choice=found.choice,
                       operations=found.batch * found.m * found.n * flops, **more))
         return after is not None
 

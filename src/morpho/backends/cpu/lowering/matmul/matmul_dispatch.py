@@ -17,18 +17,20 @@ from morpho.backends.cpu.gemm.amx.amx import AmxBf16Matmul, AmxInt8Matmul
 from morpho.backends.cpu.gemm.gemm import OUTER
 from morpho.backends.cpu.gemm.matmul import GemvMatmul, Matmul, Matrix, as_matrices, batch_axes
 from morpho.backends.cpu.gemm.prologue import PrologueMatmul
+from morpho.backends.cpu.gemm.tiling import register_tile
 from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedMatmul, vectors_of_tile
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.matmul.operand_facts import OperandFacts
 from morpho.backends.cpu.quantised.int8 import Int8Matmul
 from morpho.backends.cpu.quantised.quantised import QuantisedMatmul
-from morpho.base.dims import Shape, Size
+from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.machine import Isa
 from morpho.base.python.lazy import cached_property
 from morpho.base.target import Target
-from morpho.cost.dispatch_thresholds import DispatchThresholds
+from morpho.cost.dispatch_thresholds import GEMV_WAY, DispatchThresholds
+from morpho.cost.tuned_choices import PLAIN, Choice, Problem
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 
@@ -63,8 +65,33 @@ class MatmulRequest:
         return self.target.isa
 
     @cached_property
+    def sizes(self) -> tuple[Size, ...]:
+        """Batch, m, k and n."""
+        return product(self.shape[:-2]), self.shape[-2], self.k, self.shape[-1]
+
+    @cached_property
     def thresholds(self) -> DispatchThresholds:
-        return self.lowering.thresholds_of(self.node)
+        """Those in force, with what the tuner has chosen for this problem."""
+        return self.lowering.tuned(self.node, self.problem)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """This product as the tuner sees it."""
+        node, target = self.node, self.target
+        left = node.inputs[0]
+        while left.op.name == "reshape":
+            left = left.inputs[0]
+        before, after = left.serial in self.lowering.waiting, node.op.name == "gemm"
+        words = [self.lowering.operand_word(node.inputs[1]), *["before"] * before, *["after"] * after,
+                 *["rows"] * self.whole_rows]
+        key = self.lowering.problem_key(node, self.op, self.dtype.name, self.sizes, " ".join(words))
+        plain = self.op in ("matmul", "gemm") and not (self.dtype is bfloat16 and self.isa.matrix_units)
+        register = register_tile(self.dtype, self.isa) if plain else None
+        sizes = tuple(upper(size) for size in self.sizes)
+        return Problem(key, "product", node, sizes, (), ((), 0, 0) if register is None else
+                       (register.heights, register.vectors, register.lanes),
+                       register is not None and register.prefetches, after and not self.whole_rows, before,
+                       target.threads, not words[0].startswith("fixed"))
 
     @cached_property
     def prologue(self) -> PrologueMatmul | None:
@@ -108,6 +135,8 @@ def fused_prologue(request: MatmulRequest) -> PrologueMatmul | None:
     left = group = node.inputs[0]
     while group.op.name == "reshape":
         group = group.inputs[0]
+    if request.thresholds.choice.prologue == "split":
+        return None
     if group.serial not in lowering.waiting or (left.dtype is bfloat16 and request.isa.matrix_units):
         return None
     if request.shape[-1] == 1 or not isinstance(k := request.k, int) or k < 2:
@@ -178,7 +207,7 @@ WAYS: Mapping[str, tuple[Way, ...]] = {
         Way("pointwise convolution by a constant left operand", _is_pointwise, _pointwise),
         Way("bfloat16 gemm on matrix units", lambda r: r.dtype is bfloat16 and r.isa.matrix_units,
             lambda r: AmxBf16Matmul(r.dtype, r.shape, *r.given)),
-        Way("gemv on an unpacked B", _is_gemv, lambda r: GemvMatmul(r.dtype, r.shape, *r.given)),
+        Way(GEMV_WAY, _is_gemv, lambda r: GemvMatmul(r.dtype, r.shape, *r.given)),
         Way("gemm that packs B itself", lambda r: r.packs_itself(r.plain),
             lambda r: UnpackedMatmul(r.dtype, r.shape, *r.given)),
         Way("gemm on a packed B", lambda r: True, lambda r: r.plain),
@@ -190,12 +219,19 @@ def choose_matmul(request: MatmulRequest) -> Matmul:
     """The product by the first way that applies. A fused prologue comes before all: its left operand is never in
     memory, where the others would read it."""
     if request.prologue is not None:
-        request.prologue.choice = "gemm with a fused prologue"
+        request.prologue.choice = _said("gemm with a fused prologue", [], request.thresholds.choice)
         return request.prologue
     applied = [way for way in WAYS.get(request.op, WAYS["matmul"]) if way.applies(request)]
-    found = applied[0].make(request)
-    found.choice = _said(applied[0].name, [way.name for way in applied[1:]])
+    choice = request.thresholds.choice
+    taken = next((way for way in applied if way.name == choice.way), applied[0])
+    request.lowering.offer(request.problem.key, [way.name for way in applied])
+    found = taken.make(request)
+    found.thresholds = request.thresholds
+    found.choice = _said(taken.name, [way.name for way in applied if way is not taken], choice)
     return found
+
+
+DIRECT, IMPLICIT = "direct convolution", "implicit gemm"
 
 
 def choose_conv(lowering: OperandFacts, node: Node, shape: Shape, how: Mapping[str, Any]) -> Matmul:
@@ -205,15 +241,23 @@ def choose_conv(lowering: OperandFacts, node: Node, shape: Shape, how: Mapping[s
     if kernel_strides(weight, how["groups"]) is None:
         weight = lowering.copied(weight, node)
     windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
+    ways = [DIRECT, IMPLICIT] if is_direct(shape, x, weight, windows, lowering.target.isa) else [IMPLICIT]
+    sizes = (*shape, *weight.shape[1:])
+    key = lowering.problem_key(node, "conv", x.dtype.name, sizes,
+                               " ".join(str(number) for pair in (how["steps"], how["dilations"]) for number in pair))
+    thresholds = lowering.tuned(node, Problem(key, "conv", node, tuple(upper(size) for size in sizes), tuple(ways),
+                                              has_epilogue=node.op.name == "gemm", threads=lowering.target.threads))
+    taken = thresholds.choice.way if thresholds.choice.way in ways else ways[0]
     found: Matmul
-    if is_direct(shape, x, weight, windows, lowering.target.isa):
+    if taken == DIRECT:
         found = DirectConv(shape, x, weight, windows, lowering.target)
-        found.choice = _said("direct convolution", ["implicit gemm"])
     else:
-        found = ImplicitGemmConv(shape, x, weight, windows, lowering.target, lowering.thresholds)
-        found.choice = _said("implicit gemm", [])
+        found = ImplicitGemmConv(shape, x, weight, windows, lowering.target, thresholds)
+    found.thresholds = thresholds
+    found.choice = _said(taken, [way for way in ways if way != taken], thresholds.choice)
     return found
 
 
-def _said(chosen: str, others: list[str]) -> str:
-    return chosen + (f", not {' or '.join(others)}" if others else "")
+def _said(chosen: str, others: list[str], choice: Choice = PLAIN) -> str:
+    by_tuner = "" if choice.is_default else f"; from the tuner: {choice.said()}"
+    return chosen + (f", not {' or '.join(others)}" if others else "") + by_tuner

@@ -1,0 +1,154 @@
+"""`morpho bench ...`: a table of suites, each a command with the same options, and the regression gate's commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Only = Annotated[str, typer.Option(metavar="THEMES", help="Only these themes, by number or part of a name: `1,3`.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write figures and machine to this file.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer rounds: a look, not a measurement.")]
+Peers = Annotated[
+    str, typer.Option(metavar="NAMES", help="Compare with these only: `numpy,torch`; default: all installed.")
+]
+Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads for Morpho and for every peer.")]
+Gate = Annotated[
+    bool, typer.Option("--gate", help="Fail when a ratio is more than 20 % worse than the saved baseline.")
+]
+SaveBaseline = Annotated[
+    bool, typer.Option("--save-baseline", help="Keep the ratios of this run as the baseline for --gate.")
+]
+Against = Annotated[Path | None, typer.Option("--against", metavar="FILE", help="Fail when a ratio is more than 20 % "
+                                              "worse than in this file: a baseline, or what --json wrote.")]
+History = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The history's file; default: in the "
+                                                                                "cache folder.")]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A row of the table: what the command says of itself, and whether the suite compares with peers."""
+
+    name: str
+    help: str
+    peers: bool = True
+    threads: int = 2
+
+
+SUITES = (
+    Suite("core", "Measure the engine: calls, GELU, fusion cases, compile times, memory, against peers in the same "
+                  "run."),
+    Suite("kernels", "Measure products, fused layers, attention and GPT-2 against peers in the same run."),
+    Suite("train", "Measure training steps, their memory and first calls, generation, SmolLM2 and ResNet against "
+                   "peers."),
+    Suite("programs", "Measure array programs of science: stencils, loops, sparse, complex, integers, an ocean's, "
+                      "against peers."),
+    Suite("serve", "Measure the generation engine: tokens/s of 1 to 64 texts at once, stalls by long prompts, against "
+                   "peers."),
+    Suite("sparse", "Measure sparse products and a network of sparse layers against SciPy and PyTorch in the same "
+                    "run."),
+    Suite("logic", "Measure logic programs: reachability, closure, paths, against graph libraries and Datalog engines.",
+          peers=False),
+    Suite("plan", "Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if.",
+          peers=False, threads=1),
+    Suite("cluster", "Measure several processes of one program: data parallel training, and a rank that is killed.",
+          peers=False, threads=1),
+    Suite("tune", "Measure the tuner: gains over the defaults, exhaustive search, what exploring costs.", peers=False),
+)
+
+app = typer.Typer(help="Measure speed against named baselines and peers.")
+
+
+@app.callback(invoke_without_command=True)
+def gate(
+    context: typer.Context,
+    against: Against = None,
+    results: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare the figures of this file, which --json "
+                                                 "wrote, instead of measuring.")] = None,
+    quick: Quick = False,
+    threads: Threads = 2,
+) -> None:
+    """Measure speed against named baselines and peers."""
+    if context.invoked_subcommand is not None:
+        return
+    if against is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+    from morpho.cli import bench as part
+
+    _end(part.run_against(against, results, quick, threads))
+
+
+def _end(status: int) -> None:
+    if status:
+        raise typer.Exit(int(status))
+
+
+def _run(suite: Suite, only: str, json: Path | None, quick: bool, peers: str = "", threads: int | None = None,
+         gate: bool = False, save_baseline: bool = False, against: Path | None = None) -> None:
+    from morpho.cli import bench as part
+
+    _end(part.run_suite(suite.name, only=only, json=json, quick=quick, peers=peers, gate=gate,
+                        save_baseline=save_baseline, threads=suite.threads if threads is None else threads,
+                        against=against))
+
+
+def _command(suite: Suite) -> Callable[..., None]:
+    """The command of a row."""
+    def with_peers(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                   gate: Gate = False, save_baseline: SaveBaseline = False, against: Against = None) -> None:
+        _run(suite, only, json, quick, peers, threads, gate, save_baseline, against)
+
+    def alone(only: Only = "", json: Json = None, quick: Quick = False, against: Against = None) -> None:
+        _run(suite, only, json, quick, against=against)
+
+    return with_peers if suite.peers else alone
+
+
+for _suite in SUITES:
+    app.command(_suite.name, help=_suite.help)(_command(_suite))
+
+
+@app.command("gpu")
+def gpu(
+    device: Annotated[str, typer.Argument(help="One of mo.devices().")] = "cuda:0",
+    json: Json = None,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Most time for all of it.")] = 300.0,
+) -> None:
+    """Measure kernels on a GPU beside PyTorch's in the same run: elementwise, reductions, products, attention."""
+    from morpho.cli import bench as part
+
+    part.run_gpu(device, json, seconds)
+
+
+@app.command("history")
+def history(
+    file: History = None,
+    case: Annotated[str, typer.Option(metavar="TEXT", help="Only ratios whose names have this in them.")] = "",
+    last: Annotated[int, typer.Option(min=1, metavar="N", help="So many runs.")] = 20,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .svg, or .html with all of it.")] = None,
+) -> None:
+    """Show how ratios went over past runs of `morpho bench`, as a table with sparklines or as a drawing."""
+    from morpho.cli import bench as part
+
+    _end(part.show_history(file, case, last, svg))
+
+
+@app.command("bisect")
+def bisect(
+    good: Annotated[str, typer.Argument(metavar="GOOD", help="A commit that was as it should be.")],
+    bad: Annotated[str, typer.Argument(metavar="BAD", help="A later one that is not.")],
+    case: Annotated[str, typer.Argument(metavar="CASE", help="A ratio such as `gelu/gelu L1 vs numpy`, or a case of "
+                                                             "the gate of counts with --counter.")],
+    counter: Annotated[str, typer.Option(metavar="NAME", help="Bisect on this count of `python -m benchmarks.gate`, "
+                                                              "which noise cannot touch.")] = "",
+    command: Annotated[str, typer.Option(metavar="COMMAND", help="Bisect on the number that this command prints last, "
+                                         "in the checkout; less is better.")] = "",
+) -> None:
+    """Find the commit that made a ratio or a count worse: `git bisect run` in a temporary worktree."""
+    from morpho.cli import bench as part
+
+    _end(part.bisect(good, bad, case, counter, command))

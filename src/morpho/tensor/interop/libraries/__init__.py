@@ -1,0 +1,1 @@
+"""Other libraries' arrays and dispatchers: columns in Arrow's memory, backends that einops and opt_einsum look for."""
