@@ -23,6 +23,7 @@ from morpho.base.errors import MorphoError, ValueFault, fail
 from morpho.base.python.fork_safe import ForkSafe
 from morpho.runtime.code_cache.policy import MOST_USES, Entry, Key, Shelf, Value
 
+
 class _Flight(Generic[Value]):
     """One computation in progress, and its outcome for those who wait."""
 

@@ -103,6 +103,27 @@ class DiskCache(ForkSafe):
         """Remove what `get` gave, because it does not mean what it should: counted and said like a damaged file."""
         self._discard(self.folder / _file_name(key), Damaged(reason))
 
+    def remove(self, key: str) -> None:
+        """Forget `key`, if it is there: `cache.remove("00112233445566778899aabbccddeeff")`."""
+        name = _file_name(key)
+        with self._lock:
+            if self._sizes is not None:
+                self._bytes -= self._sizes.pop(name, 0)
+            _remove(self.folder / name)
+
+    def clear(self) -> None:
+        """Forget everything but the counters."""
+        if not self._open_folder(create=False):
+            return
+        with self._lock:
+            for name in self._listing():
+                _remove(self.folder / name)
+            self._sizes, self._bytes = None, 0
+
+    def is_usable(self) -> bool:
+        """Whether there is a folder to write to, made if it was not there."""
+        return self._open_folder(create=True)
+
     def stats(self) -> dict[str, int]:
         """Counters of this process, and the bytes and entries it knows of: {"hits": 3, "misses": 1, ...}."""
         usable = self._open_folder(create=False)
