@@ -269,8 +269,8 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "cache", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings",
-    "special",
+    "Dim", "State", "Tensor", "cache", "compile", "debug", "errors", "extend", "monitor", "pool", "random", "realise",
+    "settings", "special",
     "tasks", "testing",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
@@ -307,7 +307,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
        for name in ("custom_gradient", "custom_jvp", "custom_vjp", "stop_gradient")},
     **{name: ("morpho.tensor.autodiff.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},
     **{name: ("morpho.tensor.functions.products.einsum", name) for name in ("einsum", "einsum_path")},
-    "cache": ("morpho.tensor.tools.cache", "cache"),
+    "cache": ("morpho.tensor.tools.cache", "cache"), "monitor": ("morpho.observe.monitor", ""),
     "extend": ("morpho.tensor.tools.extend", ""), "fft": ("morpho.tensor.functions.fft", ""),
     "debug": ("morpho.tensor.tools.debug", ""), "testing": ("morpho.tensor.tools.testing", ""),
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
