@@ -52,7 +52,13 @@ class Metric(ForkSafe):
 
 
 class Counter(Metric):
-    """A number that grows."""
+    """A number that grows.
+
+    >>> made = Counter("cakes", "Cakes made.", ["kind"])
+    >>> made.add(2, "plum")
+    >>> made.value("plum"), made.values()
+    (2, {('plum',): 2})
+    """
 
     kind = "counter"
 
@@ -64,7 +70,13 @@ class Counter(Metric):
 
 
 class Gauge(Metric):
-    """A number that is set."""
+    """A number that is set.
+
+    >>> heat = Gauge("heat", "Degrees.")
+    >>> heat.set(180.5)
+    >>> heat.value()
+    180.5
+    """
 
     def set(self, value: float, *labels: str) -> None:
         """The number now."""
@@ -121,7 +133,12 @@ class Histogram(Metric):
 
 
 class Observed(Metric):
-    """A number that is read from where it is counted, when somebody asks: `read` gives it, or several by labels."""
+    """A number that is read from where it is counted, when somebody asks: `read` gives it, or several by labels.
+
+    >>> orders = ["plum", "plum", "rhubarb"]
+    >>> Observed("orders", "Orders.", lambda: len(orders)).value()
+    3
+    """
 
     def __init__(self, name: str, help: str, read: Callable[[], Any], labels: Sequence[str] = (),
                  kind: str = "gauge") -> None:

@@ -26,7 +26,12 @@ _fired = metrics.counter("morpho_alerts", "Alerts that began, by name.", ["alert
 @dataclass(frozen=True)
 class Alert:
     """A rule. `of` is `value`, `rate` (of growth a second, between two looks), or `p50`, `p95`, `p99` of a histogram:
-    over the last 1000, or over `window_s` seconds. `to` are functions of the event, webhooks, or `"log"`."""
+    over the last 1000, or over `window_s` seconds. `to` are functions of the event, webhooks, or `"log"`.
+
+    >>> from morpho.observe.monitor import Alert
+    >>> Alert("hot", "oven_celsius", above=200.0).is_beyond(230.0)
+    True
+    """
 
     name: str
     metric: str

@@ -8,14 +8,11 @@ from typing import Any
 from morpho.base.distribution import install
 from morpho.base.errors import MorphoError, fail
 from morpho.runtime.metrics import Histogram, Metric, Metrics, metrics
-
-
-class MissingLibrary(MorphoError, ImportError):
-    """An optional library is not installed."""
+from morpho.weights.errors import MissingExtra
 
 
 def _needs(library: str, error: ImportError) -> MorphoError:
-    return fail(MissingLibrary, "monitor", f"this needs {library}: {error}", install("monitor"))
+    return fail(MissingExtra, "monitor", f"this needs {library}: {error}", install("monitor"))
 
 
 class Collector:

@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base.distribution import install
-from morpho.base.errors import ArgumentError, MorphoError, fail
-
-
-class MissingTensorBoard(MorphoError, ImportError):
-    """tensorboardX is not installed."""
+from morpho.base.errors import ArgumentError, fail
+from morpho.weights.errors import MissingExtra
 
 
 class Events:
@@ -20,7 +17,7 @@ class Events:
         try:
             from tensorboardX import SummaryWriter
         except ImportError as error:
-            raise fail(MissingTensorBoard, "train", f"event files need tensorboardX: {error}",
+            raise fail(MissingExtra, "train", f"event files need tensorboardX: {error}",
                        install("tensorboard")) from None
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -49,10 +49,12 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
         super().__init__()
         self.name = name
         self._shelf: Shelf[Key, Value] = Shelf(limit_bytes)
+        # The way of a hit, for who looks often: `look`, unless there are `removals`; mark the entry, `hit()`.
+        self.look = self._shelf.entries.get
         self._flights: dict[Key, _Flight[Value]] = {}
         self._waiting: dict[int, _Flight[Value]] = {}  # thread -> what it waits for
-        self._removals: deque[Key] = deque()
-        self._hit = count(1).__next__  # one step of the interpreter: no hit of another thread is lost
+        self.removals: deque[Key] = deque()
+        self.hit = count(1).__next__  # one step of the interpreter: no hit of another thread is lost
         self._looks = 0  # how often the number of hits was asked for, which counts as one
         self._misses = self._waits = self._evictions = 0
 
@@ -66,13 +68,13 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
         'text'
         """
         while True:
-            if self._removals:
+            if self.removals:
                 self._apply_removals()
-            entry = self._shelf.entries.get(key)
+            entry = self.look(key)
             if entry is not None:
                 if entry.uses < MOST_USES:
                     entry.uses += 1
-                self._hit()
+                self.hit()
                 return entry.value
             with self._lock:
                 if key in self._shelf.entries:
@@ -91,16 +93,16 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """The value of `key`, or None: `BoundedCache(100).get("a")`."""
-        if self._removals:
+        if self.removals:
             self._apply_removals()
-        entry = self._shelf.entries.get(key)
+        entry = self.look(key)
         if entry is None:
             with self._lock:
                 self._misses += 1
             return None
         if entry.uses < MOST_USES:
             entry.uses += 1
-        self._hit()
+        self.hit()
         return entry.value
 
     def put(self, key: Key, value: Value, nbytes: int) -> None:
@@ -114,7 +116,7 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
 
     def remove(self, key: Key) -> None:
         """Forget `key`, also the result of a `make` still running for it. Never blocks."""
-        self._removals.append(key)
+        self.removals.append(key)
         if self._lock.acquire(blocking=False):  # else whoever comes next does it before anything else
             try:
                 gone = self._take_removals()
@@ -125,9 +127,9 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
     def clear(self) -> None:
         """Forget everything but the counters."""
         with self._lock:
-            gone, self._shelf = self._shelf, Shelf(self._shelf.limit_bytes)
+            gone = self._shelf.clear()
             self._flights.clear()
-            self._removals.clear()
+            self.removals.clear()
         del gone
 
     def stats(self) -> dict[str, int | float]:
@@ -137,7 +139,7 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
         """
         self._apply_removals()
         with self._lock:
-            shelf, hits = self._shelf, self._hit() - 1 - self._looks
+            shelf, hits = self._shelf, self.hit() - 1 - self._looks
             self._looks += 1
             return {
                 "hits": hits,
@@ -184,7 +186,7 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
             with self._lock:
                 del self._waiting[threading.get_ident()]
                 if flight.outcome:
-                    self._hit()
+                    self.hit()
         if isinstance(flight.error, Exception):
             raise flight.error
         return bool(flight.outcome)
@@ -212,15 +214,15 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
         return gone
 
     def _apply_removals(self) -> list[Entry[Value]]:
-        if not self._removals:
+        if not self.removals:
             return []
         with self._lock:
             return self._take_removals()
 
     def _take_removals(self) -> list[Entry[Value]]:
         gone = []
-        while self._removals:
-            key = self._removals.popleft()
+        while self.removals:
+            key = self.removals.popleft()
             self._flights.pop(key, None)
             entry = self._shelf.take(key)
             if entry is not None:

@@ -83,6 +83,14 @@ class Shelf(Generic[Key, Value]):
             self.small_bytes -= entry.nbytes
         return entry
 
+    def clear(self) -> list[Entry[Value]]:
+        """Remove everything, ghosts too, and hand back the entries."""
+        gone = list(self.entries.values())
+        for part in (self.entries, self.small, self.main, self.ghosts):
+            part.clear()
+        self.small_bytes = self.main_bytes = self.ghost_bytes = 0
+        return gone
+
     def _too_large_for_a_stranger(self, nbytes: int) -> bool:
         fits = self.small_bytes + self.main_bytes + nbytes <= self.limit_bytes
         return not fits and nbytes > self.limit_bytes * LARGE_SHARE

@@ -24,6 +24,7 @@ from weakref import WeakSet
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.code_cache.disk import DiskCache
+from morpho.runtime.code_cache.policy import MOST_USES
 from morpho.runtime.object_cache.keys import digest
 from morpho.runtime.object_cache.locks import FileLock
 from morpho.runtime.object_cache.values import (
@@ -66,22 +67,29 @@ class ObjectCache:
         self._memory: BoundedCache[Hashable, Any] = BoundedCache(memory_bytes, name)
         self._disk = None if folder is None else DiskCache(Path(folder), disk_bytes)
         self._freeze, self._tensor, self._clock = to_frozen, to_tensor, clock
-        self._found = self._memory.get
+        self._removals, self._look, self._hit = self._memory.removals, self._memory.look, self._memory.hit
         self._expired = self._made = 0
         caches.add(self)
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def get(self, key: Hashable, default: Any = None) -> Any:
         """The value of `key`, or `default`."""
-        found = self._found(key)
-        if type(found) is _Held:
+        entry = None if self._removals else self._look(key)  # written out: a hit is this call and no other
+        if entry is not None:
+            if entry.uses < MOST_USES:
+                entry.uses += 1
+            self._hit()
+            found = entry.value
+            if type(found) is not _Held:
+                return found
+        else:
+            found = self._memory.get(key)
+        if found is not None:
+            if type(found) is not _Held:
+                return found
             if found.ends is None or self._clock() < found.ends:
                 return thaw(found.frozen, self._tensor)
             self._expire(key)
-            return default
-        if found is not None:
-            return found
-        if self._disk is None:
             return default
         held = self._from_disk(key)
         if held is None:

@@ -9,10 +9,10 @@ function svg(name, attributes, text) {
   return made;
 }
 
-// Round numbers that cut an interval into about `count` pieces.
-function ticks(low, high, count) {
+// Round numbers that cut an interval into about `count` pieces; powers of two for bytes.
+function ticks(low, high, count, binary) {
   const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+  const step = binary ? 2 ** Math.ceil(Math.log2(rough)) : [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
   const found = [];
   for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(value);
   return found;
@@ -28,7 +28,7 @@ function extent(series, place) {
   return [low, high];
 }
 
-function drawChart(target, series, { formatX, formatY, fromZero = false }) {
+function drawChart(target, series, { formatX, formatY, fromZero = false, binary = false }) {
   target.replaceChildren();
   const width = target.clientWidth || 400, height = target.clientHeight || 200;
   target.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -39,14 +39,14 @@ function drawChart(target, series, { formatX, formatY, fromZero = false }) {
   }
   const [x0, x1] = extent(series, 0);
   let [y0, y1] = extent(series, 1);
-  if (fromZero) y0 = Math.min(0, y0);
-  const left = 52, right = width - 8, top = 8, bottom = height - 20;
+  if (fromZero) { y0 = Math.min(0, y0); y1 += (y1 - y0) * 0.06; }
+  const left = 58, right = width - 8, top = 8, bottom = height - 20;
   const px = (x) => left + (x - x0) / (x1 - x0) * (right - left), py = (y) => bottom - (y - y0) / (y1 - y0) * (bottom - top);
-  for (const value of ticks(y0, y1, 4)) {
+  for (const value of ticks(y0, y1, 4, binary)) {
     target.append(svg("line", { class: "grid", x1: left, x2: right, y1: py(value), y2: py(value) }),
       svg("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, formatY(value)));
   }
-  for (const value of ticks(x0, x1, Math.max(2, Math.floor(width / 130)))) {
+  for (const value of ticks(x0, x1, Math.max(2, Math.floor(width / 90)))) {
     const anchor = px(value) > right - 30 ? "end" : "middle";
     target.append(svg("text", { x: Math.min(px(value), right), y: height - 5, "text-anchor": anchor }, formatX(value)));
   }

@@ -170,7 +170,7 @@ function showCurves() {
   const since = (points) => points.length ? points.map(([time, value]) => [time - points[0][0], value]) : [];
   drawChart(by("memory"), chosen.flatMap((one) => [{ points: since(one.rss_bytes), color: one.color, name: name(one) },
     { points: since(one.pool_bytes), color: one.color, dashed: true, name: `${name(one)} pool`.trim() }]),
-    { formatX: seconds, formatY: bytes, fromZero: true });
+    { formatX: seconds, formatY: bytes, fromZero: true, binary: true });
   const parts = Object.entries(chosen[0]?.parts || {});
   if (parts.length) bars(by("parts"), parts);
   else by("parts").replaceChildren(element("p", { kind: "empty", text: "nothing yet" }));
@@ -185,7 +185,7 @@ function showLive() {
   by("cpu-figure").hidden = by("figures-section").hidden = !live.process;
   if (!live.process) return;
   drawChart(by("cpu"), [{ points: samples.map((one) => [one.time, one.cpu_cores]), color: 0, name: "cores" },
-    { points: samples.map((one) => [one.time, one.threads / 10]), color: 2, dashed: true, name: "threads / 10" }],
+    { points: samples.map((one) => [one.time, one.threads]), color: 2, dashed: true, name: "threads" }],
     { formatX: clock, formatY: short, fromZero: true });
   const wanted = by("filter").value.trim().toLowerCase(), rows = [];
   for (const [name, metric] of Object.entries(live.metrics)) {
