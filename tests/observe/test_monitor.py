@@ -124,6 +124,16 @@ def test_the_engine_is_in_the_registry() -> None:
     json.dumps(after, allow_nan=False)
 
 
+def test_a_reader_that_fails_takes_no_other_figure_away(caplog: pytest.LogCaptureFixture) -> None:
+    made = mo.monitor.observed("test_broken", "Always fails.", lambda: 1 / 0)
+    for _ in range(3):
+        assert "morpho_plans" in mo.monitor.snapshot()
+    assert made.failures == 3
+    assert [record.getMessage() for record in caplog.records if "test_broken" in record.getMessage()] \
+        == ["[metrics] test_broken cannot be read"]
+    made.read = lambda: 0
+
+
 # -- alerts ------------------------------------------------------------------------------------------------------------
 def test_an_alert_holds_for_a_while_fires_once_and_ends() -> None:
     clock, seen = Clock(), []  # type: ignore[var-annotated]

@@ -7,6 +7,7 @@ can show them as they are; adding to one costs a dictionary lookup under a lock.
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.base.python.fork_safe import ForkSafe
 from morpho.runtime.quantiles import QUANTILES, Series, quantiles_of, quantiles_of_buckets
 
+_log = logging.getLogger("morpho")
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,199}")
 SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)  # upper bounds of buckets
 
@@ -143,11 +145,18 @@ class Observed(Metric):
     def __init__(self, name: str, help: str, read: Callable[[], Any], labels: Sequence[str] = (),
                  kind: str = "gauge") -> None:
         super().__init__(name, help, labels)
-        self.read, self.kind = read, kind
+        self.read, self.kind, self.failures = read, kind, 0
 
     def values(self) -> dict[tuple[str, ...], Any]:
-        """What `read` says now; nothing where there is nothing to say."""
-        found = self.read()
+        """What `read` says now; nothing where there is nothing to say. A reader that fails is counted and said once: it
+        takes nobody else's figures away."""
+        try:
+            found = self.read()
+        except Exception:
+            self.failures += 1
+            if self.failures == 1:
+                _log.warning("[metrics] %s cannot be read", self.name, exc_info=True)
+            return {}
         if found is None:
             return {}
         return dict(found) if self.labels else {(): found}

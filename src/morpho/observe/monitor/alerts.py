@@ -6,7 +6,6 @@ They are looked at by the sampler's thread (`mo.monitor.sample()`), or by `mo.mo
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -18,7 +17,6 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.observe.monitor.delivery import Delivery, Sink, Webhook, delivery
 from morpho.runtime.metrics import Histogram, metrics
 
-_log = logging.getLogger("morpho")
 QUANTILE_NAMES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _fired = metrics.counter("morpho_alerts", "Alerts that began, by name.", ["alert"])
 
@@ -122,11 +120,7 @@ class Alerts:
         metric = metrics.find(rule.metric)
         if metric is None:
             return []
-        try:
-            found = metric.values()
-        except Exception:
-            _log.warning("[monitor] the metric %s cannot be read", rule.metric, exc_info=True)
-            return []
+        found = metric.values()
         chosen = [labels for labels in found if rule.labels is None or labels == rule.labels]
         if isinstance(metric, Histogram):
             quantile = QUANTILE_NAMES.get(rule.of)
