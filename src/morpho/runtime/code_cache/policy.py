@@ -21,8 +21,8 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 # Chosen by simulation on Zipf, shifting, sliding and looping traces; tests/runtime/test_cache.py keeps the results.
-SMALL_SHARE = 0.05  # of the bytes, for newcomers
-GHOST_SHARE = 0.5  # of the bytes, remembered by hash after a newcomer left without being used
+SMALL_SHARE = 0.02  # of the bytes, for newcomers
+GHOST_SHARE = 0.2  # of the bytes, remembered by hash after a newcomer left without being used
 LARGE_SHARE = 0.25  # of the bytes; an entry above it must be asked for twice before others leave for it
 MOST_USES = 7  # uses remembered per entry
 

@@ -16,6 +16,8 @@ from morpho.runtime.memory.buffer import borrow
 from morpho.runtime.object_cache.cache import ObjectCache, check_key
 from morpho.runtime.object_cache.keys import digest
 from morpho.runtime.object_cache.values import Bits, freeze
+from morpho.tensor.autodiff.autograd import requires_grad
+from morpho.tensor.autodiff.grad_mode import held_below, tracing
 from morpho.tensor.core import Tensor
 from morpho.tensor.tools.code_version import code_version
 
@@ -46,7 +48,7 @@ def cache(function: Callable[..., Any] | None = None, /, *, memory: str | int = 
     computed
     (58.0, 58.0)
     """
-    made = Cache(parse_bytes(memory, "cache", "memory"), None if disk is None else Path(disk),
+    made = Cache(parse_bytes(memory, "cache", "memory"), None if disk is None else Path(disk).absolute(),
                  parse_bytes(disk_bytes, "cache", "disk_bytes"), ttl_s, name)
     if function is None:
         return made if version is None and key is None else functools.partial(made, version=version, key=key)
@@ -89,12 +91,22 @@ def _content(value: Any) -> str:
 
 def _seen(value: Any) -> Any:
     if isinstance(value, Tensor):
+        _refuse_gradient(value)
         return Bits(value.dtype.name, value.elements().numpy())
     if type(value) in (list, tuple):
         return type(value)(_seen(item) for item in value)
     if type(value) is dict:
         return {name: _seen(item) for name, item in value.items()}
     return value
+
+
+def _refuse_gradient(tensor: Tensor) -> None:
+    """A kept result has no gradient: where one is taken that is an error, not a gradient of zero."""
+    if not tensor.dtype.is_inexact or tracing.gradients_off:
+        return
+    if requires_grad(tensor) or (tracing.transformed and held_below(tensor)):
+        raise fail(ArgumentError, "cache", "a gradient is taken of this argument, and kept results have none",
+                   "give x.detach(), or call the function within mo.no_grad()")
 
 
 class Cache(ObjectCache):

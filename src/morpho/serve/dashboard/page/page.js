@@ -28,7 +28,6 @@ function seconds(value) {
   return value >= 1e-3 ? `${(value * 1e3).toPrecision(3)} ms` : value > 0 ? `${(value * 1e6).toPrecision(3)} µs` : "0 s";
 }
 const percent = (value) => `${value >= 0 ? "+" : ""}${(100 * value).toFixed(0)} %`;
-const clock = (time) => new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = (time) => time ? new Date(time * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }) : "–";
 
 // -- elements -------------------------------------------------------------------------------------------------------
@@ -184,9 +183,10 @@ function showLive() {
   by("alerts").textContent = live.alerts.map((one) => `${one.alert}${one.labels.length ? ` (${one.labels.join(", ")})` : ""}`).join("; ");
   by("cpu-figure").hidden = by("figures-section").hidden = !live.process;
   if (!live.process) return;
-  drawChart(by("cpu"), [{ points: samples.map((one) => [one.time, one.cpu_cores]), color: 0, name: "cores" },
-    { points: samples.map((one) => [one.time, one.threads]), color: 2, dashed: true, name: "threads" }],
-    { formatX: clock, formatY: short, fromZero: true });
+  const end = samples.length ? samples[samples.length - 1].time : 0;
+  drawChart(by("cpu"), [{ points: samples.map((one) => [one.time - end, one.cpu_cores]), color: 0, name: "cores" },
+    { points: samples.map((one) => [one.time - end, one.threads]), color: 2, dashed: true, name: "threads" }],
+    { formatX: (x) => x < 0 ? `−${seconds(-x)}` : "now", formatY: short, fromZero: true });
   const wanted = by("filter").value.trim().toLowerCase(), rows = [];
   for (const [name, metric] of Object.entries(live.metrics)) {
     if (!name.includes(wanted)) continue;
