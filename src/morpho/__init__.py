@@ -271,12 +271,11 @@ __all__ = [
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
     "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings",
-    "special",
-    "tasks", "testing", "tune",
+    "special", "tasks", "testing", "tune", "cache", "monitor", "memory", "profile",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
     "enable_grad",
-    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
+    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn", "onnx",
     "no_grad", "optim", "plan", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
 ]
 
@@ -309,14 +308,17 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
        for name in ("custom_gradient", "custom_jvp", "custom_vjp", "stop_gradient")},
     **{name: ("morpho.tensor.autodiff.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},
     **{name: ("morpho.tensor.functions.products.einsum", name) for name in ("einsum", "einsum_path")},
+    "cache": ("morpho.tensor.tools.cache", "cache"), "monitor": ("morpho.observe.monitor", ""),
     "extend": ("morpho.tensor.tools.extend", ""), "fft": ("morpho.tensor.functions.fft", ""),
     "debug": ("morpho.tensor.tools.debug", ""), "testing": ("morpho.tensor.tools.testing", ""),
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
     "special": ("morpho.tensor.functions.special", ""),
     "tune": ("morpho.tensor.tools.tune", "tune"),
+    "profile": ("morpho.observe.record.session", "profile"), "memory": ("morpho.observe.memory", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: (f"morpho.{name}", "")
-       for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "optim", "plan", "sparse", "weights")},
+       for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "onnx", "optim", "plan", "sparse",
+                    "weights")},
 }
 
 

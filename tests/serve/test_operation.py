@@ -112,6 +112,8 @@ def test_live_and_metrics_tell_what_runs(held: Running) -> None:
         assert live["engines"][0]["running"] == 1 and live["ready"] is True
         text = held.client.get("/metrics").text
         assert 'morpho_running{model="tiny"} 1.0' in text and 'morpho_pages_total{model="tiny"} 64.0' in text
+        assert text.count("# TYPE morpho_running ") == 1 and "morpho_pool_live_bytes " in text  # the process's own too
+        assert {"labels": {"model": "tiny"}, "value": 1} in mo.monitor.snapshot()["morpho_running"]["values"]
     held.post(TEXT, prompt="to be", max_tokens=3)
     text = held.client.get("/metrics").text
     for name in ("morpho_time_to_first_token_seconds_count", "morpho_time_per_output_token_seconds_bucket",

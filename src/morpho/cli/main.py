@@ -1,5 +1,6 @@
 """The `morpho` command: `run`, `serve`, `train`, `tune`, `models ...`, `plan ...`, `logic`, `doctor`, `tour`,
 `bench ...`.
+"""The `morpho` command: `run`, `serve`, `train`, `dashboard`, `models ...`, `plan ...`, `logic`, `doctor`, `bench ...`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error is one
 red line on standard error and an exit code (`guard.py`), whatever it is.
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from morpho.cli import bench_commands, serve_command, tune_command
+from morpho.cli import bench_commands, dashboard_command, serve_command, tune_command
 from morpho.cli.guard import guarded
 from morpho.cli.planning import plan_command
 
@@ -67,6 +68,7 @@ def options(
 
 
 UNSAID = "unless the model says otherwise"
+DASHBOARD = "Show it live on a page of this machine; the address is printed."
 
 
 @app.command("run")
@@ -183,6 +185,10 @@ def train(
                                  "any number of them, the same bits. One that dies is done without."),
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="Where it runs: cuda, or another of mo.devices().")] = "",
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also write event files for TensorBoard here.")
+    ] = None,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help=DASHBOARD)] = False,
 ) -> None:
     """Train a language model on a text: `morpho train --data corpus.txt --out my-model`. Ctrl-C saves; --resume goes on
     with the settings of the run."""
@@ -206,6 +212,7 @@ def train(
     given = [name for name in ("save_every", "sample_every", "keep", "prompt") if _is_given(context_, name)]
     part.train(data, out, settings, habits, resume=resume, steps=steps if _is_given(context_, "steps") else None,
                start=start, until=until, given=given, nodes=nodes, device=device)
+               start=start, until=until, given=given, nodes=nodes, tensorboard=tensorboard, dashboard=dashboard)
 
 
 @app.command("launch", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})
@@ -227,11 +234,14 @@ def launch(
     heartbeat: Annotated[
         float, typer.Option(min=0.0, help="Seconds after which a silent rank is taken for dead; 0: one that has ended.")
     ] = 0.0,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help=DASHBOARD)] = False,
 ) -> None:
     """Start ranks of a script: `morpho launch -n 4 train.py`. Where one dies, the others go on without it."""
     from morpho.cli import launch as part
+    from morpho.cli.dashboard import watching
 
-    part.launch(program, count, hosts, max_restarts, elastic, threads, heartbeat)
+    with watching(dashboard):
+        part.launch(program, count, hosts, max_restarts, elastic, threads, heartbeat)
 
 
 @app.command("doctor")
@@ -303,6 +313,7 @@ def logic(
 
 
 app.command("tune", context_settings=tune_command.CONTEXT)(tune_command.tune)
+app.command("dashboard")(dashboard_command.dashboard)
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)

@@ -56,11 +56,16 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings and errors only.")] = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="Over so many processes (not there yet).")] = None,
     hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="Over these machines (not there yet).")] = None,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Show it live on another page of this machine; the "
+                                                                "address is printed.")] = False,
 ) -> None:
     """Serve models with OpenAI's API, with figures for Prometheus and a page to chat on: `morpho serve smollm2`."""
     begun = time.perf_counter()
     from morpho.cli import serve as part
+    from morpho.cli.dashboard import watching
 
-    part.serve(part.Wanted(
+    wanted = part.Wanted(
         models or (), host, port, token_file, tls_certificate, tls_key, allow_host or (), cors_origin or (), memory, kv,
-        max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, begun))
+        max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, begun)
+    with watching(dashboard):
+        part.serve(wanted)

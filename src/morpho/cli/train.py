@@ -20,10 +20,13 @@ from morpho.backends.registry import canonical
 from morpho.base import settings as settings_in_force
 from morpho.base.errors import GroupError
 from morpho.base.target import current_isa
+from morpho.cli.dashboard import watching
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.training.run import DistributedRun
 from morpho.cluster.world import init
 from morpho.models.training import Run, Settings
+from morpho.observe.runs import Events, RunLog
+from morpho.observe.runs.known import remember
 from morpho.weights.atomic import atomic_file
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -70,6 +73,7 @@ def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, r
 
 def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, resume: bool, steps: int | None,
            start: Path | None, until: int | None, given: Collection[str], nodes: int | None) -> None:
+          tensorboard: Path | None = None, dashboard: bool = False) -> None:
     """Train, showing how it goes. `given` are the options of `habits` that the user named. As one of the processes that
     an MPI launcher started, or with `nodes` 1, by shards: the bits do not depend on the number of processes."""
     settings_in_force.get(), current_isa()  # mistakes in these are not mistakes in the run's files
@@ -96,8 +100,9 @@ def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, res
         console.print(f"the run is finished: morpho run {out} \"Once\"; go on with --resume "
                       f"--steps {2 * max(s.steps, run.step)}")
         return
-    with _stop_on_interrupt(console) as stopped:
-        _loop(run, console, stopped, habits, until)
+    with watching(dashboard and not console.quiet, [out]), _stop_on_interrupt(console) as stopped, \
+            Told(out, run.step, console, tensorboard) as told:
+        _loop(run, console, stopped, habits, until, told)
     console.print(loss_curve(run.losses))
     if run.step < s.steps:
         console.print(f"saved at step {run.step}; go on with: morpho train --out {out} --resume")
@@ -105,7 +110,41 @@ def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, res
         console.print(f"done: morpho run {out} \"Once\"")
 
 
-def _loop(run: Run, console: Console, stopped: Any, habits: Habits, until: int | None) -> None:
+class Told:
+    """What a run writes for those who look at it: `metrics.jsonl`, and event files for TensorBoard where they are asked
+    for; of several ranks one that is not quiet writes."""
+
+    def __init__(self, folder: Path, begin: int, console: Console, tensorboard: Path | None) -> None:
+        self._console, self._folder, self._begin = console, folder, begin
+        self._log: RunLog | None = None
+        self._events = Events(tensorboard) if tensorboard is not None and not console.quiet else None
+
+    def __enter__(self) -> Told:
+        if not self._console.quiet:
+            remember(self._folder)
+        return self
+
+    def step(self, now: Any) -> None:
+        """One step was made."""
+        if self._console.quiet:
+            return
+        if self._log is None:  # also of a rank that takes over from one that died
+            self._log = RunLog(self._folder, now.step - 1, lambda text: self._console.print(text, style="dim"))
+        self._log.step(now.step, now.loss, now.rate, tokens=now.tokens, seconds=now.seconds, held_out=now.held_out,
+                       parts=now.parts)
+        if self._events is not None:
+            self._events.step(now.step, {
+                "loss/train": now.loss, "loss/held_out": now.held_out, "rate/learning": now.rate,
+                "speed/tokens_per_s": now.tokens / now.seconds,
+                **{f"seconds/{name}": value for name, value in now.parts.items()}})
+
+    def __exit__(self, *ended: object) -> None:
+        for writer in (self._log, self._events):
+            if writer is not None:
+                writer.close()
+
+
+def _loop(run: Run, console: Console, stopped: Any, habits: Habits, until: int | None, told: Told) -> None:
     columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("loss {task.fields[loss]}"),
                TextColumn("{task.fields[rate]} tokens/s"), TimeRemainingColumn())
     smooth, recent = run.losses[-1] if run.losses else None, None
@@ -114,6 +153,7 @@ def _loop(run: Run, console: Console, stopped: Any, habits: Habits, until: int |
         checks = max(1, min(100, run.settings.steps // 10))
         for now in run.advance(until, save_every=habits.save_every, check_every=checks, stopped=stopped):
             console.quiet = isinstance(run, DistributedRun) and run.group.rank > 0  # who died was perhaps rank 0
+            told.step(now)
             smooth = now.loss if smooth is None else 0.9 * smooth + 0.1 * now.loss
             if now.step > 1:  # the first step compiles
                 speed = now.tokens / now.seconds

@@ -1,18 +1,25 @@
 """The metric registry: numbers that a running process counts, by name and label, for whoever looks.
 
-Counters only grow, gauges are set, histograms have buckets. Names and help texts follow Prometheus, so that a server
+Counters only grow, gauges are set, histograms have buckets and quantiles, and what is counted elsewhere is read when
+somebody asks. Names and help texts follow Prometheus, so that a server
 can show them as they are; adding to one costs a dictionary lookup under a lock.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, TypeVar
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.python.fork_safe import ForkSafe
+from morpho.runtime.quantiles import QUANTILES, Series, quantiles_of, quantiles_of_buckets
 
+_log = logging.getLogger("morpho")
+NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,199}")
 SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)  # upper bounds of buckets
 
 
@@ -27,10 +34,13 @@ class Metric(ForkSafe):
         self._values: dict[tuple[str, ...], Any] = {}
 
     def _change(self, labels: tuple[str, ...], value: float, add: bool) -> None:
-        if len(labels) != len(self.labels):
-            raise fail(ArgumentError, "metrics", f"{self.name} has the labels {self.labels}, not {len(labels)} of them")
+        self._check(labels)
         with self._lock:
             self._values[labels] = self._values.get(labels, 0) + value if add else value
+
+    def _check(self, labels: tuple[str, ...]) -> None:
+        if len(labels) != len(self.labels):
+            raise fail(ArgumentError, "metrics", f"{self.name} has the labels {self.labels}, not {len(labels)} of them")
 
     def value(self, *labels: str) -> Any:
         """The number under these labels, 0 where nothing was counted."""
@@ -44,7 +54,13 @@ class Metric(ForkSafe):
 
 
 class Counter(Metric):
-    """A number that grows."""
+    """A number that grows.
+
+    >>> made = Counter("cakes", "Cakes made.", ["kind"])
+    >>> made.add(2, "plum")
+    >>> made.value("plum"), made.values()
+    (2, {('plum',): 2})
+    """
 
     kind = "counter"
 
@@ -56,7 +72,13 @@ class Counter(Metric):
 
 
 class Gauge(Metric):
-    """A number that is set."""
+    """A number that is set.
+
+    >>> heat = Gauge("heat", "Degrees.")
+    >>> heat.set(180.5)
+    >>> heat.value()
+    180.5
+    """
 
     def set(self, value: float, *labels: str) -> None:
         """The number now."""
@@ -64,7 +86,14 @@ class Gauge(Metric):
 
 
 class Histogram(Metric):
-    """How many observations were at most each bound; values are (counts, sum, count)."""
+    """How many observations were at most each bound, and quantiles; values are (counts, sum, count).
+
+    >>> waits = Histogram("waits", "Seconds of waiting.")
+    >>> for n in range(1, 101):
+    ...     waits.observe(n / 100)
+    >>> waits.quantiles()
+    {0.5: 0.5, 0.95: 0.95, 0.99: 0.99}
+    """
 
     kind = "histogram"
 
@@ -74,11 +103,67 @@ class Histogram(Metric):
 
     def observe(self, value: float, *labels: str) -> None:
         """One observation."""
-        place = bisect_left(self.bounds, value)
+        self._check(labels)
+        place, now = bisect_left(self.bounds, value), monotonic()
         with self._lock:
-            counts, total, count = self._values.get(labels) or ([0] * (len(self.bounds) + 1), 0.0, 0)
-            counts = [*counts[:place], counts[place] + 1, *counts[place + 1:]]
-            self._values[labels] = counts, total + value, count + 1
+            series = self._values.get(labels)
+            if series is None:
+                series = self._values[labels] = Series(len(self.bounds) + 1)
+            series.add(value, place, now)
+
+    def value(self, *labels: str) -> Any:
+        """(counts, sum, count) under these labels, 0 where nothing was observed."""
+        with self._lock:
+            series = self._values.get(labels)
+            return 0 if series is None else series.totals()
+
+    def values(self) -> dict[tuple[str, ...], Any]:
+        """All of them, by their labels."""
+        with self._lock:
+            return {labels: series.totals() for labels, series in self._values.items()}
+
+    def quantiles(self, *labels: str, of: Sequence[float] = QUANTILES,
+                  window_s: float | None = None) -> dict[float, float]:
+        """Quantiles of the last 1000 observations, exact, or of the last `window_s` seconds (at most 300), to 1 %; NaN
+        where there are none."""
+        now = monotonic()
+        with self._lock:
+            series = self._values.get(labels)
+            last = [] if series is None or window_s is not None else list(series.last)
+            counts = {} if series is None or window_s is None else series.window(window_s, now)
+        return quantiles_of(sorted(last), of) if window_s is None else quantiles_of_buckets(counts, of)
+
+
+class Observed(Metric):
+    """A number that is read from where it is counted, when somebody asks: `read` gives it, or several by labels.
+
+    >>> orders = ["plum", "plum", "rhubarb"]
+    >>> Observed("orders", "Orders.", lambda: len(orders)).value()
+    3
+    """
+
+    def __init__(self, name: str, help: str, read: Callable[[], Any], labels: Sequence[str] = (),
+                 kind: str = "gauge") -> None:
+        super().__init__(name, help, labels)
+        self.read, self.kind, self.failures = read, kind, 0
+
+    def values(self) -> dict[tuple[str, ...], Any]:
+        """What `read` says now; nothing where there is nothing to say. A reader that fails is counted and said once: it
+        takes nobody else's figures away."""
+        try:
+            found = self.read()
+        except Exception:
+            self.failures += 1
+            if self.failures == 1:
+                _log.warning("[metrics] %s cannot be read", self.name, exc_info=True)
+            return {}
+        if found is None:
+            return {}
+        return dict(found) if self.labels else {(): found}
+
+    def value(self, *labels: str) -> Any:
+        """The number under these labels, 0 where there is none."""
+        return self.values().get(labels, 0)
 
 
 Kind = TypeVar("Kind", bound=Metric)
@@ -96,30 +181,47 @@ class Metrics(ForkSafe):
     def __init__(self) -> None:
         super().__init__()
         self._metrics: dict[str, Metric] = {}
+        self.when_new: list[Callable[[Metric], None]] = []  # told of every metric that is made
 
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:
         """A number that grows."""
-        return self._made(Counter, name, help, labels)
+        return self._made(Counter(name, help, labels))
 
     def gauge(self, name: str, help: str, labels: Sequence[str] = ()) -> Gauge:
         """A number that is set."""
-        return self._made(Gauge, name, help, labels)
+        return self._made(Gauge(name, help, labels))
 
-    def histogram(self, name: str, help: str, labels: Sequence[str] = ()) -> Histogram:
+    def histogram(self, name: str, help: str, labels: Sequence[str] = (),
+                  bounds: Sequence[float] = SECONDS) -> Histogram:
         """Observations in buckets."""
-        return self._made(Histogram, name, help, labels)
+        return self._made(Histogram(name, help, labels, bounds))
+
+    def observed(self, name: str, help: str, read: Callable[[], Any], labels: Sequence[str] = (),
+                 kind: str = "gauge") -> Observed:
+        """A number that is counted elsewhere, read by `read` when somebody asks."""
+        return self._made(Observed(name, help, read, labels, kind))
+
+    def find(self, name: str) -> Metric | None:
+        """The metric of a name, if there is one."""
+        with self._lock:
+            return self._metrics.get(name)
 
     def all(self) -> list[Metric]:
         """Every metric, by name."""
         with self._lock:
             return [self._metrics[name] for name in sorted(self._metrics)]
 
-    def _made(self, kind: type[Kind], name: str, help: str, labels: Sequence[str]) -> Kind:
-        made = kind(name, help, labels)
+    def _made(self, made: Kind) -> Kind:
+        if not NAME.fullmatch(made.name):
+            raise fail(ArgumentError, "metrics", f"{made.name!r} is no name of a metric",
+                       "use letters, digits and underscores, as Prometheus does")
         with self._lock:
-            found = self._metrics.setdefault(name, made)
-        if not isinstance(found, kind) or found.labels != made.labels:
-            raise fail(ArgumentError, "metrics", f"{name} is a {found.kind} with labels {found.labels} already")
+            found = self._metrics.setdefault(made.name, made)
+        if type(found) is not type(made) or found.labels != made.labels:
+            raise fail(ArgumentError, "metrics", f"{made.name} is a {found.kind} with labels {found.labels} already")
+        if found is made:
+            for told in self.when_new:
+                told(made)
         return found
 
 

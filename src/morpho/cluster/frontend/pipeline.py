@@ -293,7 +293,8 @@ class Pipeline:
         status.write({"model": self.place, "epoch": self.epoch, "texts": len(self._answers), "workers": {
             node: {"process": process, "layers": layers.get(node, []), **{
                 key: said.get(key, "") for said in (self.statistics.get(node, {}),)
-                for key in ("doing", "idle_s", "streams")},
+                for key in ("doing", "idle_s", "streams", "sent_bytes", "memory_bytes", "kv_bytes", "tokens",
+                            "compute_s")},
                 "said": self.statistics.get(node, {}).get("time", now)} for node, process in self.processes.items()}})
 
     def _happened(self, event: dict[str, Any]) -> None:

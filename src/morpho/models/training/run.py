@@ -298,8 +298,9 @@ class Run:
             for group in self.optimiser.param_groups:
                 group["lr"] = rate
             rows = self.batch(self.step)
+            fetched = time.perf_counter()
             loss = self.train_step(mo.asarray(rows)).item()
-            seconds = time.perf_counter() - started
+            stepped = time.perf_counter()
             if not math.isfinite(loss):
                 raise fail(ArgumentError, "train", f"the loss is {loss} at step {self.step}",
                            "use a smaller --lr, or go on from the last checkpoint with --resume")
@@ -307,10 +308,14 @@ class Run:
             self.losses.append(round(loss, 5))
             held = self.held_out_loss() if check_every and (self.step % check_every == 0 or self.step == last) else None
             self._log(loss, held, rate)  # before the checkpoint, which says that the step was made
+            checked = time.perf_counter()
             if save_every and self.step % save_every == 0:
                 self.save()
                 saved = self.step
-            yield Progress(self.step, self.settings.steps, loss, held, rate, rows[..., 1:].size, seconds)
+            parts = {"data": fetched - started, "step": stepped - fetched, "check": checked - stepped,
+                     "save": time.perf_counter() - checked}
+            yield Progress(self.step, self.settings.steps, loss, held, rate, rows[..., 1:].size, stepped - started,
+                           parts)
         if saved != self.step:
             self.save()
 

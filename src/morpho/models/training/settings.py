@@ -110,6 +110,7 @@ class Progress:
     rate: float
     tokens: int  # of this step
     seconds: float  # of this step
+    parts: dict[str, float] = dataclasses.field(default_factory=dict)  # seconds of data, step, check and save
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -7,142 +7,21 @@
 >>> squares.get(7), squares.get(8)
 (49, None)
 
-What goes is decided by S3-FIFO (Yang and others, SOSP 2023): a newcomer waits in a small queue and reaches the main
-one only when asked for again, so one long scan cannot empty the cache; the main queue gives each used entry another
-round. Nothing is ever searched or sorted: an entry goes round at most once per use, hence O(1) amortised.
+What goes is decided by S3-FIFO (`policy.py`). A hit takes no lock: it is one look into a dictionary, a mark, and a
+count that the interpreter adds in one step.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Generic
 
 from morpho.base.errors import MorphoError, ValueFault, fail
 from morpho.base.python.fork_safe import ForkSafe
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
-
-# Chosen by simulation on Zipf, shifting, sliding and looping traces; tests/runtime/test_cache.py keeps the results.
-SMALL_SHARE = 0.05  # of the bytes, for newcomers
-GHOST_SHARE = 0.5  # of the bytes, remembered by hash after a newcomer left without being used
-LARGE_SHARE = 0.25  # of the bytes; an entry above it must be asked for twice before others leave for it
-MOST_USES = 7  # uses remembered per entry
-
-
-class _Entry(Generic[Value]):
-    __slots__ = ("value", "nbytes", "uses")
-
-    def __init__(self, value: Value, nbytes: int) -> None:
-        self.value = value
-        self.nbytes = nbytes
-        self.uses = 0
-
-
-class _Shelf(Generic[Key, Value]):
-    """The entries and the rule by which they leave; not thread-safe, and it never drops a value itself.
-
-    Values that leave are handed back, so that whatever their end sets off happens outside the cache's lock.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.small: OrderedDict[Key, _Entry[Value]] = OrderedDict()
-        self.main: OrderedDict[Key, _Entry[Value]] = OrderedDict()
-        self.ghosts: OrderedDict[int, int] = OrderedDict()  # hash of a key -> bytes
-        self.small_bytes = self.main_bytes = self.ghost_bytes = 0
-
-    def find(self, key: Key) -> _Entry[Value] | None:
-        """The entry of `key`, marked as used."""
-        entry = self.main.get(key)
-        if entry is None:
-            entry = self.small.get(key)
-            if entry is None:
-                return None
-        if entry.uses < MOST_USES:
-            entry.uses += 1
-        return entry
-
-    def add(self, key: Key, value: Value, nbytes: int) -> tuple[list[_Entry[Value]], int]:
-        """Keep `value` if it earns its bytes: (every entry that left, how many of them left for lack of room)."""
-        replaced = self.take(key)
-        gone = [] if replaced is None else [replaced]
-        entry = _Entry(value, nbytes)
-        known = replaced is not None or self._forget_ghost(key)
-        if nbytes > self.limit_bytes or (not known and self._too_large_for_a_stranger(nbytes)):
-            self._remember_ghost(key, nbytes)
-            return [*gone, entry], 0
-        evicted = self._make_room(nbytes)
-        if known:
-            self.main[key] = entry
-            self.main_bytes += nbytes
-        else:
-            self.small[key] = entry
-            self.small_bytes += nbytes
-        return gone + evicted, len(evicted)
-
-    def take(self, key: Key) -> _Entry[Value] | None:
-        """Remove `key` and hand back its entry."""
-        entry = self.main.pop(key, None)
-        if entry is not None:
-            self.main_bytes -= entry.nbytes
-            return entry
-        entry = self.small.pop(key, None)
-        if entry is not None:
-            self.small_bytes -= entry.nbytes
-        return entry
-
-    def _too_large_for_a_stranger(self, nbytes: int) -> bool:
-        fits = self.small_bytes + self.main_bytes + nbytes <= self.limit_bytes
-        return not fits and nbytes > self.limit_bytes * LARGE_SHARE
-
-    def _make_room(self, nbytes: int) -> list[_Entry[Value]]:
-        evicted: list[_Entry[Value]] = []
-        small_limit = max(1, int(self.limit_bytes * SMALL_SHARE))
-        while self.small_bytes + self.main_bytes + nbytes > self.limit_bytes:
-            if self.small_bytes > small_limit or not self.main:
-                self._step_small(evicted)
-            else:
-                self._step_main(evicted)
-        return evicted
-
-    def _step_small(self, evicted: list[_Entry[Value]]) -> None:
-        key, entry = self.small.popitem(last=False)
-        self.small_bytes -= entry.nbytes
-        if entry.uses:
-            entry.uses = 0
-            self.main[key] = entry
-            self.main_bytes += entry.nbytes
-        else:
-            self._remember_ghost(key, entry.nbytes)
-            evicted.append(entry)
-
-    def _step_main(self, evicted: list[_Entry[Value]]) -> None:
-        key, entry = self.main.popitem(last=False)
-        if entry.uses:
-            entry.uses -= 1
-            self.main[key] = entry
-        else:
-            self.main_bytes -= entry.nbytes
-            evicted.append(entry)
-
-    def _remember_ghost(self, key: Key, nbytes: int) -> None:
-        if nbytes > self.limit_bytes:
-            return
-        code = hash(key)
-        self.ghost_bytes += nbytes - self.ghosts.pop(code, 0)
-        self.ghosts[code] = nbytes
-        while self.ghost_bytes > self.limit_bytes * GHOST_SHARE and len(self.ghosts) > 1:
-            self.ghost_bytes -= self.ghosts.popitem(last=False)[1]
-
-    def _forget_ghost(self, key: Key) -> bool:
-        nbytes = self.ghosts.pop(hash(key), None)
-        if nbytes is None:
-            return False
-        self.ghost_bytes -= nbytes
-        return True
+from morpho.runtime.code_cache.policy import MOST_USES, Entry, Key, Shelf, Value
 
 
 class _Flight(Generic[Value]):
@@ -169,11 +48,15 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
             raise fail(ValueFault, "cache", f"limit_bytes cannot be negative, and is {limit_bytes}")
         super().__init__()
         self.name = name
-        self._shelf: _Shelf[Key, Value] = _Shelf(limit_bytes)
+        self._shelf: Shelf[Key, Value] = Shelf(limit_bytes)
+        # The way of a hit, for who looks often: `look`, unless there are `removals`; mark the entry, `hit()`.
+        self.look = self._shelf.entries.get
         self._flights: dict[Key, _Flight[Value]] = {}
         self._waiting: dict[int, _Flight[Value]] = {}  # thread -> what it waits for
-        self._removals: deque[Key] = deque()
-        self._hits = self._misses = self._waits = self._evictions = 0
+        self.removals: deque[Key] = deque()
+        self.hit = count(1).__next__  # one step of the interpreter: no hit of another thread is lost
+        self._looks = 0  # how often the number of hits was asked for, which counts as one
+        self._misses = self._waits = self._evictions = 0
 
     def get_or_create(self, key: Key, make: Callable[[], Value], size: int | Callable[[Value], int]) -> Value:
         """The value of `key`; where there is none, `make()` runs once however many threads ask, and all share it.
@@ -185,12 +68,17 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
         'text'
         """
         while True:
-            self._apply_removals()
+            if self.removals:
+                self._apply_removals()
+            entry = self.look(key)
+            if entry is not None:
+                if entry.uses < MOST_USES:
+                    entry.uses += 1
+                self.hit()
+                return entry.value
             with self._lock:
-                entry = self._shelf.find(key)
-                if entry is not None:
-                    self._hits += 1
-                    return entry.value
+                if key in self._shelf.entries:
+                    continue  # somebody made it just now: a hit like any other
                 flight = self._flights.get(key)
                 if flight is None:
                     self._misses += 1
@@ -205,14 +93,17 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """The value of `key`, or None: `BoundedCache(100).get("a")`."""
-        self._apply_removals()
-        with self._lock:
-            entry = self._shelf.find(key)
-            if entry is None:
+        if self.removals:
+            self._apply_removals()
+        entry = self.look(key)
+        if entry is None:
+            with self._lock:
                 self._misses += 1
-                return None
-            self._hits += 1
-            return entry.value
+            return None
+        if entry.uses < MOST_USES:
+            entry.uses += 1
+        self.hit()
+        return entry.value
 
     def put(self, key: Key, value: Value, nbytes: int) -> None:
         """Set the value of `key`: `cache.put("a", "text", 4)`. A `make` still running for it will not replace it."""
@@ -225,7 +116,7 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
 
     def remove(self, key: Key) -> None:
         """Forget `key`, also the result of a `make` still running for it. Never blocks."""
-        self._removals.append(key)
+        self.removals.append(key)
         if self._lock.acquire(blocking=False):  # else whoever comes next does it before anything else
             try:
                 gone = self._take_removals()
@@ -236,9 +127,9 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
     def clear(self) -> None:
         """Forget everything but the counters."""
         with self._lock:
-            gone, self._shelf = self._shelf, _Shelf(self._shelf.limit_bytes)
+            gone = self._shelf.clear()
             self._flights.clear()
-            self._removals.clear()
+            self.removals.clear()
         del gone
 
     def stats(self) -> dict[str, int | float]:
@@ -248,11 +139,12 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
         """
         self._apply_removals()
         with self._lock:
-            shelf = self._shelf
+            shelf, hits = self._shelf, self.hit() - 1 - self._looks
+            self._looks += 1
             return {
-                "hits": self._hits,
+                "hits": hits,
                 "misses": self._misses,
-                "hit_rate": self._hits / max(1, self._hits + self._misses),
+                "hit_rate": hits / max(1, hits + self._misses),
                 "waits": self._waits,
                 "evictions": self._evictions,
                 "bytes": shelf.small_bytes + shelf.main_bytes,
@@ -293,7 +185,8 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
         finally:
             with self._lock:
                 del self._waiting[threading.get_ident()]
-                self._hits += bool(flight.outcome)
+                if flight.outcome:
+                    self.hit()
         if isinstance(flight.error, Exception):
             raise flight.error
         return bool(flight.outcome)
@@ -315,21 +208,21 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
         del self._flights[key]
         return True
 
-    def _keep(self, key: Key, value: Value, nbytes: int) -> list[_Entry[Value]]:
+    def _keep(self, key: Key, value: Value, nbytes: int) -> list[Entry[Value]]:
         gone, evictions = self._shelf.add(key, value, nbytes)
         self._evictions += evictions
         return gone
 
-    def _apply_removals(self) -> list[_Entry[Value]]:
-        if not self._removals:
+    def _apply_removals(self) -> list[Entry[Value]]:
+        if not self.removals:
             return []
         with self._lock:
             return self._take_removals()
 
-    def _take_removals(self) -> list[_Entry[Value]]:
+    def _take_removals(self) -> list[Entry[Value]]:
         gone = []
-        while self._removals:
-            key = self._removals.popleft()
+        while self.removals:
+            key = self.removals.popleft()
             self._flights.pop(key, None)
             entry = self._shelf.take(key)
             if entry is not None:

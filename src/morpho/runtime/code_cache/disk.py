@@ -37,6 +37,7 @@ HEADER = struct.Struct("<8sIQ32s")  # magic, version, payload bytes, sha256
 SUFFIX = ".morpho"
 TEMPORARY = ".tmp"
 TOUCH_AFTER_S = 3600.0  # a file's time of last use is this coarse
+LIST_AGAIN_SHARE = 0.25  # of the limit: after so many bytes written the folder is listed anew, for what others wrote
 STALE_AFTER_S = 3600.0  # a temporary file this old was left by a process that died
 
 _KEY = re.compile(r"[0-9a-f]{16,128}")
@@ -51,16 +52,19 @@ class DiskCache(ForkSafe):
     """Bytes by key (16 to 128 hexadecimal digits) in an owner-only `folder` of at most `limit_bytes`.
 
     Nothing touches the disk before the first `get` or `put`. Thread-safe, safe among processes, and after a fork. The
-    limit holds for what a process knows of: the files there at its first `put`, and those it wrote or read since.
+    limit holds for what a process knows of: the files there at its first `put`, and those it wrote or read since. With
+    `shared` it also learns what others wrote, each time it has written a quarter of the limit: n processes that write
+    at once keep to (1 + n / 4) times the limit.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int) -> None:
+    def __init__(self, folder: Path, limit_bytes: int, shared: bool = False) -> None:
         super().__init__()
         self.folder = Path(folder)
-        self.limit_bytes = limit_bytes
+        self.limit_bytes, self.shared = limit_bytes, shared
         self._usable: bool | None = None  # None: not looked at yet
         self._sizes: OrderedDict[str, int] | None = None  # file name -> bytes, least recently used first
         self._bytes = 0
+        self._unlisted_bytes = 0  # written since the folder was listed
         self._said: set[str] = set()
         self._unsaid: list[str] = []  # messages that wait until no lock is held
         self._counts = dict.fromkeys(("hits", "misses", "writes", "corrupt", "errors", "evictions"), 0)
@@ -87,6 +91,9 @@ class DiskCache(ForkSafe):
         header = HEADER.pack(MAGIC, VERSION, len(data), _digest(key, data))
         with self._lock:
             try:
+                if self.shared and self._unlisted_bytes > LIST_AGAIN_SHARE * self.limit_bytes:
+                    self._sizes = None
+                self._unlisted_bytes += nbytes
                 self._shrink_to(self.limit_bytes - nbytes, replacing=name)
                 self._write(name, header, data)
                 self._record(name, nbytes)
@@ -102,6 +109,27 @@ class DiskCache(ForkSafe):
     def reject(self, key: str, reason: str) -> None:
         """Remove what `get` gave, because it does not mean what it should: counted and said like a damaged file."""
         self._discard(self.folder / _file_name(key), Damaged(reason))
+
+    def remove(self, key: str) -> None:
+        """Forget `key`, if it is there: `cache.remove("00112233445566778899aabbccddeeff")`."""
+        name = _file_name(key)
+        with self._lock:
+            if self._sizes is not None:
+                self._bytes -= self._sizes.pop(name, 0)
+            _remove(self.folder / name)
+
+    def clear(self) -> None:
+        """Forget everything but the counters."""
+        if not self._open_folder(create=False):
+            return
+        with self._lock:
+            for name in self._listing():
+                _remove(self.folder / name)
+            self._sizes, self._bytes = None, 0
+
+    def is_usable(self) -> bool:
+        """Whether there is a folder to write to, made if it was not there."""
+        return self._open_folder(create=True)
 
     def stats(self) -> dict[str, int]:
         """Counters of this process, and the bytes and entries it knows of: {"hits": 3, "misses": 1, ...}."""
@@ -153,6 +181,7 @@ class DiskCache(ForkSafe):
             found.sort(key=lambda row: row[1])
             self._sizes = OrderedDict((name, size) for name, _, size in found)
             self._bytes = sum(self._sizes.values())
+            self._unlisted_bytes = 0
         return self._sizes
 
     def _record(self, name: str, nbytes: int) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
+from morpho.observe.monitor.export import Collector
+from morpho.runtime.metrics import metrics as of_process
 from morpho.serve.hosting.registry import Registry
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -21,14 +24,31 @@ COUNTERS = {"steps": "steps of the engine", "prompt_tokens": "tokens of prompts 
             "recompiles": "functions compiled after the first of their kind"}
 
 
+_servers: WeakSet[Registry] = WeakSet()
+
+
+def _figure(key: str) -> Callable[[], Any]:
+    def read() -> dict[tuple[str, ...], Any]:
+        found = [served for registry in _servers for served in registry.loaded() if served.engine is not None]
+        return {(served.name,): served.engine.stats().to_dict()[key] for served in found}  # type: ignore[union-attr]
+
+    return read
+
+
+for _key, _about in {**GAUGES, **COUNTERS}.items():  # the same in the registry of the process, for whoever looks there
+    of_process.observed(f"morpho_{_key}", _about, _figure(_key), ["model"], "gauge" if _key in GAUGES else "counter")
+
+
 class Metrics:
-    """The figures of one server."""
+    """The figures of one server, and those of its process."""
 
     def __init__(self, registry: Registry) -> None:
         from prometheus_client import CollectorRegistry, Counter, Histogram
 
         self._collected = CollectorRegistry()
+        _servers.add(registry)
         self._collected.register(_Engines(registry))
+        self._collected.register(Collector(without=[f"morpho_{key}" for key in (*GAUGES, *COUNTERS)]))
         self._requests = Counter("morpho_http_requests", "requests by route and status", ("route", "status"),
                                  registry=self._collected)
         self._seconds = Histogram("morpho_http_request_seconds", "time of whole requests", ("route",),

@@ -34,8 +34,8 @@ HEADERS = [(b"content-security-policy", CSP.encode()), (b"x-content-type-options
 class Security:
     """Lets a request through, or answers with an error."""
 
-    def __init__(self, app: App, options: Options) -> None:
-        self._app, self._options, self._hosts = app, options, options.host_names()
+    def __init__(self, app: App, options: Options, open_paths: frozenset[str] = OPEN) -> None:
+        self._app, self._options, self._hosts, self._open = app, options, options.host_names(), open_paths
         self._any_address = not is_loopback(options.host)
         self._token = None if options.token is None else _digest(options.token)
         self._active = 0
@@ -55,7 +55,7 @@ class Security:
 
         try:
             self._check(scope, headers, origin, allowed)
-            if self._active >= self._options.most_requests and scope["path"] not in OPEN:
+            if self._active >= self._options.most_requests and scope["path"] not in self._open:
                 raise ApiError(503, f"{self._active} requests are being answered already", retry_after_s=1)
         except ApiError as error:
             await respond_error(sending, error)
@@ -79,7 +79,7 @@ class Security:
         if origin and origin.lower() != own and not allowed:
             raise ApiError(403, f"pages of {origin[:80]!r} may not ask this server; start it with --cors-origin ORIGIN "
                                 "to allow it", code="origin_not_allowed")
-        if scope["method"] == "OPTIONS" or scope["path"] in OPEN or self._token is None:
+        if scope["method"] == "OPTIONS" or scope["path"] in self._open or self._token is None:
             return
         scheme, _, given = headers.get(b"authorization", "").partition(" ")
         right = hmac.compare_digest(_digest(given.strip()), self._token)  # always the same work, whatever is given

@@ -16,6 +16,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.serve.hosting.registry import Registry
 from morpho.serve.http.logs import LOG
 from morpho.serve.http.options import Options
+from morpho.serve.http.security import App
 from morpho.weights.errors import MissingExtra
 
 
@@ -53,13 +54,24 @@ def run(registry: Registry, options: Options, listener: socket.socket,
 
 
 def make_server(registry: Registry, options: Options, when_ready: Callable[[], None] = lambda: None) -> Any:
+    """The server of models."""
+    check_extra()
+    from morpho.serve.http.app import make_app
+
+    app, state = make_app(registry, options)
+
+    def stopping() -> None:
+        state.stopping = True
+
+    return server_of(app, options, when_ready, stopping)
+
+
+def server_of(app: App, options: Options, when_ready: Callable[[], None] = lambda: None,
+              when_stopping: Callable[[], None] = lambda: None) -> Any:
     """uvicorn's server, with two habits of its own: a connection that does not get to a request is closed, and a
     signal that has been obeyed is not raised once more."""
-    check_extra()
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    from morpho.serve.http.app import make_app
 
     limit_s = options.limits.header_timeout_s
 
@@ -91,7 +103,7 @@ def make_server(registry: Registry, options: Options, when_ready: Callable[[], N
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             LOG.info("stopping", extra={"signal": signal.Signals(sig).name, "forced": self.should_exit})
-            state.stopping = True
+            when_stopping()
             super().handle_exit(sig, frame)
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -99,7 +111,6 @@ def make_server(registry: Registry, options: Options, when_ready: Callable[[], N
             if not self.should_exit:
                 when_ready()
 
-    app, state = make_app(registry, options)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none", lifespan="on",
         http=Protocol, loop="asyncio", timeout_keep_alive=30, limit_concurrency=2 * options.most_requests,

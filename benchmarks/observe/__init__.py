@@ -1,0 +1,1 @@
+"""Measurements of what watches and tunes: caches, monitor."""

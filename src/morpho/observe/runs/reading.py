@@ -1,0 +1,134 @@
+"""Runs read back: every step once, with its speed and parts, however often the run was stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from morpho.observe.runs.log import FILE
+
+LIVE_S = 30.0  # a run that wrote so recently is running
+MOST_BYTES = 256 << 20
+MOST_POINTS = 400  # of a curve
+PARTS = ("data", "step", "check", "save")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run: its settings and its steps, ascending."""
+
+    folder: Path
+    settings: dict[str, Any]
+    steps: list[dict[str, Any]] = field(repr=False)
+    begun: float | None
+    ended: float | None  # when it last wrote
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is running, as far as its file tells."""
+        planned = self.settings.get("steps")
+        done = bool(self.steps) and isinstance(planned, int) and self.steps[-1]["step"] >= planned
+        return self.ended is not None and not done and time.time() - self.ended < LIVE_S
+
+    def summary(self) -> dict[str, Any]:
+        """What a table of runs shows."""
+        held = [record["held_out"] for record in self.steps if "held_out" in record]
+        speeds = [speed for record in self.steps[1:] if (speed := _speed(record)) is not None]  # the first compiles
+        return {"folder": str(self.folder), "name": self.folder.name, "begun": self.begun, "ended": self.ended,
+                "live": self.is_live, "step": self.steps[-1]["step"] if self.steps else 0,
+                "steps": self.settings.get("steps"), "loss": _recent(self.steps),
+                "held_out": held[-1] if held else None, "best_held_out": min(held) if held else None,
+                "tokens_per_s": statistics.median(speeds) if speeds else None,
+                "seconds": sum(record.get("seconds", 0.0) for record in self.steps), "settings": self.settings}
+
+    def curves(self, most: int = MOST_POINTS) -> dict[str, Any]:
+        """Points for pictures, at most so many of each: [step, value] of losses and speeds, [time, value] of memory
+        and threads, and the last parts of a step."""
+        groups = list(_grouped(self.steps, most))
+        resources = [(record["time"], record["resources"]) for record in self.steps
+                     if isinstance(record.get("resources"), dict)]
+        resources = resources[::max(1, len(resources) // most)]
+        return {
+            "loss": [[group[-1]["step"], statistics.fmean(one["loss"] for one in group)] for group in groups],
+            "held_out": [[one["step"], one["held_out"]] for one in self.steps if "held_out" in one][-most:],
+            "lr": [[group[-1]["step"], group[-1].get("lr")] for group in groups],
+            "tokens_per_s": [[group[-1]["step"], statistics.fmean(speeds)] for group in groups
+                             if (speeds := [speed for one in group if (speed := _speed(one)) is not None])],
+            "rss_bytes": [[when, found["rss_bytes"]] for when, found in resources if "rss_bytes" in found],
+            "pool_bytes": [[when, found["pool_bytes"]] for when, found in resources if "pool_bytes" in found],
+            "threads": [[when, found["threads"]] for when, found in resources if "threads" in found],
+            "caches": resources[-1][1].get("caches", {}) if resources else {},
+            "parts": self.parts(),
+        }
+
+    def parts(self, last: int = 100) -> dict[str, float]:
+        """Mean seconds of a step by part, over the last steps."""
+        recent = [record["parts"] for record in self.steps[-last:] if isinstance(record.get("parts"), dict)]
+        if not recent:
+            return {}
+        return {name: statistics.fmean(float(parts.get(name, 0.0)) for parts in recent) for name in PARTS}
+
+
+def read_run(folder: Path) -> RunRecord | None:
+    """The run of a folder, from `metrics.jsonl`, or from `losses.jsonl` of earlier versions; None where there is
+    neither."""
+    path = folder / FILE
+    source = path if path.is_file() else folder / "losses.jsonl"
+    try:
+        size = source.stat().st_size
+        content = source.read_bytes() if size <= MOST_BYTES else b""
+    except OSError:
+        return None
+    steps: dict[int, dict[str, Any]] = {}
+    begun = ended = None
+    for record in _lines(content):
+        when = record.get("time")
+        if isinstance(when, int | float):
+            begun, ended = begun or when, when
+        if "event" in record:
+            first = record["step"]
+            steps = {number: known for number, known in steps.items() if number <= first}  # the others are made again
+        elif isinstance(record.get("loss"), int | float):
+            steps[record["step"]] = record
+    return RunRecord(folder, _settings(folder), [steps[number] for number in sorted(steps)], begun, ended)
+
+
+def _lines(content: bytes) -> Iterator[dict[str, Any]]:
+    """Whole lines that are records; a half one at the end is of a step that is being written."""
+    for line in content.splitlines():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            yield record
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _speed(record: dict[str, Any]) -> float | None:
+    tokens, seconds = record.get("tokens"), record.get("seconds")
+    return tokens / seconds if tokens and seconds else None
+
+
+def _recent(steps: Sequence[dict[str, Any]]) -> float | None:
+    """The mean loss of the last steps."""
+    return statistics.fmean(record["loss"] for record in steps[-20:]) if steps else None
+
+
+def _grouped(steps: Sequence[dict[str, Any]], most: int) -> Iterator[Sequence[dict[str, Any]]]:
+    """Steps in at most so many groups, each of neighbours."""
+    count = min(most, len(steps))
+    for number in range(count):
+        yield steps[number * len(steps) // count:(number + 1) * len(steps) // count]

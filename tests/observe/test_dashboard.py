@@ -1,0 +1,200 @@
+"""The dashboard: who may look, what it says, and the page in a browser."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from dashboards import written_cluster, written_run
+from typer.testing import CliRunner
+
+import morpho as mo
+from morpho.cli.main import app
+from morpho.cluster.frontend import history, status
+from morpho.serve.dashboard.server import Dashboard
+from morpho.serve.dashboard.sources import Sources, run_id
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "serve"))
+from browser import Browser, chromium
+
+PROGRAM = chromium()
+needs_browser = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on this machine")
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    """A dashboard of two runs, a pipeline and a ledger, beside this process."""
+    root = tmp_path_factory.mktemp("dashboard")
+    written_run(root / "runs" / "baseline", lr=1e-3, begun=time.time() - 172_800)
+    written_run(root / "runs" / "faster", lr=3e-3, begun=time.time() - 40, steps=120, batch=16)
+    (root / "runs" / "<img src=x onerror=window.bitten=1>").mkdir()
+    (root / "runs" / "<img src=x onerror=window.bitten=1>" / "losses.jsonl").write_text('{"step":1,"loss":3.0}\n')
+    (root / "secret").write_text("not for the page")
+    ledger = history.ledger_path()
+    before = ledger.read_bytes() if ledger.exists() else None
+    written_cluster()
+    with Dashboard([root / "runs"]) as dashboard:
+        yield dashboard
+    status.clear()
+    ledger.unlink() if before is None else ledger.write_bytes(before)
+
+
+def client(dashboard: Dashboard, token: str | None = None, **headers: str) -> httpx.Client:
+    bearer = {"Authorization": f"Bearer {token or dashboard.token}"}
+    return httpx.Client(base_url=dashboard.options.url, headers={**bearer, **headers}, trust_env=False)
+
+
+# -- who may look ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("path", ["/api/live", "/api/runs", "/api/curves?run=x", "/api/cluster", "/api/ledger"])
+def test_figures_need_the_token_on_loopback_too(shown: Dashboard, path: str) -> None:
+    with client(shown, token="wrong") as other, client(shown) as right:
+        assert other.get(path).status_code == 401
+        assert httpx.get(shown.options.url + path, trust_env=False).status_code == 401
+        assert right.get(path).status_code == 200
+    assert shown.token not in shown.options.url and shown.address.startswith(shown.options.url + "/#token=")
+
+
+def test_a_browser_is_bound_and_other_pages_and_names_are_refused(shown: Dashboard) -> None:
+    with client(shown) as one:
+        page = one.get("/")
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "trusted-types" in policy
+        assert page.headers["x-frame-options"] == "DENY" and "cache-control" in page.headers
+        assert one.get("/", headers={"Host": "evil.example"}).status_code == 403
+        assert one.get("/api/runs", headers={"Origin": "https://evil.example"}).status_code == 403
+        assert one.post("/api/runs").status_code == 405
+        for path in ("/nothing", "/api/../secret", "/..%2fsecret", "/page/page.js"):
+            assert one.get(path).status_code == 404
+    with pytest.raises(mo.errors.ArgumentError, match="token is not 16"):
+        Dashboard(token="short")
+
+
+def test_no_resource_is_fetched_from_elsewhere() -> None:
+    folder = Path(__file__).parents[2] / "src" / "morpho" / "serve" / "dashboard" / "page"
+    for file in folder.iterdir():
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in text and "https:" not in text and "innerHTML" not in text and "eval(" not in text
+
+
+# -- what it says ------------------------------------------------------------------------------------------------------
+def test_runs_are_compared_and_ids_choose_among_them(shown: Dashboard) -> None:
+    with client(shown) as one:
+        runs = one.get("/api/runs").json()["runs"]
+        assert [run["name"] for run in runs[:2]] == ["faster", "baseline"]
+        assert runs[0]["steps"] == 200 and runs[0]["step"] == 120 and runs[1]["best_held_out"] > 1
+        asked = [("run", run["id"]) for run in runs[:2]] + [("run", "../../secret")]
+        curves = one.get("/api/curves", params=asked).json()["curves"]
+    assert set(curves) == {run["id"] for run in runs[:2]}
+    assert len(curves[runs[1]["id"]]["loss"]) == 200 and curves[runs[0]["id"]]["parts"]["step"] == pytest.approx(0.18)
+
+
+def test_a_pipeline_and_its_predictions(shown: Dashboard) -> None:
+    with client(shown) as one:
+        (pipeline,) = one.get("/api/cluster").json()["pipelines"]
+        ledger = one.get("/api/ledger").json()
+    assert [stage["node"] for stage in pipeline["stages"]] == ["alpha", "beta", "gamma", "delta"]
+    assert [(link["from"], link["to"], link["bytes_per_token"]) for link in pipeline["links"]] \
+        == [("alpha", "beta", 2304), ("beta", "gamma", 2304)]
+    assert [round(row["errors"]["token_s"], 2) for row in ledger["rows"]] == [0.4, 0.05]
+    assert ledger["corrections"]["alpha"] == pytest.approx(1.225)
+
+
+def test_an_unchanged_run_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written_run(tmp_path / "run")
+    sources, reads = Sources([tmp_path]), []
+    from morpho.serve.dashboard import sources as module
+
+    plain = module.read_run
+    monkeypatch.setattr(module, "read_run", lambda place: reads.append(place) or plain(place))
+    for _ in range(3):
+        sources.runs()
+        sources.curves([run_id(folder.resolve())])
+    assert len(reads) == 1
+    with open(folder / "metrics.jsonl", "ab") as file:
+        file.write(b'{"step":201,"loss":1.0}\n')
+    assert sources.runs()["runs"][0]["step"] == 201 and len(reads) == 2
+    assert Sources([tmp_path / "run"]).runs()["runs"][0]["name"] == "run"
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+def opened(dashboard: Dashboard, width: int, height: int, dark: bool) -> Browser:
+    assert PROGRAM is not None
+    browser = Browser(PROGRAM, width, height, dark)
+    try:
+        browser.open(dashboard.address)
+        browser.until("document.querySelectorAll('#runs tbody tr').length === 3")
+    except BaseException:
+        browser.close()
+        raise
+    return browser
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_the_page_shows_it_all(shown: Dashboard, width: int, dark: bool, tmp_path: Path) -> None:
+    browser = opened(shown, width, 900, dark)
+    try:
+        assert browser.value("document.querySelector('#runs input').checked")
+        browser.value("document.querySelectorAll('#runs input')[1].click()")
+        browser.until("document.querySelectorAll('#loss polyline').length === 2")
+        text = browser.value("document.body.innerText")
+        for word in ("held-out loss", "tokens/s", "layers [9, 20)", "in reserve", "2.25 KiB/token", "+40 %", "lr 0.003",
+                     "120 / 200", "morpho_pool_live_bytes", "threads", "memory"):
+            assert word in text, word
+        assert browser.value("document.querySelectorAll('#parts .row').length") == 4
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        ground = browser.value("getComputedStyle(document.body).backgroundColor")
+        assert ground == ("rgb(18, 21, 27)" if dark else "rgb(251, 251, 250)")
+        assert browser.value("window.bitten") is None and browser.value("document.querySelectorAll('img').length") == 0
+        assert "token" not in browser.value("location.href")  # nor in the history of the browser
+        assert all(url.startswith(shown.options.url) for url in browser.requested()) and not browser.complaints()
+        browser.screenshot(tmp_path / "page.png")
+        assert (tmp_path / "page.png").stat().st_size > 10_000
+    finally:
+        browser.close()
+
+
+@needs_browser
+def test_the_page_follows_a_run_and_asks_for_a_token(shown: Dashboard, tmp_path: Path) -> None:
+    folder = written_run(tmp_path / "runs" / "growing", steps=5, begun=time.time() - 2)
+    with Dashboard([tmp_path / "runs"]) as dashboard:
+        assert PROGRAM is not None
+        browser = Browser(PROGRAM, 800, 700)
+        try:
+            browser.open(dashboard.options.url)
+            browser.until("!document.getElementById('token-line').hidden")
+            assert browser.value("document.querySelectorAll('#runs tr').length") == 0
+            browser.value(f"document.getElementById('token').value = {dashboard.token!r};"
+                          "document.getElementById('token-line').requestSubmit(); 0")
+            browser.until("document.getElementById('runs').innerText.includes('5 / 200')")
+            line = {"time": time.time(), "step": 6, "loss": 1.0, "lr": 0.1, "tokens": 10, "seconds": 0.1}
+            with open(folder / "metrics.jsonl", "ab") as file:
+                file.write(json.dumps(line).encode() + b"\n")
+            browser.until("document.getElementById('tiles').innerText.includes('6 / 200')")
+            assert "live" in browser.value("document.getElementById('runs').innerText")
+        finally:
+            browser.close()
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+def test_the_command_prints_an_address_and_ends_at_once(tmp_path: Path) -> None:
+    written_run(tmp_path / "run")
+    with subprocess.Popen([sys.executable, "-m", "morpho", "dashboard", str(tmp_path), "--port", "0"],
+                          stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[2]
+        url, _, token = address.partition("/#token=")
+        found: Any = httpx.get(url + "/api/runs", headers={"Authorization": f"Bearer {token}"}, trust_env=False).json()
+        assert [run["name"] for run in found["runs"]] == ["run"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    said = CliRunner().invoke(app, ["dashboard", str(tmp_path / "nothing")])
+    assert "there is no folder" in str(said.exception)
