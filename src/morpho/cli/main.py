@@ -1,6 +1,5 @@
-"""The `morpho` command: `run`, `serve`, `train`, `tune`, `models ...`, `plan ...`, `logic`, `doctor`, `tour`,
-`bench ...`.
-"""The `morpho` command: `run`, `serve`, `train`, `dashboard`, `models ...`, `plan ...`, `logic`, `doctor`, `bench ...`.
+"""The `morpho` command: `run`, `serve`, `train`, `tune`, `profile`, `explain`, `dashboard`, `models ...`, `plan ...`,
+`logic`, `doctor`, `tour`, `bench ...`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error is one
 red line on standard error and an exit code (`guard.py`), whatever it is.
@@ -211,8 +210,8 @@ def train(
     habits = part.Habits(save_every, sample_every, keep, prompt)
     given = [name for name in ("save_every", "sample_every", "keep", "prompt") if _is_given(context_, name)]
     part.train(data, out, settings, habits, resume=resume, steps=steps if _is_given(context_, "steps") else None,
-               start=start, until=until, given=given, nodes=nodes, device=device)
-               start=start, until=until, given=given, nodes=nodes, tensorboard=tensorboard, dashboard=dashboard)
+               start=start, until=until, given=given, nodes=nodes, device=device,
+               tensorboard=tensorboard, dashboard=dashboard)
 
 
 @app.command("launch", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})

@@ -60,20 +60,15 @@ class Habits:
             file.write(json.dumps(asdict(self), indent=1).encode())
 
 
-def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, resume: bool, steps: int | None,
-          start: Path | None, until: int | None, given: Collection[str] = (), nodes: int | None = None,
-          device: str = "") -> None:
+def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, device: str = "", **options: Any) -> None:
     """Train, on the device of the settings or another one, showing how it goes; see `_train`."""
-    if not device:
-        _train(data, out, settings, habits, resume, steps, start, until, given, nodes)
-        return
-    with settings_in_force.settings(device=canonical(device, "train")):
-        _train(data, out, settings, habits, resume, steps, start, until, given, nodes)
+    with settings_in_force.settings(device=canonical(device, "train")) if device else nullcontext():
+        _train(data, out, settings, habits, **options)
 
 
-def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, resume: bool, steps: int | None,
-           start: Path | None, until: int | None, given: Collection[str], nodes: int | None) -> None:
-          tensorboard: Path | None = None, dashboard: bool = False) -> None:
+def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, resume: bool, steps: int | None,
+           start: Path | None, until: int | None, given: Collection[str] = (), nodes: int | None = None,
+           tensorboard: Path | None = None, dashboard: bool = False) -> None:
     """Train, showing how it goes. `given` are the options of `habits` that the user named. As one of the processes that
     an MPI launcher started, or with `nodes` 1, by shards: the bits do not depend on the number of processes."""
     settings_in_force.get(), current_isa()  # mistakes in these are not mistakes in the run's files
