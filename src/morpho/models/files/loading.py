@@ -18,6 +18,7 @@ from morpho.models.base import LanguageModel
 from morpho.models.files import names
 from morpho.models.files.filling import check_depth, filled, kept, wanted
 from morpho.models.files.gguf_llama import from_gguf
+from morpho.models.files.parts import with_parts
 from morpho.models.registry import family
 from morpho.models.registry import names as names_of_models
 from morpho.models.text.generation_keys import GENERATION, Defaults
@@ -113,7 +114,7 @@ def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
     if not hasattr(model, "config"):
         raise fail(ArgumentError, "models.save", f"{type(model).__name__} is no model of a family: it has no config",
                    "save its weights with mo.weights.save(path, model.state_dict())")
-    mo.weights.save(place, model.state_dict(), **others)
+    mo.weights.save(place, names.published(model.model_type, model.config, model.state_dict()), **others)
     with atomic_file(place / "config.json") as file:
         file.write(json.dumps(model.config, indent=1).encode())
     said = model.defaults.to_dict() if isinstance(model, LanguageModel) else {}
@@ -146,11 +147,7 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callab
     kind.checked_config(config, file=str(file), ignore=ignore)
     said = _generation(folder, config, ignore)
     weights = load_weights(folder)
-    if kind.model_type == "bert":  # the names of the weights say which parts there are, unless the configuration does
-        config = {"masked_lm": any(name.startswith("cls.predictions") for name in weights),
-                  "pooler": any("pooler." in name for name in weights), **config}
-    if kind.model_type == "vit" and "id2label" not in config:  # published files leave two labels unsaid
-        config = {"num_labels": 2, **config}
+    config = with_parts(kind.model_type, config, weights)
     check_depth(config, len(weights), "config.json")
     config = _untied(kind, config, weights, folder)  # type: ignore[assignment]
     with init.undrawn(), naming(file):

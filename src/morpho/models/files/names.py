@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from morpho.models.files import decoder_names
 from morpho.weights import Rule, unpermute
+from morpho.weights.mapping import rename
 
 Config = Mapping[str, Any]
 Names = Collection[str]
@@ -20,6 +22,8 @@ HEADS = {
     "llama": ("lm_head.weight", "model.embed_tokens.weight"),
     "bert": ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
     "t5": ("lm_head.weight", "shared.weight"),
+    **{name: (decoder_names.HEAD.get(name, "lm_head.weight"),
+              decoder_names.EMBEDDING.get(name, "model.embed_tokens.weight")) for name in decoder_names.FAMILIES},
 }
 PREFIXES = ("", "transformer.", "bert.")  # what stands before an embedding's name in some files
 # What a file may hold twice: the same numbers under another name.
@@ -86,7 +90,8 @@ def vit(config: Config, names: Names) -> list[Rule]:
 
 
 TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
-                                                             "vit": vit}
+                                                             "vit": vit, **{name: decoder_names.rules(name)
+                                                                            for name in decoder_names.FAMILIES}}
 
 
 def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
@@ -104,3 +109,8 @@ def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
         *(Rule(f"blk.{{i}}.{theirs}.{{what}}", f"model.layers.{{i}}.{ours}.{{what}}")
           for theirs, ours in plain.items()),
     ]
+
+
+def published(family: str, config: Config, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A model's weights under the names of published files."""
+    return rename(state, decoder_names.published(family, config)) if family in decoder_names.FAMILIES else state
