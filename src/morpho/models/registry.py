@@ -21,6 +21,8 @@ FAMILIES = {
     "vit": ("vit", "ViT"),
     "mlp": ("small", "MLP"),
     "cnn": ("small", "CNN"),
+    "roberta": ("encoders.roberta", "Roberta"),
+    "distilbert": ("encoders.distilbert", "DistilBert"),
     "mistral": ("decoder.families.llama_like", "Mistral"),
     "mixtral": ("decoder.families.llama_like", "Mixtral"),
     "qwen2": ("decoder.families.llama_like", "Qwen2"),

@@ -116,13 +116,20 @@ def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
                    "save its weights with mo.weights.save(path, model.state_dict())")
     mo.weights.save(place, names.published(model.model_type, model.config, model.state_dict()), **others)
     with atomic_file(place / "config.json") as file:
-        file.write(json.dumps(model.config, indent=1).encode())
+        file.write(json.dumps(_written(model), indent=1).encode())
     said = model.defaults.to_dict() if isinstance(model, LanguageModel) else {}
     if said:
         with atomic_file(place / "generation_config.json") as file:
             file.write(json.dumps(said, indent=1).encode())
     else:
         (place / "generation_config.json").unlink(missing_ok=True)
+
+
+def _written(model: Any) -> dict[str, Any]:
+    """The configuration without settings that are null by default: other programs take a null for a value."""
+    kind = model.config_class
+    return {name: value for name, value in model.config.items()
+            if value is not None or (name in kind.names() and kind.default(name) is not None)}
 
 
 def _elsewhere(name: str) -> str:

@@ -21,11 +21,13 @@ HEADS = {
     "gpt2": ("lm_head.weight", "wte.weight"),
     "llama": ("lm_head.weight", "model.embed_tokens.weight"),
     "bert": ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+    "roberta": ("lm_head.decoder.weight", "embeddings.word_embeddings.weight"),
+    "distilbert": ("vocab_projector.weight", "embeddings.word_embeddings.weight"),
     "t5": ("lm_head.weight", "shared.weight"),
     **{name: (decoder_names.HEAD.get(name, "lm_head.weight"),
               decoder_names.EMBEDDING.get(name, "model.embed_tokens.weight")) for name in decoder_names.FAMILIES},
 }
-PREFIXES = ("", "transformer.", "bert.")  # what stands before an embedding's name in some files
+PREFIXES = ("", "transformer.", "bert.", "roberta.", "distilbert.")  # what stands before an embedding's name in some files
 # What a file may hold twice: the same numbers under another name.
 TWICE = {
     "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"},
@@ -63,8 +65,28 @@ def bert(config: Config, names: Names) -> list[Rule]:
         Rule("cls.seq_relationship.{what}", None),  # of the next sentence
         *head,
         *old,
-        Rule("cls.{rest:*}", "cls.{rest}"),
+        *(Rule(f"{name}.{{rest:*}}", f"{name}.{{rest}}") for name in ("cls", "classifier", "qa_outputs")),
         Rule("(bert.){rest:*}", "bert.{rest}"),
+    ]
+
+
+def roberta(config: Config, names: Names) -> list[Rule]:
+    head = [Rule("lm_head.decoder.weight", None)] if config["tie_word_embeddings"] else []
+    if "lm_head.decoder.bias" in names:  # the same numbers twice, and this one is added
+        head += [Rule("lm_head.bias", None), Rule("lm_head.decoder.bias", "lm_head.bias")]
+    return [
+        Rule("(roberta.)embeddings.position_ids", None), *head,
+        *(Rule(f"{name}.{{rest:*}}", f"{name}.{{rest}}") for name in ("lm_head", "classifier", "qa_outputs")),
+        Rule("(roberta.){rest:*}", "roberta.{rest}"),
+    ]
+
+
+def distilbert(config: Config, names: Names) -> list[Rule]:
+    heads = ("vocab_transform", "vocab_layer_norm", "vocab_projector", "pre_classifier", "classifier", "qa_outputs")
+    return [
+        *([Rule("vocab_projector.weight", None)] if config["tie_word_embeddings"] else []),
+        *(Rule(f"{name}.{{rest:*}}", f"{name}.{{rest}}") for name in heads),
+        Rule("(distilbert.){rest:*}", "distilbert.{rest}"),
     ]
 
 
@@ -90,6 +112,7 @@ def vit(config: Config, names: Names) -> list[Rule]:
 
 
 TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
+                                                             "roberta": roberta, "distilbert": distilbert,
                                                              "vit": vit, **{name: decoder_names.rules(name)
                                                                             for name in decoder_names.FAMILIES}}
 
