@@ -23,6 +23,8 @@ FAMILIES = {
     "cnn": ("small", "CNN"),
     "roberta": ("encoders.roberta", "Roberta"),
     "distilbert": ("encoders.distilbert", "DistilBert"),
+    "bart": ("seq2seq.bart", "Bart"),
+    "whisper": ("seq2seq.whisper", "Whisper"),
     "mistral": ("decoder.families.llama_like", "Mistral"),
     "mixtral": ("decoder.families.llama_like", "Mixtral"),
     "qwen2": ("decoder.families.llama_like", "Qwen2"),

@@ -27,6 +27,7 @@ from morpho.nn.containers import Identity
 from morpho.weights import FileFault, MissingFile, NameFault, load_gguf, load_tokenizer, match
 from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
+from morpho.weights.keys import Key, KeyTable
 from morpho.weights.pull import MODELS
 from morpho.weights.scanner import without_duplicates
 
@@ -152,7 +153,7 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callab
     with naming(file):
         kind = family(config)
     kind.checked_config(config, file=str(file), ignore=ignore)
-    said = _generation(folder, config, ignore)
+    said = _generation(folder, config, ignore, kind.config_class.honoured)
     weights = load_weights(folder)
     config = with_parts(kind.model_type, config, weights)
     check_depth(config, len(weights), "config.json")
@@ -169,14 +170,15 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callab
     return filled(model, kept(model, found, keep), str(folder))
 
 
-def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str]) -> dict[str, Any]:
+def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str],
+                honoured: Mapping[str, Key]) -> dict[str, Any]:
     """The settings of generation_config.json; where there is none, those that older files keep in config.json."""
     file = folder / "generation_config.json"
     said = read_json(file)
     if said is None:
         said = config  # type: ignore[assignment]
     else:
-        GENERATION.check("models.load", str(file), said, ignore=ignore)
+        KeyTable({**GENERATION, **honoured}).check("models.load", str(file), said, ignore=ignore)
     return {name: value for name, value in said.items() if name in GENERATION and name not in ignore}  # type: ignore[union-attr]
 
 

@@ -24,6 +24,8 @@ HEADS = {
     "roberta": ("lm_head.decoder.weight", "embeddings.word_embeddings.weight"),
     "distilbert": ("vocab_projector.weight", "embeddings.word_embeddings.weight"),
     "t5": ("lm_head.weight", "shared.weight"),
+    "bart": ("lm_head.weight", "model.shared.weight"),
+    "whisper": ("proj_out.weight", "model.decoder.embed_tokens.weight"),
     **{name: (decoder_names.HEAD.get(name, "lm_head.weight"),
               decoder_names.EMBEDDING.get(name, "model.embed_tokens.weight")) for name in decoder_names.FAMILIES},
 }
@@ -31,6 +33,7 @@ PREFIXES = ("", "transformer.", "bert.", "roberta.", "distilbert.")  # what stan
 # What a file may hold twice: the same numbers under another name.
 TWICE = {
     "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"},
+    "bart": {f"model.{part}.embed_tokens.weight": "model.shared.weight" for part in ("encoder", "decoder")},
 }
 
 
@@ -98,6 +101,18 @@ def t5(config: Config, names: Names) -> list[Rule]:
     ]
 
 
+def bart(config: Config, names: Names) -> list[Rule]:
+    old = [Rule("model.shared.weight", None), Rule("model.decoder.embed_tokens.weight", None),
+           Rule("model.encoder.embed_tokens.weight", "model.shared.weight")] if "model.shared.weight" not in names else [
+        Rule(name, None) for name in TWICE["bart"]]
+    head = [Rule("final_logits_bias", None)] if config["head"] else []
+    return [*_tied_head(config), *old, *head]
+
+
+def whisper(config: Config, names: Names) -> list[Rule]:
+    return [Rule("proj_out.weight", None)] if config["tie_word_embeddings"] else []
+
+
 def vit(config: Config, names: Names) -> list[Rule]:
     """Files of later versions name the parts of a layer otherwise."""
     here = "vit.encoder.layer.{i}."
@@ -113,6 +128,7 @@ def vit(config: Config, names: Names) -> list[Rule]:
 
 TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
                                                              "roberta": roberta, "distilbert": distilbert,
+                                                             "bart": bart, "whisper": whisper,
                                                              "vit": vit, **{name: decoder_names.rules(name)
                                                                             for name in decoder_names.FAMILIES}}
 

@@ -21,6 +21,8 @@ def with_parts(family: str, config: Mapping[str, Any], weights: Any) -> Config:
             found = {"pooler": any("pooler." in name for name in weights), **found}
     if family == "vit" and "id2label" not in config:  # published files leave two labels unsaid
         found = {"num_labels": 2, **found}
+    if family == "bart" and "final_logits_bias" not in weights:
+        found = {**_bart_head(weights), **found}
     if family in DECODERS:
         found = {**_decoder_head(config, weights), **found}
     return found
@@ -46,3 +48,10 @@ def _encoder_head(family: str, config: Mapping[str, Any], weights: Any) -> Confi
     texts = "out_proj" in last or "pre_classifier.weight" in weights or "SequenceClassification" in said or (
         family == "bert" and "TokenClassification" not in said and any("pooler." in name for name in weights))
     return {"head": "sequence" if texts else "token", "labels": int(weights.shapes[last][0])}
+
+
+def _bart_head(weights: Any) -> Config:
+    if "qa_outputs.weight" in weights:
+        return {"head": "span"}
+    last = "classification_head.out_proj.weight"
+    return {"head": "sequence", "labels": int(weights.shapes[last][0])} if last in weights else {}
