@@ -25,6 +25,7 @@ FAMILIES = {
     "distilbert": ("encoders.distilbert", "DistilBert"),
     "bart": ("seq2seq.bart", "Bart"),
     "whisper": ("seq2seq.whisper", "Whisper"),
+    "clip": ("vision.clip", "CLIP"),
     "mistral": ("decoder.families.llama_like", "Mistral"),
     "mixtral": ("decoder.families.llama_like", "Mixtral"),
     "qwen2": ("decoder.families.llama_like", "Qwen2"),

@@ -18,6 +18,7 @@ from morpho.models.base import LanguageModel
 from morpho.models.files import names
 from morpho.models.files.filling import check_depth, filled, kept, wanted
 from morpho.models.files.gguf_llama import from_gguf
+from morpho.models.files.json_file import read_json
 from morpho.models.files.parts import with_parts
 from morpho.models.registry import family
 from morpho.models.registry import names as names_of_models
@@ -29,10 +30,8 @@ from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
 from morpho.weights.keys import Key, KeyTable
 from morpho.weights.pull import MODELS
-from morpho.weights.scanner import without_duplicates
 
 LOG = logging.getLogger("morpho")
-MOST_CONFIG_BYTES = 1 << 20
 SHIPPED = Path(__file__).parent.parent / "shipped"  # the small model that comes with Morpho
 
 
@@ -251,20 +250,4 @@ def _tokenizer(file: Path, model: Any, ignore: Collection[str]) -> Any:
     if words is not None and found.vocab_size > words:
         LOG.warning("%s has %d tokens and the model %d: those beyond are errors where they occur", file,
                     found.vocab_size, words)
-    return found
-
-
-def read_json(file: Path) -> dict[str, Any] | None:
-    """The object of a small JSON file, without keys that stand there twice; None where there is no file."""
-    if not file.is_file():
-        return None
-    try:
-        if file.stat().st_size > MOST_CONFIG_BYTES:
-            raise ValueError(f"it has more than {MOST_CONFIG_BYTES} bytes")
-        found = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=without_duplicates)
-        if not isinstance(found, dict):
-            raise ValueError("it is not an object")
-    except (ValueError, RecursionError) as error:
-        raise fail(FileFault, "models.load", f"{file} is not a configuration: {error}",
-                   "it is JSON, as published with the model; fetch it again") from None
     return found

@@ -126,9 +126,13 @@ def vit(config: Config, names: Names) -> list[Rule]:
     ]
 
 
+def clip(config: Config, names: Names) -> list[Rule]:
+    return [Rule("{tower}.embeddings.position_ids", None)]
+
+
 TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
                                                              "roberta": roberta, "distilbert": distilbert,
-                                                             "bart": bart, "whisper": whisper,
+                                                             "bart": bart, "whisper": whisper, "clip": clip,
                                                              "vit": vit, **{name: decoder_names.rules(name)
                                                                             for name in decoder_names.FAMILIES}}
 

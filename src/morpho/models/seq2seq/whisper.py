@@ -116,7 +116,7 @@ class Body(Module):
 
 class Whisper(LanguageModel):
     """Whisper with its head. `model(features, decoder_ids)` gives logits for each of the decoder's places;
-    `model.transcribe(features, prompt)` the tokens of what is said. Features are what `mo.models.log_mel` makes.
+    `model.transcribe(features, prompt)` the tokens of what is said. Features are what `mo.models.LogMel` makes.
 
     >>> model = mo.models.create("whisper-tiny", vocab_size=100, d_model=8, encoder_layers=1, decoder_layers=1,
     ...     encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16,
@@ -140,7 +140,7 @@ class Whisper(LanguageModel):
         wanted = (config["num_mel_bins"], 2 * config["max_source_positions"])
         if features.ndim != 3 or tuple(features.shape[1:]) != wanted:
             raise fail(ShapeError, "whisper", f"features of shape {tuple(features.shape)} are not (batch, {wanted[0]}, "
-                                              f"{wanted[1]})", "make them with mo.models.log_mel")
+                                              f"{wanted[1]})", "make them with mo.models.LogMel")
         return self.model.encoder(features)  # type: ignore[no-any-return]
 
     def head(self, x: mo.Tensor) -> mo.Tensor:
