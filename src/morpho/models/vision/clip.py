@@ -22,7 +22,7 @@ from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
 from morpho.weights import keys
-from morpho.weights.keys import Key, KeyTable, irrelevant, used
+from morpho.weights.keys import Key, KeyTable, Kind, irrelevant, used
 
 _FACTOR = irrelevant("of first values")
 _TOWER: dict[str, Key] = {
@@ -60,6 +60,9 @@ class CLIPConfig(Config):
     others: ClassVar[Mapping[str, Key]] = {**_NO_TEXT, "initializer_factor": _FACTOR,
                                            "text_config_dict": irrelevant("text_config says it"),
                                            "vision_config_dict": irrelevant("vision_config says it")}
+
+    kinds: ClassVar[Mapping[str, Kind]] = {"text_config": keys.record(), "vision_config": keys.record(),
+                                           "logit_scale_init_value": keys.number(2.6592)}
 
     def __post_init__(self) -> None:
         for name, usual in (("text_config", TEXT), ("vision_config", VISION)):
