@@ -46,7 +46,6 @@ class WhisperConfig(Config):
     activation_function: str = "gelu"
     d_model: int = 384
     init_std: float = 0.02
-    scale_embedding: bool = False
     max_source_positions: int = 1500
     max_target_positions: int = 448
     tie_word_embeddings: bool = True
@@ -60,7 +59,7 @@ class WhisperConfig(Config):
         "max_initial_timestamp_index": irrelevant("times are tokens like others"),
         "return_timestamps": irrelevant("times are tokens like others")}
     others: ClassVar[Mapping[str, Key]] = {
-        **honoured, "is_encoder_decoder": only(True), "num_hidden_layers": irrelevant("encoder_layers says it"),
+        **honoured, "scale_embedding": only(False), "is_encoder_decoder": only(True), "num_hidden_layers": irrelevant("encoder_layers says it"),
         "use_weighted_layer_sum": irrelevant("of another head"), "classifier_proj_size": irrelevant("of another head"),
         "median_filter_width": irrelevant("of the times of words"), "apply_spec_augment": _AUGMENT,
         "mask_*": _AUGMENT, "max_length": irrelevant("max_target_positions says it"),
@@ -93,7 +92,6 @@ class Encoder(Module):
 class Decoder(Module):
     def __init__(self, config: WhisperConfig, dtype: Any) -> None:
         width, std = config.d_model, config.init_std
-        self.scale = width ** 0.5 if config.scale_embedding else 1.0
         self.embed_tokens = Embedding(config.vocab_size, width, dtype=dtype, std=std)
         self.embed_positions = Embedding(config.max_target_positions, width, dtype=dtype, std=std)
         self.layers = ModuleList(DecoderLayer("whisper", width, config.decoder_attention_heads, config.decoder_ffn_dim,
@@ -102,8 +100,7 @@ class Decoder(Module):
         self.layer_norm = LayerNorm(width, dtype=dtype)
 
     def forward(self, ids: mo.Tensor, caches: Caches | None, offset: Any, cross: Any) -> mo.Tensor:
-        x = self.embed_tokens(ids)
-        x = (x if self.scale == 1 else x * self.scale) + rows_at(self.embed_positions.weight, ids.shape[1], offset)
+        x = self.embed_tokens(ids) + rows_at(self.embed_positions.weight, ids.shape[1], offset)
         for number, layer in enumerate(self.layers):
             x = layer(x, cross(number), None if caches is None else caches.own[number], offset)
         return self.layer_norm(x)  # type: ignore[no-any-return]

@@ -91,6 +91,7 @@ def forbidden(logits: np.ndarray, said: Defaults, made: int, most: int) -> np.nd
         found[forced] = 0
         return found
     wrong = [*(said.suppress_tokens or ()), *((said.begin_suppress_tokens or ()) if made == 0 else ())]
+    wrong = [token for token in wrong if token < logits.size]
     if not wrong:
         return logits
     found = np.array(logits)
