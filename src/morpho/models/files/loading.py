@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -170,7 +171,7 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callab
 
 
 def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str],
-                honoured: Mapping[str, Key]) -> dict[str, Any]:
+                honoured: Mapping[str, Key] = MappingProxyType({})) -> dict[str, Any]:
     """The settings of generation_config.json; where there is none, those that older files keep in config.json."""
     file = folder / "generation_config.json"
     said = read_json(file)
