@@ -22,8 +22,9 @@ from morpho.models.transformer import (
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
 __all__ = [
-    "Checkpoints", "Generator", "ImageFeatures", "LanguageModel", "LogMel", "Model", "Output", "SHIPPED", "create", "from_config", "generate",
-    "list", "load", "load_with_tokenizer", "prenorm_transformer_base", "prenorm_transformer_large",
+    "Checkpoints", "Generator", "ImageFeatures", "LanguageModel", "LogMel", "Model", "Output", "SHIPPED", "create",
+    "from_config", "generate", "list", "load", "load_with_tokenizer", "prenorm_transformer_base",
+    "prenorm_transformer_large",
     "prenorm_transformer_small", "save",
 ]
 

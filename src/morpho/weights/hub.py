@@ -1,7 +1,7 @@
-"""Models from the Hugging Face hub: `hf:OWNER/NAME`, with `@REVISION` for another one than main, and `/FILE.gguf` behind
-the name where there are several.
+"""Models from the Hugging Face hub: `hf:OWNER/NAME`, with `@REVISION` for another one than main, and `/FILE.gguf`
+behind the name where there are several.
 
-The hub's own cache folder is read first; only what is missing is fetched, by huggingface_hub (extra `hub`), which follows
+The hub's own cache folder is read first; only what is missing is fetched, by huggingface_hub (extra `hub`), which obeys
 HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE. A branch is pinned to the commit it had when it was first used: the same model
 every time, until `morpho models pull` asks again. Of a repository only safetensors or GGUF files, configurations and
 tokenizers are taken: nothing that could run.
@@ -31,6 +31,7 @@ BESIDE = ("config.json", "generation_config.json", "preprocessor_config.json", "
           "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt",
           "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json")
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+_SENDERS = ("httpx", "httpcore", "requests", "urllib3", "huggingface_hub")  # whose errors are the network's
 _INDEX = "model.safetensors.index.json"
 
 
@@ -202,8 +203,8 @@ def _listed(names: list[str]) -> str:
 def _fetched(reference: Reference, report: Callable[[str], None]) -> Found:
     library, repository = _library(), reference.repository
     if library.constants.HF_HUB_OFFLINE:
-        raise fail(MissingFile, "models", f"{repository} at {reference.revision} is not in the hub's cache, and the hub "
-                                          "is off (HF_HUB_OFFLINE)", f"look into {library.constants.HF_HUB_CACHE}")
+        raise fail(MissingFile, "models", f"{repository} at {reference.revision} is not in the hub's cache, and the "
+                                          "hub is off (HF_HUB_OFFLINE)", f"look into {library.constants.HF_HUB_CACHE}")
     try:
         info = library.HfApi().model_info(repository, revision=reference.revision)
         commit = str(info.sha)
@@ -222,7 +223,7 @@ def _fetched(reference: Reference, report: Callable[[str], None]) -> Found:
         raise fail(PullError, "models", f"the hub cannot be reached for {repository}: {_first_line(error)}",
                    "look at the network, or at HF_ENDPOINT") from None
     except Exception as error:  # whatever its HTTP library raises
-        if isinstance(error, MorphoError) or type(error).__module__.split(".")[0] not in ("httpx", "httpcore", "requests", "urllib3", "huggingface_hub"):
+        if isinstance(error, MorphoError) or type(error).__module__.split(".")[0] not in _SENDERS:
             raise
         raise fail(PullError, "models", f"the hub cannot be reached for {repository}: {_first_line(error)}",
                    "look at the network, or at HF_ENDPOINT") from None

@@ -105,7 +105,7 @@ def capped_attention(q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, cap: float, scale
     groups, keys = k.shape[1], k.shape[2]
     shared = mo.reshape(q, (batch, groups, heads // groups, queries, depth))
     scores = mo.matmul(shared, mo.matrix_transpose(mo.expand_dims(k, axis=2)))
-    scores = mo.reshape(scores, (batch, heads, queries, keys)) * (depth ** -0.5 if scale is None else scale)
+    scores = mo.reshape(scores, (batch, heads, queries, keys)) * (int(depth) ** -0.5 if scale is None else scale)
     scores = cap * mo.tanh(scores / cap)
     places = mo.reshape(mo.arange(queries), (1, 1, queries, 1)) + (
         offset if isinstance(offset, int) or not offset.ndim else mo.reshape(offset, (-1, 1, 1, 1)))
@@ -151,7 +151,7 @@ class Experts(Module):
         values, chosen = mo.topk(shares, self.used)
         values = values / mo.sum(values, axis=-1, keepdims=True)
         rows = x.shape[:-1]
-        if all(isinstance(size, int) for size in rows) and math.prod(rows) * self.used < self.count:  # type: ignore[arg-type]
+        if all(isinstance(size, int) for size in rows) and math.prod(rows) * self.used < self.count:
             order = mo.argsort(chosen, axis=-1)
             return self._gathered(x, *(mo.take_along_axis(part, order, axis=-1) for part in (chosen, values)))
         total = None

@@ -55,7 +55,7 @@ class Body(Module):
                 states.append(x)
             x = block(x, None if caches is None else caches[layer], offset, mask, positions, reach)
         x = x if self.norm is None else self.norm(x)
-        return x if self.project_out is None else self.project_out(x)
+        return x if self.project_out is None else self.project_out(x)  # type: ignore[no-any-return]
 
 
 class Decoder(LanguageModel):
@@ -124,7 +124,7 @@ class Decoder(LanguageModel):
 
     @property
     def context(self) -> int:
-        return self.shape.context
+        return int(self.shape.context)
 
     @property
     def switch(self) -> int | None:

@@ -47,17 +47,17 @@ class WithHeads(Model):
     def classify(self, x: mo.Tensor) -> mo.Tensor:
         """The encoder's vectors -> logits of the classes of each text: (batch, labels)."""
         self._check_head("sequence")
-        return self.classifier(self.first(x))  # type: ignore[attr-defined, no-any-return]
+        return self.classifier(self.first(x))  # type: ignore[no-any-return]
 
     def token_logits(self, x: mo.Tensor) -> mo.Tensor:
         """The encoder's vectors -> logits of the classes of each token: (batch, length, labels)."""
         self._check_head("token")
-        return self.classifier(x)  # type: ignore[attr-defined, no-any-return]
+        return self.classifier(x)  # type: ignore[no-any-return]
 
     def span_logits(self, x: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
         """The encoder's vectors -> logits of where an answer begins and ends: (batch, length) each."""
         self._check_head("span")
-        both = self.qa_outputs(x)  # type: ignore[attr-defined]
+        both = self.qa_outputs(x)
         return both[..., 0], both[..., 1]
 
 

@@ -25,7 +25,7 @@ MOST_PIXELS = 1 << 28
 
 
 def _bilinear(x: np.ndarray) -> np.ndarray:
-    return np.maximum(0, 1 - np.abs(x))
+    return np.asarray(np.maximum(0, 1 - np.abs(x)))
 
 
 def _bicubic(x: np.ndarray) -> np.ndarray:

@@ -1,5 +1,5 @@
 """Log-mel spectrograms as Whisper takes them, from their definition: a Hann window of 25 ms every 10 ms, the power of
-each frequency, triangles of equal area on the mel scale, log10 between the loudest and 8 below, mapped to about -1..1."""
+each frequency, triangles of equal area on the mel scale, log10 from the loudest to 8 below, mapped to about -1..1."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ HEADS = {
     **{name: (decoder_names.HEAD.get(name, "lm_head.weight"),
               decoder_names.EMBEDDING.get(name, "model.embed_tokens.weight")) for name in decoder_names.FAMILIES},
 }
-PREFIXES = ("", "transformer.", "bert.", "roberta.", "distilbert.")  # what stands before an embedding's name in some files
+PREFIXES = ("", "transformer.", "bert.", "roberta.", "distilbert.")  # before an embedding's name in some files
 # What a file may hold twice: the same numbers under another name.
 TWICE = {
     "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"},
@@ -102,9 +102,9 @@ def t5(config: Config, names: Names) -> list[Rule]:
 
 
 def bart(config: Config, names: Names) -> list[Rule]:
-    old = [Rule("model.shared.weight", None), Rule("model.decoder.embed_tokens.weight", None),
-           Rule("model.encoder.embed_tokens.weight", "model.shared.weight")] if "model.shared.weight" not in names else [
-        Rule(name, None) for name in TWICE["bart"]]
+    shared = "model.shared.weight"
+    old = [Rule(name, None) for name in TWICE["bart"]] if shared in names else [
+        Rule("model.decoder.embed_tokens.weight", None), Rule("model.encoder.embed_tokens.weight", shared)]
     head = [Rule("final_logits_bias", None)] if config["head"] else []
     return [*_tied_head(config), *old, *head]
 

@@ -147,7 +147,7 @@ class Bart(LanguageModel):
             raise fail(ArgumentError, "bart", "this model has no head for the next token", "it classifies, or finds "
                                                                                            "spans")
         found = tied_logits(x, self.model.shared) if self.lm_head is None else self.lm_head(x)
-        return found + self.final_logits_bias  # type: ignore[no-any-return]
+        return found + self.final_logits_bias
 
     def forward(self, ids: mo.Tensor, decoder_ids: mo.Tensor, mask: Any = None) -> mo.Tensor:  # type: ignore[override]
         return self.head(self.decode(mo.asarray(decoder_ids), self.encode(mo.asarray(ids), mask), mask))
@@ -192,7 +192,8 @@ class Bart(LanguageModel):
         """Encode ids (batch, n), of which the first of each row are text, and keep what the decoder will look at."""
         memory = self.encode(ids, mo.expand_dims(mo.arange(ids.shape[1]), axis=0) < mo.expand_dims(lengths, axis=1))
         for layer, cache in zip(self.model.decoder.layers, caches.cross, strict=True):
-            cache.write(*layer.encoder_attn.keys_and_values(memory), 0)
+            keys, values = layer.encoder_attn.keys_and_values(memory)
+            cache.write(keys, values, 0)
         caches.lengths.value = lengths
         return mo.asarray(0)
 

@@ -59,7 +59,8 @@ class WhisperConfig(Config):
         "max_initial_timestamp_index": irrelevant("times are tokens like others"),
         "return_timestamps": irrelevant("times are tokens like others")}
     others: ClassVar[Mapping[str, Key]] = {
-        **honoured, "scale_embedding": only(False), "is_encoder_decoder": only(True), "num_hidden_layers": irrelevant("encoder_layers says it"),
+        **honoured, "scale_embedding": only(False), "is_encoder_decoder": only(True),
+        "num_hidden_layers": irrelevant("encoder_layers says it"),
         "use_weighted_layer_sum": irrelevant("of another head"), "classifier_proj_size": irrelevant("of another head"),
         "median_filter_width": irrelevant("of the times of words"), "apply_spec_augment": _AUGMENT,
         "mask_*": _AUGMENT, "max_length": irrelevant("max_target_positions says it"),
@@ -165,7 +166,8 @@ class Whisper(LanguageModel):
         """Encode sound, and keep what the decoder will look at."""
         memory = self.encode(features)
         for layer, cache in zip(self.model.decoder.layers, caches.cross, strict=True):
-            cache.write(*layer.encoder_attn.keys_and_values(memory), 0)
+            keys, values = layer.encoder_attn.keys_and_values(memory)
+            cache.write(keys, values, 0)
         return mo.asarray(0)
 
     def hidden(self, ids: mo.Tensor, caches: Any = None, offset: Any = 0, *, mask: Any = None, positions: Any = None,

@@ -83,7 +83,7 @@ class RotaryPositions(Module):
         signs = np.tile(signs, depth // 2) if self.interleaved else np.repeat(signs, depth // 2)
         found = (np.cos(spread, dtype=np.float32), np.sin(spread, dtype=np.float32) * signs)
         found = found if factor == 1 else tuple(part * np.float32(factor) for part in found)  # type: ignore[assignment]
-        return tuple(mo.asarray(part, copy=True).realise() for part in found)  # type: ignore[return-value]
+        return tuple(mo.asarray(part, copy=True).realise() for part in found)  # type: ignore
 
     def forward(self, x: mo.Tensor, offset: Any = 0) -> mo.Tensor:
         """x is (batch, heads, length, depth or more); the first of the length stands at `offset`."""

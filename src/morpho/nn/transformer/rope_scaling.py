@@ -7,7 +7,7 @@
 | `factors` | each divided by its own number | |
 | `yarn` | as llama3, blended along the pairs between `beta_fast` and `beta_slow` turns | times `attention_factor` |
 | `dynamic` | of a larger theta, the larger the longer the text is beyond the model's positions | |
-| `longrope` | divided by `short_factor`, or by `long_factor` for texts beyond the original length | times `attention_factor` |
+| `longrope` | divided by `short_factor`, or `long_factor` beyond the original length | times `attention_factor` |
 """
 
 from __future__ import annotations
