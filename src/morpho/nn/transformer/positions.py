@@ -82,7 +82,7 @@ class RotaryPositions(Module):
         signs = np.array([-1, 1], np.float32)  # the pair (a, b) turns to (a cos - b sin, b cos + a sin)
         signs = np.tile(signs, depth // 2) if self.interleaved else np.repeat(signs, depth // 2)
         found = (np.cos(spread, dtype=np.float32), np.sin(spread, dtype=np.float32) * signs)
-        found = found if factor == 1 else tuple(part * np.float32(factor) for part in found)  # type: ignore[assignment]
+        found = found if factor == 1 else tuple(part * np.float32(factor) for part in found)
         return tuple(mo.asarray(part, copy=True).realise() for part in found)  # type: ignore
 
     def forward(self, x: mo.Tensor, offset: Any = 0) -> mo.Tensor:

@@ -1,7 +1,8 @@
 """GGUF files: configuration, tensors as they stand in the file, tokenizer and chat template.
 
-float32, float16, bfloat16, integers, q8_0 and q4_1 are read by Morpho, without a copy; Q4_0, Q5_0, Q5_1 and Q2_K to Q6_K
-are put into blocks that products read (`repack.py`). Other quantised types, such as the IQ ones, are turned into float32 by the gguf library (`pip install 'morpho-tensor[models]'`) when they are asked for, and that is said once.
+float32, float16, bfloat16, integers, q8_0 and q4_1 are read by Morpho, without a copy; Q4_0, Q5_0, Q5_1 and Q2_K to
+Q6_K are put into blocks that products read (`repack.py`). Other quantised types, such as the IQ ones, are turned into
+float32 by the gguf library (`pip install 'morpho-tensor[models]'`) when they are asked for, and that is said once.
 """
 
 from __future__ import annotations
@@ -105,9 +106,9 @@ class GgufFile:
             raise fail(FileFault, "load_gguf", f"{path.name} is not a GGUF file: {error}") from None
         self.tensors = GgufTensors(self._map, self._places)
         if self.tensors.converted:
-            names = self.tensors.converted
+            names, kinds = self.tensors.converted, self.tensors.kinds
             _log.warning(sentence("load_gguf", f"{len(names)} tensors of {path.name} become float32 when they are used,"
-                                               f" {names[0]} for one: products do not read {self.tensors.kinds[names[0]]} packed"))
+                                               f" {names[0]} for one: products do not read {kinds[names[0]]} packed"))
 
     @cached_property
     def config(self) -> GgufConfig:

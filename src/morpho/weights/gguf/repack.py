@@ -36,7 +36,7 @@ def _bytes(numbers: np.ndarray, kind: str) -> np.ndarray:
 
 def _nibbles(codes: np.ndarray) -> np.ndarray:
     """Codes (blocks, 32) below 16 -> bytes (blocks, 16): the first half low, the second high."""
-    return (codes[:, :16] | codes[:, 16:] << 4).astype(np.uint8)
+    return np.asarray(codes[:, :16] | codes[:, 16:] << 4, np.uint8)
 
 
 def _unpacked(raw: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ def _bits(raw: np.ndarray) -> np.ndarray:
 def _q4_0(raw: np.ndarray) -> np.ndarray:
     scales = _half(raw, 0)
     if (np.isfinite(scales) & (np.abs(scales) > 8188)).any():
-        raise fail(FileFault, "load_gguf", "a scale of Q4_0 weights is too large for float16 when it is multiplied by 8")
+        raise fail(FileFault, "load_gguf", "a scale of Q4_0 weights is too large for float16 when multiplied by 8")
     return np.concatenate([raw[:, :2], _bytes(scales * -8, "<f2"), raw[:, 2:]], axis=1)
 
 
@@ -81,8 +81,8 @@ def _scales_of_eight(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _q45_k(raw: np.ndarray, high: bool) -> np.ndarray:
     scales, least = _scales_of_eight(raw[:, 4:16])
     headers = np.stack([_half(raw, 0) * scales, -(_half(raw, 2) * least)], axis=-1)  # (blocks, 8, 2)
-    codes = raw[:, 48 if high else 16:].reshape(-1, 4, 1, BLOCK)
-    codes = np.concatenate([codes & 15, codes >> 4], axis=2).reshape(-1, 8, BLOCK)
+    pairs = raw[:, 48 if high else 16:].reshape(-1, 4, 1, BLOCK)
+    codes = np.concatenate([pairs & 15, pairs >> 4], axis=2).reshape(-1, 8, BLOCK)
     if high:
         extra = raw[:, 16:48, None] >> np.arange(8, dtype=np.uint8) & 1  # (blocks, 32, 8)
         codes = codes | extra.transpose(0, 2, 1) << 4
