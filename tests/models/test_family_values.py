@@ -19,7 +19,8 @@ FIRST: dict[str, str] = {}  # one case of each family always runs, and a few of 
 for _name in CASES:
     FIRST.setdefault(_name.split(":")[0], _name)
 OTHERS = sorted({*CASES} - {*FIRST.values()})
-DRAWN = 3
+DRAWN = 2
+TEXTS = ("mistral", "gemma2", "bart", "whisper")  # families whose texts are compared here too; the command compares all
 
 
 def _folder(place: Path, name: str) -> dict[str, np.ndarray]:
@@ -29,8 +30,11 @@ def _folder(place: Path, name: str) -> dict[str, np.ndarray]:
 
 
 def _check(name: str, place: Path) -> None:
-    found = ours.computed(place, CASES[name]["kind"], _folder(place, name))
+    texts = name.startswith(TEXTS)
+    found = ours.computed(place, CASES[name]["kind"], _folder(place, name), texts)
     for result, wanted in CASES[name]["results"].items():
+        if result == "tokens" and not texts:
+            continue
         flat = found[result].reshape(-1)
         if result == "tokens":
             assert flat.tolist() == wanted
@@ -65,7 +69,8 @@ def test_saved_and_loaded_again(name: str, tmp_path: Path) -> None:
     given = _folder(tmp_path, name)
     mo.models.save(tmp_path / "again", mo.models.load(tmp_path))
     assert {*mo.weights.load(tmp_path / "again")} <= {*CASES[name]["shapes"], "final_logits_bias"}
-    one, two = (ours.computed(place, CASES[name]["kind"], given) for place in (tmp_path, tmp_path / "again"))
+    one, two = (ours.computed(place, CASES[name]["kind"], given, texts=False)
+                for place in (tmp_path, tmp_path / "again"))
     assert all((one[key] == two[key]).all() for key in one)
 
 

@@ -42,7 +42,7 @@ def test_pixels() -> None:
 def test_settings_of_files(tmp_path: Path) -> None:
     file = tmp_path / "preprocessor_config.json"
     file.write_text(json.dumps({"image_processor_type": "ViTImageProcessor", "do_resize": True, "resample": 2,
-                                "size": {"height": 224, "width": 224}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}))
+                                "size": {"height": 224, "width": 224}, "image_std": [0.5] * 3}))
     found = mo.models.ImageFeatures.from_folder(tmp_path)(IMAGE)[0]
     assert np.abs([found[place] for place in PLACES] - np.array([-1.0, 0.57647, 0.64706, 0.87451])).max() < 1e-5
     for kind, settings, complaint in (

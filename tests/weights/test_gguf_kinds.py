@@ -37,7 +37,7 @@ def test_values_and_products(kind: str, rng: np.random.Generator) -> None:
     weight = mo.Quantised.from_bytes(repacked(rows, kind).tobytes(), (37, 512), REPACKED[kind][2])
     assert (weight.dequantise().numpy() == wanted).all()
     plain = mo.asarray(wanted)
-    for count in (1, 3, 40):  # few rows and many are other kernels
+    for count in (1, 40):  # few rows and many are other kernels
         x = mo.asarray(rng.standard_normal((count, 512), np.float32))
         found = mo.compile(lambda x: mo.matmul(x, weight))(x).numpy()
         assert (found == mo.compile(lambda x: mo.matmul(x, mo.matrix_transpose(plain)))(x).numpy()).all()

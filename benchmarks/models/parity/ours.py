@@ -14,17 +14,19 @@ from morpho.models.text.generators import lending
 NEW = 6  # tokens that are made
 
 
-def computed(folder: Path, kind: str, given: Arrays) -> Arrays:
-    """The results of a case by name, those of padding left out."""
+def computed(folder: Path, kind: str, given: Arrays, texts: bool = True) -> Arrays:
+    """The results of a case by name, those of padding left out; without `texts` no tokens are made."""
     model = mo.models.load(folder)
-    return {name: np.asarray(value) for name, value in KINDS[kind](model, given).items()}
+    found = KINDS[kind](model, given)
+    return {name: np.asarray(value() if callable(value) else value) for name, value in found.items()
+            if texts or name != "tokens"}
 
 
 def _decoder(model: Any, given: Arrays) -> dict[str, Any]:
     seen = given["mask"] == 1
     masked = model(mo.asarray(given["ids"]), attention_mask=given["mask"]).numpy()[seen]
     prompt = given["ids"][1]
-    return {"logits": masked, "tokens": [*mo.models.generate(model, prompt, max_new_tokens=NEW)]}
+    return {"logits": masked, "tokens": lambda: [*mo.models.generate(model, prompt, max_new_tokens=NEW)]}
 
 
 def cached_error(folder: Path, given: Arrays) -> float:
@@ -60,7 +62,7 @@ def _head(name: str) -> Any:
 def _bart(model: Any, given: Arrays) -> dict[str, Any]:
     logits = model(given["ids"], mo.asarray(given["start"]), given["mask"]).numpy()
     prompt = given["ids"][1][given["mask"][1] == 1]
-    return {"logits": logits, "tokens": [*mo.models.generate(model, prompt, max_new_tokens=NEW)]}
+    return {"logits": logits, "tokens": lambda: [*mo.models.generate(model, prompt, max_new_tokens=NEW)]}
 
 
 def _bart_spans(model: Any, given: Arrays) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def _bart_spans(model: Any, given: Arrays) -> dict[str, Any]:
 
 def _whisper(model: Any, given: Arrays) -> dict[str, Any]:
     logits = model(given["features"], mo.asarray(given["start"])).numpy()
-    return {"logits": logits, "tokens": [*model.transcribe(given["features"][:1], max_new_tokens=NEW)]}
+    return {"logits": logits, "tokens": lambda: [*model.transcribe(given["features"][:1], max_new_tokens=NEW)]}
 
 
 def _clip(model: Any, given: Arrays) -> dict[str, Any]:
