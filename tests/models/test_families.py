@@ -153,8 +153,8 @@ def test_what_cannot_be_built_is_said() -> None:
             ("gpt2", {"add_cross_attention": True}, "unknown settings"),
             ("vit-b16", {"image_size": 30}, "image_size=30 is not a multiple of patch_size=16"),
             ("resnet18", {"block": "wide"}, "block is 'wide'.*one of basic, bottleneck"),
-            ("llama", {**SMALL["llama"], "rope_scaling": {"type": "yarn"}},
-             "rope_scaling.type is 'yarn'.*one of default, linear")):
+            ("llama", {**SMALL["llama"], "rope_scaling": {"type": "su"}},
+             "rope_scaling.type is 'su'.*one of default, linear")):
         with pytest.raises(ArgumentError, match=words), mo.nn.init.undrawn():
             mo.models.create(name, **settings)
     with pytest.raises(ArgumentError, match="position_embedding_type is 'relative_key', and only"):

@@ -190,7 +190,7 @@ def test_keys_that_nobody_knows(kind: str, folders: dict[str, Folder]) -> None:
     ("llama", "rope_scaling", {"rope_type": "linear"}, "'linear' has no factor.*a number"),
     ("llama", "rope_scaling", {"rope_type": "linear", "factor": "2"}, "rope_scaling.factor is '2'"),
     ("llama", "rope_scaling", {"rope_type": "linear", "factor": 2.0, "beta": 1}, "rope_scaling.beta is 1"),
-    ("llama", "rope_scaling", {"rope_type": "yarn", "factor": 2.0}, "rope_type is 'yarn'.*one of default, linear"),
+    ("llama", "rope_scaling", {"rope_type": "su", "factor": 2.0}, "rope_type is 'su'.*one of default, linear"),
     ("llama", "rope_scaling", {"rope_type": ["linear"]}, "rope_scaling.rope_type is"),
     ("llama", "rope_scaling", {"rope_type": "linear", "type": "default", "factor": 2.0}, "type is 'default', and rope"),
     ("llama", "rope_scaling", {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0,

@@ -22,12 +22,12 @@ from morpho.weights.text.chat import chatml
 
 gguf = pytest.importorskip("gguf", reason="gguf is not installed")
 KINDS = {"f32": "F32", "f16": "F16", "bf16": "BF16", "eight": "Q8_0", "four": "Q4_1", "cube": "Q8_0", "old": "Q4_0",
-         "large": "Q5_1"}
+         "large": "Q5_1", "ternary": "TQ1_0"}
 TEXT = "one two three four five six seven eight nine ten, and so on and on " * 3
 
 
 def values(rng: np.random.Generator) -> dict[str, np.ndarray]:
-    shapes = {"f32": (3,), "cube": (2, 3, 32), "f16": (2, 5)}
+    shapes = {"f32": (3,), "cube": (2, 3, 32), "f16": (2, 5), "ternary": (2, 256)}
     return {name: rng.standard_normal(shapes.get(name, (4, 64))).astype(np.float32) for name in KINDS}
 
 
@@ -78,18 +78,19 @@ def tokenizer() -> mo.weights.BytePairs:
 
 
 def test_tensors(tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCaptureFixture) -> None:
-    """Floats are borrowed, q8_0 and q4_1 stay packed, others become float32, all with the library's values."""
+    """Floats are borrowed, q8_0 and q4_1 stay packed, blocks of other kinds are put into those that products read or
+    become float32, all with the library's values."""
     arrays = values(rng)
     with caplog.at_level(logging.WARNING, "morpho"):
         file = mo.weights.load_gguf(write(tmp_path / "a.gguf", arrays))
-    assert "2 tensors of a.gguf become float32" in caplog.text and file.tensors.converted == ["old", "large"]
+    assert "1 tensors of a.gguf become float32" in caplog.text and file.tensors.converted == ["ternary"]
     assert set(file.tensors) == set(arrays) and file.tensors.kinds == KINDS
     for tensor in gguf.GGUFReader(tmp_path / "a.gguf").tensors:
         ours = file.tensors[tensor.name]
         assert tuple(ours.shape) == arrays[tensor.name].shape == file.tensors.shapes[tensor.name]
         plain = ours.dequantise() if isinstance(ours, mo.Quantised) else ours
         assert np.array_equal(plain.numpy(), gguf.dequantize(tensor.data, tensor.tensor_type))
-        assert isinstance(ours, mo.Quantised) == (tensor.name in ("eight", "four"))
+        assert isinstance(ours, mo.Quantised) == (tensor.name in ("eight", "four", "old", "large"))
     assert file.tensors["f16"].dtype is mo.float16 and file.tensors["bf16"].dtype is mo.bfloat16
     assert file.tensors["eight"].kind == "q8_0" and file.tensors["four"].kind == "q4_1"
     start = np.frombuffer(file._map, np.uint8).ctypes.data
@@ -97,7 +98,7 @@ def test_tensors(tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCap
         assert start < tensor.numpy().ctypes.data < start + len(file._map)
     with pytest.raises(KeyError, match="no tensor"):
         file.tensors["gone"]
-    assert repr(file).startswith("GgufFile('a.gguf', 8 tensors")
+    assert repr(file).startswith("GgufFile('a.gguf', 9 tensors")
 
 
 def test_packed_products(tmp_path: Path, rng: np.random.Generator) -> None:

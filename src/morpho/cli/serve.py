@@ -19,6 +19,7 @@ from morpho.base.units import parse_bytes
 from morpho.cli.text.run import find
 from morpho.serve.hosting.registry import Registry, Spec, usual_memory
 from morpho.serve.http.options import Options, read_token
+from morpho.weights.hub import Reference, is_reference
 
 SHIPPED_NAME = "shipped"
 
@@ -87,6 +88,8 @@ def specs_of(models: Sequence[str], adapters: Sequence[str]) -> list[Spec]:
         if not given or "/" in name:
             name, place = "", word
         found = mo.models.SHIPPED if place == SHIPPED_NAME and not Path(place).exists() else find(place)
+        if is_reference(place):
+            name = name or Reference.of(place).repository.split("/")[1]
         name = name or (word if "/" not in word and found.name != word else found.stem if found.is_file()
                         else found.resolve().name)
         if not re.fullmatch(r"[\w.:+-]{1,128}", name):

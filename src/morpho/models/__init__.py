@@ -6,6 +6,8 @@
 """
 
 from morpho.models.base import LanguageModel, Model, Output
+from morpho.models.features.images import ImageFeatures
+from morpho.models.features.mel import LogMel
 from morpho.models.files.loading import SHIPPED, load, load_with_tokenizer, save
 from morpho.models.registry import create, from_config
 from morpho.models.registry import names as list
@@ -20,8 +22,9 @@ from morpho.models.transformer import (
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
 __all__ = [
-    "Checkpoints", "Generator", "LanguageModel", "Model", "Output", "SHIPPED", "create", "from_config", "generate",
-    "list", "load", "load_with_tokenizer", "prenorm_transformer_base", "prenorm_transformer_large",
+    "Checkpoints", "Generator", "ImageFeatures", "LanguageModel", "LogMel", "Model", "Output", "SHIPPED", "create",
+    "from_config", "generate", "list", "load", "load_with_tokenizer", "prenorm_transformer_base",
+    "prenorm_transformer_large",
     "prenorm_transformer_small", "save",
 ]
 

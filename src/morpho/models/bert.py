@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Model, key_mask, tied_logits
+from morpho.models.base import key_mask, tied_logits
 from morpho.models.config import Config
 from morpho.models.encoder import Dense, SelfAttention
+from morpho.models.encoders.heads import KINDS, WithHeads, labels_of
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
@@ -42,11 +43,13 @@ class BertConfig(Config):
     tie_word_embeddings: bool = True
     pooler: bool = True
     masked_lm: bool = True
+    head: str = ""  # "sequence", "token" or "span": another head over the vectors, of `labels` classes
+    labels: int | None = None
     others: ClassVar[Mapping[str, Key]] = {
         "position_embedding_type": only("absolute", None), "eos_token_id": irrelevant("no text is made"),
         "attention_probs_dropout_prob": irrelevant("of training: attention has no dropout"),
         "directionality": irrelevant("of another program"), "pooler_*": irrelevant("of another program")}
-    kinds: ClassVar[Mapping[str, Kind]] = {"hidden_act": one_of(*ACTIVATIONS)}
+    kinds: ClassVar[Mapping[str, Kind]] = {"hidden_act": one_of(*ACTIVATIONS), "head": one_of(*KINDS)}
 
 
 class Embeddings(Module):
@@ -62,8 +65,11 @@ class Embeddings(Module):
 
     def forward(self, ids: mo.Tensor, types: mo.Tensor | None) -> mo.Tensor:
         segments = self.token_type_embeddings.weight[0] if types is None else self.token_type_embeddings(types)
-        places = rows_at(self.position_embeddings.weight, ids.shape[1], 0)
-        return self.dropout(self.LayerNorm(self.word_embeddings(ids) + segments + places))  # type: ignore
+        return self.dropout(self.LayerNorm(self.word_embeddings(ids) + segments + self.places(ids)))  # type: ignore
+
+    def places(self, ids: mo.Tensor) -> mo.Tensor:
+        """The vectors of the places where tokens stand."""
+        return rows_at(self.position_embeddings.weight, ids.shape[1], 0)
 
 
 class Output(Module):
@@ -110,8 +116,8 @@ class Encoder(Module):
 
 
 class Body(Module):
-    def __init__(self, config: BertConfig, dtype: Any) -> None:
-        self.embeddings = Embeddings(config, dtype)
+    def __init__(self, config: BertConfig, dtype: Any, embeddings: type[Embeddings] = Embeddings) -> None:
+        self.embeddings = embeddings(config, dtype)
         self.encoder = Encoder(config, dtype)
         self.pooler = Dense(config.hidden_size, config.hidden_size, dtype) if config.pooler else None
 
@@ -139,7 +145,16 @@ class Heads(Module):
         self.predictions = Predictions(config, dtype)
 
 
-class Bert(Model):
+def first_values(model: Module, std: float, dtype: Any) -> None:
+    """Matrices drawn, biases 0."""
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 and "embeddings" not in name:
+            parameter.assign(init.normal(parameter.shape, std, dtype=dtype))  # type: ignore[arg-type]
+        elif name.endswith("bias"):
+            parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
+
+
+class Bert(WithHeads):
     """BERT: `model(ids)` gives the encoder's vectors, `model.pooled(...)` the pooler's, `model.logits(...)` those of
     the head for masked tokens, whose matrix is the embedding unless `tie_word_embeddings` is off.
 
@@ -157,11 +172,11 @@ class Bert(Model):
         self._configure(config)
         self.bert = Body(config, dtype)
         self.cls = Heads(config, dtype) if config.masked_lm else None
-        for name, parameter in self.named_parameters():
-            if parameter.ndim == 2 and "embeddings" not in name:
-                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))  # type: ignore[arg-type]
-            elif name.endswith("bias"):
-                parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
+        self.head_kind, width = config.head, config.hidden_size
+        labels = labels_of("bert", config.head, config.labels)
+        self.classifier = Linear(width, labels, True, dtype) if config.head in ("sequence", "token") else None
+        self.qa_outputs = Linear(width, 2, True, dtype) if config.head == "span" else None
+        first_values(self, config.initializer_range, dtype)
 
     def forward(self, ids: mo.Tensor, mask: Any = None, types: mo.Tensor | None = None) -> mo.Tensor:
         """ids (batch, length) -> (batch, length, width). `mask` (batch, length) is 1 or True at tokens, 0 at padding;
@@ -175,6 +190,9 @@ class Bert(Model):
         if self.bert.pooler is None:
             raise fail(ArgumentError, "bert", "this model has no pooler", "make it with pooler=True")
         return mo.tanh(self.bert.pooler(x[:, 0]))
+
+    def first(self, x: mo.Tensor) -> mo.Tensor:
+        return self.pooled(x)
 
     def logits(self, x: mo.Tensor) -> mo.Tensor:
         """Of every token at every place: (batch, length, vocabulary)."""

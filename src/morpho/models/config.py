@@ -51,6 +51,7 @@ class Config:
     renamed: ClassVar[Mapping[str, str]] = {}
     others: ClassVar[Mapping[str, Key]] = {}
     kinds: ClassVar[Mapping[str, Kind]] = {}
+    honoured: ClassVar[Mapping[str, Key]] = {}  # of generation_config.json, besides what every family takes
 
     @classmethod
     def names(cls) -> list[str]:

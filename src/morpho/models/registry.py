@@ -21,6 +21,23 @@ FAMILIES = {
     "vit": ("vit", "ViT"),
     "mlp": ("small", "MLP"),
     "cnn": ("small", "CNN"),
+    "roberta": ("encoders.roberta", "Roberta"),
+    "distilbert": ("encoders.distilbert", "DistilBert"),
+    "bart": ("seq2seq.bart", "Bart"),
+    "whisper": ("seq2seq.whisper", "Whisper"),
+    "clip": ("vision.clip", "CLIP"),
+    "mistral": ("decoder.families.llama_like", "Mistral"),
+    "mixtral": ("decoder.families.llama_like", "Mixtral"),
+    "qwen2": ("decoder.families.llama_like", "Qwen2"),
+    "qwen3": ("decoder.families.llama_like", "Qwen3"),
+    "smollm3": ("decoder.families.llama_like", "SmolLM3"),
+    "phi3": ("decoder.families.llama_like", "Phi3"),
+    "gemma2": ("decoder.families.gemma", "Gemma2"),
+    "gemma3_text": ("decoder.families.gemma", "Gemma3"),
+    "olmo": ("decoder.families.others", "Olmo"),
+    "olmo2": ("decoder.families.others", "Olmo2"),
+    "gpt_neox": ("decoder.families.others", "NeoX"),
+    "opt": ("decoder.families.others", "OPT"),
 }
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from morpho.base import dtypes
+from morpho.ops.neural.quantised import LAYOUTS
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.quantised import Quantised
 
-SCALES = {"q8_0": (34, (0,)), "q4_1": (20, (0, 1))}  # bytes of a block, and which of its float16 numbers are scales
 _BFLOAT16_INF = 0x7F80
 
 
@@ -22,9 +22,9 @@ def holds_nan(weight: Tensor | Quantised) -> bool:
     (False, True)
     """
     if isinstance(weight, Quantised):
-        block, places = SCALES[weight.kind]
-        scales = np.ascontiguousarray(weight.data.numpy()).reshape(-1, block)[:, :4].copy().view(np.float16)
-        return any(_any_nan(scales[:, place]) for place in places)
+        layout = LAYOUTS[weight.kind]
+        heads = np.ascontiguousarray(weight.data.numpy()).reshape(-1, layout.block_bytes)[:, :layout.header_bytes]
+        return bool(heads.size) and bool(_any_nan(heads.copy().view(np.float32 if layout.wide else np.float16)))
     if not weight.dtype.is_float or not weight.size:
         return False
     array = weight.elements().numpy()

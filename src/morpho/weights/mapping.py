@@ -94,6 +94,20 @@ not (3, 2)). At ...
     return {name: found[name] for name in shapes if name in found}
 
 
+def rename(weights: Mapping[str, Weight], rules: Sequence[Rule]) -> dict[str, Weight]:
+    """All tensors under the names that rules give them; a name that no rule fits stays.
+
+    >>> from morpho.weights.mapping import Rule, rename
+    >>> [*rename({"a.0.w": mo.ones(2), "b": mo.ones(1)}, [Rule("a.{i}.w", "c.{i}")])]
+    ['c.0', 'b']
+    """
+    found: dict[str, Weight] = {}
+    for name, tensor in weights.items():
+        rule, _, targets = _choose(name, rules)
+        found.update(zip(targets, _transformed(rule, [tensor], targets), strict=True))
+    return found
+
+
 def _renamed(weights: Mapping[str, Weight], shapes: Mapping[str, Any],
              rules: Sequence[Rule]) -> tuple[dict[str, Weight], dict[str, Any]]:
     found: dict[str, Weight] = {}

@@ -27,6 +27,7 @@ from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.core import Tensor
 from morpho.weights.errors import FileFault, MissingFile
+from morpho.weights.float8 import KINDS, table
 from morpho.weights.named import NamedTensors
 from morpho.weights.scanner import Malformed, Scanner, shortened
 
@@ -50,6 +51,7 @@ class Entry:
     shape: tuple[int, ...]
     start: int
     stop: int
+    float8: str = ""  # the kind of float of 8 bits that becomes `dtype` when it is read
 
 
 class Weights(NamedTensors[tuple["MappedFile", Entry], Tensor]):
@@ -115,7 +117,9 @@ class MappedFile:
     def tensor(self, name: str, entry: Entry) -> Tensor:
         """A tensor over the file's memory; one whose place is not aligned for its dtype is copied."""
         count = math.prod(entry.shape)
-        if count == 0:
+        if entry.float8:
+            array = table(entry.float8)[np.frombuffer(self._map, np.uint8, count, entry.start)].reshape(entry.shape)
+        elif count == 0:
             array = np.empty(entry.shape, entry.dtype.numpy)
         else:
             array = np.frombuffer(self._map, entry.dtype.numpy, count, entry.start)
@@ -183,18 +187,20 @@ def read_header(file: Any, size: int) -> tuple[dict[str, Entry], dict[str, str]]
 def _entry(name: str, record: dict[str, Any], offset: int) -> Entry:
     if set(record) != {"dtype", "shape", "data_offsets"}:
         raise Malformed(f"{shortened(name)} has {shortened(sorted(record))}, not dtype, shape and data_offsets")
-    if not isinstance(record["dtype"], str) or record["dtype"] not in DTYPES:
-        raise Malformed(f"{shortened(name)} has dtype {shortened(record['dtype'])}, none of {', '.join(DTYPES)}")
-    dtype, shape, offsets = DTYPES[record["dtype"]], record["shape"], record["data_offsets"]
+    kinds = {**DTYPES, **dict.fromkeys(KINDS, dtypes.float32)}
+    if not isinstance(record["dtype"], str) or record["dtype"] not in kinds:
+        raise Malformed(f"{shortened(name)} has dtype {shortened(record['dtype'])}, none of {', '.join(kinds)}")
+    float8 = record["dtype"] if record["dtype"] in KINDS else ""
+    dtype, shape, offsets = kinds[record["dtype"]], record["shape"], record["data_offsets"]
     if not _are_sizes(shape) or len(shape) > MOST_DIMENSIONS or math.prod(filter(None, shape)) > MOST_ELEMENTS:
         raise Malformed(f"{shortened(name)} has shape {shortened(shape)}")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise Malformed(f"{shortened(name)} has data_offsets {shortened(offsets)}")
-    wanted, given = math.prod(shape) * dtype.itemsize, offsets[1] - offsets[0]
+    wanted, given = math.prod(shape) * (1 if float8 else dtype.itemsize), offsets[1] - offsets[0]
     if wanted != given:
         raise Malformed(f"{shortened(name)} of shape {shortened(tuple(shape))} and {dtype} needs {wanted} bytes, "
                         f"its data_offsets hold {shortened(given)}")
-    return Entry(dtype, tuple(shape), offset + offsets[0], offset + offsets[1])
+    return Entry(dtype, tuple(shape), offset + offsets[0], offset + offsets[1], float8)
 
 
 def _are_sizes(found: Any) -> bool:

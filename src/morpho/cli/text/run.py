@@ -16,6 +16,7 @@ from morpho.cli.text.conversation import converse
 from morpho.cli.text.spread import Spread
 from morpho.cli.text.stop_text import StopText
 from morpho.cli.text.writing import Sampling, Writer, answer
+from morpho.weights import hub
 from morpho.weights.pull import MODELS, model_path
 
 STDIN = "-"  # as a prompt or a file: standard input
@@ -95,7 +96,12 @@ def read_prompt(file: str) -> str:
 
 
 def find(name: str) -> Path:
-    """The folder or file of a model: a path, or a name that `morpho models pull` has fetched."""
+    """The folder or file of a model: a path, a name that `morpho models pull` has fetched, or hf:OWNER/NAME, whose
+    commit is said."""
+    if hub.is_reference(name):
+        found = hub.find(name, report=_say)
+        _say(f"{name}: commit {found.commit}")
+        return found.path
     place = _existing(name)
     if place is not None:
         return place
@@ -105,8 +111,14 @@ def find(name: str) -> Path:
     return model_path(name)
 
 
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
 def looks_like_a_model(word: str) -> bool:
     """Whether a word that stands alone is a model without a prompt: a name, a folder with a model, a GGUF file."""
+    if hub.is_reference(word):
+        return True
     place = _existing(word)
     if place is None:
         return word in MODELS

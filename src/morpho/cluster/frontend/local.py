@@ -9,7 +9,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import machine
 from morpho.models.files.gguf_llama import config_of_gguf
-from morpho.models.files.loading import read_json
+from morpho.models.files.json_file import read_json
 from morpho.plan import Cluster, Constraints, ModelCard, Node, Plan, solve
 from morpho.runtime.measure import machine_profile
 from morpho.weights import load_gguf

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from morpho.models.base import LanguageModel
 from morpho.models.files import names
 from morpho.models.files.filling import check_depth, filled, kept, wanted
 from morpho.models.files.gguf_llama import from_gguf
+from morpho.models.files.json_file import read_json
+from morpho.models.files.parts import with_parts
 from morpho.models.registry import family
 from morpho.models.registry import names as names_of_models
 from morpho.models.text.generation_keys import GENERATION, Defaults
@@ -26,11 +29,10 @@ from morpho.nn.containers import Identity
 from morpho.weights import FileFault, MissingFile, NameFault, load_gguf, load_tokenizer, match
 from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
+from morpho.weights.keys import Key, KeyTable
 from morpho.weights.pull import MODELS
-from morpho.weights.scanner import without_duplicates
 
 LOG = logging.getLogger("morpho")
-MOST_CONFIG_BYTES = 1 << 20
 SHIPPED = Path(__file__).parent.parent / "shipped"  # the small model that comes with Morpho
 
 
@@ -113,15 +115,22 @@ def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
     if not hasattr(model, "config"):
         raise fail(ArgumentError, "models.save", f"{type(model).__name__} is no model of a family: it has no config",
                    "save its weights with mo.weights.save(path, model.state_dict())")
-    mo.weights.save(place, model.state_dict(), **others)
+    mo.weights.save(place, names.published(model.model_type, model.config, model.state_dict()), **others)
     with atomic_file(place / "config.json") as file:
-        file.write(json.dumps(model.config, indent=1).encode())
+        file.write(json.dumps(_written(model), indent=1).encode())
     said = model.defaults.to_dict() if isinstance(model, LanguageModel) else {}
     if said:
         with atomic_file(place / "generation_config.json") as file:
             file.write(json.dumps(said, indent=1).encode())
     else:
         (place / "generation_config.json").unlink(missing_ok=True)
+
+
+def _written(model: Any) -> dict[str, Any]:
+    """The configuration without settings that are null by default: other programs take a null for a value."""
+    kind = model.config_class
+    return {name: value for name, value in model.config.items()
+            if value is not None or (name in kind.names() and kind.default(name) is not None)}
 
 
 def _elsewhere(name: str) -> str:
@@ -144,13 +153,9 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callab
     with naming(file):
         kind = family(config)
     kind.checked_config(config, file=str(file), ignore=ignore)
-    said = _generation(folder, config, ignore)
+    said = _generation(folder, config, ignore, kind.config_class.honoured)
     weights = load_weights(folder)
-    if kind.model_type == "bert":  # the names of the weights say which parts there are, unless the configuration does
-        config = {"masked_lm": any(name.startswith("cls.predictions") for name in weights),
-                  "pooler": any("pooler." in name for name in weights), **config}
-    if kind.model_type == "vit" and "id2label" not in config:  # published files leave two labels unsaid
-        config = {"num_labels": 2, **config}
+    config = with_parts(kind.model_type, config, weights)
     check_depth(config, len(weights), "config.json")
     config = _untied(kind, config, weights, folder)  # type: ignore[assignment]
     with init.undrawn(), naming(file):
@@ -165,14 +170,15 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callab
     return filled(model, kept(model, found, keep), str(folder))
 
 
-def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str]) -> dict[str, Any]:
+def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str],
+                honoured: Mapping[str, Key] = MappingProxyType({})) -> dict[str, Any]:
     """The settings of generation_config.json; where there is none, those that older files keep in config.json."""
     file = folder / "generation_config.json"
     said = read_json(file)
     if said is None:
         said = config  # type: ignore[assignment]
     else:
-        GENERATION.check("models.load", str(file), said, ignore=ignore)
+        KeyTable({**GENERATION, **honoured}).check("models.load", str(file), said, ignore=ignore)
     return {name: value for name, value in said.items() if name in GENERATION and name not in ignore}  # type: ignore[union-attr]
 
 
@@ -245,20 +251,4 @@ def _tokenizer(file: Path, model: Any, ignore: Collection[str]) -> Any:
     if words is not None and found.vocab_size > words:
         LOG.warning("%s has %d tokens and the model %d: those beyond are errors where they occur", file,
                     found.vocab_size, words)
-    return found
-
-
-def read_json(file: Path) -> dict[str, Any] | None:
-    """The object of a small JSON file, without keys that stand there twice; None where there is no file."""
-    if not file.is_file():
-        return None
-    try:
-        if file.stat().st_size > MOST_CONFIG_BYTES:
-            raise ValueError(f"it has more than {MOST_CONFIG_BYTES} bytes")
-        found = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=without_duplicates)
-        if not isinstance(found, dict):
-            raise ValueError("it is not an object")
-    except (ValueError, RecursionError) as error:
-        raise fail(FileFault, "models.load", f"{file} is not a configuration: {error}",
-                   "it is JSON, as published with the model; fetch it again") from None
     return found

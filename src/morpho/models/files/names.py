@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from morpho.models.files import decoder_names
 from morpho.weights import Rule, unpermute
+from morpho.weights.mapping import rename
 
 Config = Mapping[str, Any]
 Names = Collection[str]
@@ -19,12 +21,19 @@ HEADS = {
     "gpt2": ("lm_head.weight", "wte.weight"),
     "llama": ("lm_head.weight", "model.embed_tokens.weight"),
     "bert": ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+    "roberta": ("lm_head.decoder.weight", "embeddings.word_embeddings.weight"),
+    "distilbert": ("vocab_projector.weight", "embeddings.word_embeddings.weight"),
     "t5": ("lm_head.weight", "shared.weight"),
+    "bart": ("lm_head.weight", "model.shared.weight"),
+    "whisper": ("proj_out.weight", "model.decoder.embed_tokens.weight"),
+    **{name: (decoder_names.HEAD.get(name, "lm_head.weight"),
+              decoder_names.EMBEDDING.get(name, "model.embed_tokens.weight")) for name in decoder_names.FAMILIES},
 }
-PREFIXES = ("", "transformer.", "bert.")  # what stands before an embedding's name in some files
+PREFIXES = ("", "transformer.", "bert.", "roberta.", "distilbert.")  # before an embedding's name in some files
 # What a file may hold twice: the same numbers under another name.
 TWICE = {
     "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"},
+    "bart": {f"model.{part}.embed_tokens.weight": "model.shared.weight" for part in ("encoder", "decoder")},
 }
 
 
@@ -59,8 +68,28 @@ def bert(config: Config, names: Names) -> list[Rule]:
         Rule("cls.seq_relationship.{what}", None),  # of the next sentence
         *head,
         *old,
-        Rule("cls.{rest:*}", "cls.{rest}"),
+        *(Rule(f"{name}.{{rest:*}}", f"{name}.{{rest}}") for name in ("cls", "classifier", "qa_outputs")),
         Rule("(bert.){rest:*}", "bert.{rest}"),
+    ]
+
+
+def roberta(config: Config, names: Names) -> list[Rule]:
+    head = [Rule("lm_head.decoder.weight", None)] if config["tie_word_embeddings"] else []
+    if "lm_head.decoder.bias" in names:  # the same numbers twice, and this one is added
+        head += [Rule("lm_head.bias", None), Rule("lm_head.decoder.bias", "lm_head.bias")]
+    return [
+        Rule("(roberta.)embeddings.position_ids", None), *head,
+        *(Rule(f"{name}.{{rest:*}}", f"{name}.{{rest}}") for name in ("lm_head", "classifier", "qa_outputs")),
+        Rule("(roberta.){rest:*}", "roberta.{rest}"),
+    ]
+
+
+def distilbert(config: Config, names: Names) -> list[Rule]:
+    heads = ("vocab_transform", "vocab_layer_norm", "vocab_projector", "pre_classifier", "classifier", "qa_outputs")
+    return [
+        *([Rule("vocab_projector.weight", None)] if config["tie_word_embeddings"] else []),
+        *(Rule(f"{name}.{{rest:*}}", f"{name}.{{rest}}") for name in heads),
+        Rule("(distilbert.){rest:*}", "distilbert.{rest}"),
     ]
 
 
@@ -70,6 +99,18 @@ def t5(config: Config, names: Names) -> list[Rule]:
         *(Rule(name, None) for name in TWICE["t5"]),
         Rule("decoder.block.{i}.layer.1.EncDecAttention.relative_attention_bias.weight", None),  # never used
     ]
+
+
+def bart(config: Config, names: Names) -> list[Rule]:
+    shared = "model.shared.weight"
+    old = [Rule(name, None) for name in TWICE["bart"]] if shared in names else [
+        Rule("model.decoder.embed_tokens.weight", None), Rule("model.encoder.embed_tokens.weight", shared)]
+    head = [Rule("final_logits_bias", None)] if config["head"] else []
+    return [*_tied_head(config), *old, *head]
+
+
+def whisper(config: Config, names: Names) -> list[Rule]:
+    return [Rule("proj_out.weight", None)] if config["tie_word_embeddings"] else []
 
 
 def vit(config: Config, names: Names) -> list[Rule]:
@@ -85,8 +126,15 @@ def vit(config: Config, names: Names) -> list[Rule]:
     ]
 
 
+def clip(config: Config, names: Names) -> list[Rule]:
+    return [Rule("{tower}.embeddings.position_ids", None)]
+
+
 TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
-                                                             "vit": vit}
+                                                             "roberta": roberta, "distilbert": distilbert,
+                                                             "bart": bart, "whisper": whisper, "clip": clip,
+                                                             "vit": vit, **{name: decoder_names.rules(name)
+                                                                            for name in decoder_names.FAMILIES}}
 
 
 def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
@@ -104,3 +152,8 @@ def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
         *(Rule(f"blk.{{i}}.{theirs}.{{what}}", f"model.layers.{{i}}.{ours}.{{what}}")
           for theirs, ours in plain.items()),
     ]
+
+
+def published(family: str, config: Config, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A model's weights under the names of published files."""
+    return rename(state, decoder_names.published(family, config)) if family in decoder_names.FAMILIES else state

@@ -18,9 +18,10 @@ import numpy as np
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
+from morpho.models.text.generation_keys import Defaults
 from morpho.models.text.generators import lending
 from morpho.models.text.prompts import prompts_of
-from morpho.models.text.sampling import Sampling
+from morpho.models.text.sampling import Sampling, forbidden
 from morpho.models.text.stop_strings import StopStrings
 
 MOST_ROWS = 16  # prompts that go through at once
@@ -49,7 +50,7 @@ def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens
     found = settled(model, ids, mask=mask, max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k,
                     top_p=top_p, repetition_penalty=repetition_penalty, seed=seed, stop=stop, tokenizer=tokenizer)
     answers = [_Answer(prompt, count, found.sampling, np.random.default_rng(found.seed), found.stops,
-                       StopStrings(found.strings, tokenizer))
+                       StopStrings(found.strings, tokenizer), model.defaults)
                for prompt, count in zip(found.prompts, found.counts, strict=True)]
     return _rows(model, answers) if found.several else _tokens(model, answers[0])
 
@@ -74,6 +75,9 @@ def settled(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens:
     """The arguments of `generate`, checked; whoever makes the tokens, these are the same."""
     if not isinstance(model, LanguageModel):
         raise fail(ArgumentError, "generate", f"{type(model).__name__} is no language model")
+    if hasattr(model, "listen"):
+        raise fail(ArgumentError, "generate", f"{type(model).__name__} makes text of sound",
+                   "use model.transcribe(features)")
     prompts, several = prompts_of(ids, mask, model)
     said = model.defaults
     sampling = Sampling(*(ours if ours is not None else theirs if theirs is not None else usual for ours, theirs, usual  # type: ignore[arg-type]
@@ -105,7 +109,8 @@ class _Answer:
     """What follows one prompt, as far as it is made."""
 
     def __init__(self, prompt: list[int], count: int, sampling: Sampling, rng: np.random.Generator, stops: set[int],
-                 strings: StopStrings) -> None:
+                 strings: StopStrings, said: Defaults = Defaults()) -> None:  # noqa: B008 (it never changes)
+        self.said = said
         self.prompt, self.count, self.sampling, self.rng = prompt, count, sampling, rng
         self.stops, self.strings = stops, strings
         self.made: list[int] = []
@@ -114,6 +119,7 @@ class _Answer:
 
     def take(self, logits: np.ndarray) -> int | None:
         """The next token, or None if it ends the text."""
+        logits = forbidden(logits, self.said, len(self.made), self.count)
         token = self.sampling.choose(logits, self.seen, self.rng)
         if token in self.stops:
             self.ended = True
@@ -144,9 +150,10 @@ def _tokens(model: LanguageModel, answer: _Answer) -> Iterator[int]:
 
 
 def _rows(model: LanguageModel, answers: list[_Answer]) -> Iterator[list[int]]:
-    """Several prompts, some at a time."""
-    for begin in range(0, len(answers), MOST_ROWS):
-        group = answers[begin:begin + MOST_ROWS]
+    """Several prompts, some at a time; one by one where a text's length changes all that is computed."""
+    most = 1 if getattr(model, "switch", None) else MOST_ROWS
+    for begin in range(0, len(answers), most):
+        group = answers[begin:begin + most]
         if len(group) == 1:
             yield [*_tokens(model, group[0])]
         else:

@@ -48,6 +48,12 @@ GENERATION = KeyTable({
         "target_lookbehind", "assistant_ensemble_weight", "speculation_type", "compile_config", "disable_compile",
         "continuous_batching_config", "prefill_chunk_size")},
 })
+_TOKENS = keys.Kind(lambda value: isinstance(value, list) and all(keys.is_whole(each, 0, 1 << 31) for each in value),
+                    "a list of numbers of tokens").or_null()
+# What only models with an encoder do; elsewhere these are errors.
+FORCED = KeyTable({
+    "forced_bos_token_id": used(keys.token().or_null()), "forced_eos_token_id": used(keys.token().or_null()),
+    "suppress_tokens": used(_TOKENS), "begin_suppress_tokens": used(_TOKENS)})
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,10 @@ class Defaults:
     repetition_penalty: float | None = None
     max_new_tokens: int | None = None
     max_length: int | None = None
+    forced_bos_token_id: int | None = None  # the first token
+    forced_eos_token_id: int | None = None  # the last one of a text that is cut
+    suppress_tokens: list[int] | None = None  # never made
+    begin_suppress_tokens: list[int] | None = None  # not made first
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Defaults:

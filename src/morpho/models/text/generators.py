@@ -204,7 +204,8 @@ def lending(model: LanguageModel, rows: int = 1) -> Iterator[Callable[[int], Any
         length = LEAST_LENGTH
         while length < min(wanted, model.context):
             length *= 2
-        length = min(length, model.context)
+        switch = getattr(model, "switch", None)  # beyond which all angles are others: a cache is for one side of it
+        length = min(length, model.context) if switch is None or wanted > switch else min(length, switch)
         found = next((kept for kept in idle if kept.length == length and kept.rows == rows), None)
         if found is not None:
             idle.remove(found)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.models.text.generation_keys import Defaults
 
 
 @dataclass(frozen=True)
@@ -72,3 +73,27 @@ def _nucleus(scores: np.ndarray, top_p: float) -> np.ndarray:
     kept = np.zeros(scores.size, bool)
     kept[order[before < top_p]] = True
     return kept
+
+
+def forbidden(logits: np.ndarray, said: Defaults, made: int, most: int) -> np.ndarray:
+    """Logits with -inf at tokens that a model's files forbid after `made` of at most `most` tokens, or at all but the
+    one they force.
+
+    >>> from morpho.models.text.generation_keys import Defaults
+    >>> from morpho.models.text.sampling import forbidden
+    >>> forbidden(np.zeros(3), Defaults(suppress_tokens=[1]), 0, 8)
+    array([  0., -inf,   0.])
+    """
+    forced = said.forced_bos_token_id if made == 0 else None
+    forced = said.forced_eos_token_id if forced is None and made == most - 1 else forced
+    if forced is not None:
+        found = np.full_like(logits, -np.inf)
+        found[forced] = 0
+        return found
+    wrong = [*(said.suppress_tokens or ()), *((said.begin_suppress_tokens or ()) if made == 0 else ())]
+    wrong = [token for token in wrong if token < logits.size]
+    if not wrong:
+        return logits
+    found = np.array(logits)
+    found[wrong] = -np.inf
+    return found

@@ -5,7 +5,6 @@ A sequence begins at `offset`: a Python number, or an integer tensor when it is 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.module import Module
+from morpho.nn.transformer.rope_scaling import frequencies, kind_of, original_length
 from morpho.tensor.functions.searching.search import rows_of
 from morpho.tensor.state.variable import Parameter
 
@@ -51,8 +51,8 @@ class RotaryPositions(Module):
 
     Pair i turns by position / theta ** (2 i / head_dim). The pairs are (i, i + head_dim / 2), as in Llama, or (2 i,
     2 i + 1) where `interleaved`. `head_dim` may be less than that of the heads: the rest is left alone. `scaling` is
-    the `rope_scaling` of a Llama configuration: of type "linear" or "llama3", or "factors", a number for each pair that
-    its angle is divided by.
+    the `rope_scaling` of a configuration: of type "linear", "llama3", "yarn", "dynamic" or "longrope", or "factors", a
+    number for each pair that its angle is divided by.
 
     >>> rope = mo.nn.RotaryPositions(8, length=16)
     >>> rope(mo.ones((1, 2, 5, 8))).shape
@@ -62,27 +62,59 @@ class RotaryPositions(Module):
     def __init__(self, head_dim: int, length: int = 2048, theta: float = 10000.0, interleaved: bool = False,
                  scaling: Mapping[str, Any] | None = None) -> None:
         _checked("RotaryPositions", length, head_dim, called="head_dim")
-        if length * head_dim > MOST_ENTRIES:
-            raise fail(ArgumentError, "RotaryPositions", f"a table of {length} positions of {head_dim} angles is too "
-                                                         f"large", "make it for a shorter length")
         self.head_dim, self.length, self.theta, self.interleaved = head_dim, length, float(theta), interleaved
-        angles = np.outer(np.arange(length, dtype=np.float32), _frequencies(head_dim, theta, scaling))
+        self.scaling = dict(scaling) if scaling else None
+        self._kind = kind_of(scaling)
+        first = original_length(self.scaling, length) if self.scaling and self._kind == "longrope" else length
+        self.cosines, self.sines = self._made(length, first)
+        self._longer: dict[int, tuple[mo.Tensor, mo.Tensor]] = {}  # of texts whose length changes the angles
+
+    def _made(self, length: int, reach: int) -> tuple[mo.Tensor, mo.Tensor]:
+        """Cosines and signed sines of so many positions, for texts of length `reach`."""
+        depth = self.head_dim
+        if length * depth > MOST_ENTRIES:
+            raise fail(ArgumentError, "RotaryPositions", f"a table of {length} positions of {depth} angles is too "
+                                                         f"large", "make it for a shorter length")
+        turns, factor = frequencies(depth, self.theta, self.scaling, self.length, reach)
+        angles = np.outer(np.arange(length, dtype=np.float32), turns)
         # Both as they are multiplied: (length, head_dim), in the order of the pairs.
-        spread = np.repeat(angles, 2, axis=1) if interleaved else np.concatenate([angles, angles], axis=1)
-        self.cosines = mo.asarray(np.cos(spread, dtype=np.float32), copy=True).realise()
+        spread = np.repeat(angles, 2, axis=1) if self.interleaved else np.concatenate([angles, angles], axis=1)
         signs = np.array([-1, 1], np.float32)  # the pair (a, b) turns to (a cos - b sin, b cos + a sin)
-        signs = np.tile(signs, head_dim // 2) if interleaved else np.repeat(signs, head_dim // 2)
-        self.sines = mo.asarray(np.sin(spread, dtype=np.float32) * signs, copy=True).realise()
+        signs = np.tile(signs, depth // 2) if self.interleaved else np.repeat(signs, depth // 2)
+        found = (np.cos(spread, dtype=np.float32), np.sin(spread, dtype=np.float32) * signs)
+        found = found if factor == 1 else tuple(part * np.float32(factor) for part in found)
+        return tuple(mo.asarray(part, copy=True).realise() for part in found)  # type: ignore
 
     def forward(self, x: mo.Tensor, offset: Any = 0) -> mo.Tensor:
         """x is (batch, heads, length, depth or more); the first of the length stands at `offset`."""
         return self.turn(x, *self.tables(x.shape[-2], offset))
 
-    def tables(self, length: Any, offset: Any = 0) -> tuple[mo.Tensor, mo.Tensor]:
-        """Cosines and signed sines of some positions, to be used for several `turn`s."""
-        found = (rows_at(self.cosines, length, offset), rows_at(self.sines, length, offset))
+    def tables(self, length: Any, offset: Any = 0, reach: int | None = None) -> tuple[mo.Tensor, mo.Tensor]:
+        """Cosines and signed sines of some positions, to be used for several `turn`s. `reach` is how long the text is
+        in the end, where that changes the angles; as far as these positions go by default."""
+        if reach is None and isinstance(length, int) and isinstance(offset, int):
+            reach = offset + length
+        found = tuple(rows_at(part, length, offset) for part in self._of(reach))
         # (batch, length, depth) -> (batch, 1, length, depth): the same for all heads
         return tuple(mo.expand_dims(part, axis=-3) if part.ndim == 3 else part for part in found)  # type: ignore
+
+    def _of(self, reach: int | None) -> tuple[mo.Tensor, mo.Tensor]:
+        """The tables for a text of this length; lengths that are not known are within the model's positions."""
+        if self._kind == "longrope":
+            if reach is None:
+                raise fail(ArgumentError, "RotaryPositions", "angles of type 'longrope' follow from the length of the "
+                           "text, which is not known here", "compile for one length, or say reach=")
+            assert self.scaling is not None
+            original = original_length(self.scaling, self.length)
+            return self._table(original + 1, self.length) if reach > original else (self.cosines, self.sines)
+        if self._kind == "dynamic" and reach is not None and reach > self.length:
+            return self._table(reach, reach)
+        return self.cosines, self.sines
+
+    def _table(self, reach: int, length: int) -> tuple[mo.Tensor, mo.Tensor]:
+        if reach not in self._longer:
+            self._longer[reach] = self._made(length, reach)
+        return self._longer[reach]
 
     def turn(self, x: mo.Tensor, cosines: mo.Tensor, sines: mo.Tensor) -> mo.Tensor:
         """x turned; half floats are turned in float32 and rounded once."""
@@ -98,28 +130,6 @@ class RotaryPositions(Module):
 
     def describe(self) -> str:
         return f"{self.head_dim}, length={self.length}, theta={self.theta}"
-
-
-def _frequencies(depth: int, theta: float, scaling: Mapping[str, Any] | None) -> np.ndarray:
-    """Angles per position of each pair, in float32."""
-    found = np.float32(1) / np.power(np.float32(theta), np.arange(0, depth, 2, dtype=np.float32) / np.float32(depth))
-    kind = "default" if not scaling else str(scaling.get("rope_type", scaling.get("type", "default")))
-    if kind == "default":
-        return np.asarray(found)
-    assert scaling is not None
-    if kind == "linear":
-        return np.asarray(found / np.float32(scaling["factor"]))
-    if kind == "factors":
-        return np.asarray(found / np.asarray(scaling["factors"], np.float32), np.float32)
-    if kind != "llama3":
-        raise fail(ArgumentError, "RotaryPositions", f"scaling of type {kind!r} is unknown",
-                   "use 'linear', 'llama3' or 'factors'")
-    # Long waves are stretched by `factor`, short ones kept, those between blended.
-    context = scaling["original_max_position_embeddings"]
-    low, high, factor = (scaling[name] for name in ("low_freq_factor", "high_freq_factor", "factor"))
-    waves = 2 * math.pi / found
-    blend = np.clip((context / waves - low) / (high - low), 0, 1)
-    return np.asarray((1 - blend) * found / factor + blend * found, np.float32)
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:

@@ -25,10 +25,17 @@ BLOCK = 32  # values that share a scale
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A block in bytes: `headers` float16 numbers (d, then m), then 32 values of `bits` bits."""
+    """A block in bytes: for each of `groups` equal parts of it `headers` numbers (d, then m), float16 or, where `wide`,
+    float32; then 32 values of `bits` bits, those of 8 signed."""
 
     headers: int
     bits: int
+    wide: bool = False
+    groups: int = 1
+
+    @property
+    def header_bytes(self) -> int:
+        return (4 if self.wide else 2) * self.headers * self.groups
 
     @property
     def block_bytes(self) -> int:
@@ -36,10 +43,13 @@ class Layout:
         >>> LAYOUTS["q8_0"].block_bytes, LAYOUTS["q4_1"].block_bytes
         (34, 20)
         """
-        return 2 * self.headers + BLOCK * self.bits // 8
+        return self.header_bytes + BLOCK * self.bits // 8
 
 
-LAYOUTS = {"q8_0": Layout(1, 8), "q4_1": Layout(2, 4)}
+# The first two are GGML's. In the names of the others m is a least value, w are numbers in float32, and 16 says that
+# each 16 values have their own; files' blocks of other kinds become these (weights/gguf/repack.py).
+LAYOUTS = {"q8_0": Layout(1, 8), "q4_1": Layout(2, 4), "q8_m": Layout(2, 8), "q4_wm": Layout(2, 4, True),
+           "q8_wm": Layout(2, 8, True), "q8_w16": Layout(1, 8, True, 2), "q4_wm16": Layout(2, 4, True, 2)}
 
 
 def layout_of(operation: str, kind: str) -> Layout:
@@ -69,15 +79,18 @@ def _reference_dequantise(attributes: Attributes, data: Any) -> Any:
     layout = LAYOUTS[attributes["kind"]]
     rows, count = data.shape[0], data.shape[1] // layout.block_bytes
     blocks = np.ascontiguousarray(data).reshape(rows, count, layout.block_bytes)
-    start = 2 * layout.headers
-    headers = np.ascontiguousarray(blocks[..., :start]).view("<f2").astype(np.float32)
+    start, groups = layout.header_bytes, layout.groups
+    headers = np.ascontiguousarray(blocks[..., :start]).view("<f4" if layout.wide else "<f2").astype(np.float32)
+    headers = headers.reshape(rows, count, groups, layout.headers)
     codes = blocks[..., start:]
     with np.errstate(all="ignore"):
         if layout.bits == 8:
-            values = headers[..., :1] * codes.view(np.int8).astype(np.float32)
+            wide = codes.view(np.int8).astype(np.float32)
         else:
-            halves = np.concatenate([codes & 15, codes >> 4], axis=-1).astype(np.float32)
-            values = headers[..., :1] * halves + headers[..., 1:]  # the product is exact: this is one fma
+            wide = np.concatenate([codes & 15, codes >> 4], axis=-1).astype(np.float32)
+        values = headers[..., :1] * wide.reshape(rows, count, groups, BLOCK // groups)
+        if layout.headers == 2:
+            values = values + headers[..., 1:]  # the product is exact: this is one fma
     return values.reshape(rows, count * BLOCK)
 
 

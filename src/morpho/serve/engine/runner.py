@@ -72,6 +72,11 @@ class ModelRunner:
                  adapters: AdapterBank | None = None) -> None:
         if hasattr(model, "remember") or not isinstance(model, LanguageModel):
             raise fail(ArgumentError, "serve", f"{type(model).__name__} is not a language model without an encoder")
+        reason = "it makes text of sound" if hasattr(model, "listen") else getattr(model, "not_in_pages", "")
+        if reason or getattr(getattr(model, "shape", None), "head", ""):
+            raise fail(ArgumentError, "serve", f"a {type(model).__name__} like this is not served: "
+                                               f"{reason or 'its head is not that of the next token'}",
+                       "use mo.models from Python")
         self.model, self.pages, self.max_batch, self.adapters = model, pages, max_batch, adapters
         self.max_length = min(max_length or model.context, model.context)
         self.chunk, self.most_drafted = min(chunk, self.max_length), most_drafted

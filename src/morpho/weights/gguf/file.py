@@ -1,7 +1,8 @@
 """GGUF files: configuration, tensors as they stand in the file, tokenizer and chat template.
 
-float32, float16, bfloat16, integers, q8_0 and q4_1 are read by Morpho, without a copy. Other quantised types are turned
-into float32 by the gguf library (`pip install 'morpho-tensor[models]'`) when they are asked for, and that is said once.
+float32, float16, bfloat16, integers, q8_0 and q4_1 are read by Morpho, without a copy; Q4_0, Q5_0, Q5_1 and Q2_K to
+Q6_K are put into blocks that products read (`repack.py`). Other quantised types, such as the IQ ones, are turned into
+float32 by the gguf library (`pip install 'morpho-tensor[models]'`) when they are asked for, and that is said once.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from morpho.tensor.functions.products.quantised import Quantised
 from morpho.weights.errors import FileFault, MissingExtra
 from morpho.weights.gguf.header import NATIVE, Place, read_header
 from morpho.weights.gguf.keys import TOKENIZER, rope_scaling
+from morpho.weights.gguf.repack import REPACKED, repacked
 from morpho.weights.named import NamedTensors
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import Malformed, shortened
@@ -104,9 +106,9 @@ class GgufFile:
             raise fail(FileFault, "load_gguf", f"{path.name} is not a GGUF file: {error}") from None
         self.tensors = GgufTensors(self._map, self._places)
         if self.tensors.converted:
-            names = self.tensors.converted
+            names, kinds = self.tensors.converted, self.tensors.kinds
             _log.warning(sentence("load_gguf", f"{len(names)} tensors of {path.name} become float32 when they are used,"
-                                               f" {names[0]} for one, as products read only q8_0 and q4_1 packed"))
+                                               f" {names[0]} for one: products do not read {kinds[names[0]]} packed"))
 
     @cached_property
     def config(self) -> GgufConfig:
@@ -159,7 +161,8 @@ class GgufTensors(NamedTensors[Place, Weight]):
         super().__init__(places)
         self._map = data
         self.kinds = {name: place.kind for name, place in places.items()}
-        self.converted = [name for name, kind in self.kinds.items() if kind not in DTYPES and kind not in QUANTISED]
+        self.converted = [name for name, kind in self.kinds.items()
+                          if kind not in DTYPES and kind not in QUANTISED and kind not in REPACKED]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -176,8 +179,11 @@ class GgufTensors(NamedTensors[Place, Weight]):
         if place.kind in DTYPES:
             return _borrowed(raw, place.shape, DTYPES[place.kind])
         rows = raw.reshape(math.prod(place.shape[:-1]), -1)  # (rows, bytes of a row)
-        if place.kind in QUANTISED:
-            weight = Quantised.of_tensor(borrowed(rows), (rows.shape[0], place.shape[-1]), QUANTISED[place.kind])
+        kind = QUANTISED.get(place.kind)
+        if place.kind in REPACKED:
+            rows, kind = repacked(rows, place.kind), REPACKED[place.kind][2]
+        if kind is not None:
+            weight = Quantised.of_tensor(borrowed(rows), (rows.shape[0], place.shape[-1]), kind)
             return weight if len(place.shape) == 2 else reshape(weight.dequantise(), place.shape)
         try:
             found = _library().dequantize(rows, _library().GGMLQuantizationType(place.type))

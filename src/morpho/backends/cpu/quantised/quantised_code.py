@@ -40,20 +40,25 @@ class Records:
         """Call `use(k, numbers, carried)` on every `UNROLL` values of k of the block at `start`, in order."""
         e, width = self.e, self.register.width
         record = e.offset(base, "i8", start.shift_right(5) * self.bytes)
+        layout = self.layout
         headers = [[self.header(record, h * width + v * self.register.lanes) for v in range(self.register.vectors)]
-                   for h in range(self.layout.headers)]
-        codes = e.offset(record, "i8", 2 * self.layout.headers * width)
-        span = BLOCK * self.layout.bits // 8
+                   for h in range(layout.groups * layout.headers)]
+        codes = e.offset(record, "i8", layout.header_bytes * width)
+        span, group = BLOCK * layout.bits // 8, BLOCK // layout.groups
         for part in range(BLOCK // span):  # the low halves of all bytes, then the high ones
-            with e.loop(0, span, UNROLL, carried=carried) as loop:
-                place = e.offset(codes, "i8", loop.index * width)
-                numbers = self.numbers(place, headers, 4 * part)
-                loop.next(*use(start + part * span + loop.index, numbers, list(loop.values)))
-            carried = loop.values
+            for first in range(0, span, min(span, group)):  # values that share their headers
+                own = (part * span + first) // group * layout.headers
+                with e.loop(first, min(first + group, span), UNROLL, carried=carried) as loop:
+                    place = e.offset(codes, "i8", loop.index * width)
+                    numbers = self.numbers(place, headers[own:own + layout.headers], 4 * part)
+                    loop.next(*use(start + part * span + loop.index, numbers, list(loop.values)))
+                carried = loop.values
         return carried
 
     def header(self, record: str, index: int) -> Value:
         e = self.e
+        if self.layout.wide:
+            return e.load(e.offset(record, "float", index), "float")
         return scalars.from_memory(e, e.load(e.offset(record, "half", index), "half"), float16)
 
     def numbers(self, place: str, headers: list[list[Value]], shift: int) -> Numbers:

@@ -23,7 +23,7 @@ class PackCode:
         self.width, self.layout = kernel.width, LAYOUTS[kernel.kind]
         self.e = Emitter(1, isa.native_half)
         self.vectors = isa.vector_bits > 0
-        self.header_bytes = 2 * self.layout.headers
+        self.header_bytes = self.layout.header_bytes
         self.span = BLOCK * self.layout.bits // 8  # bytes of codes in a block
 
     def module(self, name: str) -> str:
@@ -66,9 +66,10 @@ class PackCode:
 
     def headers(self, source: str | None, record: str, column: Value) -> None:
         e = self.e
-        for h in range(self.layout.headers):
-            given = e.constant(0, "i16", 1) if source is None else e.load(e.offset(source, "i16", h), "i16", 1, 1)
-            e.store(given, e.offset(record, "i16", column + h * self.width))
+        kind = "i32" if self.layout.wide else "i16"
+        for h in range(self.layout.groups * self.layout.headers):
+            given = e.constant(0, kind, 1) if source is None else e.load(e.offset(source, kind, h), kind, 1, 1)
+            e.store(given, e.offset(record, kind, column + h * self.width))
 
     def one(self, source: str | None, record: str, column: Value) -> None:
         """One column, or zeros."""

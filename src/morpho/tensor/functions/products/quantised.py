@@ -148,6 +148,9 @@ def quantise(weight: Any, kind: str) -> Quantised:
     (20, True)
     """
     layout = layout_of("quantise", kind)
+    if kind not in _ENCODERS:
+        raise fail(ArgumentError, "quantise", f"blocks of kind {kind!r} come from files only",
+                   "use " + " or ".join(_ENCODERS))
     values = asarray(weight).numpy()
     n, k = _sizes("quantise", values.shape)
     if values.dtype.kind not in "fiu":

@@ -1,0 +1,126 @@
+"""Gemma 2 and the text part of Gemma 3: norms around both parts, embeddings scaled, windows, capped scores."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig, windows
+from morpho.models.decoder.model import Decoder
+from morpho.models.decoder.shape import Rope, Shape
+from morpho.models.rope_keys import check_rope
+from morpho.nn.transformer.blocks import ACTIVATIONS
+from morpho.weights.keys import Key, Kind, irrelevant, number, one_of, only
+
+NORMS = {"before_attention": "input_layernorm", "after_attention": "post_attention_layernorm",
+         "before_mlp": "pre_feedforward_layernorm", "after_mlp": "post_feedforward_layernorm"}
+
+
+@dataclass
+class GemmaConfig(RotaryConfig):
+    """What Gemma 2 and 3 share."""
+
+    vocab_size: int = 256000
+    hidden_size: int = 2304
+    intermediate_size: int = 9216
+    num_hidden_layers: int = 26
+    num_attention_heads: int = 8
+    num_key_value_heads: int | None = 4
+    head_dim: int | None = 256
+    hidden_activation: str = "gelu_pytorch_tanh"
+    max_position_embeddings: int = 8192
+    rms_norm_eps: float = 1e-6
+    tie_word_embeddings: bool = True
+    attention_bias: bool = False
+    query_pre_attn_scalar: float = 256
+    sliding_window: int | None = 4096
+    layer_types: list[str] | None = None
+    final_logit_softcapping: float | None = None
+    attn_logit_softcapping: float | None = None
+    others: ClassVar[Mapping[str, Key]] = {
+        "attention_dropout": NO_DROPOUT, "hidden_act": irrelevant("hidden_activation says it"),
+        "cache_implementation": irrelevant("the same numbers in other memory"),
+        "use_bidirectional_attention": only(False, None), "sliding_window_size": irrelevant("sliding_window says it")}
+    kinds: ClassVar[Mapping[str, Kind]] = {
+        **RotaryConfig.kinds, "hidden_activation": one_of(*ACTIVATIONS),
+        "query_pre_attn_scalar": number(256, above=0), "rope_local_base_freq": number(10000.0, above=0),
+        "final_logit_softcapping": number(30.0, above=0).or_null(),
+        "attn_logit_softcapping": number(50.0, above=0).or_null()}
+
+    def gemma_shape(self, kinds: list[str], **others: Any) -> Shape:
+        return self.shape_of(
+            activation=self.hidden_activation, eps=self.rms_norm_eps, norm="rms1", norms=NORMS,
+            qkv_bias=self.attention_bias, out_bias=self.attention_bias, scale=self.query_pre_attn_scalar ** -0.5,
+            score_cap=self.attn_logit_softcapping, logit_cap=self.final_logit_softcapping,
+            embed_scale=self.hidden_size ** 0.5, windows=windows(kinds, self.sliding_window), **others)
+
+
+@dataclass
+class Gemma2Config(GemmaConfig):
+    """The settings of a Gemma 2: every other layer sees a window, scores and logits are capped."""
+
+    final_logit_softcapping: float | None = 30.0
+    attn_logit_softcapping: float | None = 50.0
+    family: ClassVar[str] = "gemma2"
+
+    def shape(self) -> Shape:
+        kinds = self.layer_types or ["full_attention" if number % 2 else "sliding_attention"
+                                     for number in range(self.num_hidden_layers)]
+        return self.gemma_shape(kinds)
+
+
+@dataclass
+class Gemma3Config(GemmaConfig):
+    """The settings of a Gemma 3's text part: layers with a window have angles of their own, queries and keys are
+    normed."""
+
+    vocab_size: int = 262208
+    max_position_embeddings: int = 131072
+    rope_theta: float = 1e6
+    rope_local_base_freq: float = 10000.0
+    sliding_window_pattern: int = 6
+    family: ClassVar[str] = "gemma3_text"
+    renamed: ClassVar[Mapping[str, str]] = {"rope_parameters": "rope_scaling",
+                                            "_sliding_window_pattern": "sliding_window_pattern"}
+
+    def __post_init__(self) -> None:
+        if self.rope_scaling and "sliding_attention" not in self.rope_scaling:
+            super().__post_init__()
+
+    @classmethod
+    def check_rope(cls, operation: str, file: str, name: str, given: Mapping[str, Any],
+                   ignore: Collection[str]) -> None:
+        """Newer files have the angles of both kinds of layers in one object."""
+        scaling = given["rope_scaling"]
+        if not {"sliding_attention", "full_attention"} & {*scaling}:
+            super().check_rope(operation, file, name, given, ignore)
+            return
+        for key, part in scaling.items():
+            if key not in ("sliding_attention", "full_attention") or not isinstance(part, dict):
+                raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{name}.{key} is not the angles of "
+                                                     "sliding_attention or of full_attention")
+            check_rope(operation, file, f"{name}.{key}", part, None, ignore, cls.scalings, cls.partial)
+
+    def shape(self) -> Shape:
+        kinds = self.layer_types or ["full_attention" if (number + 1) % self.sliding_window_pattern == 0
+                                     else "sliding_attention" for number in range(self.num_hidden_layers)]
+        found = self._ropes()
+        return self.gemma_shape(kinds, qk_norm="head", ropes=tuple(found[kind] for kind in kinds))
+
+    def _ropes(self) -> dict[str, Rope]:
+        both = self.rope_scaling or {}
+        if {"sliding_attention", "full_attention"} & {*both}:
+            return {kind: replace(self, rope_scaling=both.get(kind) or {"rope_theta": usual}).rope() for kind, usual in
+                    (("sliding_attention", self.rope_local_base_freq), ("full_attention", self.rope_theta))}
+        local = replace(self, rope_scaling=None, rope_theta=self.rope_local_base_freq)
+        return {"sliding_attention": local.rope(), "full_attention": self.rope()}
+
+
+class Gemma2(Decoder):
+    model_type, config_class = "gemma2", Gemma2Config
+
+
+class Gemma3(Decoder):
+    model_type, config_class = "gemma3_text", Gemma3Config

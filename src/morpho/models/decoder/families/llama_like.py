@@ -1,0 +1,223 @@
+"""Mistral, Mixtral, Qwen2, Qwen3, SmolLM3, Phi-3: RMS norms before both parts, a gated feed-forward part."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig, windows
+from morpho.models.decoder.model import Decoder
+from morpho.models.decoder.shape import Shape
+from morpho.weights.keys import Key, Kind, irrelevant, number
+
+
+@dataclass
+class MistralConfig(RotaryConfig):
+    """The settings of a Mistral: every layer sees a window."""
+
+    intermediate_size: int = 14336
+    num_key_value_heads: int | None = 8
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 131072
+    rms_norm_eps: float = 1e-6
+    sliding_window: int | None = None
+    family: ClassVar[str] = "mistral"
+
+    def shape(self) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps,
+                             windows=(self.sliding_window,) * self.num_hidden_layers)
+
+
+@dataclass
+class MixtralConfig(MistralConfig):
+    """The settings of a Mixtral: a Mistral whose feed-forward parts are mixtures of experts."""
+
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 1e6
+    num_local_experts: int = 8
+    num_experts_per_tok: int = 2
+    family: ClassVar[str] = "mixtral"
+    others: ClassVar[Mapping[str, Key]] = {
+        "attention_dropout": NO_DROPOUT, "router_aux_loss_coef": irrelevant("of training"),
+        "router_jitter_noise": irrelevant("of training"), "output_router_logits": irrelevant("of training")}
+    renamed: ClassVar[Mapping[str, str]] = {"rope_parameters": "rope_scaling", "num_experts": "num_local_experts"}
+
+    @classmethod
+    def check_parts(cls, operation: str, file: str, given: Mapping[str, Any], config: Mapping[str, Any],
+                    ignore: Collection[str]) -> None:
+        super().check_parts(operation, file, given, config, ignore)
+        count, used = given.get("num_local_experts") or 8, given.get("num_experts_per_tok") or 2
+        if used > count:
+            raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}num_experts_per_tok is {used}, and "
+                                                 f"there are {count} experts")
+
+    def shape(self) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, experts=self.num_local_experts,
+                             windows=(self.sliding_window,) * self.num_hidden_layers,
+                             experts_used=self.num_experts_per_tok)
+
+
+@dataclass
+class QwenConfig(RotaryConfig):
+    """What Qwen2 and Qwen3 share: the first `max_window_layers` layers see all, the others a window, if it is on."""
+
+    vocab_size: int = 151936
+    intermediate_size: int = 22016
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 32768
+    rms_norm_eps: float = 1e-6
+    use_sliding_window: bool = False
+    sliding_window: int | None = 4096
+    max_window_layers: int = 28
+    layer_types: list[str] | None = None
+
+    def layer_windows(self) -> tuple[int | None, ...]:
+        if not self.use_sliding_window:
+            return (None,) * self.num_hidden_layers
+        kinds = self.layer_types or ["sliding_attention" if number >= self.max_window_layers else "full_attention"
+                                     for number in range(self.num_hidden_layers)]
+        return windows(kinds, self.sliding_window)
+
+    @classmethod
+    def check_parts(cls, operation: str, file: str, given: Mapping[str, Any], config: Mapping[str, Any],
+                    ignore: Collection[str]) -> None:
+        super().check_parts(operation, file, given, config, ignore)
+        if "sliding_attention" in (given.get("layer_types") or ()) and not given.get("use_sliding_window"):
+            raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}layer_types names sliding_attention, "
+                                                 "and use_sliding_window is off")
+
+
+@dataclass
+class Qwen2Config(QwenConfig):
+    """The settings of a Qwen2: queries, keys and values have biases."""
+
+    num_key_value_heads: int | None = 32
+    family: ClassVar[str] = "qwen2"
+
+    def shape(self) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, qkv_bias=True,
+                             windows=self.layer_windows())
+
+
+@dataclass
+class Qwen3Config(QwenConfig):
+    """The settings of a Qwen3: each head's queries and keys are normed."""
+
+    num_key_value_heads: int | None = 32
+    head_dim: int | None = 128
+    attention_bias: bool = False
+    family: ClassVar[str] = "qwen3"
+
+    def shape(self) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, qkv_bias=self.attention_bias,
+                             out_bias=self.attention_bias, qk_norm="head", windows=self.layer_windows())
+
+
+_ONES = Kind(lambda value: isinstance(value, list) and all(type(each) is int and each in (0, 1) for each in value),
+             "a list of 0 and 1").or_null()
+
+
+@dataclass
+class SmolLM3Config(RotaryConfig):
+    """The settings of a SmolLM3: some layers have no positions (0 in `no_rope_layers`, which says where there are)."""
+
+    vocab_size: int = 128256
+    hidden_size: int = 2048
+    num_hidden_layers: int = 36
+    num_attention_heads: int = 16
+    num_key_value_heads: int | None = 4
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 32768
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 2e6
+    tie_word_embeddings: bool = True
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    use_sliding_window: bool = False
+    sliding_window: int | None = None
+    no_rope_layers: list[int] | None = None
+    no_rope_layer_interval: int = 4
+    layer_types: list[str] | None = None
+    family: ClassVar[str] = "smollm3"
+    others: ClassVar[Mapping[str, Key]] = {
+        "attention_dropout": NO_DROPOUT, "pretraining_tp": irrelevant("of training"),
+        "max_window_layers": irrelevant("layer_types says it")}
+    kinds: ClassVar[Mapping[str, Kind]] = {**RotaryConfig.kinds, "no_rope_layers": _ONES}
+
+    def shape(self) -> Shape:
+        count, step = self.num_hidden_layers, self.no_rope_layer_interval
+        turned = self.no_rope_layers or [int((number + 1) % step != 0) for number in range(count)]
+        if len(turned) != count:
+            raise fail(ArgumentError, self.family, f"no_rope_layers has {len(turned)} entries, and num_hidden_layers "
+                                                   f"is {count}")
+        sliding = self.use_sliding_window and self.sliding_window is not None
+        kinds = self.layer_types or ["sliding_attention" if sliding and not has else "full_attention"
+                                     for has in turned]
+        rope = self.rope()
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, qkv_bias=self.attention_bias,
+                             out_bias=self.attention_bias, mlp_bias=self.mlp_bias,
+                             windows=windows(kinds, self.sliding_window if sliding else None),
+                             ropes=tuple(rope if has else None for has in turned))
+
+
+@dataclass
+class Phi3Config(RotaryConfig):
+    """The settings of a Phi-3: joined matrices, a part of a head may turn, angles of type "longrope"."""
+
+    vocab_size: int = 32064
+    hidden_size: int = 3072
+    intermediate_size: int = 8192
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 4096
+    original_max_position_embeddings: int | None = None
+    rms_norm_eps: float = 1e-5
+    partial_rotary_factor: float | None = None
+    sliding_window: int | None = None
+    family: ClassVar[str] = "phi3"
+    partial: ClassVar[bool] = True
+    others: ClassVar[Mapping[str, Key]] = {
+        "attention_dropout": NO_DROPOUT, "resid_pdrop": irrelevant("of training"),
+        "embd_pdrop": irrelevant("of training"), "auto_map": irrelevant("the family is built here"),
+        "attention_bias": Key("only", Kind(lambda value: value is False, "False"))}
+    kinds: ClassVar[Mapping[str, Kind]] = {
+        **RotaryConfig.kinds, "partial_rotary_factor": number(0.5, above=0, most=1).or_null()}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rope_scaling and self.original_max_position_embeddings and not self.rope_scaling.get(
+                "original_max_position_embeddings"):
+            self.rope_scaling = {**self.rope_scaling,
+                                 "original_max_position_embeddings": self.original_max_position_embeddings}
+        if self.rope_scaling and self.rope_scaling.get("partial_rotary_factor"):
+            self.partial_rotary_factor = self.rope_scaling["partial_rotary_factor"]
+
+    def shape(self) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, joined="parts", joined_mlp=True,
+                             windows=(self.sliding_window,) * self.num_hidden_layers,
+                             ropes=(self.rope(self.partial_rotary_factor or 1.0),) * self.num_hidden_layers)
+
+
+class Mistral(Decoder):
+    model_type, config_class = "mistral", MistralConfig
+
+
+class Mixtral(Decoder):
+    model_type, config_class = "mixtral", MixtralConfig
+
+
+class Qwen2(Decoder):
+    model_type, config_class = "qwen2", Qwen2Config
+
+
+class Qwen3(Decoder):
+    model_type, config_class = "qwen3", Qwen3Config
+
+
+class SmolLM3(Decoder):
+    model_type, config_class = "smollm3", SmolLM3Config
+
+
+class Phi3(Decoder):
+    model_type, config_class = "phi3", Phi3Config

@@ -1,0 +1,139 @@
+"""OLMo, OLMo 2, GPT-NeoX, OPT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from morpho.models.base import divided
+from morpho.models.config import Config
+from morpho.models.decoder.families.rotary import HEADS, NO_DROPOUT, RotaryConfig
+from morpho.models.decoder.model import Decoder
+from morpho.models.decoder.shape import Shape
+from morpho.nn.transformer.blocks import ACTIVATIONS
+from morpho.weights.keys import Key, Kind, irrelevant, number, one_of
+
+
+@dataclass
+class OlmoConfig(RotaryConfig):
+    """The settings of an OLMo: norms without weights, queries, keys and values within bounds."""
+
+    vocab_size: int = 50304
+    hidden_act: str = "silu"
+    attention_bias: bool = False
+    clip_qkv: float | None = None
+    family: ClassVar[str] = "olmo"
+    kinds: ClassVar[Mapping[str, Kind]] = {**RotaryConfig.kinds, "clip_qkv": number(8.0, above=0).or_null()}
+
+    def shape(self) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=1e-5, norm="plain", qkv_bias=self.attention_bias,
+                             out_bias=self.attention_bias, clip=self.clip_qkv)
+
+
+@dataclass
+class Olmo2Config(RotaryConfig):
+    """The settings of an OLMo 2: norms after both parts, and over all queries and keys."""
+
+    vocab_size: int = 50304
+    hidden_act: str = "silu"
+    rms_norm_eps: float = 1e-5
+    attention_bias: bool = False
+    family: ClassVar[str] = "olmo2"
+
+    def shape(self) -> Shape:
+        return self.shape_of(
+            activation=self.hidden_act, eps=self.rms_norm_eps, qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias, qk_norm="all",
+            norms={"after_attention": "post_attention_layernorm", "after_mlp": "post_feedforward_layernorm"})
+
+
+@dataclass
+class NeoXConfig(RotaryConfig):
+    """The settings of a GPT-NeoX: both parts see the same x, a part of each head turns."""
+
+    vocab_size: int = 50432
+    hidden_size: int = 6144
+    num_hidden_layers: int = 44
+    num_attention_heads: int = 64
+    intermediate_size: int = 24576
+    hidden_act: str = "gelu"
+    layer_norm_eps: float = 1e-5
+    use_parallel_residual: bool = True
+    attention_bias: bool = True
+    rotary_pct: float = 0.25
+    family: ClassVar[str] = "gpt_neox"
+    partial: ClassVar[bool] = True
+    renamed: ClassVar[Mapping[str, str]] = {"rope_parameters": "rope_scaling", "rotary_emb_base": "rope_theta",
+                                            "partial_rotary_factor": "rotary_pct"}
+    others: ClassVar[Mapping[str, Key]] = {"attention_dropout": NO_DROPOUT, "hidden_dropout": irrelevant("of training")}
+    kinds: ClassVar[Mapping[str, Kind]] = {**RotaryConfig.kinds, "rotary_pct": number(0.25, above=0, most=1)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rope_scaling and self.rope_scaling.get("partial_rotary_factor"):
+            self.rotary_pct = self.rope_scaling["partial_rotary_factor"]
+
+    def shape(self) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=self.layer_norm_eps, norm="layer",
+                             parallel=self.use_parallel_residual, joined="heads", gated=False, mlp_bias=True,
+                             qkv_bias=self.attention_bias, out_bias=self.attention_bias,
+                             ropes=(self.rope(self.rotary_pct),) * self.num_hidden_layers)
+
+
+@dataclass
+class OPTConfig(Config):
+    """The settings of an OPT: learned positions, norms before the parts, or of the sums (350m)."""
+
+    vocab_size: int = 50272
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    ffn_dim: int = 3072
+    max_position_embeddings: int = 2048
+    do_layer_norm_before: bool = True
+    _remove_final_layer_norm: bool = False
+    word_embed_proj_dim: int | None = None
+    num_attention_heads: int = 12
+    activation_function: str = "relu"
+    init_std: float = 0.02
+    enable_bias: bool = True
+    layer_norm_elementwise_affine: bool = True
+    tie_word_embeddings: bool = True
+    eos_token_id: int | list[int] | None = None
+    head: str = ""
+    labels: int | None = None
+    others: ClassVar[Mapping[str, Key]] = {
+        "attention_dropout": NO_DROPOUT, "dropout": irrelevant("of training"), "layerdrop": irrelevant("of training"),
+        "activation_dropout": irrelevant("of training")}
+    kinds: ClassVar[Mapping[str, Kind]] = {"activation_function": one_of(*ACTIVATIONS), "head": one_of(*HEADS)}
+
+    def shape(self) -> Shape:
+        width, count = self.hidden_size, self.num_hidden_layers
+        where = ("before_attention", "before_mlp") if self.do_layer_norm_before else ("sum_attention", "sum_mlp")
+        return Shape(
+            family="opt", vocabulary=self.vocab_size, width=width, layers=count, heads=self.num_attention_heads,
+            kv_heads=self.num_attention_heads, hidden=self.ffn_dim, activation=self.activation_function, gated=False,
+            depth=divided("opt", width, self.num_attention_heads, ("hidden_size", "num_attention_heads")),
+            context=self.max_position_embeddings, eps=1e-5, tied=self.tie_word_embeddings, std=self.init_std,
+            norm="layer" if self.layer_norm_elementwise_affine else "plain",
+            norms=dict(zip(where, ("self_attn_layer_norm", "final_layer_norm"), strict=True)),
+            final_norm=self.do_layer_norm_before and not self._remove_final_layer_norm,
+            qkv_bias=self.enable_bias, out_bias=self.enable_bias, mlp_bias=self.enable_bias,
+            windows=(None,) * count, ropes=(None,) * count, learned_positions=self.max_position_embeddings,
+            position_offset=2, embed_width=self.word_embed_proj_dim, head=self.head, labels=self.labels or 0)
+
+
+class Olmo(Decoder):
+    model_type, config_class = "olmo", OlmoConfig
+
+
+class Olmo2(Decoder):
+    model_type, config_class = "olmo2", Olmo2Config
+
+
+class NeoX(Decoder):
+    model_type, config_class = "gpt_neox", NeoXConfig
+
+
+class OPT(Decoder):
+    model_type, config_class = "opt", OPTConfig

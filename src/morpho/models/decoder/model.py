@@ -1,0 +1,145 @@
+"""The decoder: words and positions in, layers, a head for the next token, for classes or for spans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import LanguageModel, checked_positions, key_mask, tied_logits
+from morpho.models.decoder.layers import Layer, norm_of
+from morpho.models.decoder.shape import Rope, Shape
+from morpho.nn import init
+from morpho.nn.containers import ModuleList
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.module import Module
+from morpho.nn.transformer.attention import KeyValueCache
+from morpho.nn.transformer.positions import RotaryPositions, rows_at
+from morpho.nn.transformer.rope_scaling import kind_of, original_length
+
+
+class Body(Module):
+    """All but the head."""
+
+    def __init__(self, shape: Shape, dtype: Any) -> None:
+        made: list[tuple[Rope, RotaryPositions]] = []  # layers that turn alike share a table
+        width = shape.embed_width or shape.width
+        self.scale, self.offset = shape.embed_scale, shape.position_offset
+        self.embed_tokens = Embedding(shape.vocabulary, width, dtype=dtype, std=shape.std)
+        rows = shape.learned_positions + shape.position_offset
+        self.embed_positions = Embedding(rows, shape.width, dtype=dtype, std=shape.std) if shape.learned_positions \
+            else None
+        self.project_in = None if width == shape.width else Linear(width, shape.width, False, dtype)
+        self.project_out = None if width == shape.width else Linear(shape.width, width, False, dtype)
+        layers = []
+        for number, rope in enumerate(shape.ropes):
+            found = next((turns for known, turns in made if known == rope), None)
+            if rope is not None and found is None:
+                found = RotaryPositions(rope.depth, shape.context, rope.theta, scaling=rope.scaling)
+                made.append((rope, found))
+            layers.append(Layer(shape, number, found, dtype))
+        self.layers = ModuleList(layers)
+        self.norm = norm_of(shape, shape.width, dtype) if shape.final_norm else None
+
+    def forward(self, ids: mo.Tensor, caches: Any, offset: Any, mask: Any, positions: Any,
+                states: list[mo.Tensor] | None) -> mo.Tensor:
+        x = self.embed_tokens(ids)  # (batch, length, width)
+        x = x if self.scale == 1 else x * self.scale
+        x = x if self.project_in is None else self.project_in(x)
+        if self.embed_positions is not None:
+            places = offset if positions is None else positions
+            x = x + rows_at(self.embed_positions.weight, ids.shape[1], places + self.offset)
+        reach = None if caches is None else getattr(caches[0], "length", None)
+        for layer, block in enumerate(self.layers):
+            if states is not None:
+                states.append(x)
+            x = block(x, None if caches is None else caches[layer], offset, mask, positions, reach)
+        x = x if self.norm is None else self.norm(x)
+        return x if self.project_out is None else self.project_out(x)  # type: ignore[no-any-return]
+
+
+class Decoder(LanguageModel):
+    """A decoder of any family in `families/`, which give it its configuration and its `Shape`.
+
+    >>> model = mo.models.create("qwen3", vocab_size=100, hidden_size=12, intermediate_size=16, num_hidden_layers=1,
+    ...                          num_attention_heads=2, num_key_value_heads=1, head_dim=4, max_position_embeddings=16)
+    >>> model(mo.asarray([[1, 2, 3]])).shape
+    (1, 3, 100)
+    """
+
+    def __init__(self, config: Any, dtype: Any = mo.float32) -> None:
+        self._configure(config)
+        self.eos_token_id = config.eos_token_id
+        self.shape = shape = config.shape()
+        self.model = Body(shape, dtype)
+        width = shape.embed_width or shape.width
+        self.lm_head = None if shape.tied or shape.head else Linear(width, shape.vocabulary, shape.head_bias, dtype)
+        self.score = Linear(width, shape.labels, shape.head == "token", dtype) \
+            if shape.head in ("sequence", "token") else None
+        self.qa_outputs = Linear(width, 2, True, dtype) if shape.head == "span" else None
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2 and "embed" not in name:
+                parameter.assign(init.normal(parameter.shape, shape.std, dtype=dtype))  # type: ignore[arg-type]
+
+    def forward(self, ids: mo.Tensor, attention_mask: Any = None, position_ids: Any = None,
+                output_hidden_states: bool = False) -> Any:
+        """As every language model; one with learned positions counts them from the first token that is not padding."""
+        if self.shape.learned_positions and attention_mask is not None and position_ids is None:
+            seen = mo.asarray(attention_mask).astype(mo.int64)
+            position_ids = mo.cumulative_sum(seen, axis=1) * seen - 1
+        if self.shape.head:
+            ids = mo.asarray(ids)
+            mask = None if attention_mask is None else key_mask(self.model_type, attention_mask, ids)
+            places = None if position_ids is None else checked_positions(self.model_type, position_ids, ids)
+            return self.head(self.hidden(ids, mask=mask, positions=places))
+        return super().forward(ids, attention_mask, position_ids, output_hidden_states)
+
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
+               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
+        return self.model(ids, caches, offset, mask, positions, states)  # type: ignore[no-any-return]
+
+    def head(self, x: mo.Tensor) -> mo.Tensor:
+        """Logits of the next token, of the classes of every token (`score`), or of a span's start and end."""
+        if self.score is not None:
+            return self.score(x)  # type: ignore[no-any-return]
+        if self.qa_outputs is not None:
+            return self.qa_outputs(x)  # type: ignore[no-any-return]
+        found = tied_logits(x, self.model.embed_tokens) if self.lm_head is None else self.lm_head(x)
+        cap = self.shape.logit_cap
+        return found if cap is None else cap * mo.tanh(found / cap)
+
+    def classify(self, ids: mo.Tensor, attention_mask: Any = None) -> mo.Tensor:
+        """Logits of the classes of each text, from its last token: (batch, labels)."""
+        if self.shape.head != "sequence":
+            raise fail(ArgumentError, self.model_type, "this model has no head that classifies texts",
+                       "load one whose file has score.weight")
+        ids = mo.asarray(ids)
+        found = self(ids, attention_mask)
+        if attention_mask is None:
+            return found[:, -1]  # type: ignore[no-any-return]
+        places = mo.where(mo.asarray(attention_mask) != 0, mo.reshape(mo.arange(ids.shape[1]), (1, -1)), -1)
+        last = mo.reshape(mo.max(places, axis=1), (-1, 1, 1))
+        picked = mo.take_along_axis(found, mo.broadcast_to(last, (ids.shape[0], 1, found.shape[-1])), axis=1)
+        return mo.reshape(picked, (ids.shape[0], found.shape[-1]))
+
+    @property
+    def context(self) -> int:
+        return int(self.shape.context)
+
+    @property
+    def switch(self) -> int | None:
+        """The length of texts beyond which all angles are others, and what is cached is computed anew."""
+        found = [original_length(rope.scaling, self.shape.context) for rope in self.shape.ropes
+                 if rope is not None and rope.scaling and kind_of(rope.scaling) == "longrope"]
+        return min(found) if found else None
+
+    @property
+    def not_in_pages(self) -> str:
+        """Why a cache in pages does not do, "" where it does."""
+        if self.shape.score_cap is not None:
+            return "its capped scores are not computed over pages"
+        return "its angles follow from the length of the text" if self.switch is not None else ""
+
+    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
+        return [KeyValueCache(batch, self.shape.kv_heads, length, self.shape.depth, dtype)
+                for _ in range(self.shape.layers)]

@@ -1,0 +1,1 @@
+"""What models of sound and images take, made from arrays: log-mel spectrograms and normalised pixels."""

@@ -1,0 +1,1 @@
+"""Encoders with decoders: BART for text, Whisper for speech, and what they share."""

@@ -1,0 +1,1 @@
+"""Models of images besides ViT and ResNet: CLIP, which compares images with texts."""
