@@ -86,14 +86,15 @@ def read_prompt(file: str) -> str:
                    "convert it first: iconv -t UTF-8") from None
 
 
-def find(name: str) -> Path:
+def find(name: str, command: str = "run") -> Path:
     """The folder or file of a model: a path, or a name that `morpho models pull` has fetched."""
     place = _existing(name)
     if place is not None:
         return place
     if name not in MODELS:
-        raise fail(ArgumentError, "run", f"there is no folder or file {_shown(name)}, and no model of that name",
-                   f"the names are {', '.join(MODELS)}; a prompt of several words needs quotes")
+        hint = "a prompt of several words needs quotes" if command == "run" else "`morpho models list` shows them"
+        raise fail(ArgumentError, command, f"there is no folder or file {_shown(name)}, and no model of that name",
+                   f"the names are {', '.join(MODELS)}; {hint}")
     return model_path(name)
 
 
