@@ -18,6 +18,7 @@ from morpho.base.target import current_isa
 from morpho.base.units import parse_bytes
 from morpho.cli.text.run import find
 from morpho.cli.text.spread import Spread
+from morpho.serve.api.sampling import usual_drawing
 from morpho.serve.hosting.registry import Registry, Spec, usual_memory
 from morpho.serve.http.options import Options, read_token
 
@@ -133,6 +134,8 @@ def _say(registry: Registry, options: Options, begun: float) -> None:
         path, body = "chat/completions", {"model": served.name, "messages": [{"role": "user", "content": "Hello"}]}
     else:
         path, body = "completions", {"model": served.name, "prompt": "In the beginning", "max_tokens": 32}
+    if served.engine is not None:  # what it is unless somebody says another: see docs/serve.md
+        body["temperature"] = usual_drawing(served.defaults, served.talks)[0]
     print(f"{', '.join(registry.names)} at {url}: API {url}/v1, figures {url}/metrics, a page to chat on {url}/ "
           f"(ready after {time.perf_counter() - begun:.1f} s; Ctrl-C ends)\n"
           f"curl{insecure} {url}/v1/{path} -H 'Content-Type: application/json'{token} -d '{json.dumps(body)}'",

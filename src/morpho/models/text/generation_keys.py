@@ -50,6 +50,19 @@ GENERATION = KeyTable({
 })
 
 
+USUAL_TEMPERATURE = 0.8  # where neither a file nor the user says how to draw: texts that are continued; chats are not drawn
+
+
+def usual_temperature(talks: bool) -> float:
+    """The temperature where neither the model's files nor the user say one: 0 where it answers in a chat, whose small
+    models wander otherwise.
+
+    >>> usual_temperature(talks=True), usual_temperature(talks=False)
+    (0.0, 0.8)
+    """
+    return 0.0 if talks else USUAL_TEMPERATURE
+
+
 @dataclass(frozen=True)
 class Defaults:
     """What `generate` does where its caller does not say otherwise; None leaves it to `generate`."""
