@@ -61,7 +61,7 @@ def main(name: str, count: int) -> int:
             engine._between_steps(engine.scheduler.pages.clear)
             alone.append(bits([*engine.submit(request)]))
     print(f"{count} alone: {sum(map(len, alone))} tokens, {time.monotonic() - begun:.0f} s", flush=True)
-    with Engine(model, tokenizer, pages=96, max_batch=64) as engine:
+    with Engine(model, tokenizer, pages=56, max_batch=64) as engine:
         streams = [engine.submit(request) for request in asked[:count // 2]]
         while engine.stats().generated_tokens < LATER:
             time.sleep(0.01)

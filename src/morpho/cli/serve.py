@@ -18,6 +18,7 @@ from morpho.base.target import current_isa
 from morpho.base.units import parse_bytes
 from morpho.cli.text.run import find
 from morpho.cli.text.spread import Spread
+from morpho.models.rounding import check_activations
 from morpho.serve.api.sampling import usual_drawing
 from morpho.serve.hosting.registry import Registry, Spec, usual_memory
 from morpho.serve.http.options import Options, read_token
@@ -49,6 +50,7 @@ class Wanted:
     nodes: int | None = None
     hosts: Path | None = None
     plan: Path | None = None
+    activations: str = "exact"
     begun: float = field(default_factory=time.perf_counter)
 
 
@@ -69,7 +71,8 @@ def serve(wanted: Wanted) -> None:
         wanted.certificate, wanted.key, tuple(wanted.allow_hosts), tuple(wanted.cors_origins),
         limits=Limits(timeout_s=wanted.timeout_s), watch_s=2.0 if wanted.watch else 0.0)
     kv_bytes = None if wanted.kv is None else parse_bytes(wanted.kv, "serve", "--kv")
-    make = EngineOptions(kv_bytes, wanted.max_batch, wanted.queue, wanted.context)
+    make = EngineOptions(kv_bytes, wanted.max_batch, wanted.queue, wanted.context, True,
+                         check_activations(wanted.activations))
     registry = registry_of(specs_of(wanted.models, wanted.adapters), _spread(wanted, kv_bytes) or make,
                            usual_memory() if wanted.memory is None else parse_bytes(wanted.memory, "serve", "--memory"))
     listener = bound(options)  # a port that is taken is said before a model is loaded
@@ -84,6 +87,9 @@ def _spread(wanted: Wanted, kv_bytes: int | None) -> Any:
     over = Spread(wanted.nodes, wanted.hosts, wanted.plan)
     if not over.wanted:
         return None
+    if wanted.activations != "exact":
+        raise fail(ArgumentError, "serve", "--activations is of one process, and a pipeline's stages compute exactly",
+                   "leave out --activations, or --nodes, --hosts and --plan")
     from morpho.serve.spread.options import PipelineOptions
     from morpho.serve.spread.worker import MODULE
 

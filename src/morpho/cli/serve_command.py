@@ -58,6 +58,8 @@ def serve(
     hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="A pipeline with a worker on each of these "
                                                                           "machines.")] = None,
     plan: Annotated[Path | None, typer.Option(metavar="FILE", help="A pipeline as `morpho plan --json` wrote it.")] = None,
+    activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits (docs/numerics.md, rule "
+                                                  "6), which is faster; exact otherwise.")] = "exact",
 ) -> None:
     """Serve models with OpenAI's API, with figures for Prometheus and a page to chat on: `morpho serve smollm2`."""
     begun = time.perf_counter()
@@ -65,4 +67,4 @@ def serve(
 
     part.serve(part.Wanted(
         models or (), host, port, token_file, tls_certificate, tls_key, allow_host or (), cors_origin or (), memory, kv,
-        max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, plan, begun))
+        max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, plan, activations, begun))

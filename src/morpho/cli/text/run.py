@@ -24,7 +24,7 @@ LONGEST_NAME_SHOWN = 80
 
 
 def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None,
-        spread: Spread | None = None) -> None:
+        spread: Spread | None = None, activations: str = "exact") -> None:
     """Print the prompt and what the model makes of it, then how fast it was; without a prompt, one line of the terminal
     after another."""
     settings.get(), current_isa()  # mistakes in these are not mistakes in the model's files
@@ -35,7 +35,7 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
         said = f"{_shown(model)} is a model, and there is no prompt" if model else "there is no prompt"
         raise fail(ArgumentError, "run", said, f'write: morpho run {_shown(model) + " " if model else ""}"Once", '
                                                "--file FILE, or - for a prompt from standard input")
-    writer = _writer(model, sampling, chat, spread)
+    writer = _writer(model, sampling, chat, spread, activations)
     try:
         if interactive:
             converse(writer)
@@ -121,12 +121,16 @@ def _shown(name: str | None) -> str:
     return text if len(text) <= LONGEST_NAME_SHOWN else text[:LONGEST_NAME_SHOWN] + "..."
 
 
-def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Spread | None) -> Writer:
+def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Spread | None, activations: str
+            ) -> Writer:
     place = mo.models.SHIPPED if model is None else find(model)
     if spread is not None:
+        if activations != "exact":
+            raise fail(ArgumentError, "run", "--activations is of one process, and a pipeline's stages compute exactly",
+                       "leave out --activations, or --nodes, --hosts and --plan")
         network = spread.pipeline(place)
         return _checked_writer(place, network, network.network.tokenizer(), network.network.defaults, sampling, chat)
-    network, tokenizer = mo.models.load_with_tokenizer(place)
+    network, tokenizer = mo.models.load_with_tokenizer(place, activations=activations)
     if not isinstance(network, mo.models.LanguageModel):
         raise fail(ArgumentError, "run", f"{place.name} is a {type(network).__name__}, which makes no text",
                    "use it from Python: mo.models.load(folder)")

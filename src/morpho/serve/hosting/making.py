@@ -10,5 +10,5 @@ from morpho.serve.hosting.registry import MakeEngine, Registry, Spec
 
 def registry_of(specs: Sequence[Spec], make_engine: MakeEngine, memory_bytes: int | None = None) -> Registry:
     """The registry of models whose engines are made so."""
-    load = getattr(make_engine, "load", None)
-    return Registry(specs, make_engine, memory_bytes, load or load_with_tokenizer, both_parts=load is not None)
+    return Registry(specs, make_engine, memory_bytes, getattr(make_engine, "load", load_with_tokenizer),
+                    getattr(make_engine, "both_parts", False))

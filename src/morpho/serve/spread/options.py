@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster.frontend.pipeline import Pipeline
@@ -28,6 +28,8 @@ class PipelineOptions:
     max_batch: int = 64
     max_waiting: int = 256
     max_length: int | None = None
+
+    both_parts: ClassVar[bool] = True
 
     def load(self, place: Path) -> tuple[Any, Any]:
         """A model without its weights, which only the workers read, and its tokenizer."""
