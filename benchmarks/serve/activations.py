@@ -29,7 +29,8 @@ def surprise(logits: np.ndarray, ids: list[int]) -> np.ndarray:
     """The negative log-probability of each token but the first."""
     wide = logits[:-1].astype(np.float64)
     wide -= wide.max(axis=-1, keepdims=True)
-    return np.log(np.exp(wide).sum(axis=-1)) - wide[np.arange(len(ids) - 1), ids[1:]]
+    found: np.ndarray = np.log(np.exp(wide).sum(axis=-1)) - wide[np.arange(len(ids) - 1), ids[1:]]
+    return found
 
 
 def main(name: str, count: int) -> int:
@@ -38,7 +39,8 @@ def main(name: str, count: int) -> int:
     int8 = mo.models.load(place, activations="int8")
     functions = [mo.compile(lambda ids, model=model: model(ids), dynamic={"ids": {1: mo.Dim("n", 2, LENGTH)}})
                  for model in (exact, int8)]
-    said, agreed, apart = [[], []], [], []
+    said: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    agreed, apart = list[np.ndarray](), list[np.ndarray]()
     for ids in windows(tokenizer, count):
         a, b = (function(mo.asarray([ids])).numpy()[0] for function in functions)
         said[0].append(surprise(a, ids))
@@ -46,9 +48,9 @@ def main(name: str, count: int) -> int:
         agreed.append(a.argmax(-1) == b.argmax(-1))
         apart.append(np.abs(a - b).mean(axis=-1) / a.std(axis=-1))
     one, other = (float(np.exp(np.concatenate(each).mean())) for each in said)
-    print(f"{place.name}, {count} windows of {LENGTH} tokens: perplexity {one:.4f} exact, {other:.4f} with int8 activations "
-          f"({100 * (other / one - 1):+.2f} %); the same likeliest token at {100 * np.concatenate(agreed).mean():.2f} % of "
-          f"{sum(map(len, agreed))} places; logits apart by {np.concatenate(apart).mean():.4f} of their spread")
+    print(f"{place.name}, {count} windows of {LENGTH} tokens: perplexity {one:.4f} exact, {other:.4f} with int8 "
+          f"activations ({100 * (other / one - 1):+.2f} %); the same likeliest token at {100 * np.concatenate(agreed).mean():.2f} % "
+          f"of {sum(map(len, agreed))} places; logits apart by {np.concatenate(apart).mean():.4f} of their spread")
     return 0
 
 

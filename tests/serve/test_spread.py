@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_stages_are_shown_and_what_cannot_be_done_is_refused(pair: tuple[Running
     three = pair[1]
     [engine] = three.client.get("/live").json()["engines"]
     spans = [stage["layers"] for stage in engine["stages"] if stage["layers"]]
-    assert spans[0][0] == 0 and all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False)) and len(spans) > 1
+    assert spans[0][0] == 0 and all(a[1] == b[0] for a, b in pairwise(spans)) and len(spans) > 1
     assert all(stage["alive"] for stage in engine["stages"])
     text = three.client.get("/metrics").text
     assert 'morpho_stage_alive{model="tiny",node="worker-1"} 1.0' in text and "morpho_stage_layers" in text

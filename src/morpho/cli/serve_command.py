@@ -57,7 +57,9 @@ def serve(
     nodes: Annotated[int | None, typer.Option(min=1, help="A pipeline of so many workers on this machine.")] = None,
     hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="A pipeline with a worker on each of these "
                                                                           "machines.")] = None,
-    plan: Annotated[Path | None, typer.Option(metavar="FILE", help="A pipeline as `morpho plan --json` wrote it.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A pipeline as `morpho plan --json` wrote it.")
+    ] = None,
     activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits (docs/numerics.md, rule "
                                                   "6), which is faster; exact otherwise.")] = "exact",
 ) -> None:

@@ -18,7 +18,8 @@ ACTIVATIONS = ("exact", "int8")
 def check_activations(given: str) -> str:
     """One of the names, or the user's error."""
     if given not in ACTIVATIONS:
-        raise fail(ArgumentError, "models.load", f"activations={given!r} is not known", "use " + " or ".join(ACTIVATIONS))
+        raise fail(ArgumentError, "models.load", f"activations={given!r} is not known",
+                   "use " + " or ".join(ACTIVATIONS))
     return given
 
 

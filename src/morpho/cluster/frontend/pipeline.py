@@ -248,15 +248,16 @@ class Pipeline:
             there, said = dict(self.processes), dict(self.statistics)
         keys = ("doing", "streams", "kv_bytes", "memory_bytes", "sent_bytes")
         return [{"node": node.name, "alive": (alive := node.name in there and (
-            bool(self._hosts.slots) or is_running(there[node.name]))), "process": there.get(node.name) if alive else None,
+            bool(self._hosts.slots) or is_running(there[node.name]))),
+            "process": there.get(node.name) if alive else None,
             "layers": layers.get(node.name, []) if alive else [],
             **{key: said.get(node.name, {}).get(key, 0) if alive else 0 for key in keys}}
             for node in self.plan.cluster.nodes]
 
     @property
-    def lock(self) -> threading.RLock:  # type: ignore[valid-type]
-        """What guards requests and their tokens: who calls `submit` and `cancel` under a lock of its own takes this one,
-        as listeners are called under it."""
+    def lock(self) -> threading.RLock:
+        """What guards requests and their tokens: who calls `submit` and `cancel` under a lock takes this one, as
+        listeners are called under it."""
         return self._lock
 
     @property

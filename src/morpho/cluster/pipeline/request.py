@@ -48,8 +48,8 @@ class Stream:
     """A request with the tokens made so far. One that begins with some draws as often as they took, so that the next
     token is the one it would have been.
 
-    A server has streams of its own (`MakeStream`), made anew from request and tokens in every epoch: `told` is what they
-    say with each token, `finish` why the text ended."""
+    A server has streams of its own (`MakeStream`), made anew from request and tokens in every epoch: `told` is what
+    they say with each token, `finish` why the text ended."""
 
     def __init__(self, request: Request, made: Sequence[int] = ()) -> None:
         self.request, self.made = request, list(made)

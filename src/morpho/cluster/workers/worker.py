@@ -24,9 +24,9 @@ from morpho.cluster.pipeline.request import MakeStream, Request, Stream, longest
 from morpho.cluster.pipeline.stages import make_stage
 from morpho.cluster.transport.channel import Channels
 from morpho.cluster.transport.frame import Kind, TransportError
+from morpho.cluster.workers.ledger import Ledger
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, say_all, stranger, version
 from morpho.cluster.workers.reports import Events, Inbox, is_running
-from morpho.cluster.workers.ledger import Ledger
 from morpho.cluster.workers.serving import Regroup, Serving, Stopped, serve
 from morpho.plan import Plan
 
@@ -45,7 +45,8 @@ class Worker:
         self.config: dict[str, Any] = config or {}
         self.epoch, self.ledger = 0, Ledger()
         self.part: Part | None = None
-        self.streams_of, self.make_stream = streams_of, None if streams_of else Stream
+        self.streams_of = streams_of
+        self.make_stream: MakeStream | None = None if streams_of else Stream
         self.sees = (folder / "inbox.jsonl").exists()
         self.inbox = Inbox(folder) if self.sees else None
         self.events = Events(folder) if self.sees else None

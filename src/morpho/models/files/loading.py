@@ -69,8 +69,8 @@ def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32
 
 def _rounded(model: Any, activations: str) -> Any:
     if check_activations(activations) == "int8" and not round_activations(model):
-        raise fail(ArgumentError, "models.load", f"{type(model).__name__} has no linear layer whose rows are whole blocks "
-                                                 "of 32", "leave out activations")
+        raise fail(ArgumentError, "models.load", f"{type(model).__name__} has no linear layer whose rows are whole "
+                                                 "blocks of 32", "leave out activations")
     return model
 
 

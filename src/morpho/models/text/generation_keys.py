@@ -50,7 +50,7 @@ GENERATION = KeyTable({
 })
 
 
-USUAL_TEMPERATURE = 0.8  # where neither a file nor the user says how to draw: texts that are continued; chats are not drawn
+USUAL_TEMPERATURE = 0.8  # of texts that are continued, where neither a file nor the user says how to draw
 
 
 def usual_temperature(talks: bool) -> float:

@@ -6,8 +6,8 @@ number, ties to even, and s = a / 127 + (a - a), which is NaN for blocks that ar
 x * r is NaN). Each of these operations rounds once, to float32.
 
 The weights (n, k) lie in panels of 16 outputs (`panels_of`), block by block: the scales d of all 16, then their least
-values m (`q4_1`), then the codes in groups of four values of k, 16 outputs side by side. Codes of `q8_0` are stored with
-128 added, so that all are unsigned, as the dot products of x86 want one side to be.
+values m (`q4_1`), then the codes in groups of four values of k, 16 outputs side by side. Codes of `q8_0` are stored
+with 128 added, so that all are unsigned, as the dot products of x86 want one side to be.
 
 A result is a chain over blocks, k ascending, from +0.0: sum = fma(s * d, D, sum), and for `q4_1` then
 sum = fma(s * m, S, sum), where D is the dot product of the codes of a block and S the sum of those of x, both exact.
@@ -40,7 +40,8 @@ def _infer_rows(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     if x.dtype is not float32:
         raise fail(DTypeError, "quantise_rows", f"rows of {x.dtype} are not taken", "convert to float32 with astype")
     if len(x.shape) != 2 or not isinstance(x.shape[1], int) or x.shape[1] % BLOCK:
-        raise fail(ShapeError, "quantise_rows", f"shape {x.shape} is not a matrix whose rows are whole blocks of {BLOCK}")
+        raise fail(ShapeError, "quantise_rows", f"shape {x.shape} is not a matrix whose rows are whole blocks of "
+                                                f"{BLOCK}")
     return Spec((x.shape[0], x.shape[1] // BLOCK * RECORD), uint8)
 
 
@@ -103,13 +104,13 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     rows, panels = inputs
     n, kind = attributes["n"], attributes["kind"]
     if rows.dtype is not uint8 or panels.dtype is not uint8 or len(rows.shape) != 2 or len(panels.shape) != 2:
-        raise fail(DTypeError, "matmul_rounded", f"{rows.dtype}{rows.shape} and {panels.dtype}{panels.shape} are not rows "
-                                                 "and panels in bytes", "make them with quantise_rows and panels_of")
+        raise fail(DTypeError, "matmul_rounded", f"{rows.dtype}{rows.shape} and {panels.dtype}{panels.shape} are not "
+                                                 "rows and panels in bytes", "make them with quantise_rows and panels_of")
     wide = rows.shape[1]
     if not isinstance(wide, int) or wide % RECORD or panels.shape != (
             -(-n // WIDTH), panel_bytes(kind, wide // RECORD * BLOCK)):
-        raise fail(ShapeError, "matmul_rounded", f"rows of {wide} bytes and panels {panels.shape} of {n} {kind} outputs do "
-                                                 "not fit")
+        raise fail(ShapeError, "matmul_rounded", f"rows of {wide} bytes and panels {panels.shape} of {n} {kind} outputs "
+                                                 "do not fit")
     return Spec((rows.shape[0], n), float32)
 
 
@@ -153,7 +154,8 @@ def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     bits = total.view(np.int64)
     toward = np.where((error > 0) == (total > 0), 1, -1)
     inexact = (error != 0) & ((bits & 1) == 0) & np.isfinite(total)
-    return np.where(inexact, (bits + toward).view(np.float64), total).astype(np.float32)
+    found: np.ndarray = np.where(inexact, (bits + toward).view(np.float64), total).astype(np.float32)
+    return found
 
 
 def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:

@@ -1,6 +1,6 @@
 """Fields that say how tokens are chosen, as the engine's `SamplingParams`. What a client leaves out is as the model's
-own files say (generation_config.json), else as `morpho run` does: a chat takes the likeliest tokens, a continued text is
-drawn at temperature 0.8 from the 50 likeliest; of several answers to a chat (`n`) each is drawn so, too."""
+own files say (generation_config.json), else as `morpho run` does: a chat takes the likeliest tokens, a continued text
+is drawn at temperature 0.8 from the 50 likeliest; of several answers to a chat (`n`) each is drawn so, too."""
 
 from __future__ import annotations
 

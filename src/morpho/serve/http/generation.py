@@ -64,8 +64,8 @@ async def _generate(scope: Scope, receive: Receive, send: Send, state: State, ma
 
 def _no_text(served: Served) -> str:
     if hasattr(served.network, "remember"):
-        return (f"the model '{served.name}' has an encoder and a decoder: here it makes vectors (/v1/embeddings); text is "
-                "made by `morpho run`, or by a server that was started with --nodes 1 or more")
+        return (f"the model '{served.name}' has an encoder and a decoder: here it makes vectors (/v1/embeddings); text "
+                "is made by `morpho run`, or by a server that was started with --nodes 1 or more")
     return f"the model '{served.name}' makes vectors, no text: use /v1/embeddings"
 
 

@@ -35,7 +35,8 @@ class SpreadText(Text):
 class PipelineEngine:
     """Answers requests with a pipeline, `pipeline.streams` texts at once; `max_waiting` more wait."""
 
-    def __init__(self, pipeline: Pipeline, tokenizer: Any, max_waiting: int = 256, max_length: int | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, tokenizer: Any, max_waiting: int = 256, max_length: int | None = None
+                 ) -> None:
         self.pipeline, self.tokenizer, self.max_waiting = pipeline, tokenizer, max_waiting
         model = pipeline.network.model
         self.vocabulary = int(model.config["vocab_size"])
@@ -116,8 +117,8 @@ class PipelineEngine:
                 continue
             self._texts.add(text)
             try:
-                text.number = self.pipeline.submit(partial(self._heard, text), request.prompt, most, Sampling(), 0, stops,
-                                                   {**plain, "index": text.index})
+                text.number = self.pipeline.submit(partial(self._heard, text), request.prompt, most, Sampling(), 0,
+                                                   stops, {**plain, "index": text.index})
             except GroupError as error:
                 self._finish(text, "error", error.message)
 
@@ -137,7 +138,8 @@ class PipelineEngine:
         self._counts["rejected"] += 1
         message, hint = f"{waits} texts wait already", "come again later"
         if not self._open or not self.alive:
-            message, hint = "the engine is shutting down" if self.alive else f"the pipeline is over: {self.last_error}", ""
+            over = f"the pipeline is over: {self.last_error}"
+            message, hint = "the engine is shutting down" if self.alive else over, ""
         error = fail(QueueFull, "serve", message, hint)
         assert isinstance(error, QueueFull)
         error.retry_after_s = max(1.0, min(60.0, self._request_s * waits / self.pipeline.streams))

@@ -49,9 +49,9 @@ class PipelineOptions:
 
     def streams(self, network: Any) -> int:
         """Texts at once."""
-        length = min(self.max_length or network.context, network.context)
+        length = int(min(self.max_length or network.context, network.context))
         try:
-            each = page_bytes(network) * -(-length // 64)
+            each = max(page_bytes(network) * -(-length // 64), 1)
         except (AttributeError, KeyError, TypeError):  # families that the engine of one process does not know
             return min(LEAST_STREAMS, self.max_batch)
         return max(min((self.kv_bytes or KV_BYTES) // each, self.max_batch), min(LEAST_STREAMS, self.max_batch))

@@ -1,8 +1,9 @@
 """The functions of `RoundRowsKernel` and `RoundedKernel`.
 
-A group of four codes is one i32 in every lane. Weights are unsigned, rows signed: AVX-512 with VNNI multiplies and adds
-a group by `vpdpbusd`, AArch64 with dot products by `sdot` (of weights brought back below 128), other x86 by `pmaddwd` on
-pairs of 16 bits, and what has none of these byte by byte. The sums are whole numbers below 2**24: all have the same bits.
+A group of four codes is one i32 in every lane. Weights are unsigned, rows signed: AVX-512 with VNNI multiplies and
+adds a group by `vpdpbusd`, AArch64 with dot products by `sdot` (of weights brought back below 128), other x86 by
+`pmaddwd` on pairs of 16 bits, and what has none of these byte by byte. The sums are whole numbers below 2**24: all have
+the same bits.
 """
 
 from __future__ import annotations
@@ -191,8 +192,8 @@ class RoundedCode:
             kind, bytes_of = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
             e.declarations.add(f"declare {kind} @{name}({kind}, {bytes_of}, {bytes_of})")
             a, b = (e.assign(f"bitcast {x.type} {x.name} to {bytes_of}", "i8", 4 * lanes) for x in (weights, group))
-            return e.assign(f"call {kind} @{name}({kind} {total.name}, {bytes_of} {a.name}, {bytes_of} {b.name})", "i32",
-                            lanes)
+            return e.assign(f"call {kind} @{name}({kind} {total.name}, {bytes_of} {a.name}, {bytes_of} {b.name})",
+                            "i32", lanes)
         if self.by_pairs:
             for a, b in zip(self.pairs(weights, False), self.pairs(group, True), strict=True):
                 e.declarations.add(f"declare <{lanes} x i32> @llvm.x86.{self.by_pairs}({a.type}, {a.type})")

@@ -1,4 +1,4 @@
-"""Products of quantised weights with activations rounded to 8 bits, by the dot-product instructions of the processor."""
+"""Products of quantised weights with activations rounded to 8 bits, by the processor's dot-product instructions."""
 
 from __future__ import annotations
 
