@@ -48,8 +48,9 @@ def main(name: str, count: int) -> int:
         agreed.append(a.argmax(-1) == b.argmax(-1))
         apart.append(np.abs(a - b).mean(axis=-1) / a.std(axis=-1))
     one, other = (float(np.exp(np.concatenate(each).mean())) for each in said)
+    alike = 100 * np.concatenate(agreed).mean()
     print(f"{place.name}, {count} windows of {LENGTH} tokens: perplexity {one:.4f} exact, {other:.4f} with int8 "
-          f"activations ({100 * (other / one - 1):+.2f} %); the same likeliest token at {100 * np.concatenate(agreed).mean():.2f} % "
+          f"activations ({100 * (other / one - 1):+.2f} %); the same likeliest token at {alike:.2f} % "
           f"of {sum(map(len, agreed))} places; logits apart by {np.concatenate(apart).mean():.4f} of their spread")
     return 0
 

@@ -105,12 +105,12 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     n, kind = attributes["n"], attributes["kind"]
     if rows.dtype is not uint8 or panels.dtype is not uint8 or len(rows.shape) != 2 or len(panels.shape) != 2:
         raise fail(DTypeError, "matmul_rounded", f"{rows.dtype}{rows.shape} and {panels.dtype}{panels.shape} are not "
-                                                 "rows and panels in bytes", "make them with quantise_rows and panels_of")
+                                                 "rows and panels in bytes", "use quantise_rows and panels_of")
     wide = rows.shape[1]
     if not isinstance(wide, int) or wide % RECORD or panels.shape != (
             -(-n // WIDTH), panel_bytes(kind, wide // RECORD * BLOCK)):
-        raise fail(ShapeError, "matmul_rounded", f"rows of {wide} bytes and panels {panels.shape} of {n} {kind} outputs "
-                                                 "do not fit")
+        raise fail(ShapeError, "matmul_rounded", f"rows of {wide} bytes and panels {panels.shape} of {n} {kind} "
+                                                 "outputs do not fit")
     return Spec((rows.shape[0], n), float32)
 
 
