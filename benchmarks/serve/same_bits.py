@@ -73,9 +73,9 @@ def main(name: str, count: int) -> int:
         wrong += one != many
         print(f"{number}: prompt of {len(asked[number].prompt)}, {len(many)} tokens, "
               f"{'the same bits' if one == many else 'DIFFERENT'}")
-    print(f"{wrong} of {count} differ; {stats.steps} steps, {stats.generated_tokens} tokens, "
-          f"{stats.prefix_hits} tokens of prefixes found, {stats.evictions} evictions, "
-          f"{stats.preemptions} preemptions, {stats.accepted} guesses right of {stats.drafted}, {stats.recompiles} recompiles, "
+    print(f"{wrong} of {count} differ; {stats.steps} steps, {stats.generated_tokens} tokens, {stats.prefix_hits} "
+          f"tokens of prefixes found, {stats.evictions} evictions, {stats.preemptions} preemptions, "
+          f"{stats.accepted} guesses right of {stats.drafted}, {stats.recompiles} recompiles, "
           f"{time.monotonic() - begun:.0f} s")
     return int(wrong > 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -17,7 +18,7 @@ from morpho.serve.engine.request import Event, QueueFull, Request, SamplingParam
 from morpho.serve.engine.sequence import Group, Sequence
 from morpho.serve.engine.stream import RequestStream
 
-REQUESTS = 900
+REQUESTS = 600
 AT_ONCE = 24
 
 
@@ -41,6 +42,7 @@ class Client:
         except QueueFull:
             self.ends["full"] += 1
             self.room.release()
+            time.sleep(0.01)
             return
         leave, left = draw.randrange(1, 5) if draw.random() < 0.4 else 0, [params.n]
 
@@ -83,7 +85,7 @@ def held(engine: Engine) -> dict[str, Any]:
 
 @pytest.mark.parametrize("pages", [40])
 def test_after_thousands_of_requests_it_holds_what_it_held_after_hundreds(pages: int, seed: int) -> None:
-    with Engine(llama(), pages=pages, max_batch=8, max_waiting=12) as engine:
+    with Engine(llama(), pages=pages, max_batch=8, max_waiting=20) as engine:
         client = Client(engine, seed)
         seen = []
         for _ in range(3):
@@ -96,6 +98,6 @@ def test_after_thousands_of_requests_it_holds_what_it_held_after_hundreds(pages:
             assert found["used"] == found["siblings"] == found["waiting"] == found["recompiles"] == 0, found
             assert found["free"] + found["cached"] == pages
             assert found["nodes"] <= pages + 1 and found["heap"] <= 4 * pages + 64
-            assert found["objects"] < 60, found  # of the last requests: the reader's own, and what Python has not let go
+            assert found["objects"] < 60, found
         assert seen[2]["functions"] == seen[1]["functions"]
         assert seen[2]["pool"] <= seen[1]["pool"] + (1 << 16), seen
