@@ -434,8 +434,8 @@ def test_few_rows_of_a_number_that_varies_are_multiplied_in_registers(kind: str,
         x = mo.asarray(draw(rng, rows, 96))
         alone = mo.compile(lambda x: mo.matmul(x, weight))(x).numpy()
         assert np.array_equal(any_rows(x).numpy().view(np.int32), alone.view(np.int32)), rows
-    text = generate(QuantisedGemmKernel(mo.float32, "rows", kind, 0, may_be_few=True), choose_isa("avx2", foreign_machine(
-        "x86_64")), "kernel")
+    kernel = QuantisedGemmKernel(mo.float32, "rows", kind, 0, may_be_few=True)
+    text = generate(kernel, choose_isa("avx2", foreign_machine("x86_64")), "kernel")
     body = text[text.index("define i32 @kernel"):]
     few = body[:body.index("call void @unpack")]
     assert "@few1" in few and "@micro1" not in few

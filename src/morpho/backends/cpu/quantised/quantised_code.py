@@ -149,7 +149,8 @@ class QuantisedCode(GemmCode):
             return [*(QuantisedMicro(kernel, h, register, isa) for h in register.heights), *packers]
         plain = GemmKernel(float32, kernel.left)
         micro = [MicroKernel(plain, h, register, isa) for h in register.heights]
-        few = [QuantisedMicro(kernel, h, register, isa, f"few{h}") for h in self.few_heights] if kernel.may_be_few else []
+        few = [QuantisedMicro(kernel, h, register, isa, f"few{h}")
+               for h in (self.few_heights if kernel.may_be_few else ())]
         return [Unpacker(kernel.kind, register, isa), *micro, *few, *packers]
 
     @property
