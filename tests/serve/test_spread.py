@@ -95,6 +95,36 @@ def test_stages_are_shown_and_what_cannot_be_done_is_refused(pair: tuple[Running
     assert "regex is not usable" in error["message"] and error["type"] == "invalid_request_error"
 
 
+def test_texts_at_once_are_what_the_cache_has_room_for(model: Path) -> None:
+    options = PipelineOptions(spread, kv_bytes=32 << 20, max_batch=64)
+    network, _ = options.load(model)
+    assert options.streams(model, network) == 64  # 1024 positions of 4 layers of 2 x 16 numbers are 512 kB
+    assert PipelineOptions(spread, kv_bytes=4 << 20).streams(model, network) == 8
+    assert PipelineOptions(spread, kv_bytes=1 << 20).streams(model, network) == 4  # the least
+
+
+def test_an_encoder_and_decoder_write_text(tmp_path: Path) -> None:
+    tokenizer = mo.weights.train_bpe("to be or not to be, that is the question " * 4, 300)
+    mo.nn.seed(1)
+    network = mo.models.create("t5-small", vocab_size=tokenizer.vocab_size, d_model=32, d_kv=8, d_ff=32, num_layers=1,
+                               num_heads=2, eos_token_id=None)
+    mo.models.save(tmp_path, network)
+    mo.weights.save_tokenizer(tmp_path, tokenizer)
+    prompt = [*tokenizer.encode("to be or not")]
+    expected = [*mo.models.generate(mo.models.load(tmp_path), prompt, max_new_tokens=6, temperature=0)]
+
+    def two(place: Path, streams: int) -> mo.cluster.Pipeline:
+        return mo.cluster.Pipeline(place, nodes=2, streams=streams, threads=1, module=MODULE)
+
+    with serving(Spec("t5", tmp_path), make_engine=PipelineOptions(two)) as running:
+        found = running.post("/v1/completions", model="t5", prompt=prompt, max_tokens=6, temperature=0).json()
+        assert found["choices"][0]["text"] == tokenizer.decode(expected)
+        assert found["usage"]["completion_tokens"] == 6
+    with serving(Spec("t5", tmp_path), make_engine=EngineOptions(warm=False)) as running:
+        error = running.post("/v1/completions", model="t5", prompt=prompt).json()["error"]
+        assert "started with --nodes" in error["message"]
+
+
 def test_adapters_are_refused_by_name(model: Path) -> None:
     with pytest.raises(mo.errors.ArgumentError, match="--lora pirate: a pipeline of workers has no LoRA"):
         PipelineOptions(spread)(None, None, Spec("tiny", model, {"pirate": model}))

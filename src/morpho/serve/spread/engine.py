@@ -22,7 +22,14 @@ from morpho.serve.engine.sequence import Group, Text
 from morpho.serve.engine.stream import RequestStream
 from morpho.serve.spread.choosing import to_plain
 
+DECODER_TOKENS = 512
 LOOK_EVERY_S = 0.2  # for requests that took too long
+
+
+def most_tokens(model: Any, wanted: int | None = None) -> int:
+    """The most tokens of a text: the model's context, or 512 of a decoder, whose relative positions have no end."""
+    context = DECODER_TOKENS if hasattr(model, "remember") else int(model.context)
+    return min(wanted or context, context)
 
 
 class SpreadText(Text):
@@ -40,7 +47,7 @@ class PipelineEngine:
         self.pipeline, self.tokenizer, self.max_waiting = pipeline, tokenizer, max_waiting
         model = pipeline.network.model
         self.vocabulary = int(model.config["vocab_size"])
-        self.max_length = min(max_length or pipeline.context, pipeline.context)
+        self.max_length = most_tokens(model, max_length)
         ends = model.eos_token_id
         self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
         self.grammars = Grammars(tokenizer, self.vocabulary, self.ends)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.cluster.frontend.local import config_of
 from morpho.cluster.frontend.pipeline import Pipeline
 from morpho.models.files.loading import outline
+from morpho.plan import ModelCard
 from morpho.serve.engine.engine import KV_BYTES
-from morpho.serve.engine.runner import page_bytes
 from morpho.serve.hosting.registry import Spec
-from morpho.serve.spread.engine import PipelineEngine
+from morpho.serve.spread.engine import PipelineEngine, most_tokens
 
 LEAST_STREAMS = 4
 
@@ -40,18 +41,16 @@ class PipelineOptions:
         if spec.adapters:
             raise fail(ArgumentError, "serve", f"--lora {next(iter(spec.adapters))}: a pipeline of workers has no LoRA "
                                                "adapters", "leave out --nodes, --hosts and --plan")
-        pipeline = self.make(spec.place, self.streams(network))
+        pipeline = self.make(spec.place, self.streams(spec.place, network))
         try:
             return PipelineEngine(pipeline.wait(), tokenizer, self.max_waiting, self.max_length)
         except BaseException:
             pipeline.close()
             raise
 
-    def streams(self, network: Any) -> int:
-        """Texts at once."""
-        length = int(min(self.max_length or network.context, network.context))
-        try:
-            each = max(page_bytes(network) * -(-length // 64), 1)
-        except (AttributeError, KeyError, TypeError):  # families that the engine of one process does not know
-            return min(LEAST_STREAMS, self.max_batch)
+    def streams(self, place: Path, network: Any) -> int:
+        """Texts at once: each has a cache in float32 at every stage, for as many positions as a text may have."""
+        length = most_tokens(network, self.max_length)
+        card = ModelCard.from_config(config_of(place), context=length, dtype="f32")
+        each = max(sum(layer.kv_bytes for layer in card.layers), 1)
         return max(min((self.kv_bytes or KV_BYTES) // each, self.max_batch), min(LEAST_STREAMS, self.max_batch))
