@@ -97,6 +97,12 @@ class _Paced:
 
         return Stream()
 
+    def unready(self) -> str | None:
+        return None
+
+    def stages(self) -> list[dict[str, Any]]:
+        return []
+
     def stats(self) -> Any:
         from morpho.serve.engine.request import EngineStats
 

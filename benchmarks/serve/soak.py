@@ -1,6 +1,7 @@
 """Minutes of random load on the engine, to see that nothing hangs, leaks or grows: `python -m benchmarks.serve.soak
 [minutes]`. Texts come and go from several threads, some are cancelled, some have deadlines, forms, several answers or
-are refused. At the end every request has ended, no page is held, and memory is where it was after the first minute.
+are refused. At the end every request has ended, no page is held, and memory is where it was after the first minute. All
+functions are compiled before: one that is first needed in the middle takes memory then, and is no leak.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def client(engine: Engine, seed: int, until: float, ends: Counter[str]) -> None:
 def main(minutes: float) -> int:
     model, tokenizer = mo.models.load_with_tokenizer(mo.models.SHIPPED)
     engine, ends = Engine(model, tokenizer, pages=60, max_batch=16, max_waiting=8), Counter[str]()
+    for name in ("prefill", "single", "decode", "verify"):
+        engine._between_steps(lambda name=name: engine.runner.warm(name))  # type: ignore[misc]
     begin = time.monotonic()
     until = begin + 60 * minutes
     threads = [threading.Thread(target=client, args=(engine, seed, until, ends)) for seed in range(THREADS)]
@@ -69,7 +72,7 @@ def main(minutes: float) -> int:
     print(f"{hung} hung, {stats.pages_used} pages held, {stats.preemptions} preemptions, {stats.evictions} evictions, "
           f"{stats.recompiles} recompiles, {grown / 1e6:+.1f} MB since the first minute")
     engine.shutdown(drain=False)
-    return int(hung > 0 or stats.pages_used > 0 or stats.recompiles > 0 or grown > 50e6)
+    return int(hung > 0 or stats.pages_used > 0 or stats.recompiles > 0 or grown > 10e6)
 
 
 if __name__ == "__main__":

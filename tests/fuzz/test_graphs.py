@@ -27,7 +27,8 @@ def test_the_generator_draws_every_op() -> None:
                "inv", "pinv", "qr", "svd", "svdvals", "eigh", "eigvalsh", "solve", "eig", "eigvals", "ldl",
                "matrix_function", "schur",  # of passes, leaves, LAPACK and BLAS
                "detach", "mark", "custom",  # of gradients: they reach no pass
-               "matmul_int8", "matmul_quantised", "dequantise",  # a rule's, and of weights in blocks
+               "matmul_int8", "matmul_quantised", "dequantise", "matmul_rounded",
+               "quantise_rows",  # a rule's, and of weights in blocks
                "checkpoint",  # taken out before any pass
                "scan", "while_loop", "switch",  # programs in themselves: tests/tensor/test_control.py
                "paged_attention", "write_pages",  # of four axes, as these two

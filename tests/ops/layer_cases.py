@@ -56,6 +56,18 @@ def _draw_blocks(rng: np.random.Generator, position: int, shape: tuple[int, ...]
     return blocks.reshape(shape)
 
 
+def _draw_records(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Rows in 8 bits and panels of weights in 4, whose scales are powers of two."""
+    found = rng.integers(0, 256, (shape[0], shape[1] // (320 if position else 40), 320 if position else 40)).astype(
+        np.uint8)
+    if position:
+        found[..., :64] = np.exp2(rng.integers(-3, 2, (*found.shape[:2], 32))).astype("<f2").view(np.uint8)
+    else:
+        found[..., :4] = np.exp2(rng.integers(-3, 2, found.shape[:2])).astype("<f4")[..., None].view(np.uint8)
+        found[..., 4:8] = found[..., 8:].view(np.int8).sum(-1, dtype="<i4")[..., None].view(np.uint8)
+    return found.reshape(shape)
+
+
 def _quantised() -> list[Shaped]:
     def multiply(x: Node, weight: Node) -> Node:
         return build("matmul_quantised", x, weight, kind="q8_0")
@@ -69,6 +81,10 @@ def _quantised() -> list[Shaped]:
                draw=_draw_blocks),
         Shaped("matmul_quantised", "turned", (float32,), lambda d, n: [((64, n), d), ((1, 68), uint8)],
                lambda x, w: multiply(transpose(x), w), draw=_draw_blocks),
+        Shaped("quantise_rows", "n rows", (float32,), lambda d, n: [((n, 96), d)], lambda x: build("quantise_rows", x),
+               draw=draw_calm),
+        Shaped("matmul_rounded", "n rows", (uint8,), lambda d, n: [((n, 80), d), ((2, 640), d)],
+               lambda x, w: build("matmul_rounded", x, w, kind="q4_1", n=29), draw=_draw_records),
         Shaped("matmul_int8", "n inner", (int8, uint8), lambda d, n: [((3, n), d), ((n, 9), int8)],
                lambda a, b: build("matmul_int8", a, b), draw=draw_calm),
         Shaped("matmul_int8", "n rows, batch", (int8, uint8), lambda d, n: [((2, n, 6), d), ((2, 6, 33), uint8)],

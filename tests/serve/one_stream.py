@@ -59,6 +59,7 @@ class OneStreamEngine:
         self.generator = mo.models.Generator(network)
         self.gate = threading.Semaphore(1 << 30)  # one is taken for each token
         self.fault: BaseException | None = None
+        self.shown_stages: list[dict[str, Any]] = []
         self.alive, self.last_error = True, None
         self.counts = dict.fromkeys(EngineStats.__dataclass_fields__, 0)
         self.counts.update(pages_total=64, page_tokens=16)
@@ -77,6 +78,12 @@ class OneStreamEngine:
         stream = OneStream(request)
         self._queue.put(stream)
         return stream
+
+    def unready(self) -> str | None:
+        return None
+
+    def stages(self) -> list[dict[str, Any]]:
+        return self.shown_stages
 
     def stats(self) -> EngineStats:
         return EngineStats(**{**self.counts, "waiting": self._queue.qsize(), "running": int(self.current is not None)})

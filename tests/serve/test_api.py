@@ -205,3 +205,22 @@ def test_what_a_model_says_cannot_end_the_turn_of_another(server: Running) -> No
         assert served is not None
         start = served.tokenizer.special("<|im_start|>")
     assert tokens.count(start) == 2  # the user's turn, and the assistant's
+
+
+def test_who_says_no_temperature_gets_what_morpho_run_would_do(server: Running) -> None:
+    """A chat takes the likeliest tokens; a continued text is drawn, and the same for the same seed."""
+    asked: dict[str, Any] = {"model": "tiny", "messages": HELLO, "max_tokens": 8, "ignore_eos": True}
+    assert server.post(CHAT, **asked).json()["choices"] == server.post(CHAT, **asked, temperature=0).json()["choices"]
+    several = server.post(CHAT, **asked, n=4, seed=1).json()["choices"]
+    assert len({choice["message"]["content"] for choice in several}) > 1
+    text: dict[str, Any] = {"model": "tiny", "prompt": "to be", "max_tokens": 12, "ignore_eos": True, "seed": 5}
+    said = server.post(TEXT, **text, temperature=0.8, top_k=50).json()["choices"]
+    assert server.post(TEXT, **text).json()["choices"] == said
+
+
+def test_files_that_say_how_to_draw_are_asked_first() -> None:
+    from morpho.models.text.generation_keys import Defaults
+    from morpho.serve.api.sampling import usual_drawing
+
+    assert usual_drawing(Defaults(temperature=0.6, top_k=20), True) == (0.6, 20)
+    assert usual_drawing(Defaults(), True) == (0.0, 50) and usual_drawing(Defaults(), False) == (0.8, 50)

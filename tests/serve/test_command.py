@@ -76,7 +76,8 @@ def test_killed_and_started_again(chat_model: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["--host", "0.0.0.0"], "token"), (["--nodes", "3"], "not there yet"), (["--port", "1"], "cannot be listened"),
+    (["--host", "0.0.0.0"], "token"), (["--plan", "nowhere.json"], "nowhere.json cannot be read"),
+        (["--port", "1"], "cannot be listened"),
     (["nothing-of-that-name"], "no model of that name"), (["--lora", "x"], "names no adapter"),
     (["--memory", "lots"], "lots"), (["--tls-key", "x"], "belong together"),
 ])

@@ -73,6 +73,18 @@ def test_a_conversation(page: tuple[Browser, Running]) -> None:
 
 
 @needs_browser
+def test_the_stages_of_a_pipeline_are_shown(page: tuple[Browser, Running]) -> None:
+    browser, running = page
+    assert browser.value("document.getElementById('stage-view').hidden") is True
+    common = {"process": 1, "streams": 2, "doing": "<b>waiting</b>"}
+    running.engine().shown_stages = [{"node": "worker-1", "alive": True, "layers": [0, 9], **common},
+                                     {"node": "worker-2", "alive": False, "layers": [], **common}]
+    browser.until("document.getElementById('stages').textContent.includes('worker-1layers 0 to 8, 2 texts')")
+    assert browser.value("document.querySelector('#stages .gone').textContent") == "gone"
+    running.engine().shown_stages = []
+
+
+@needs_browser
 def test_stop_ends_the_request(page: tuple[Browser, Running]) -> None:
     browser, running = page
     engine = running.engine()

@@ -113,6 +113,8 @@ def run(
     plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Run this plan, which `morpho plan --json` wrote.")
                     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="Where it runs: cuda, or another of mo.devices().")] = "",
+    activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits, which is faster; see "
+                                                  "docs/numerics.md.")] = "exact",
 ) -> None:
     """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`; talk to one: `morpho run
     smollm2`."""
@@ -130,6 +132,7 @@ def run(
             raise typer.BadParameter("--nodes are workers on this machine, --hosts are machines: give one of them")
         spread = Spread(nodes, hosts, plan)
     part.run(words or (), sampling, file=file, chat=chat, spread=spread, device=device)
+    part.run(words or (), sampling, file=file, chat=chat, spread=spread, activations=activations)
 
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",

@@ -17,6 +17,9 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.base.target import current_isa
 from morpho.base.units import parse_bytes
 from morpho.cli.text.run import find
+from morpho.cli.text.spread import Spread
+from morpho.models.rounding import check_activations
+from morpho.serve.api.sampling import usual_drawing
 from morpho.serve.hosting.registry import Registry, Spec, usual_memory
 from morpho.serve.http.options import Options, read_token
 from morpho.weights.hub import Reference, is_reference
@@ -47,20 +50,20 @@ class Wanted:
     quiet: bool = False
     nodes: int | None = None
     hosts: Path | None = None
+    plan: Path | None = None
+    activations: str = "exact"
     begun: float = field(default_factory=time.perf_counter)
 
 
 def serve(wanted: Wanted) -> None:
     """Load the first model, print how to reach it, and answer until Ctrl-C."""
-    if wanted.nodes is not None or wanted.hosts is not None:
-        raise fail(ArgumentError, "serve", "serving over several machines is not there yet",
-                   "leave out --nodes and --hosts: one machine serves the whole model")
     settings.get(), current_isa()  # mistakes in these are not mistakes in the model's files
     from morpho.serve.http.server import bound, check_extra
 
     check_extra()
     from morpho.serve.api.limits import Limits
     from morpho.serve.hosting.engines import EngineOptions
+    from morpho.serve.hosting.making import registry_of
     from morpho.serve.http.logs import logging_to
     from morpho.serve.http.server import run
 
@@ -69,14 +72,30 @@ def serve(wanted: Wanted) -> None:
         wanted.certificate, wanted.key, tuple(wanted.allow_hosts), tuple(wanted.cors_origins),
         limits=Limits(timeout_s=wanted.timeout_s), watch_s=2.0 if wanted.watch else 0.0)
     kv_bytes = None if wanted.kv is None else parse_bytes(wanted.kv, "serve", "--kv")
-    registry = Registry(specs_of(wanted.models, wanted.adapters),
-                        EngineOptions(kv_bytes, wanted.max_batch, wanted.queue, wanted.context),
-                        usual_memory() if wanted.memory is None else parse_bytes(wanted.memory, "serve", "--memory"))
+    make = EngineOptions(kv_bytes, wanted.max_batch, wanted.queue, wanted.context, True,
+                         check_activations(wanted.activations))
+    registry = registry_of(specs_of(wanted.models, wanted.adapters), _spread(wanted, kv_bytes) or make,
+                           usual_memory() if wanted.memory is None else parse_bytes(wanted.memory, "serve", "--memory"))
     listener = bound(options)  # a port that is taken is said before a model is loaded
     options = replace(options, port=listener.getsockname()[1])
     with logging_to(severity=logging.WARNING if wanted.quiet else logging.INFO):
         registry.load(None)
         run(registry, options, listener, lambda: _say(registry, options, wanted.begun))
+
+
+def _spread(wanted: Wanted, kv_bytes: int | None) -> Any:
+    """What makes engines over pipelines, where that is asked for."""
+    over = Spread(wanted.nodes, wanted.hosts, wanted.plan)
+    if not over.wanted:
+        return None
+    if wanted.activations != "exact":
+        raise fail(ArgumentError, "serve", "--activations is of one process, and a pipeline's stages compute exactly",
+                   "leave out --activations, or --nodes, --hosts and --plan")
+    from morpho.serve.spread.options import PipelineOptions
+    from morpho.serve.spread.worker import MODULE
+
+    return PipelineOptions(lambda place, streams: over.pipeline(place, streams=streams, module=MODULE), kv_bytes,
+                           wanted.max_batch, wanted.queue, wanted.context)
 
 
 def specs_of(models: Sequence[str], adapters: Sequence[str]) -> list[Spec]:
@@ -90,6 +109,7 @@ def specs_of(models: Sequence[str], adapters: Sequence[str]) -> list[Spec]:
         found = mo.models.SHIPPED if place == SHIPPED_NAME and not Path(place).exists() else find(place)
         if is_reference(place):
             name = name or Reference.of(place).repository.split("/")[1]
+        found = mo.models.SHIPPED if place == SHIPPED_NAME and not Path(place).exists() else find(place, "serve")
         name = name or (word if "/" not in word and found.name != word else found.stem if found.is_file()
                         else found.resolve().name)
         if not re.fullmatch(r"[\w.:+-]{1,128}", name):
@@ -124,6 +144,8 @@ def _say(registry: Registry, options: Options, begun: float) -> None:
         path, body = "chat/completions", {"model": served.name, "messages": [{"role": "user", "content": "Hello"}]}
     else:
         path, body = "completions", {"model": served.name, "prompt": "In the beginning", "max_tokens": 32}
+    if served.engine is not None:  # what it is unless somebody says another: see docs/serve.md
+        body["temperature"] = usual_drawing(served.defaults, served.talks)[0]
     print(f"{', '.join(registry.names)} at {url}: API {url}/v1, figures {url}/metrics, a page to chat on {url}/ "
           f"(ready after {time.perf_counter() - begun:.1f} s; Ctrl-C ends)\n"
           f"curl{insecure} {url}/v1/{path} -H 'Content-Type: application/json'{token} -d '{json.dumps(body)}'",

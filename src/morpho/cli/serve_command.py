@@ -54,10 +54,16 @@ def serve(
     ] = None,
     watch: Annotated[bool, typer.Option(help="Load a model anew when its files change.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings and errors only.")] = False,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Over so many processes (not there yet).")] = None,
-    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="Over these machines (not there yet).")] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Show it live on another page of this machine; the "
                                                                 "address is printed.")] = False,
+    nodes: Annotated[int | None, typer.Option(min=1, help="A pipeline of so many workers on this machine.")] = None,
+    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="A pipeline with a worker on each of these "
+                                                                          "machines.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A pipeline as `morpho plan --json` wrote it.")
+    ] = None,
+    activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits (docs/numerics.md, rule "
+                                                  "6), which is faster; exact otherwise.")] = "exact",
 ) -> None:
     """Serve models with OpenAI's API, with figures for Prometheus and a page to chat on: `morpho serve smollm2`."""
     begun = time.perf_counter()
@@ -66,6 +72,7 @@ def serve(
 
     wanted = part.Wanted(
         models or (), host, port, token_file, tls_certificate, tls_key, allow_host or (), cors_origin or (), memory, kv,
-        max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, begun)
+        max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, plan,
+        activations, begun)
     with watching(dashboard):
         part.serve(wanted)

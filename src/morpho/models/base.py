@@ -87,6 +87,10 @@ class LanguageModel(Model, ABC):
     def head(self, x: mo.Tensor) -> mo.Tensor:
         """(..., width) -> (..., vocabulary)."""
 
+    def tied_embedding(self) -> Any:
+        """The embedding whose weights the head shares; None where it has its own."""
+        return None
+
     def forward(self, ids: mo.Tensor, attention_mask: Any = None, position_ids: Any = None,
                 output_hidden_states: bool = False) -> Any:
         """ids (batch, length) -> logits (batch, length, vocabulary), or an `Output` if the hidden states are asked for.
@@ -150,5 +154,8 @@ def _check_like(operation: str, what: str, given: mo.Tensor, ids: Any, one_row: 
 
 def tied_logits(x: mo.Tensor, embedding: Any) -> mo.Tensor:
     """x (..., width) against every row of an embedding, packed or not: (..., vocabulary)."""
+    rounded = getattr(embedding, "rounded", None)  # the same weights, for activations in 8 bits
+    if rounded is not None:
+        return rounded(x)  # type: ignore[no-any-return]
     weight = embedding.weight
     return mo.matmul(x, weight if isinstance(weight, mo.Quantised) else mo.matrix_transpose(weight))

@@ -140,6 +140,9 @@ class GPT2(LanguageModel):
             x = block(x, None if caches is None else caches[layer], offset, mask)
         return self.ln_f(x)  # type: ignore[no-any-return]
 
+    def tied_embedding(self) -> Any:
+        return self.wte if self.lm_head is None else None
+
     def head(self, x: mo.Tensor) -> mo.Tensor:
         if self.lm_head is not None:
             return self.lm_head(x)  # type: ignore[no-any-return]

@@ -134,6 +134,9 @@ class Llama(LanguageModel):
                positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
         return self.model(ids, caches, offset, mask, positions, states)  # type: ignore[no-any-return]
 
+    def tied_embedding(self) -> Any:
+        return self.model.embed_tokens if self.lm_head is None else None
+
     def head(self, x: mo.Tensor) -> mo.Tensor:
         return tied_logits(x, self.model.embed_tokens) if self.lm_head is None else self.lm_head(x)
 

@@ -244,6 +244,9 @@ class T5(LanguageModel):
             x = block(x, bias, True, lambda attention, y, number=number: cross(number, attention, y), own, offset)
         return self.decoder.dropout(self.decoder.final_layer_norm(x))  # type: ignore[no-any-return]
 
+    def tied_embedding(self) -> Any:
+        return self.shared if self.lm_head is None else None
+
     def head(self, x: mo.Tensor) -> mo.Tensor:
         scaled = self.config["scale_decoder_outputs"]
         if self.lm_head is None if scaled is None else scaled:

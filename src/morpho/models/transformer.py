@@ -95,6 +95,9 @@ class PreNormTransformer(LanguageModel):
             x = block(x, mask=mask, cache=cache, offset=offset, positions=positions)
         return self.norm(x)  # type: ignore[no-any-return]
 
+    def tied_embedding(self) -> Any:
+        return self.embed if self.lm_head is None else None
+
     def head(self, x: mo.Tensor) -> mo.Tensor:
         if self.lm_head is not None:
             return self.lm_head(x)  # type: ignore[no-any-return]

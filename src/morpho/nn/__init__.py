@@ -51,6 +51,7 @@ from morpho.nn.layers.pooling import (
 )
 from morpho.nn.layers.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.nn.layers.recurrent import GRU, LSTM, RNN
+from morpho.nn.layers.rounded import Int8Linear
 from morpho.nn.layers.upsample import Upsample, interpolate
 from morpho.nn.losses import (
     binary_cross_entropy,
@@ -109,8 +110,8 @@ __all__ = [
     # layers
     "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "Dropout",
     "Dropout2d", "Embedding", "EmbeddingBag", "FusedMLP", "GRU", "GRUCell", "GatedUnit", "GeGLU", "GroupNorm",
-    "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTM", "LSTMCell", "LayerNorm", "Linear", "RMSNorm", "RNN",
-    "RNNCell", "SwiGLU", "Upsample", "interpolate", "linear",
+    "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "Int8Linear", "LSTM", "LSTMCell", "LayerNorm", "Linear",
+    "RMSNorm", "RNN", "RNNCell", "SwiGLU", "Upsample", "interpolate", "linear",
     # transformers
     "FeedForward", "Frozen", "KeyValueCache", "LearnedPositions", "MultiHeadAttention", "PagedCache",
     "QuantisedEmbedding", "QuantisedLinear", "RotaryPositions", "SinusoidalPositions", "TransformerBlock",

@@ -425,6 +425,22 @@ def test_other_integers_keep_their_kernel(rng: np.random.Generator) -> None:
         assert "product_of_bytes" not in f.stats["rules"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_rows_of_a_number_that_varies_are_multiplied_in_registers(kind: str, rng: np.random.Generator) -> None:
+    """One function for any number of rows has the bits of one for each, and unpacks no panel for few of them."""
+    weight = random_weight(rng, 70, 96, kind)
+    any_rows = mo.compile(lambda x: mo.matmul(x, weight), dynamic={"x": {0: mo.Dim("m", 1, 40)}})
+    for rows in (1, 2, 3, 4, 5, 7, 13, 40):
+        x = mo.asarray(draw(rng, rows, 96))
+        alone = mo.compile(lambda x: mo.matmul(x, weight))(x).numpy()
+        assert np.array_equal(any_rows(x).numpy().view(np.int32), alone.view(np.int32)), rows
+    kernel = QuantisedGemmKernel(mo.float32, "rows", kind, 0, may_be_few=True)
+    text = generate(kernel, choose_isa("avx2", foreign_machine("x86_64")), "kernel")
+    body = text[text.index("define i32 @kernel"):]
+    few = body[:body.index("call void @unpack")]
+    assert "@few1" in few and "@micro1" not in few
+
+
 # -- code for other machines -----------------------------------------------------------------------------------------
 DOT = frozenset({"asimd", "asimddp", "fphp", "asimdhp"})
 VNNI = ISAS["avx512"].needs | {"avx512_vnni"}

@@ -9,6 +9,7 @@ import pytest
 from engine_models import alone, ask, greedy, llama, paused, prompts_of, repeating, tokens_of
 
 import morpho as mo
+from morpho.models.rounding import round_activations
 from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.request import Request, SamplingParams
 from morpho.serve.engine.sequence import Sequence
@@ -51,6 +52,12 @@ def test_64_at_once_have_the_bits_of_each_alone(pages: int, rng: np.random.Gener
     assert stats.prefix_hits and stats.drafted and bool(stats.evictions) == (pages == 80)
 
 
+def _rounded() -> Any:
+    model = llama(hidden_size=32, num_attention_heads=2)
+    assert round_activations(model) == 15
+    return model
+
+
 def models() -> dict[str, Any]:
     small = {"vocab_size": 97, "width": 16, "layers": 1, "heads": 4, "kv_heads": 2, "hidden": 32, "max_seq_len": 256}
     return {
@@ -58,6 +65,7 @@ def models() -> dict[str, Any]:
         "learned positions": lambda: mo.models.create("prenorm-small", **small, use_rope=False),
         "window": lambda: llama(sliding_window=40),
         "bfloat16": lambda: llama().to(mo.bfloat16),
+        "int8 activations": _rounded,
     }
 
 

@@ -37,6 +37,8 @@ GENERATORS: dict[str, str] = {
     "Int8PackKernel": "morpho.backends.cpu.quantised.int8_code",
     "QuantisedGemmKernel": "morpho.backends.cpu.quantised.quantised_code",
     "QuantisedPackKernel": "morpho.backends.cpu.quantised.quantised_pack",
+    "RoundRowsKernel": "morpho.backends.cpu.quantised.rounded_code",
+    "RoundedKernel": "morpho.backends.cpu.quantised.rounded_code",
     "ImplicitGemmKernel": "morpho.backends.cpu.conv.implicit_gemm_code",
     "DirectConvKernel": "morpho.backends.cpu.conv.direct_conv_code",
     "RowFftKernel": "morpho.backends.cpu.fft.row_code",

@@ -27,6 +27,7 @@ LONGEST_NAME_SHOWN = 80
 
 def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None,
         spread: Spread | None = None, device: str = "") -> None:
+        spread: Spread | None = None, activations: str = "exact") -> None:
     """Print the prompt and what the model makes of it, then how fast it was; without a prompt, one line of the terminal
     after another. `device`: where it runs, if not where the settings say."""
     if device:
@@ -44,7 +45,7 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
         said = f"{_shown(model)} is a model, and there is no prompt" if model else "there is no prompt"
         raise fail(ArgumentError, "run", said, f'write: morpho run {_shown(model) + " " if model else ""}"Once", '
                                                "--file FILE, or - for a prompt from standard input")
-    writer = _writer(model, sampling, chat, spread)
+    writer = _writer(model, sampling, chat, spread, activations)
     try:
         if interactive:
             converse(writer)
@@ -102,12 +103,15 @@ def find(name: str) -> Path:
         found = hub.find(name, report=_say)
         _say(f"{name}: commit {found.commit}")
         return found.path
+def find(name: str, command: str = "run") -> Path:
+    """The folder or file of a model: a path, or a name that `morpho models pull` has fetched."""
     place = _existing(name)
     if place is not None:
         return place
     if name not in MODELS:
-        raise fail(ArgumentError, "run", f"there is no folder or file {_shown(name)}, and no model of that name",
-                   f"the names are {', '.join(MODELS)}; a prompt of several words needs quotes")
+        hint = "a prompt of several words needs quotes" if command == "run" else "`morpho models list` shows them"
+        raise fail(ArgumentError, command, f"there is no folder or file {_shown(name)}, and no model of that name",
+                   f"the names are {', '.join(MODELS)}; {hint}")
     return model_path(name)
 
 
@@ -140,12 +144,16 @@ def _shown(name: str | None) -> str:
     return text if len(text) <= LONGEST_NAME_SHOWN else text[:LONGEST_NAME_SHOWN] + "..."
 
 
-def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Spread | None) -> Writer:
+def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Spread | None, activations: str
+            ) -> Writer:
     place = mo.models.SHIPPED if model is None else find(model)
     if spread is not None:
+        if activations != "exact":
+            raise fail(ArgumentError, "run", "--activations is of one process, and a pipeline's stages compute exactly",
+                       "leave out --activations, or --nodes, --hosts and --plan")
         network = spread.pipeline(place)
         return _checked_writer(place, network, network.network.tokenizer(), network.network.defaults, sampling, chat)
-    network, tokenizer = mo.models.load_with_tokenizer(place)
+    network, tokenizer = mo.models.load_with_tokenizer(place, activations=activations)
     if not isinstance(network, mo.models.LanguageModel):
         raise fail(ArgumentError, "run", f"{place.name} is a {type(network).__name__}, which makes no text",
                    "use it from Python: mo.models.load(folder)")

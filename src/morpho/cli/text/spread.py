@@ -20,7 +20,11 @@ class Spread:
     hosts: Path | None = None
     plan: Path | None = None
 
-    def pipeline(self, place: Path) -> Any:
+    @property
+    def wanted(self) -> bool:
+        return self.nodes is not None or self.hosts is not None or self.plan is not None
+
+    def pipeline(self, place: Path, **more: Any) -> Any:
         """The workers, started; what the plan is goes to standard error."""
         from morpho.cluster.frontend.local import local_plan
         from morpho.cluster.frontend.pipeline import Pipeline
@@ -28,13 +32,13 @@ class Spread:
 
         given = None if self.plan is None else read_plan(self.plan)
         if self.hosts is not None:
-            made = host_pipeline(place, self.hosts, given)
+            made = host_pipeline(place, self.hosts, given, **more)
         else:
             plan = given or local_plan(place, self.nodes or 1)
             if given is not None and self.nodes is not None and len(given.cluster.nodes) != self.nodes:
                 raise fail(ArgumentError, "run", f"the plan is for {len(given.cluster.nodes)} nodes, and --nodes says "
                                                  f"{self.nodes}", "leave out one of them")
-            made = Pipeline(place, plan)
+            made = Pipeline(place, plan, **more)
         print(summary(made.plan), file=sys.stderr)
         return made
 

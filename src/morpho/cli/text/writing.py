@@ -12,9 +12,9 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cli.text.stop_text import StopText
-from morpho.models.text.generation_keys import Defaults
+from morpho.models.text.generation_keys import USUAL_TOP_K, Defaults, usual_temperature
 
-USUAL_TOKENS, USUAL_TEMPERATURE, USUAL_TOP_K = 120, 0.8, 50
+USUAL_TOKENS = 120
 ALL = 1 << 30  # more tokens than any vocabulary has
 
 
@@ -43,7 +43,7 @@ class Sampling:
             tokens = USUAL_TOKENS  # else the length of the prompt decides
         return replace(
             self, tokens=tokens,
-            temperature=_first(self.temperature, said.temperature, 0.0 if talks else USUAL_TEMPERATURE),
+            temperature=_first(self.temperature, said.temperature, usual_temperature(talks)),
             top_k=_first(self.top_k, said.top_k, ALL if draws else USUAL_TOP_K) or ALL,
             top_p=_first(self.top_p, said.top_p, 1.0), penalty=_first(self.penalty, said.repetition_penalty, 1.0))
 

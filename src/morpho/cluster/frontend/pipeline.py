@@ -21,8 +21,9 @@ from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
-from morpho.cluster.workers.job import Job
-from morpho.cluster.workers.reports import end_process, is_stopped
+from morpho.cluster.workers.job import WORKER, Job
+from morpho.cluster.workers.reports import end_process, is_running, is_stopped
+from morpho.models.text.sampling import Sampling
 from morpho.plan import Plan
 
 MOST_DONE = 1000  # answers that are kept for what was measured
@@ -30,20 +31,21 @@ CHUNK = 128  # tokens of a prompt that go from stage to stage at once
 WATCH_EVERY_S, STOPPED_S, SILENT_S = 0.1, 0.8, 15.0
 ENCODER_CHUNK = 512  # an encoder looks both ways: a prompt goes through it as a whole
 START_S = 120.0  # what workers are given until they have met
+Listener = Callable[[dict[str, Any]], None]
 WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
 
 
 class _Answer:
     """The tokens of one request as they come; those that come again after a death are not taken twice."""
 
-    def __init__(self, request: Request) -> None:
-        self.request, self.made = request, [0] * 0
+    def __init__(self, request: Request, listener: Listener | None = None) -> None:
+        self.request, self.made, self.listener = request, [0] * 0, listener
         self.news: queue.SimpleQueue[int | str | None] = queue.SimpleQueue()  # a token, an error, or the end
         self.over = False
         self.begun_s = time.perf_counter()
         self.times_s: list[float] = []
 
-    def token(self, index: int, token: int) -> None:
+    def token(self, index: int, token: int, event: dict[str, Any]) -> None:
         if index < len(self.made):
             if self.made[index] != token:
                 self.end(f"token {index} of request {self.request.number} came twice, as {self.made[index]} and "
@@ -54,13 +56,17 @@ class _Answer:
             return
         self.made.append(token)
         self.times_s.append(time.perf_counter())
-        if not self.over:
+        if not self.over and self.listener is not None:
+            self.listener(event)
+        elif not self.over:
             self.news.put(token)
 
-    def end(self, error: str | None = None) -> None:
+    def end(self, error: str | None = None, finish: str = "") -> None:
         if not self.over:
             self.over = True
             self.news.put(error)
+            if self.listener is not None:
+                self.listener({"event": "end", "error": error, "finish": finish})
 
 
 class Pipeline:
@@ -84,7 +90,7 @@ class Pipeline:
                  nodes: int | None = None, streams: int | None = None, chunk: int = CHUNK, threads: int | None = None,
                  hosts: Hosts = HERE, models: Mapping[str, str] | None = None, secret: Path | None = None,
                  shims: dict[str, dict[str, float]] | None = None, baseline: Baseline = FAST,
-                 heard: Callable[[dict[str, Any]], None] | None = None) -> None:
+                 heard: Callable[[dict[str, Any]], None] | None = None, module: str = WORKER) -> None:
         self.place = str(Path(model).resolve())
         config = config_of(self.place)
         if plan is None:
@@ -95,7 +101,7 @@ class Pipeline:
         places = self._checked(plan)
         mpiexec()  # no MPI: said before anything starts
         self.network = Asking(self.place)
-        chunk = self._chunk = max(chunk, ENCODER_CHUNK) if self.network.two_parts else chunk
+        chunk = self.chunk = max(chunk, ENCODER_CHUNK) if self.network.two_parts else chunk
         names = [node.name for node in plan.cluster.nodes]
         cores = 0 if hosts.slots else fair_threads(len(places))
         self.streams = streams or max(len(places) + 1, 2)
@@ -115,7 +121,7 @@ class Pipeline:
                   "stored": stored_failures(plan), "width": width, "context": self.network.context, "chunk": chunk,
                   "streams": self.streams, "threads": threads or cores, "shims": shims or {},
                   "baseline": baseline.to_dict()}
-        self._job = Job(config, names, self._handle, self._ended, hosts, secret)
+        self._job = Job(config, names, self._handle, self._ended, hosts, secret, module)
         if not hosts.slots:
             threading.Thread(target=self._watch, daemon=True).start()
 
@@ -134,16 +140,34 @@ class Pipeline:
         prompts, which are on their way together."""
         prompts, several, rest = self.network.requests(ids, **settings)
         longest = max(len(each[0]) for each in prompts)
-        if self.network.two_parts and longest > self._chunk:
+        if self.network.two_parts and longest > self.chunk:
             raise fail(ArgumentError, "pipeline", f"the prompt has {longest} tokens, and an encoder's go through at "
-                       f"once, {self._chunk} at most", f"make the pipeline with chunk={longest}")
-        answers = [self._submit(Request(next(self._numbers), *each)) for each in prompts]
+                       f"once, {self.chunk} at most", f"make the pipeline with chunk={longest}")
+        with self._lock:
+            answers = [self._submit(Request(next(self._numbers), *each)) for each in prompts]
         if not several:
             return self._tokens(answers[0], rest())
         return ([*self._tokens(answer, rest())] for answer in answers)
 
-    def _submit(self, request: Request) -> _Answer:
-        answer = _Answer(request)
+    def submit(self, listener: Listener, prompt: tuple[int, ...], count: int, sampling: Sampling, seed: int,
+               stops: tuple[int, ...] = (), more: dict[str, Any] | None = None) -> int:
+        """Begin with a request whose tokens are told to a function, from the thread that hears the workers, which must
+        return at once: `{"event": "token", "token": ...}`, in the end `{"event": "end", "error": ..., "finish": ...}`.
+        Its number is what `cancel` takes; `more` is for streams of another kind (`Request`)."""
+        with self._lock:  # numbers are handed out and written in one order: see `Finished`
+            return self._submit(Request(next(self._numbers), prompt, count, sampling, seed, stops, more or {}),
+                                listener).request.number
+
+    def cancel(self, number: int) -> None:
+        """End a request of `submit`; its listener hears nothing more."""
+        with self._lock:
+            answer = self._answers.pop(number, None)
+            if answer is not None and not answer.over and not self._failure:
+                answer.over = True
+                self._job.write({"cancel": number})
+
+    def _submit(self, request: Request, listener: Listener | None = None) -> _Answer:
+        answer = _Answer(request, listener)
         with self._lock:
             if self._failure:
                 raise fail(GroupError, "pipeline", self._failure)
@@ -151,6 +175,7 @@ class Pipeline:
             self._most_at_once = max(self._most_at_once, len(self._answers))
             if request.count == 0:
                 answer.end()
+                self._job.write({"cancel": request.number})
             else:
                 self._job.write({"request": request.to_dict()})
         return answer
@@ -230,6 +255,30 @@ class Pipeline:
                 "tokens_per_s": sum(len(each.made) for each in done) / (over - begun)}
         return found
 
+    def stages(self) -> list[dict[str, Any]]:
+        """The nodes of the plan: who is alive, with which layers, and what it does."""
+        with self._lock:
+            layers = {place.node: [place.start, place.end] for place in self.places}
+            there, said = dict(self.processes), dict(self.statistics)
+        keys = ("doing", "streams", "kv_bytes", "memory_bytes", "sent_bytes")
+        return [{"node": node.name, "alive": (alive := node.name in there and (
+            bool(self._hosts.slots) or is_running(there[node.name]))),
+            "process": there.get(node.name) if alive else None,
+            "layers": layers.get(node.name, []) if alive else [],
+            **{key: said.get(node.name, {}).get(key, 0) if alive else 0 for key in keys}}
+            for node in self.plan.cluster.nodes]
+
+    @property
+    def lock(self) -> threading.RLock:
+        """What guards requests and their tokens: who calls `submit` and `cancel` under a lock takes this one, as
+        listeners are called under it."""
+        return self._lock
+
+    @property
+    def failure(self) -> str:
+        """Why no more text is made; empty while it is."""
+        return self._failure
+
     def slow_down(self, factors: dict[str, float]) -> None:
         """For tests: let nodes take longer than they need."""
         self._job.write({"slow": factors})
@@ -265,11 +314,14 @@ class Pipeline:
             if kind == "token":
                 answer = self._answers.get(event["request"])
                 if answer is not None:
-                    answer.token(event["index"], event["token"])
+                    answer.token(event["index"], event["token"], event)
             elif kind == "end":
                 answer = self._answers.get(event["request"])
                 if answer is not None:
-                    answer.end(event.get("error"))
+                    answer.end(event.get("error"), event.get("finish", ""))
+                    if answer.listener is not None:
+                        del self._answers[event["request"]]
+                        self._done = [*self._done[-MOST_DONE:], answer]
             elif kind == "beat":
                 self._beat(event["node"])
             elif kind == "statistics":

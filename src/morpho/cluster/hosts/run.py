@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.cluster.frontend.local import card_of
@@ -16,7 +17,7 @@ REACH_S = 10.0
 HERE_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-def host_pipeline(place: Path, hosts_path: Path, plan: Plan | None = None) -> Pipeline:
+def host_pipeline(place: Path, hosts_path: Path, plan: Plan | None = None, **more: Any) -> Pipeline:
     """A worker on every host. All that can be wrong with the files is said before anything starts."""
     hosts = read_hosts(hosts_path)
     plan = plan or host_plan(place, hosts)
@@ -26,7 +27,7 @@ def host_pipeline(place: Path, hosts_path: Path, plan: Plan | None = None) -> Pi
         raise fail(GroupError, "hosts", f"{unreachable.name} ({unreachable.address}) cannot be reached",
                    f"try: {hosts.agent or 'ssh'} {unreachable.address} true")
     return Pipeline(place, plan, hosts=hosts.launch(), secret=hosts.secret,
-                    models={host.name: host.model for host in hosts.hosts if host.model})
+                    models={host.name: host.model for host in hosts.hosts if host.model}, **more)
 
 
 def host_plan(place: Path, hosts: HostFile) -> Plan:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
     stops: tuple[int, ...] = ()
+    more: dict[str, Any] = field(default_factory=dict)  # for streams of another kind: plain data
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -36,7 +37,7 @@ class Request:
     def from_dict(data: Mapping[str, Any]) -> Request:
         """The request that `to_dict` described."""
         return Request(data["number"], tuple(data["prompt"]), data["count"], Sampling(**data["sampling"]), data["seed"],
-                       tuple(data["stops"]))
+                       tuple(data["stops"]), dict(data.get("more", {})))
 
     def length(self, two_parts: bool = False) -> int:
         """Positions that the text takes at most; an encoder's prompt and a decoder's text have a cache each."""
@@ -45,10 +46,15 @@ class Request:
 
 class Stream:
     """A request with the tokens made so far. One that begins with some draws as often as they took, so that the next
-    token is the one it would have been."""
+    token is the one it would have been.
+
+    A server has streams of its own (`MakeStream`), made anew from request and tokens in every epoch: `told` is what
+    they say with each token, `finish` why the text ended."""
 
     def __init__(self, request: Request, made: Sequence[int] = ()) -> None:
         self.request, self.made = request, list(made)
+        self.told: dict[str, Any] = {}
+        self.finish = "length"
         self._rng = np.random.default_rng(request.seed)
         if request.sampling.temperature:
             self._rng.random(len(self.made))
@@ -64,12 +70,15 @@ class Stream:
         """The next token, or None if it ends the text."""
         token = self.request.sampling.choose(logits, self._seen, self._rng)
         if token in self.request.stops:
-            self.ended = True
+            self.ended, self.finish = True, "stop"
             return None
         self.made.append(token)
         self._seen.add(token)
         self.ended = len(self.made) >= self.request.count
         return token
+
+
+MakeStream = Callable[[Request, Sequence[int]], Stream]
 
 
 def longest(*made: list[int]) -> list[int]:

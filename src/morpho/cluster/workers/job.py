@@ -20,6 +20,7 @@ from morpho.cluster.launch.mpiexec import HERE, Hosts, start
 from morpho.cluster.workers.reports import EVENTS, INBOX
 
 HEARTBEAT_S = 1.5  # a worker that is silent for longer is taken for dead
+WORKER = "morpho.cluster.workers.worker"  # what a worker's process runs
 END_S = 5.0  # what a job is given to end by itself
 
 
@@ -28,7 +29,8 @@ class Job:
     when it is over."""
 
     def __init__(self, config: dict[str, Any], nodes: Sequence[str], handle: Callable[[dict[str, Any]], None],
-                 ended: Callable[[str], None], hosts: Hosts = HERE, secret: Path | None = None) -> None:
+                 ended: Callable[[str], None], hosts: Hosts = HERE, secret: Path | None = None,
+                 module: str = WORKER) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="morpho-run-"))
         self._handle, self._ended = handle, ended
         (self.folder / INBOX).touch()
@@ -36,12 +38,12 @@ class Job:
             own = self.folder / "secret"
             own.touch(mode=0o600)
             own.write_bytes(secrets.token_hex(32).encode())
-        (self.folder / "config.json").write_text(json.dumps({**config, "frontend": os.getpid()}))
+        (self.folder / "config.json").write_text(json.dumps({**config, "frontend": os.getpid(), "module": module}))
         os.mkfifo(self.folder / EVENTS, 0o600)
         self._pipe = os.open(self.folder / EVENTS, os.O_RDWR)  # writers find a reader, and the reader no end of file
         self._inbox = open(self.folder / INBOX, "ab", buffering=0)
         self._said = open(self.folder / "output", "wb+")
-        worker = [sys.executable, "-m", "morpho.cluster.workers.worker", str(self.folder), str(secret or ""), *nodes]
+        worker = [sys.executable, "-m", module, str(self.folder), str(secret or ""), *nodes]
         self.process = start(len(nodes), worker, hosts, heartbeat_s=HEARTBEAT_S, stdout=self._said,
                              stderr=subprocess.STDOUT)
         self._closing = False

@@ -18,12 +18,13 @@ import numpy as np
 from morpho.base.errors import MorphoError, fail
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import Place
-from morpho.cluster.pipeline.request import Request, Stream
+from morpho.cluster.pipeline.request import MakeStream, Request, Stream
 from morpho.cluster.pipeline.stage import Stage, cache_length
 from morpho.cluster.pipeline.two_parts import TwoPartStage
 from morpho.cluster.transport.channel import Channels, Patience
 from morpho.cluster.transport.frame import Header, Kind, TransportError
 from morpho.cluster.transport.shim import Shim
+from morpho.cluster.workers.ledger import Ledger
 
 STATISTICS_EVERY_S = 0.5
 
@@ -34,31 +35,6 @@ class Regroup(Exception):
 
 class Stopped(Exception):
     """The work is over."""
-
-
-class Ledger:
-    """What a worker knows of all requests: enough to go on with any of them."""
-
-    def __init__(self) -> None:
-        self.requests: dict[int, Request] = {}
-        self.made: dict[int, list[int]] = {}
-        self.finished: set[int] = set()
-
-    def add(self, request: Request) -> bool:
-        """Whether a request is new."""
-        if request.number in self.requests:
-            return False
-        self.requests[request.number] = request
-        self.made[request.number] = []
-        return True
-
-    def finish(self, number: int) -> None:
-        """A request has ended."""
-        self.finished.add(number)
-
-    def open(self) -> list[Request]:
-        """Requests that have not ended, oldest first."""
-        return [request for number, request in sorted(self.requests.items()) if number not in self.finished]
 
 
 class Piece(NamedTuple):
@@ -91,10 +67,11 @@ class Serving:
 
     def __init__(self, channels: Channels, places: tuple[Place, ...], nodes: list[str], node: str, stage: Stage | None,
                  ledger: Ledger, width: int, context: int, report: Callable[[dict[str, Any]], None],
-                 shims: dict[str, dict[str, float]], streams: int, baseline: Baseline = FAST) -> None:
+                 shims: dict[str, dict[str, float]], streams: int, baseline: Baseline = FAST,
+                 make_stream: MakeStream = Stream) -> None:
         self.channels, self.places, self.nodes, self.node = channels, places, nodes, node
         self.stage, self.ledger, self.context, self.report = stage, ledger, context, report
-        self.most_streams, self.slow, self.baseline = streams, 1.0, baseline
+        self.most_streams, self.slow, self.baseline, self.make_stream = streams, 1.0, baseline, make_stream
         self.index = next((i for i, place in enumerate(places) if place.node == node), None)
         self.statistics, self._reported_s, self._work_at = Statistics(), time.monotonic(), time.monotonic()
         self.queue: deque[Request] = deque()  # the first stage's: not begun yet
@@ -136,9 +113,13 @@ class Serving:
         if self.stage is None or request.number in self.ledger.finished:
             return
         if self.stage.is_last:
-            stream = self.streams[request.number] = Stream(request, self.ledger.made[request.number])
+            try:
+                stream = self.streams[request.number] = self.make_stream(request, self.ledger.made[request.number])
+            except MorphoError as error:
+                self.end(request.number, error=str(error))
+                return
             if stream.ended:  # its last token was made before the last epoch ended
-                self.end(request.number)
+                self.end(request.number, finish=stream.finish)
                 return
         if self.stage.is_first:
             self.queue.append(request)
@@ -300,11 +281,12 @@ class Serving:
             self.end(number, error=str(error))
             return
         if token is not None:
-            self.report({"event": "token", "request": number, "index": len(stream.made) - 1, "token": token})
+            self.report({"event": "token", "request": number, "index": len(stream.made) - 1, "token": token,
+                         **stream.told})
             if self.to_first is not None:
                 self.ledger.made[number].append(token)
         if stream.ended:
-            self.end(number)
+            self.end(number, finish=stream.finish)
             return
         assert token is not None
         position = len(stream.made) if self.two_parts else len(stream.tokens) - 1

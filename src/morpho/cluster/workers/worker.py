@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,17 @@ from morpho.base.errors import MorphoError
 from morpho.cluster.pipeline.baseline import Baseline
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import from_rows, placement, to_rows
-from morpho.cluster.pipeline.request import Request, longest
+from morpho.cluster.pipeline.request import MakeStream, Request, Stream, longest
 from morpho.cluster.pipeline.stages import make_stage
 from morpho.cluster.transport.channel import Channels
 from morpho.cluster.transport.frame import Kind, TransportError
+from morpho.cluster.workers.ledger import Ledger
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, say_all, stranger, version
 from morpho.cluster.workers.reports import Events, Inbox, is_running
-from morpho.cluster.workers.serving import Ledger, Regroup, Serving, Stopped, serve
+from morpho.cluster.workers.serving import Regroup, Serving, Stopped, serve
 from morpho.plan import Plan
 
+StreamsOf = Callable[[str], MakeStream]
 LOOK_EVERY_S = 0.001
 MOST_FAULTS = 3  # corrupt messages before a worker gives up
 
@@ -35,13 +38,15 @@ MOST_FAULTS = 3  # corrupt messages before a worker gives up
 class Worker:
     """One worker, through all its epochs."""
 
-    def __init__(self, mpi: Any, comm: Any, node: str, config: dict[str, Any] | None, folder: Path, secret_file: str
-                 ) -> None:
+    def __init__(self, mpi: Any, comm: Any, node: str, config: dict[str, Any] | None, folder: Path, secret_file: str,
+                 streams_of: StreamsOf | None = None) -> None:
         self.mpi, self.comm, self.node, self.folder = mpi, comm, node, folder
         self.secret_file, self.secret = secret_file, secret_of(folder, secret_file)
         self.config: dict[str, Any] = config or {}
         self.epoch, self.ledger = 0, Ledger()
         self.part: Part | None = None
+        self.streams_of = streams_of
+        self.make_stream: MakeStream | None = None if streams_of else Stream
         self.sees = (folder / "inbox.jsonl").exists()
         self.inbox = Inbox(folder) if self.sees else None
         self.events = Events(folder) if self.sees else None
@@ -144,9 +149,9 @@ class Worker:
     def _said(self) -> list[dict[str, Any]]:
         ledger = self.ledger
         return say_all(self.mpi, self.comm, {
-            "node": self.node, "want": self.want, "heard": self.heard, "finished": sorted(ledger.finished),
+            "node": self.node, "want": self.want, "heard": self.heard, "finished": ledger.finished.to_dict(),
             "requests": [request.to_dict() for request in ledger.open()],
-            "made": {str(number): made for number, made in ledger.made.items() if number not in ledger.finished}})
+            "made": {str(number): made for number, made in ledger.made.items()}})
 
     def _decide(self, said: list[dict[str, Any]]) -> dict[str, Any]:
         """By the first rank: what all do next."""
@@ -165,8 +170,8 @@ class Worker:
         ledger = self.ledger
         self.heard = max(each["heard"] for each in said)
         for each in said:
-            for number in each["finished"]:
-                ledger.finish(number)
+            ledger.learn(each["finished"])
+        for each in said:
             for row in each["requests"]:
                 ledger.add(Request.from_dict(row))
         for number in ledger.requests:
@@ -175,7 +180,7 @@ class Worker:
     def _spawn(self, joining: list[str]) -> None:
         """Start workers for nodes that came back; they meet us on the merged communicator."""
         count = len(joining)
-        words = ["-m", "morpho.cluster.workers.worker", str(self.folder), self.secret_file]
+        words = ["-m", self.config["module"], str(self.folder), self.secret_file]
         arguments = [[*words, node] for node in joining]
         inter = self.comm.Spawn_multiple([sys.executable] * count, arguments, [1] * count, root=0)
         inter.Set_errhandler(self.mpi.ERRORS_RETURN)
@@ -190,11 +195,14 @@ class Worker:
             if mine is not None:
                 self.part = self.part or Part(config["models"].get(self.node, config["model"]))
                 stage = make_stage(self.part, mine.start, mine.end, config["chunk"])
+                if self.make_stream is None and self.streams_of is not None:
+                    self.make_stream = self.streams_of(config["models"].get(self.node, config["model"]))
             self.channels = Channels(self.mpi, self.comm, self.epoch)
             while self.unsaid:
                 self.report(self.unsaid.pop(0))
             serving = Serving(self.channels, places, self.nodes, self.node, stage, self.ledger, config["width"],
-                              config["context"], self.report, config["shims"], config["streams"], baseline)
+                              config["context"], self.report, config["shims"], config["streams"], baseline,
+                              self.make_stream or Stream)
             serving.slow = slow
             self.report({"event": "ready", "node": self.node, "epoch": self.epoch, "process": os.getpid(),
                          "layers": [] if mine is None else [mine.start, mine.end],
@@ -263,8 +271,8 @@ def secret_of(folder: Path, file: str) -> bytes:
     return place.read_bytes().strip() if place.exists() else b""
 
 
-def main(arguments: list[str]) -> None:
-    """The entry of the process."""
+def main(arguments: list[str], streams_of: StreamsOf | None = None) -> None:
+    """The entry of the process; `streams_of` makes, for a model's place, what chooses the tokens of requests."""
     folder = Path(arguments[0])
     from mpi4py import MPI  # with threads: the heartbeat is one of its own
 
@@ -280,7 +288,7 @@ def main(arguments: list[str]) -> None:
         config = json.loads(file.read_text()) if (file := folder / "config.json").exists() else None
     status, worker = 0, None
     try:
-        worker = Worker(MPI, comm, node, config, folder, arguments[1])
+        worker = Worker(MPI, comm, node, config, folder, arguments[1], streams_of)
         worker.run()
     except BrokenPipeError:
         pass

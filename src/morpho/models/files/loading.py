@@ -23,6 +23,7 @@ from morpho.models.files.json_file import read_json
 from morpho.models.files.parts import with_parts
 from morpho.models.registry import family
 from morpho.models.registry import names as names_of_models
+from morpho.models.rounding import check_activations, round_activations
 from morpho.models.text.generation_keys import GENERATION, Defaults
 from morpho.nn import init
 from morpho.nn.containers import Identity
@@ -37,13 +38,14 @@ SHIPPED = Path(__file__).parent.parent / "shipped"  # the small model that comes
 
 
 def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True,
-         ignore: Collection[str] = ()) -> Any:
+         ignore: Collection[str] = (), activations: str = "exact") -> Any:
     """A model with the weights of a folder (config.json, and model.safetensors or shards with their index) of GPT-2,
     BERT, T5, Llama or Morpho's own form, or of a GGUF file of Llama form; in evaluation mode.
 
     Weights become `dtype`. Those that a GGUF file holds in blocks stay packed unless `packed` is off. Names that are
     missing, left over or of another shape are one error that lists them. Every setting in the files is used, known not
-    to matter, or an error that names it; `ignore` lists settings to go on without.
+    to matter, or an error that names it; `ignore` lists settings to go on without. With `activations="int8"` linear
+    layers multiply packed weights with activations rounded to 8 bits (docs/numerics.md, rule 6): faster, for use alone.
 
     >>> import json, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -52,11 +54,11 @@ def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool 
     >>> mo.models.load(folder).config == model.config
     True
     """
-    return _loaded(path, dtype, packed, ignore)[0]
+    return _rounded(_loaded(path, dtype, packed, ignore)[0], activations)
 
 
 def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True,
-                        ignore: Collection[str] = ()) -> tuple[Any, Any]:
+                        ignore: Collection[str] = (), activations: str = "exact") -> tuple[Any, Any]:
     """`load`, and the tokenizer that lies beside the weights (tokenizer.json) or in the GGUF file.
 
     >>> model, tokenizer = mo.models.load_with_tokenizer(mo.models.SHIPPED)
@@ -64,7 +66,14 @@ def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32
     'In the beginning'
     """
     model, tokenizer = _loaded(path, dtype, packed, ignore)
-    return model, tokenizer()
+    return _rounded(model, activations), tokenizer()
+
+
+def _rounded(model: Any, activations: str) -> Any:
+    if check_activations(activations) == "int8" and not round_activations(model):
+        raise fail(ArgumentError, "models.load", f"{type(model).__name__} has no linear layer whose rows are whole "
+                                                 "blocks of 32", "leave out activations")
+    return model
 
 
 def load_part(path: str | os.PathLike[str], keep: Callable[[Any], None], *, dtype: Any = mo.float32,

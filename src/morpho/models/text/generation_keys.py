@@ -56,6 +56,19 @@ FORCED = KeyTable({
     "suppress_tokens": used(_TOKENS), "begin_suppress_tokens": used(_TOKENS)})
 
 
+USUAL_TEMPERATURE = 0.8  # of texts that are continued, where neither a file nor the user says how to draw
+
+
+def usual_temperature(talks: bool) -> float:
+    """The temperature where neither the model's files nor the user say one: 0 where it answers in a chat, whose small
+    models wander otherwise.
+
+    >>> usual_temperature(talks=True), usual_temperature(talks=False)
+    (0.0, 0.8)
+    """
+    return 0.0 if talks else USUAL_TEMPERATURE
+
+
 @dataclass(frozen=True)
 class Defaults:
     """What `generate` does where its caller does not say otherwise; None leaves it to `generate`."""

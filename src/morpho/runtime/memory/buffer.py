@@ -38,7 +38,7 @@ class OffHost:
 class Buffer:
     """`storage` keeps the memory alive: a pool block, or the foreign owner of borrowed memory."""
 
-    __slots__ = ("address", "dtype", "shape", "storage", "strides", "writable")
+    __slots__ = ("__weakref__", "address", "dtype", "shape", "storage", "strides", "writable")
 
     def __init__(self, storage: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType,
                  writable: bool) -> None:

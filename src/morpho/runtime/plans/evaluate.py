@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import morpho.ops  # noqa: F401  (fills the registry)
@@ -73,6 +74,7 @@ class Counts:
 
 counts = Counts()
 watchers: list[Callable[[Any], None]] = []  # told every plan that is made
+EMPTY: Mapping[int, Buffer] = MappingProxyType({})
 clock = threading.local()  # .seconds: a list that gets the time of every step run in this thread, or None; .sizes then
 
 
@@ -300,17 +302,24 @@ def _refuse(program: Program, whole: bool) -> None:
                        "leave out whole=True, or compute it outside", line=step.origin)
 
 
-def prepare(plan: ExecutionPlan, inputs: Sequence[int]) -> list[Buffer | None]:
-    """Run what depends on constants alone. The memory of each kept slot, None where only the preparation needed it."""
+def prepare(plan: ExecutionPlan, inputs: Sequence[int], known: Mapping[int, Buffer] = EMPTY) -> list[Buffer | None]:
+    """Run what depends on constants alone. The memory of each kept slot, None where only the preparation needed it.
+    Slots that are `known` are taken as they are."""
     if plan.prepare is None:
         return []
-    program = plan.program
-    made = [allocate((int(_static(program.slots[slot].elements)),), program.slots[slot].dtype) for slot in program.kept]
+    program, executable = plan.program, plan.prepare
+    made = [known[slot] if slot in known else allocate(
+        (int(_static(program.slots[slot].elements)),), program.slots[slot].dtype) for slot in program.kept]
+    if known:
+        left = [step for step in program.prepare if any(place.slot not in known for place in step.written)]
+        if not left:
+            return [buffer if read else None for buffer, read in zip(made, program.kept.values(), strict=True)]
+        executable = Executable(program, left, thresholds.current())
     results = sum(slot.kind == "result" for slot in program.slots)
-    scratch = plan.prepare.scratch_needed({})
+    scratch = executable.scratch_needed({})
     block = pool().acquire(program.arena_bytes + scratch) if program.arena_bytes + scratch else None
-    counts.kernels_run += len(plan.prepare.steps)
-    plan.prepare.run([*inputs, *[buffer.address for buffer in made], *[0] * results], {},
+    counts.kernels_run += len(executable.steps)
+    executable.run([*inputs, *[buffer.address for buffer in made], *[0] * results], {},
                      block.address if block is not None else 0)
     return [buffer if read else None for buffer, read in zip(made, program.kept.values(), strict=True)]
 

@@ -35,7 +35,7 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     told = _logprobs_of_chat(fields)
     most = _most_tokens(fields, limits, served, "max_completion_tokens", "max_tokens")
     params = params_of(fields, limits, served.defaults, max_tokens=most, logprobs=told,
-                       vocabulary=served.vocabulary, grammar=forced or grammar)
+                       vocabulary=served.vocabulary, talks=True, grammar=forced or grammar)
     stream, include = _streaming(fields)
     fields.finish()
     prompt = chat_prompt(served, messages, tools, names)
@@ -88,7 +88,7 @@ def completion_job(fields: Fields, served: Served, limits: Limits, request_id: s
     told = fields.whole("logprobs", None, most=20)
     most = _most_tokens(fields, limits, served, "max_tokens")
     params = params_of(fields, limits, served.defaults, max_tokens=USUAL_COMPLETION if most is None else most,
-                       logprobs=told, vocabulary=served.vocabulary, grammar=grammar)
+                       logprobs=told, vocabulary=served.vocabulary, talks=False, grammar=grammar)
     echo, stream_and_usage = fields.flag("echo"), _streaming(fields)
     if echo and told is not None:
         raise ApiError(400, "'echo' with 'logprobs' is not supported: prompts have no log-probabilities here", "echo")

@@ -1,5 +1,6 @@
 """Fields that say how tokens are chosen, as the engine's `SamplingParams`. What a client leaves out is as the model's
-own files say (generation_config.json), else OpenAI's defaults."""
+own files say (generation_config.json), else as `morpho run` does: a chat takes the likeliest tokens, a continued text
+is drawn at temperature 0.8 from the 50 likeliest; of several answers to a chat (`n`) each is drawn so, too."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import re
 from typing import Any
 
 from morpho.base.errors import ArgumentError
-from morpho.models.text.generation_keys import Defaults
+from morpho.models.text.generation_keys import USUAL_TOP_K, Defaults, usual_temperature
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.limits import Limits
@@ -20,14 +21,17 @@ OF_OTHERS = ("user", "metadata", "store", "service_tier", "safety_identifier", "
 
 
 def params_of(fields: Fields, limits: Limits, said: Defaults, *, max_tokens: int | None, logprobs: int | None,
-              vocabulary: int, grammar: Grammar | None = None) -> SamplingParams:
+              vocabulary: int, talks: bool, grammar: Grammar | None = None) -> SamplingParams:
     """The engine's parameters; `max_tokens`, `logprobs` and `grammar` have other names in each kind of request."""
-    usual = 1.0 if said.temperature is None else said.temperature
-    top_k = fields.whole("top_k", said.top_k or 0, least=-1)  # other servers write "all" as -1
+    n = fields.whole("n", 1, least=1, most=limits.choices)
+    usual, among = usual_drawing(said, talks and n == 1)
+    temperature = fields.number("temperature", None, 0, 2)
+    # Who says a temperature means it for all tokens, as OpenAI's server does, unless the model's files say otherwise.
+    top_k = fields.whole("top_k", among if temperature is None else said.top_k or 0, least=-1)  # "all" is -1 elsewhere
     seed = fields.whole("seed", None, least=-(1 << 63), most=(1 << 63) - 1)
     try:
         return SamplingParams(
-            temperature=fields.number("temperature", usual, 0, 2), top_k=max(top_k or 0, 0),  # type: ignore[arg-type]
+            temperature=usual if temperature is None else temperature, top_k=max(top_k or 0, 0),
             top_p=fields.number("top_p", said.top_p or 1.0, 1e-9, 1),  # type: ignore[arg-type]
             min_p=fields.number("min_p", 0.0, 0, 1),  # type: ignore[arg-type]
             seed=None if seed is None else seed % (1 << 63), max_tokens=max_tokens, stop=_stops(fields, limits),
@@ -36,10 +40,17 @@ def params_of(fields: Fields, limits: Limits, said: Defaults, *, max_tokens: int
             repetition_penalty=fields.number("repetition_penalty", said.repetition_penalty or 1.0, 0.01, 100),  # type: ignore[arg-type]
             frequency_penalty=fields.number("frequency_penalty", 0.0, -2, 2),  # type: ignore[arg-type]
             presence_penalty=fields.number("presence_penalty", 0.0, -2, 2),  # type: ignore[arg-type]
-            logprobs=logprobs, n=fields.whole("n", 1, least=1, most=limits.choices),  # type: ignore[arg-type]
+            logprobs=logprobs, n=n,  # type: ignore[arg-type]
             grammar=grammar, ignore_eos=fields.flag("ignore_eos"))
     except ArgumentError as error:
         raise ApiError(400, error.message or str(error)) from None
+
+
+def usual_drawing(said: Defaults, talks: bool) -> tuple[float, int]:
+    """Temperature and `top_k` (0: all) for who says neither."""
+    if said.temperature is not None:
+        return said.temperature, said.top_k or 0
+    return usual_temperature(talks), USUAL_TOP_K
 
 
 def _stops(fields: Fields, limits: Limits) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from morpho.ops.neural.paged import PAGE
 from morpho.serve.engine.adapters import AdapterBank
 from morpho.serve.engine.grammar import Grammars
 from morpho.serve.engine.pages import Pages
-from morpho.serve.engine.request import EngineStats, QueueFull, Request
+from morpho.serve.engine.request import EngineStats, QueueFull, Request, check_request
 from morpho.serve.engine.runner import ModelRunner, page_bytes
 from morpho.serve.engine.scheduler import Scheduler
 from morpho.serve.engine.sequence import Group, Sequence
@@ -124,15 +124,7 @@ class Engine:
         return stream
 
     def _check(self, request: Request) -> None:
-        params = request.params
-        for tokens in (request.prompt, params.logit_bias, params.stop_token_ids):
-            if (wrong := next((token for token in tokens if token >= self.vocabulary), None)) is not None:
-                raise fail(ArgumentError, "serve", f"token {wrong} is not in a vocabulary of {self.vocabulary}")
-        if len(request.prompt) >= self.max_length:
-            raise fail(ArgumentError, "serve", f"the prompt has {len(request.prompt)} tokens, and prompt and answer "
-                                               f"together have {self.max_length} at most", "cut it")
-        if params.stop and self.tokenizer is None:
-            raise fail(ArgumentError, "serve", "stop strings need the tokenizer of the model")
+        check_request(request, self.vocabulary, self.max_length, self.tokenizer)
         if request.adapter is not None:
             self.adapters.number(request.adapter)
 
@@ -185,6 +177,12 @@ class Engine:
             raise failed[0]
 
     # -- state ------------------------------------------------------------------------------------------------------
+    def unready(self) -> str | None:
+        return None
+
+    def stages(self) -> list[dict[str, Any]]:
+        return []
+
     def stats(self) -> EngineStats:
         """How it stands, in numbers."""
         scheduler, stepper = self.scheduler, self.stepper

@@ -212,7 +212,26 @@ class EngineProtocol(Protocol):
 
     def stats(self) -> EngineStats: ...
 
+    def unready(self) -> str | None:
+        """Why a request would have to wait though the engine lives; None if it would not."""
+
+    def stages(self) -> list[dict[str, Any]]:
+        """Who computes which layers, where that is not this process."""
+
     def shutdown(self, drain: bool = True, timeout_s: float | None = None) -> None: ...
+
+
+def check_request(request: Request, vocabulary: int, max_length: int, tokenizer: Any) -> None:
+    """What no engine can do for a model of so many tokens is an error."""
+    params = request.params
+    for tokens in (request.prompt, params.logit_bias, params.stop_token_ids):
+        if (wrong := next((token for token in tokens if token >= vocabulary), None)) is not None:
+            raise fail(ArgumentError, "serve", f"token {wrong} is not in a vocabulary of {vocabulary}")
+    if len(request.prompt) >= max_length:
+        raise fail(ArgumentError, "serve", f"the prompt has {len(request.prompt)} tokens, and prompt and answer "
+                                           f"together have {max_length} at most", "cut it")
+    if params.stop and tokenizer is None:
+        raise fail(ArgumentError, "serve", "stop strings need the tokenizer of the model")
 
 
 def _check_number(name: str, given: Any, least: float, most: float, above: bool = False) -> None:

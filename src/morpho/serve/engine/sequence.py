@@ -32,24 +32,59 @@ class Group:
         return Usage(len(self.request.prompt), self.completion, self.cached)
 
 
-class Sequence:
-    """One text. `tokens` are the prompt's and the answer's, of which the first `computed` have keys and values."""
+class Text:
+    """One text as its reader sees it, wherever its tokens are chosen; it has `most` tokens at most."""
+
+    def __init__(self, group: Group, index: int, tokenizer: Any, most: int) -> None:
+        self.group, self.index, self.params, self.most = group, index, group.request.params, most
+        self.text = TextStream(tokenizer, self.params.stop)
+        self.finished: Finish | None = None
+
+    def take(self, token: int, made: int, complete: bool, logprob: float | None = None,
+             top: tuple[tuple[int, float], ...] = ()) -> None:
+        """Tell one more token, the number `made`; `complete` where none may follow it."""
+        self.group.completion += 1
+        text = self.text.push(token)
+        finish: Finish | None = None
+        if complete or self.text.stopped:
+            finish = "stop"
+        elif made >= self.most:
+            finish = "length"
+        self._tell(text, finish, token, logprob, top)
+
+    def end(self, finish: Finish, error: str | None = None) -> None:
+        """The text ends without another token."""
+        if self.finished is None:
+            self._tell("", finish, None, None, (), error)
+
+    def _tell(self, text: str, finish: Finish | None, token: int | None, logprob: float | None,
+              top: tuple[tuple[int, float], ...], error: str | None = None) -> None:
+        group, usage = self.group, None
+        if finish is not None:
+            self.finished = finish
+            text += self.text.finish()
+            group.left -= 1
+            usage = group.usage if not group.left else None
+        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error), not group.left)
+
+
+class Sequence(Text):
+    """A text of the engine. `tokens` are the prompt's and the answer's, of which the first `computed` have keys and
+    values."""
 
     def __init__(self, group: Group, index: int, tokenizer: Any, stops: frozenset[int], most: int,
                  adapter: int | None = None) -> None:
+        super().__init__(group, index, tokenizer, most)
         request = group.request
-        self.group, self.index, self.params = group, index, request.params
         self.tokens, self.prompt_length = list(request.prompt), len(request.prompt)
         self.computed = self.found = 0  # `found` of them were there when it began
         self.adapter = adapter
         self.holding = Holding(space=request.adapter)
         self.sampler = Sampler(request.params, request.prompt, index)
-        self.text = TextStream(tokenizer, request.params.stop)
         self.matcher = group.matchers[index]
         self.lookup = PromptLookup()
-        self.stops, self.most = stops, most  # tokens that end it, and how many it has at most
+        self.stops = stops  # tokens that end it
         self.draft: list[int] = []  # guesses that the next step checks
-        self.finished: Finish | None = None
         self.forked = index > 0
 
     @property
@@ -74,31 +109,9 @@ class Sequence:
         except MorphoError as error:
             self.end("error", str(error))
             return None
-        self.group.completion += 1
-        text = self.text.push(token)
-        finish: Finish | None = None
-        if complete or self.text.stopped:
-            finish = "stop"
-        elif self.made >= self.most:
-            finish = "length"
         logprob: float | None = None
         top: tuple[tuple[int, float], ...] = ()
         if self.params.logprobs is not None:
             logprob, top = logprobs_of(logits, token, self.params.logprobs)
-        self._tell(text, finish, token, logprob, top)
+        self.take(token, self.made, complete, logprob, top)
         return token
-
-    def end(self, finish: Finish, error: str | None = None) -> None:
-        """The text ends without another token."""
-        if self.finished is None:
-            self._tell("", finish, None, None, (), error)
-
-    def _tell(self, text: str, finish: Finish | None, token: int | None, logprob: float | None,
-              top: tuple[tuple[int, float], ...], error: str | None = None) -> None:
-        group, usage = self.group, None
-        if finish is not None:
-            self.finished = finish
-            text += self.text.finish()
-            group.left -= 1
-            usage = group.usage if not group.left else None
-        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error), not group.left)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from morpho.models import load_with_tokenizer
 from morpho.serve.engine.engine import Engine
 from morpho.serve.hosting.registry import Spec
 
@@ -32,6 +33,13 @@ class EngineOptions:
     max_waiting: int = 256
     max_length: int | None = None
     warm: bool = True
+    activations: str = "exact"  # or "int8": see docs/numerics.md, rule 6
+
+    both_parts: ClassVar[bool] = False
+
+    def load(self, place: Path) -> tuple[Any, Any]:
+        """A model and its tokenizer."""
+        return load_with_tokenizer(place, activations=self.activations)
 
     def __call__(self, network: Any, tokenizer: Any, spec: Spec) -> Engine:
         made = Engine(network, tokenizer, kv_bytes=self.kv_bytes, max_batch=self.max_batch,

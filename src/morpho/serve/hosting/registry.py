@@ -24,6 +24,7 @@ LOG = logging.getLogger("morpho.serve")
 WATCHED = ("config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json",
            "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 Signature = tuple[tuple[str, int, int], ...]
+LoadModel = Callable[[Path], tuple[Any, Any]]
 MakeEngine = Callable[[Any, Any, "Spec"], EngineProtocol]
 
 
@@ -77,7 +78,8 @@ class Registry:
     a while, and gives up those that were not used for longest where `memory_bytes` is not enough for all.
     """
 
-    def __init__(self, specs: Sequence[Spec], make_engine: MakeEngine, memory_bytes: int | None = None) -> None:
+    def __init__(self, specs: Sequence[Spec], make_engine: MakeEngine, memory_bytes: int | None = None,
+                 load: LoadModel = load_with_tokenizer, both_parts: bool = False) -> None:
         if not specs:
             raise fail(ArgumentError, "serve", "there is no model to serve")
         self._slots = {spec.name: _Slot(spec) for spec in specs}
@@ -87,6 +89,7 @@ class Registry:
             raise fail(ArgumentError, "serve", f"two models are called {twice!r}", "name them: other=FOLDER")
         self._base = {name: spec.name for spec in specs for name in (spec.name, *spec.adapters)}
         self._make_engine, self.memory_bytes = make_engine, memory_bytes
+        self._load, self._both_parts = load, both_parts  # T5's form makes text only where its parts are stages
         self._lock = threading.Lock()
         self.default, self.evictions, self.reloads = specs[0].name, 0, 0
         self.closed = False
@@ -159,11 +162,11 @@ class Registry:
             call(served)
 
     def _loaded(self, spec: Spec) -> Served:
-        network, tokenizer = load_with_tokenizer(spec.place)
+        network, tokenizer = self._load(spec.place)
         if tokenizer is None:
             raise fail(ArgumentError, "serve", f"{spec.place} has no tokenizer.json", "put it beside config.json")
         engine, embedder = None, None
-        generates = isinstance(network, LanguageModel) and not hasattr(network, "remember")
+        generates = isinstance(network, LanguageModel) and (self._both_parts or not hasattr(network, "remember"))
         if generates:
             engine = self._make_engine(network, tokenizer, spec)
         elif hasattr(network, "encode") or hasattr(network, "pooled"):

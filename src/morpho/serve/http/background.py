@@ -10,7 +10,8 @@ from typing import Any
 
 from morpho.base.errors import DeviceError, fail
 from morpho.serve.hosting.engines import EngineOptions
-from morpho.serve.hosting.registry import MakeEngine, Registry, Spec
+from morpho.serve.hosting.making import registry_of
+from morpho.serve.hosting.registry import MakeEngine, Spec
 from morpho.serve.http.options import Options
 from morpho.serve.http.server import bound, make_server
 
@@ -31,7 +32,7 @@ class Server:
                  memory_bytes: int | None = None, **options: Any) -> None:
         specs = models if isinstance(models, list) else [Spec(name, Path(place)) for name, place in models.items()]
         chosen = Options(**{"port": 0, "watch_s": 0.0, "shutdown_timeout_s": 5.0, **options})
-        self.registry = Registry(specs, make_engine or EngineOptions(warm=False), memory_bytes)
+        self.registry = registry_of(specs, make_engine or EngineOptions(warm=False), memory_bytes)
         self._listener = bound(chosen)
         self.options = replace(chosen, port=self._listener.getsockname()[1])
         self.url = replace(self.options, host="127.0.0.1", token=None).url

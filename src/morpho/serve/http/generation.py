@@ -40,7 +40,7 @@ async def _generate(scope: Scope, receive: Receive, send: Send, state: State, ma
     async with state.leased(fields.text("model", most=256)) as served:
         record.more["model"] = served.name
         if served.engine is None:
-            raise ApiError(400, f"the model '{served.name}' makes vectors, no text: use /v1/embeddings", "model")
+            raise ApiError(400, _no_text(served), "model")
         if not served.engine.alive:
             raise ApiError(503, f"the engine of '{served.name}' has ended: {served.engine.last_error}")
         job = await beside(size, make, fields, served, state.options.limits, record.id)
@@ -60,6 +60,13 @@ async def _generate(scope: Scope, receive: Receive, send: Send, state: State, ma
                 watch.cancel()
                 with suppress(asyncio.CancelledError):
                     await watch
+
+
+def _no_text(served: Served) -> str:
+    if hasattr(served.network, "remember"):
+        return (f"the model '{served.name}' has an encoder and a decoder: here it makes vectors (/v1/embeddings); text "
+                "is made by `morpho run`, or by a server that was started with --nodes 1 or more")
+    return f"the model '{served.name}' makes vectors, no text: use /v1/embeddings"
 
 
 async def _now(call: Callable[[], None]) -> None:

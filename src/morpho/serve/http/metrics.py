@@ -75,6 +75,26 @@ class Metrics:
         return generate_latest(self._collected), CONTENT_TYPE_LATEST
 
 
+STAGES = {"alive": "1 while the worker lives", "layers": "layers that the worker holds",
+          "streams": "texts on their way through the worker", "kv_bytes": "bytes of keys and values at the worker",
+          "memory_bytes": "most memory the worker had", "sent_bytes": "bytes the worker sent to the next stage"}
+
+
+def _stages(said: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Any]:
+    """The workers of pipelines."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    for key, about in STAGES.items():
+        gauge = GaugeMetricFamily(f"morpho_stage_{key}", about, labels=["model", "node"])
+        for name, stages in said:
+            for stage in stages:
+                span = stage["layers"]
+                value = (span[1] - span[0] if span else 0) if key == "layers" else int(stage[key])
+                gauge.add_metric([name, stage["node"]], value)
+        if gauge.samples:
+            yield gauge
+
+
 class _Engines:
     """What engines say of themselves at the moment of asking."""
 
@@ -103,6 +123,7 @@ class _Engines:
             for name, said, _ in stats:
                 counter.add_metric([name], said[key])
             yield counter
+        yield from _stages([(name, engine.stages()) for name, engine in loaded])
         yield GaugeMetricFamily("morpho_models_loaded", "models in memory", value=len(self._registry.loaded()))
         yield CounterMetricFamily("morpho_model_evictions", "models given up for others",
                                   value=self._registry.evictions)

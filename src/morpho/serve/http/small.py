@@ -87,7 +87,15 @@ def not_ready(state: State) -> str | None:
         return "the server is shutting down"
     if not state.registry.loaded():
         return state.registry.failure(state.registry.default) or "no model is loaded yet"
-    return dead(state) or _stuck(state)
+    return dead(state) or _unready(state) or _stuck(state)
+
+
+def _unready(state: State) -> str | None:
+    """A pipeline whose stages are looking for each other."""
+    for served in state.registry.loaded():
+        if served.engine is not None and (reason := served.engine.unready()):
+            return f"{served.name}: {reason}"
+    return None
 
 
 def _stuck(state: State) -> str | None:
@@ -124,7 +132,8 @@ async def figures(scope: Scope, receive: Receive, send: Send, state: State) -> N
 
 async def live(scope: Scope, receive: Receive, send: Send, state: State) -> None:
     """What the page shows of the engines."""
-    engines = [{"model": served.name, "alive": served.engine.alive, **served.engine.stats().to_dict()}
+    engines = [{"model": served.name, "alive": served.engine.alive, **served.engine.stats().to_dict(),
+                "stages": served.engine.stages()}
                for served in state.registry.loaded() if served.engine is not None]
     await respond(send, {"version": version(), "uptime_s": round(time.monotonic() - state.begun, 1),
                          "default": state.registry.default, "ready": not_ready(state) is None, "engines": engines})

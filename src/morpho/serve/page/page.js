@@ -207,9 +207,12 @@ function show(live) {
   row(list, "Running", engine.running);
   row(list, "Queue", engine.waiting);
   row(list, "Tokens/s", rate.toFixed(1));
-  row(list, "KV pages", `${engine.pages_used} / ${engine.pages_total}`);
-  row(list, "Prefix hits", `${engine.prefix_hits} tokens`);
+  const paged = engine.pages_total > 0;
+  if (paged) row(list, "KV pages", `${engine.pages_used} / ${engine.pages_total}`);
+  if (paged) row(list, "Prefix hits", `${engine.prefix_hits} tokens`);
   row(list, "Made", `${engine.generated_tokens} tokens`);
+  showStages(engine.stages ?? []);
+  for (const each of document.querySelectorAll(".paged")) each.hidden = !paged;
   const total = Math.max(engine.pages_total, 1);
   by("used").style.width = `${(100 * engine.pages_used) / total}%`;
   by("cached").style.width = `${(100 * engine.pages_cached) / total}%`;
@@ -218,6 +221,18 @@ function show(live) {
   const most = Math.max(4, ...state.history.map((each) => each.rows));
   by("line").setAttribute("points", state.history.map((each, place) =>
     `${(240 * (60 - state.history.length + place)) / 59},${46 - (44 * each.rows) / most}`).join(" "));
+}
+
+function showStages(stages) {
+  by("stages").replaceChildren();
+  by("stage-view").hidden = !stages.length;
+  for (const stage of stages) {
+    const [from, to] = stage.layers;
+    const held = stage.layers.length ? `layers ${from} to ${to - 1}` : "in reserve";
+    row(by("stages"), stage.node, stage.alive ? `${held}, ${stage.streams} texts` : "gone");
+    by("stages").lastChild.className = stage.alive ? "" : "gone";
+    by("stages").lastChild.title = stage.doing || "";
+  }
 }
 
 async function look() {

@@ -13,6 +13,7 @@ import numpy as np
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.core import Tensor
 from morpho.tensor.jit.native.entries import Entry, entries
+from morpho.tensor.jit.shared_packs import shared
 from morpho.tensor.jit.specialise import NOTHING, Prepared, Specialisation
 
 
@@ -24,6 +25,12 @@ def prepared(made: Entry, chosen: Specialisation, captured: list[Tensor], addres
         buffers = evaluation.prepare(chosen.entry_plan, addresses)
         read = {place.slot for step in chosen.entry_plan.program.prepare for place in step.reads}
         first = len(addresses) - len(captured)
+        program, first = chosen.plan.program, len(addresses) - len(captured)
+        sources = {first + i: tensor for i, tensor in enumerate(captured)}
+        buffers = evaluation.prepare(chosen.plan, addresses, {} if changing else shared.find(program, sources))
+        if not changing:
+            shared.keep(program, sources, dict(zip(program.kept, buffers, strict=False)))
+        read = {place.slot for step in program.prepare for place in step.reads}
         held = [tensor._storage for i, tensor in enumerate(captured) if first + i in read]
         found = Prepared([tensor._layout for tensor in captured], held, buffers)
         if changing:
@@ -64,6 +71,7 @@ def fixed_table(chosen: Specialisation) -> list[Any] | None:
 
 def release(storage: Any) -> bool:
     """Let go of what was prepared from these elements, because they are about to be overwritten."""
+    shared.forget(storage)
     with entries.lock:
         functions = list(entries.live)
     found = False

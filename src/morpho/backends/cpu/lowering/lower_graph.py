@@ -13,6 +13,7 @@ from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_linalg import is_lapack, is_small, lower_lapack, lower_matrix
 from morpho.backends.cpu.lowering.lower_pages import lower_page_write, lower_paged_attention
+from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.lower_sparse import FOLLOWED, SparseLowering
@@ -134,6 +135,7 @@ class GraphLowering(SparseLowering):
                    "gemm": self.lower_gemm,
                    **dict.fromkeys(SCANS, self.lower_scan),
                    "paged_attention": self.lower_attention, "write_pages": self.lower_page_write,
+                   "quantise_rows": self.lower_rounded, "matmul_rounded": self.lower_rounded,
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
                    "searchsorted": self.lower_search, "complex": self.lower_complex,
@@ -336,6 +338,15 @@ class GraphLowering(SparseLowering):
         call = lower_page_write(node, inputs, target)
         alone = inputs[1].shape != target.shape  # the new lines must not be taken for the old ones
         self.add(Step(*call[:-1], node.op.name, node.origin, in_place=alone, operations=call.operations))
+        self.views[node.serial] = [target]
+
+    def lower_rounded(self, node: Node) -> None:
+        """Rows in 8 bits, or their product with weights; operands lie side by side."""
+        inputs = [self.flat(child, unit_rows=number == 0 and node.op.name == "quantise_rows")
+                  for number, child in enumerate(node.inputs)]
+        target = self.new_slot(node.shape, node.dtype)
+        call = lower_rounded(node, inputs, target)
+        self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations))
         self.views[node.serial] = [target]
 
     def as_reshaped(self, node: Node, number: int) -> View:

@@ -38,10 +38,11 @@ class QuantisedPackKernel(Kernel):
 @dataclass(frozen=True)
 class QuantisedGemmKernel(GemmKernel):
     """A `GemmKernel` whose right operand is in records of layout `kind`. With at most `few` rows numbers are made in
-    registers; 0 stands for many."""
+    registers; 0 stands for many, of which there `may_be_few` when it runs."""
 
     kind: str
     few: int
+    may_be_few: bool = False
     tiles_of_result = False
 
 
@@ -68,7 +69,9 @@ class QuantisedMatmul(Matmul):
     def kernel(self) -> QuantisedGemmKernel:
         left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
         most = upper(self.m)
-        return QuantisedGemmKernel(self.dtype, left, self.kind, max(most, 1) if most <= REGISTER_ROWS else 0)
+        varies = not isinstance(self.m, int) and most > REGISTER_ROWS
+        return QuantisedGemmKernel(self.dtype, left, self.kind, max(most, 1) if most <= REGISTER_ROWS else 0,
+                                   may_be_few=varies)
 
     def scratch(self, epilogue: Any) -> tuple[int, int, int]:
         """As of any product, with room for an unpacked panel in front of the sums."""

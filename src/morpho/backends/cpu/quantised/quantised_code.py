@@ -13,7 +13,7 @@ from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel
 from morpho.backends.cpu.gemm.packing.row_packers import RowPacker
 from morpho.backends.cpu.gemm.tiling import Register
-from morpho.backends.cpu.quantised.quantised import QuantisedGemmKernel
+from morpho.backends.cpu.quantised.quantised import REGISTER_ROWS, QuantisedGemmKernel
 from morpho.base.dtypes import float16, float32
 from morpho.base.machine import Isa
 from morpho.ops.neural.quantised import BLOCK, LAYOUTS
@@ -94,8 +94,8 @@ class Records:
 class QuantisedMicro(MicroKernel):
     """A `MicroKernel` that reads records: for few rows."""
 
-    def __init__(self, kernel: QuantisedGemmKernel, height: int, register: Register, isa: Isa) -> None:
-        super().__init__(GemmKernel(float32, kernel.left), height, register, isa)
+    def __init__(self, kernel: QuantisedGemmKernel, height: int, register: Register, isa: Isa, name: str = "") -> None:
+        super().__init__(GemmKernel(float32, kernel.left), height, register, isa, name)
         self.records = Records(self.e, kernel.kind, register)
 
     def write(self) -> str:
@@ -138,6 +138,7 @@ class QuantisedCode(GemmCode):
     """The generator's state while it writes one kernel."""
 
     packs_columns = False  # rows are packed one panel at a time
+    in_registers = False  # the part being written is for few rows of a number that varies
 
     kernel: QuantisedGemmKernel
 
@@ -153,7 +154,31 @@ class QuantisedCode(GemmCode):
             return [*(QuantisedMicro(kernel, h, register, isa) for h in register.heights), *packers]
         plain = GemmKernel(float32, kernel.left)
         micro = [MicroKernel(plain, h, register, isa) for h in register.heights]
-        return [Unpacker(kernel.kind, register, isa), *micro, *packers]
+        few = [QuantisedMicro(kernel, h, register, isa, f"few{h}")
+               for h in (self.few_heights if kernel.may_be_few else ())]
+        return [Unpacker(kernel.kind, register, isa), *micro, *few, *packers]
+
+    @property
+    def few_heights(self) -> tuple[int, ...]:
+        return tuple(height for height in self.register.heights if height <= REGISTER_ROWS)
+
+    def over_panels(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value],
+                    block: tuple[Value, Value], first: Value) -> None:
+        """Of a number of rows that is known only when it runs, few are multiplied in registers too: unpacking a panel
+        would write and read eight times its bytes."""
+        if not self.kernel.may_be_few:
+            super().over_panels(batch, rows, panels, block, first)
+            return
+        whole, few = self.register, self.e.icmp("sle", rows[1] - rows[0], REGISTER_ROWS)
+        with self.e.when(few):  # heights that packed these rows are among those
+            self.register, self.in_registers = replace(whole, heights=self.few_heights), True
+            super().over_panels(batch, rows, panels, block, first)
+        self.register, self.in_registers = whole, False
+        with self.e.when(few ^ True):
+            super().over_panels(batch, rows, panels, block, first)
+
+    def micro(self, height: int) -> str:
+        return f"few{height}" if self.in_registers else super().micro(height)
 
     def prefetch_panel(self, panel: str, number: Value, rows: Value) -> None:
         """Panels are unpacked from one stream of small records, which comes by itself."""
@@ -163,7 +188,7 @@ class QuantisedCode(GemmCode):
         e, v, width = self.e, self.v, self.register.width
         record = LAYOUTS[self.kernel.kind].block_bytes * width
         place = e.offset(self.b, "i8", (number * v["k"] + start).shift_right(5) * record)
-        if self.kernel.few:
+        if self.kernel.few or self.in_registers:
             return place
         target = e.offset("%scratch", "i8", v["sums_at"] - v["depth"] * (4 * width))
         e.line(f"call void @unpack(ptr {place}, i64 {depth.name}, ptr {target})")
