@@ -275,7 +275,7 @@ __all__ = [
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
     "enable_grad",
-    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
+    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn", "onnx",
     "no_grad", "optim", "plan", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
 ]
 
@@ -313,7 +313,8 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "special": ("morpho.tensor.functions.special", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: (f"morpho.{name}", "")
-       for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "optim", "plan", "sparse", "weights")},
+       for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "onnx", "optim", "plan", "sparse",
+                    "weights")},
 }
 
 

@@ -1,0 +1,8 @@
+"""The families, in the order of the documentation."""
+
+from __future__ import annotations
+
+from morpho.onnx.operators.arrays import casting, indexing, linear, pointwise, reduce, shape
+from morpho.onnx.operators.registry import Family
+
+FAMILIES: tuple[Family, ...] = tuple(room.FAMILY for room in (pointwise, casting, shape, indexing, reduce, linear))
