@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from morpho.onnx.operators import control
 from morpho.onnx.operators.arrays import casting, indexing, linear, pointwise, reduce, shape
+from morpho.onnx.operators.neural import (
+    activations,
+    attention,
+    convolution,
+    losses,
+    norms,
+    pooling,
+    quantised,
+    recurrent,
+)
 from morpho.onnx.operators.registry import Family
 
-FAMILIES: tuple[Family, ...] = tuple(room.FAMILY for room in (pointwise, casting, shape, indexing, reduce, linear))
+FAMILIES: tuple[Family, ...] = tuple(room.FAMILY for room in (
+    pointwise, casting, shape, indexing, reduce, linear, activations, convolution, pooling, norms, attention, recurrent,
+    quantised, losses, control))
