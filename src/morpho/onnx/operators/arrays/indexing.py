@@ -182,6 +182,9 @@ def compress(call: Call, x: Any, condition: Any) -> Any:
 def unique(call: Call, x: Any) -> Any:
     """Distinct elements or slices; how many there are depends on the data, so the value is asked for."""
     array, axis = call.static(x, "its operand"), call.get("axis")
+    if dtype_of(x) is mo.bfloat16:
+        found, *rest = unique(call, np.asarray(mo.astype(x, mo.float32).numpy()))
+        return mo.astype(mo.asarray(found), mo.bfloat16), *rest
     if axis is None:
         array = array.reshape(-1)
     found, first, inverse, counts = np.unique(array, return_index=True, return_inverse=True, return_counts=True,
@@ -254,8 +257,3 @@ def arg_extreme(call: Call, x: Any) -> Any:
         return cast(function(x, axis=axis, keepdims=keep), mo.int64)
     return scalar(x.shape[axis] - 1, cast(x, mo.int64)) - cast(function(mo.flip(x, axis=axis), axis=axis,
                                                                         keepdims=keep), mo.int64)
-
-
-def same_type(values: Any) -> Any:
-    """The common dtype of values that should have one."""
-    return dtype_of(values[0])

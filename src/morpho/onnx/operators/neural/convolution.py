@@ -7,6 +7,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.onnx.operators.arrays.shape import padded
+from morpho.onnx.operators.media.images import sampled
 from morpho.onnx.operators.neural.windows import Windows, windows
 from morpho.onnx.operators.registry import Family
 from morpho.onnx.run.call import Call
@@ -60,11 +61,9 @@ def conv_transpose(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
         wanted = [size * stride for size, stride in zip(sizes, strides)]
     if wanted is not None:
         total = [each + more - size for each, more, size in zip(full, extra, wanted[-rank:])]
-        halves = [each // 2 for each in total]
+        halves = [int(each / 2) for each in total]  # towards zero, also where more is added than removed
         rest = [each - half for each, half in zip(total, halves)]
         before, after = (halves, rest) if how == "SAME_UPPER" else (rest, halves)
-        if how == "NOTSET":
-            before, after = halves, rest
     flat = (lambda values: values[0]) if rank == 1 else tuple
     y = TRANSPOSED[rank](x, weight, None, stride=flat(strides), dilation=flat(dilations), groups=call.get("group", 1))
     y = padded(call, y, [0, 0, *(-low for low in before)], [0, 0, *(more - high for more, high in zip(extra, after))])
@@ -130,11 +129,10 @@ def deform_conv(call: Call, x: Any, weight: Any, offset: Any, bias: Any = None, 
         shape = [1] * 6
         shape[4 + axis] = steps
         base.append(mo.reshape(mo.arange(steps) * made.strides[axis] - made.before[axis], shape) + taps_at)
-    places = [mo.astype(base[axis], x.dtype) + offset[:, :, :, :, axis] for axis in (0, 1)]
-    grid = mo.stack([(places[1] + 0.5) * (2.0 / width) - 1.0, (places[0] + 0.5) * (2.0 / height) - 1.0], axis=-1)
-    grid = mo.reshape(grid, (count * offset_groups, taps * rows, columns, 2))
+    places = [mo.reshape(mo.astype(base[axis], x.dtype) + offset[:, :, :, :, axis],
+                         (count * offset_groups, taps * rows, columns)) for axis in (0, 1)]
     image = mo.reshape(x, (count * offset_groups, channels // offset_groups, height, width))
-    found = mo.grid_sample(image, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    found = sampled(call, image, places, "linear", "zeros", False)
     found = mo.reshape(found, (count, offset_groups, channels // offset_groups, taps, rows, columns))
     if mask is not None:
         found = found * mo.reshape(tensor(mask), (count, offset_groups, 1, taps, rows, columns))

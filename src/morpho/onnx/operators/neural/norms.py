@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
-
 import morpho as mo
+from morpho.onnx.operators.media.randomness import legacy_mask
 from morpho.onnx.operators.neural.pooling import _norm
 from morpho.onnx.operators.registry import Family
 from morpho.onnx.run.call import Call
@@ -146,10 +144,5 @@ def dropout(call: Call, x: Any, ratio: Any = None, training: Any = None) -> Any:
     if not trained or share == 0.0:
         mask_type = mo.bool if call.version >= 10 else x.dtype
         return x, mo.ones(x.shape, dtype=mask_type)
-    keep = mo.asarray(np.random.default_rng(call.get("seed", 0)).random([int(size) for size in x.shape]) >= share)
+    keep = mo.asarray(legacy_mask(call.get("seed", 0), x.shape, share))
     return mo.where(keep, x * scalar(1 / (1 - share), x), scalar(0, x)), keep
-
-
-def volume(shape: Any) -> Any:
-    """How many elements a shape has."""
-    return math.prod(shape)

@@ -139,7 +139,5 @@ def max_unpool(call: Call, x: Any, places: Any, shape: Any = None) -> Any:
                              zip(x.shape[2:], strides, pads, pads[rank:], call.need("kernel_shape")))]
     wanted = call.integers(shape, "its shape") if shape is not None else inner
     flat = mo.scatter(mo.zeros(math.prod(inner), dtype=x.dtype), mo.reshape(places, (-1,)), mo.reshape(x, (-1,)), axis=0)
-    if wanted == inner:
-        return mo.reshape(flat, tuple(inner))
-    flat = mo.scatter(mo.zeros(math.prod(wanted), dtype=x.dtype), mo.reshape(places, (-1,)), mo.reshape(x, (-1,)), axis=0)
-    return mo.reshape(flat, tuple(wanted))
+    found = mo.reshape(flat, tuple(inner))
+    return padded(call, found, [0] * len(inner), [size - there for size, there in zip(wanted, inner)])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import morpho as mo
 from morpho.onnx.operators.neural.convolution import convolved
 from morpho.onnx.operators.neural.windows import windows
 from morpho.onnx.operators.registry import Family
-from morpho.onnx.proto.dtypes import OF_DTYPE, ElementType, element_type
+from morpho.onnx.proto.dtypes import ElementType, element_type
 from morpho.onnx.run.call import Call
 from morpho.onnx.run.coded import Coded, decode, encode, table
 from morpho.onnx.run.values import cast, element_type_of, scalar, tensor
@@ -202,13 +200,3 @@ def as_quantised(y: Any, scale: Any, zero: Any, like: Any) -> Any:
     kind = element_type_of(like if zero is None else zero)
     y = mo.round(y / cast(tensor(scale), mo.float32))
     return saturated(y if zero is None else y + cast(floats(zero), mo.float32), kind)
-
-
-def known_types() -> list[str]:
-    """Names of the integer types that hold quantised numbers."""
-    return [kind.name for kind in OF_DTYPE.values() if is_integer(kind)]
-
-
-def numbers_of(x: Any) -> Any:
-    """The value of a static array as a Python number."""
-    return np.asarray(x).reshape(-1)[0].item()
