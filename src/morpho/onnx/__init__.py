@@ -7,8 +7,9 @@
 (2, 4)
 """
 
+from morpho.onnx.export.saving import save
 from morpho.onnx.loading import load, loads, to_numpy, unsupported
 from morpho.onnx.operators.table import operators
 from morpho.onnx.run.network import Network
 
-__all__ = ["Network", "load", "loads", "operators", "to_numpy", "unsupported"]
+__all__ = ["Network", "load", "loads", "operators", "save", "to_numpy", "unsupported"]

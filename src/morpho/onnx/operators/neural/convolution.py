@@ -64,6 +64,7 @@ def conv_transpose(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
         halves = [int(each / 2) for each in total]  # towards zero, also where more is added than removed
         rest = [each - half for each, half in zip(total, halves)]
         before, after = (halves, rest) if how == "SAME_UPPER" else (rest, halves)
+        before, after = ([max(low, 0) for low in before], [each - max(low, 0) for each, low in zip(total, before)])
     flat = (lambda values: values[0]) if rank == 1 else tuple
     y = TRANSPOSED[rank](x, weight, None, stride=flat(strides), dilation=flat(dilations), groups=call.get("group", 1))
     y = padded(call, y, [0, 0, *(-low for low in before)], [0, 0, *(more - high for more, high in zip(extra, after))])
