@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from morpho.cli import serve_command
+from morpho.cli import onnx, serve_command
 from morpho.cli.guard import guarded
 from morpho.cli.planning import plan_command
 
@@ -74,7 +74,7 @@ def run(
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="[MODEL] [PROMPT]",
-                       help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, or a name "
+                       help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, an ONNX model, or a name "
                             "from `morpho models`; then the text to go on from, - for standard input. Without a model: "
                             "the small one that ships with Morpho. Without a prompt, on a terminal: a conversation."),
     ] = None,
@@ -110,9 +110,16 @@ def run(
                                                                     "see docs/pipeline.md.")] = None,
     plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Run this plan, which `morpho plan --json` wrote.")
                     ] = None,
+    inputs: onnx.Inputs = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the outputs of an ONNX model go: .npz, or "
+                                                                     ".npy for one.")] = None,
 ) -> None:
     """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`; talk to one: `morpho run
     smollm2`."""
+    if onnx.is_model(words):
+        return onnx.run(words or (), inputs or (), output)
+    if inputs or output:
+        raise typer.BadParameter("--input and --output are for a MODEL.onnx")
     from morpho.cli.text import run as part
     from morpho.cli.text.writing import Sampling
 
@@ -300,6 +307,8 @@ def logic(
     part.run(program, facts or [], query or [], semantics, weights, format, explain, proof, header)
 
 
+app.command("explain")(onnx.explain)
+app.command("profile")(onnx.profile)
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)

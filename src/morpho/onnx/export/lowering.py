@@ -70,6 +70,8 @@ class Lowering:
         else:
             self.missing[name] += 1
             made = "" if len(node.outputs) == 1 else [""] * len(node.outputs)
+        if isinstance(made, list) and len(node.outputs) == 1:
+            made = made[0]
         self.names[node.serial] = made
         return made
 
