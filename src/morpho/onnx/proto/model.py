@@ -160,6 +160,8 @@ class _Reader:
             initializers[message.get("values", {}).get("name", "")] = self.sparse(message)
         inputs = tuple(self.value(message) for message in found.get("input", []))
         outputs = tuple(self.value(message) for message in found.get("output", []))
+        if len({value.name for value in inputs}) != len(inputs):
+            raise refuse(f"two inputs of graph {found.get('name', '')!r} have the same name")
         defined = outer | initializers.keys() | {value.name for value in inputs}
         nodes = self.nodes(found.get("node", []), defined)
         made = defined.union(*(node.outputs for node in nodes))

@@ -201,6 +201,7 @@ class Network:
         if not found or not small or sources <= self._static:
             return False
         self._static |= sources
+        self._programs.clear()  # of the inputs before, which were too few
         self._counts["static_inputs"] = len(self._static)
         return True
 
@@ -211,6 +212,8 @@ class Network:
     def _as_it_goes(self, values: list[Any]) -> list[Any]:
         self._counts["host_calls"] += 1
         walk = GraphWalk(self.model, self._constants, False, self._counts)
+        values = [mo.asarray(value) if isinstance(value, np.ndarray) and value.dtype.kind in "fc" else value
+                  for value in values]  # integers may be shapes, and are known; the rest is computed by compiled code
         outputs = walk.run(self.model.graph, self._arguments(dict(zip(self.input_names, values))))
         results = [tensor(output) if isinstance(output, np.ndarray) and not is_text(output) else output
                    for output in outputs]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.errors import MorphoError
 from morpho.onnx.operators.table import lookup
 from morpho.onnx.proto.dtypes import BFLOAT16
 from morpho.onnx.proto.errors import refuse
@@ -17,6 +18,7 @@ from morpho.onnx.run.coded import Coded
 from morpho.onnx.run.values import Array, NeedsValue, bfloat16, of_constant
 from morpho.tensor.core import Tensor
 
+MALFORMED = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError, RecursionError)
 MOST_CALLS = 64  # functions in functions: one that calls itself would never end
 
 
@@ -148,7 +150,14 @@ class GraphWalk:
         operator = lookup(node.domain, node.op, version)
         if operator is None:
             raise refuse(f"the operator {node.label} of opset {version} is not known")
-        results = operator(Call(node, self._attributes(node), version, self), *inputs)
+        call = Call(node, self._attributes(node), version, self)
+        try:
+            results = operator(call, *inputs)
+        except MorphoError:
+            raise
+        except MALFORMED as error:  # counts and kinds of inputs and attributes that no operator has
+            told = " ".join(str(error).split())[:160]
+            raise call.error(f"its inputs or attributes are not what it takes ({type(error).__name__}: {told})") from error
         results = results if isinstance(results, tuple) else (results,)
         return [np.asarray(result) if isinstance(result, np.generic) else result for result in results]
 
