@@ -69,7 +69,8 @@ def rewritten(data: bytes, rng: np.random.Generator) -> bytes:
         value = holder[key]
         if isinstance(value, list):
             at = int(rng.integers(0, max(len(value), 1)))
-            holder[key] = value[:at] + value[at + 1:] if rng.integers(0, 2) else value[:at] + value[at:at + 1] * 2 + value[at + 1:]
+            times = 2 * int(rng.integers(0, 2))
+            holder[key] = value[:at] + value[at:at + 1] * times + value[at + 1:]
         elif isinstance(value, str):
             holder[key] = texts[int(rng.integers(0, len(texts)))]
         elif isinstance(value, memoryview | bytes):

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_building import BOOL, INT64, close, helper, model, runtime, value
 
 import morpho as mo
 from morpho.base.errors import MorphoError
-from onnx_building import BOOL, INT64, close, helper, model, runtime, value
 
 node = helper.make_node
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_building import BOOL, FLOAT, INT64, close, helper, model, onnx, runtime, value
 
 import morpho as mo
 from morpho.base.errors import MorphoError
-from onnx_building import BOOL, FLOAT, INT64, close, helper, model, onnx, runtime, value
 
 
 def image_model(rng: np.random.Generator) -> bytes:
@@ -41,7 +41,8 @@ def sequence_model(rng: np.random.Generator) -> bytes:
              node("Transpose", ["h"], ["u"], perm=[2, 0, 1, 3]), node("Flatten", ["u"], ["v"], axis=2),
              node("Shape", ["ids"], ["s"]), node("Constant", [], ["twelve"], value_ints=[12]),
              node("Concat", ["s", "twelve"], ["shape"], axis=0), node("Reshape", ["v", "shape"], ["z"]),
-             node("LayerNormalization", ["z", "scale", "bias"], ["k"]), node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+             node("LayerNormalization", ["z", "scale", "bias"], ["k"]),
+             node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
              node("MatMul", ["k", "kt"], ["scores"]), node("Softmax", ["scores"], ["p"]),
              node("MatMul", ["p", "k"], ["y"])]
     return model(nodes, [value("ids", ["n", "t"], INT64), value("lengths", ["n"], onnx.TensorProto.INT32)],
@@ -99,8 +100,8 @@ def test_a_model_local_function_with_attributes() -> None:
     reference = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
     node.attribute.append(reference)
     function = helper.make_function("my", "Leaky", ["a"], ["b"], [node], [helper.make_opsetid("", 17)], ["slope"])
-    data = model([helper.make_node("Leaky", ["x"], ["y"], domain="my", slope=0.5)], [value("x", [2])], [value("y", [2])],
-                 opsets=[helper.make_opsetid("my", 1)], functions=[function])
+    data = model([helper.make_node("Leaky", ["x"], ["y"], domain="my", slope=0.5)], [value("x", [2])],
+                 [value("y", [2])], opsets=[helper.make_opsetid("my", 1)], functions=[function])
     assert mo.onnx.loads(data)([-2.0, 2.0]).tolist() == [-1.0, 2.0]
 
 
@@ -138,7 +139,8 @@ def test_texts_and_sequences_run_on_the_host() -> None:
     network = mo.onnx.loads(data)
     assert network(np.asarray(["x", "y"]), np.asarray(["1", "2"])).tolist() == ["x1", "y2"]
     assert network.stats["host_calls"] == 1
-    nodes = [helper.make_node("SequenceConstruct", ["x", "x"], ["s"]), helper.make_node("SequenceInsert", ["s", "z"], ["t"]),
+    nodes = [helper.make_node("SequenceConstruct", ["x", "x"], ["s"]),
+             helper.make_node("SequenceInsert", ["s", "z"], ["t"]),
              helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=0)]
     data = model(nodes, [value("x", [2]), value("z", [1])], [value("y", [5])])
     network = mo.onnx.loads(data)
@@ -166,7 +168,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert shown.exit_code == 0 and "kernel" in shown.output, shown.exception
     assert "no file" in str(CliRunner().invoke(app, ["run", "absent.onnx"]).exception)
     (tmp_path / "z.npy").write_bytes(b"text")
-    assert "no array of NumPy's" in str(CliRunner().invoke(app, ["run", str(path), "--input", f"{tmp_path}/z.npy"]).exception)
+    wrong = CliRunner().invoke(app, ["run", str(path), "--input", f"{tmp_path}/z.npy"])
+    assert "no array of NumPy's" in str(wrong.exception)
 
 
 def test_weights_may_be_named_among_the_inputs() -> None:

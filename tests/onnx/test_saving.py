@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_building import close, onnx, runtime
 
 import morpho as mo
 from morpho.base.errors import MorphoError
-from onnx_building import close, onnx, runtime
 
 RNG = np.random.default_rng(0)
 

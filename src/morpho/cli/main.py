@@ -74,9 +74,10 @@ def run(
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="[MODEL] [PROMPT]",
-                       help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, an ONNX model, or a "
-                            "name from `morpho models`; then the text to go on from, - for standard input. Without a model: "
-                            "the small one that ships with Morpho. Without a prompt, on a terminal: a conversation."),
+                       help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, an ONNX "
+                            "model, or a name from `morpho models`; then the text to go on from, - for standard input. "
+                            "Without a model: the small one that ships with Morpho. Without a prompt, on a terminal: a "
+                            "conversation."),
     ] = None,
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Take the prompt from this file; -: from standard input.")

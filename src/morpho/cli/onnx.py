@@ -18,8 +18,8 @@ from morpho.base.errors import ArgumentError, fail
 
 SUFFIX = ".onnx"
 SHOWN = 8  # numbers of a result
-Inputs = Annotated[list[str] | None, typer.Option("--input", metavar="[NAME=]FILE", help="An input of the model: a .npy "
-                                                  "file, or .npz for several; may be repeated.")]
+Inputs = Annotated[list[str] | None, typer.Option("--input", metavar="[NAME=]FILE", help="An input of an ONNX model: a "
+                                                  ".npy file, or .npz for several; may be repeated.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="An ONNX file.")]
 
 
@@ -31,7 +31,7 @@ def is_model(words: Sequence[str] | None) -> bool:
 def run(words: Sequence[str], inputs: Sequence[str], output: Path | None) -> None:
     """Run a model on arrays of files, and show or write what comes out."""
     if len(words) > 1:
-        raise fail(ArgumentError, "run", f"{words[1]!r} stands after an ONNX model", "give inputs by --input NAME=FILE.npy")
+        raise fail(ArgumentError, "run", f"{words[1]!r} stands after an ONNX model", "use --input NAME=FILE.npy")
     network = _loaded(words[0])
     results = network.run(_arrays(network, inputs))
     from morpho.onnx import to_numpy
@@ -109,8 +109,8 @@ def _zeros(network: Any) -> dict[str, Any]:
     for value in network.inputs:
         dtype = element_type(value.type.element).dtype if value.type and value.type.form == "tensor" else None
         if dtype is not None and value.type.shape is not None:
-            made[value.name] = np.zeros([size if isinstance(size, int) and size > 0 else 1 for size in value.type.shape],
-                                        dtype.numpy)
+            shape = [size if isinstance(size, int) and size > 0 else 1 for size in value.type.shape]
+            made[value.name] = np.zeros(shape, dtype.numpy)
     return made
 
 
@@ -127,14 +127,15 @@ def _signature(network: Any) -> str:
 
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:
-    plain = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray) and array.dtype.kind in "biufc"}
+    plain = {name: array for name, array in arrays.items()
+             if isinstance(array, np.ndarray) and array.dtype.kind in "biufc"}
     if len(plain) != len(arrays):
         raise fail(ArgumentError, "run", "an output is a text, a sequence, or of a type that NumPy has not: --output "
                                          "cannot hold it")
     if path.suffix == ".npy" and len(plain) == 1:
         np.save(path, next(iter(plain.values())))
     elif path.suffix == ".npz":
-        np.savez(path, **plain)
+        np.savez(path, **plain)  # type: ignore[arg-type]
     else:
         raise fail(ArgumentError, "run", f"--output {path.name} is neither .npz nor, for one output, .npy")
 

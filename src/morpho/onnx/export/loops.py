@@ -55,11 +55,13 @@ def _counted(to: Lowering, node: Node, inputs: list[str]) -> list[str]:
     index, going = build.fresh("turn"), build.fresh("going")
     inner, results = _inner(to, turn, [*names, *inputs[carries:], index])
     scalar = [value_message(index, kind_of(mo.int64), ()), value_message(going, kind_of(mo.bool), ())]
-    declared = scalar + [value_message(name, kind_of(child.dtype), child.shape) for name, child in zip(names, node.inputs)]
+    declared = scalar + [value_message(name, kind_of(child.dtype), child.shape)
+                         for name, child in zip(names, node.inputs)]
     body = _graph(to, inner, declared, [*zip(results, turn.specs)])
     onward = inner.builder.node("Identity", [going])
     body["output"] = [value_message(onward, kind_of(mo.bool), ()), *body["output"]]
-    found = build.node("Loop", [build.scalar(node["length"], mo.int64), "", *inputs[:carries]], len(node.outputs), body=body)
+    count = build.scalar(node["length"], mo.int64)
+    found = build.node("Loop", [count, "", *inputs[:carries]], len(node.outputs), body=body)
     return [found] if isinstance(found, str) else found
 
 

@@ -61,6 +61,7 @@ class Lowering:
         if node.serial in self.names:
             return self.names[node.serial]
         name = node.op.name
+        made: Any
         if name in ELEMENTWISE:
             made = self._elementwise(ELEMENTWISE[name], node)
         elif name in EMIT:
@@ -104,7 +105,7 @@ class Lowering:
 # -- sources -----------------------------------------------------------------------------------------------------------
 @emits("parameter")
 def _parameter(to: Lowering, node: Node, inputs: list[str]) -> str:
-    return to.parameters[node["index"]]
+    return str(to.parameters[node["index"]])
 
 
 @emits("constant")
@@ -122,7 +123,8 @@ def _data(to: Lowering, node: Node, inputs: list[str]) -> str:
 @emits("dimension")
 def _dimension(to: Lowering, node: Node, inputs: list[str]) -> str:
     size = next(iter(node.attributes.values()))
-    return str(to.builder.node("Cast", [to.builder.node("Squeeze", [to.builder.size(size)])], to=kind_of(node.dtype).code))
+    number = to.builder.node("Squeeze", [to.builder.size(size)])
+    return str(to.builder.node("Cast", [number], to=kind_of(node.dtype).code))
 
 
 @emits("iota")
@@ -192,7 +194,8 @@ def _isfinite(to: Lowering, node: Node, inputs: list[str]) -> str:
 
 def _of_logarithm(base: float) -> Emit:
     def emit(to: Lowering, node: Node, inputs: list[str]) -> str:
-        return str(to.builder.node("Mul", [to.builder.node("Log", inputs), to.builder.scalar(1 / np.log(base), node.dtype)]))
+        factor = to.builder.scalar(1 / np.log(base), node.dtype)
+        return str(to.builder.node("Mul", [to.builder.node("Log", inputs), factor]))
 
     return emit
 
@@ -243,7 +246,8 @@ def _cumulative_sum(to: Lowering, node: Node, inputs: list[str]) -> str:
 @emits("sort", "argsort")
 def _sort(to: Lowering, node: Node, inputs: list[str]) -> str:
     size = to.builder.size(node.inputs[0].shape[node["axis"]])
-    found = to.builder.node("TopK", [inputs[0], size], 2, axis=int(node["axis"]), largest=int(node["descending"]), sorted=1)
+    found = to.builder.node("TopK", [inputs[0], size], 2, axis=int(node["axis"]), largest=int(node["descending"]),
+                            sorted=1)
     if node.op.name == "sort":
         return str(found[0])
     return str(to.builder.node("Cast", [found[1]], to=kind_of(node.dtype).code))

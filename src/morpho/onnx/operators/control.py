@@ -13,6 +13,7 @@ import numpy as np
 import morpho as mo
 from morpho.base.errors import MorphoError
 from morpho.onnx.operators.registry import Family
+from morpho.onnx.proto.dtypes import element_type
 from morpho.onnx.run.call import Call
 from morpho.onnx.run.values import NeedsValue, is_static, tensor
 from morpho.tensor.core import Tensor
@@ -54,7 +55,8 @@ def loop(call: Call, trips: Any = None, condition: Any = None, *carried: Any) ->
         return _traced_loop(call, trips, condition, carried)
     most = None if trips is None else int(call.static(trips, "its count").reshape(-1)[0])
     going = condition is None or bool(call.static(condition, "its condition").reshape(-1)[0])
-    body, states, rows, turn = call.body("body"), [*carried], [], 0
+    body, states, turn = call.body("body"), [*carried], 0
+    rows: list[list[Any]] = []
     call.walk.count("host_loops")
     while going and (most is None or turn < most):
         if turn >= MOST_TURNS:
@@ -69,17 +71,15 @@ def loop(call: Call, trips: Any = None, condition: Any = None, *carried: Any) ->
 
 def _collected(call: Call, rows: list[list[Any]], count: int) -> list[Any]:
     if not rows:
-        return [_nothing(call, place) for place in range(count)]
+        return [_nothing(call, place, count) for place in range(count)]
     return [np.stack(column) if is_static(*column) else mo.stack([tensor(value) for value in column])
             for column in zip(*rows)]
 
 
-def _nothing(call: Call, place: int) -> Any:
+def _nothing(call: Call, place: int, count: int) -> Any:
     """What a loop without turns collects: as the body declares it, with no rows."""
     outputs = call.need("body").outputs
-    kind = outputs[len(outputs) - (len(call.node.outputs) - place if False else 1)].type
-    from morpho.onnx.proto.dtypes import element_type
-
+    kind = outputs[len(outputs) - count + place].type
     dtype = (element_type(kind.element).dtype if kind and kind.element else None) or mo.float32
     shape = tuple(size if isinstance(size, int) else 0 for size in (kind.shape or ())) if kind else ()
     return mo.zeros((0, *shape), dtype=dtype)
@@ -93,7 +93,8 @@ def _traced_loop(call: Call, trips: Any, condition: Any, carried: Any) -> Any:
     if states is None:
         raise NeedsValue(asked, "Loop carries something else than tensors")
     body = call.body("body")
-    always = _never_ends_itself(call) and (condition is None or (is_static(condition) and bool(condition.reshape(-1)[0])))
+    begins = condition is None or (is_static(condition) and bool(condition.reshape(-1)[0]))
+    always = begins and _never_ends_itself(call)
 
     def turn(index: Any, values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
         going, *results = body(index, np.asarray(True), *values)
@@ -118,7 +119,9 @@ def _traced_loop(call: Call, trips: Any, condition: Any, carried: Any) -> Any:
 
 
 def _while(turn: Any, trips: Any, condition: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-    most = mo.asarray((1 << 62), dtype=mo.int64) if trips is None else mo.astype(mo.reshape(tensor(trips), ()), mo.int64)
+    most = mo.asarray(1 << 62, dtype=mo.int64)
+    if trips is not None:
+        most = mo.astype(mo.reshape(tensor(trips), ()), mo.int64)
     first = mo.asarray(True) if condition is None else mo.reshape(tensor(condition), ())
 
     def step(value: Any) -> Any:
@@ -179,7 +182,8 @@ def scan_8(call: Call, lengths: Any, *inputs: Any) -> Any:
     count, backwards = len(inputs) - scanned, call.get("directions", [0] * scanned)
     body, columns = call.body("body"), []
     for row in range(inputs[0].shape[0]):
-        states, given = tuple(tensor(value)[row] for value in inputs[:count]), [tensor(value)[row] for value in inputs[count:]]
+        rows_of = [tensor(value)[row] for value in inputs]
+        states, given = tuple(rows_of[:count]), rows_of[count:]
         given = [mo.flip(value, axis=0) if back else value for value, back in zip(given, backwards)]
         last, rows = mo.scan(lambda carried, slices: _parted(_tensors(body(*carried, *slices)), count), states,
                              tuple(given))

@@ -32,8 +32,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class TypeInfo:
-    """What a file says of a value: `tensor`, `sequence`, `optional` or `map`; the element type's number; sizes, which are
-    numbers, names, or None where nothing is said, and None altogether where even their count is open."""
+    """What a file says of a value: `tensor`, `sequence`, `optional` or `map`; the element type's number; sizes, which
+    are numbers, names, or None where nothing is said, and None altogether where even their count is open."""
 
     form: str
     element: int
@@ -172,7 +172,8 @@ class _Reader:
 
     def nodes(self, messages: list[Message], outer: frozenset[str] | set[str]) -> tuple[Node, ...]:
         """Nodes, each after those that make its inputs: a cycle and an unknown name are errors."""
-        defined, made, nodes = set(outer), set(), []
+        defined, nodes = set(outer), []
+        made: set[str] = set()
         for message in messages:
             node = self.node(message, frozenset(defined))
             for name in node.inputs:
@@ -216,6 +217,7 @@ class _Reader:
             return _readable(value)
         if name == "strings":
             return [_readable(text) for text in value]
+        made: list[Any]
         if name in ("t", "tensors"):
             made = [Constant(*array_of(message, self.folder)) for message in (value if name == "tensors" else [value])]
         elif name in ("g", "graphs"):

@@ -20,7 +20,7 @@ Message = dict[str, Any]
 MOST_NESTED = 48  # messages in messages; a branch inside a branch takes three
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 WIRE_OF = {"int": VARINT, "float": FIXED32, "double": FIXED64}
-PACKED = {"float": np.dtype("<f4"), "double": np.dtype("<f8")}
+PACKED: dict[str, np.dtype[Any]] = {"float": np.dtype("<f4"), "double": np.dtype("<f8")}
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
@@ -56,7 +56,8 @@ def decode(data: memoryview, kind: str, depth: int = 0) -> Message:
         key, at = varint(data, at)
         number, wire = key >> 3, key & 7
         if number not in known:
-            raise refuse(f"field {number} of {kind} is not known: the file is damaged, no ONNX file, or of a later version")
+            raise refuse(f"field {number} of {kind} is not known: the file is damaged, no ONNX file, or of a later "
+                         "version")
         name, what, many = known[number]
         value, at = _value(data, at, wire, kind, name)
         if what == "skip":

@@ -93,8 +93,8 @@ def decode(value: Coded) -> Any:
 
 
 def encode(x: Any, kind: ElementType, saturate: bool = True) -> Coded:
-    """The codes of float32 numbers. Integers wrap to their bits. Of floats, what is too large becomes the largest number,
-    or NaN or infinity where `saturate` is false."""
+    """The codes of float32 numbers. Integers wrap to their bits. Of floats, what is too large becomes the largest
+    number, or NaN or infinity where `saturate` is false."""
     if isinstance(x, np.ndarray):
         return Coded(encode(mo.asarray(x), kind, saturate).codes.numpy(), kind)  # type: ignore[union-attr]
     x = mo.asarray(x)

@@ -194,7 +194,7 @@ class Network:
 
     def _specialised(self, need: NeedsValue, values: list[Any]) -> bool:
         """Make the inputs that a value depends on static, if they are few small integers."""
-        sources = getattr(need, "sources", frozenset())
+        sources = need.sources or frozenset[str]()
         found = [value for name, value in zip(self.input_names, values) if name in sources]
         small = all(value.dtype != mo.float32 and mo.asarray(value).dtype.kind in "iub"
                     and int(np.prod(value.shape)) <= MOST_STATIC_INPUT for value in found)
@@ -223,15 +223,15 @@ class Network:
     # -- looking inside ------------------------------------------------------------------------------------------------
     @property
     def stats(self) -> dict[str, Any]:
-        """Counts: `traces`, `compiled_calls`, `host_calls` and `host_values` (what ran as it goes, and the values that were
-        asked for there), `static_inputs`, `specialised`; `reason` says why, where calls are not compiled."""
+        """Counts: `traces`, `compiled_calls`, `host_calls` and `host_values` (what ran as it goes, and the values that
+        were asked for there), `static_inputs`, `specialised`; `reason` says why, where calls are not compiled."""
         keys = ("traces", "compiled_calls", "host_calls", "host_values", "host_loops", "static_inputs", "specialised")
         return {**{key: self._counts[key] for key in keys}, "programs": len(self._programs), "reason": self._reason}
 
     @property
     def program(self) -> Any:
-        """The compiled function that was used last, with its `explain`, `measure`, `stats`; None before the first call and
-        where calls are not compiled."""
+        """The compiled function that was used last, with its `explain`, `measure`, `stats`; None before the first call
+        and where calls are not compiled."""
         return next(reversed(self._programs.values())) if self._programs and not self._reason else None
 
     def measure(self, inputs: Mapping[str, Any], repeats: int = 5) -> dict[str, list[float]]:

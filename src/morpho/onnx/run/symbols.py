@@ -19,7 +19,7 @@ def symbols_of(inputs: Sequence[Value], dynamic: Mapping[str, Any] | bool) -> di
         return {}
     named = {size for value in inputs if value.type and value.type.shape for size in value.type.shape
              if isinstance(size, str)}
-    bounds: dict[str, Any] = {name: (1, LARGEST) for name in named} if dynamic is True else dict(dynamic)  # type: ignore[arg-type]
+    bounds: dict[str, Any] = {name: (1, LARGEST) for name in named} if dynamic is True else dict(dynamic)
     if unknown := sorted(set(bounds) - named):
         raise refuse(f"dynamic= names the size {unknown[0]!r}; the model has {', '.join(sorted(named)) or 'none'}")
     dims = {}

@@ -43,6 +43,7 @@ class NeedsValue(Exception):
     def __init__(self, value: Any, what: str) -> None:
         super().__init__(what)
         self.value, self.what = value, what
+        self.sources: frozenset[str] | None = None  # inputs of the model that it depends on
 
 
 def is_static(*values: Any) -> bool:
@@ -70,8 +71,7 @@ def tensor(value: Any) -> Any:
         if is_text(value):
             raise refuse("a text is given where numbers are computed with")
         if value.dtype == object:
-            return mo.stack([mo.asarray(item) if isinstance(item, int) else mo.asarray(item) for item in
-                             value.reshape(-1).tolist()]).reshape(value.shape)
+            return mo.stack([mo.asarray(item) for item in value.reshape(-1).tolist()]).reshape(value.shape)
         return mo.asarray(value)
     return value
 

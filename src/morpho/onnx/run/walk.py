@@ -100,12 +100,17 @@ class GraphWalk:
 
     def body(self, graph: Graph, arguments: Sequence[Any]) -> list[Any]:
         scope, node = Scope(self._scope), self.node
-        sources = frozenset[str]().union(*(self._scope.source(name) for name in node.inputs if name)) if (
-            node and self._scope) else frozenset[str]()
+        sources = self._sources(node) if node else frozenset[str]()
         try:
             return self.run(graph, arguments, scope, sources)
         finally:
             self._scope, self.node = scope.outer, node
+
+    def _sources(self, node: Node) -> frozenset[str]:
+        """The model's inputs on which those of a node depend."""
+        if self._scope is None:
+            return frozenset()
+        return frozenset[str]().union(*(self._scope.source(name) for name in node.inputs if name))
 
     # -- the walk ------------------------------------------------------------------------------------------------------
     def run(self, graph: Graph, arguments: Sequence[Any], scope: Scope | None = None,
@@ -138,9 +143,9 @@ class GraphWalk:
     @staticmethod
     def _tell_sources(need: NeedsValue, scope: Scope, node: Node) -> None:
         """Note on which inputs of the model the value that is asked for depends."""
-        if not hasattr(need, "sources"):
+        if need.sources is None:
             asked = [name for name in node.inputs if name and scope.value(name) is need.value] or node.inputs
-            need.sources = frozenset[str]().union(*(scope.source(name) for name in asked if name))  # type: ignore[attr-defined]
+            need.sources = frozenset[str]().union(*(scope.source(name) for name in asked if name))
 
     def _apply(self, node: Node, inputs: list[Any]) -> Sequence[Any]:
         function = self.model.functions.get((node.domain, node.op, node.overload))
@@ -156,8 +161,8 @@ class GraphWalk:
         except MorphoError:
             raise
         except MALFORMED as error:  # counts and kinds of inputs and attributes that no operator has
-            told = " ".join(str(error).split())[:160]
-            raise call.error(f"its inputs or attributes are not what it takes ({type(error).__name__}: {told})") from error
+            told = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            raise call.error(f"its inputs or attributes are not what it takes ({told})") from error
         results = results if isinstance(results, tuple) else (results,)
         return [np.asarray(result) if isinstance(result, np.generic) else result for result in results]
 
@@ -181,7 +186,7 @@ class GraphWalk:
         if len(self._bound) >= MOST_CALLS:
             raise refuse(f"functions call each other deeper than {MOST_CALLS}: {node.label} calls itself")
         inner, outer, opsets = Scope(), self._scope, self.opsets
-        every = frozenset[str]().union(*(outer.source(name) for name in node.inputs if name)) if outer else frozenset[str]()
+        every = self._sources(node)
         for name, value in zip(function.inputs, [*inputs, *[None] * len(function.inputs)]):
             inner.values[name], inner.sources[name] = value, every
         self._bound.append({**function.defaults, **self._attributes(node)})

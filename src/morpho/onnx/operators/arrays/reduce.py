@@ -97,8 +97,8 @@ def _reduction(name: str) -> Callable[..., Any]:
 
 def _of_elements(name: str, x: Any) -> Any:
     """The reduction of each element alone."""
-    return {"ReduceL1": mo.abs, "ReduceL2": mo.abs, "ReduceSumSquare": mo.square, "ReduceLogSum": mo.log}.get(
-        name, lambda same: same)(x)
+    functions = {"ReduceL1": mo.abs, "ReduceL2": mo.abs, "ReduceSumSquare": mo.square, "ReduceLogSum": mo.log}
+    return functions[name](x) if name in functions else x
 
 
 for _name in FUNCTIONS:

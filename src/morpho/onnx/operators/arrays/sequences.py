@@ -76,7 +76,9 @@ def concat_from_sequence(call: Call, sequence: Any) -> Any:
     if not items:
         raise call.error("the sequence is empty")
     if call.get("new_axis", 0):
-        return np.stack(items, axis=axis) if is_static(*items) else mo.stack([tensor(item) for item in items], axis=axis)
+        if is_static(*items):
+            return np.stack(items, axis=axis)
+        return mo.stack([tensor(item) for item in items], axis=axis)
     return joined(call, items, axis)
 
 

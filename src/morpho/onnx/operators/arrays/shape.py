@@ -233,7 +233,7 @@ def broadcast(call: Call, x: Any, wanted: Any) -> Any:
     for a, b in zip(target, theirs):
         if isinstance(a, int) and isinstance(b, int) and b not in (1, a):
             raise call.error(f"{tuple(x.shape)} does not broadcast to {tuple(wanted)}")
-    target = bounded(target, call.op)
+    bounded(target, call.op)
     if is_static(x) and all(isinstance(size, int) for size in target) and math.prod(target) <= MOST_STATIC:
         return np.broadcast_to(x, target).copy()
     return mo.broadcast_to(tensor(x), target)

@@ -111,7 +111,9 @@ def transformed(call: Call, y: Any) -> Any:
     if how == "SOFTMAX_ZERO":
         zero = y == 0.0
         return mo.where(zero, 0.0, mo.softmax(mo.where(zero, -mo.inf, y), axis=-1))
-    return {"NONE": lambda s: s, "SOFTMAX": lambda s: mo.softmax(s, axis=-1), "LOGISTIC": mo.sigmoid}[how](y)
+    if how == "SOFTMAX":
+        return mo.softmax(y, axis=-1)
+    return mo.sigmoid(y) if how == "LOGISTIC" else y
 
 
 @FAMILY.op("TreeEnsemble")
@@ -141,8 +143,8 @@ def tree_ensemble(call: Call, x: Any) -> Any:
         after = mo.where(goes, _at(mo.asarray(ways[0]), inner), _at(mo.asarray(ways[1]), inner))
         place = mo.where(place < nodes, after, place)
     leaf = place - nodes
-    gains, target = _at(mo.asarray(weights), leaf), _at(mo.asarray(np.asarray(call.need("leaf_targetids"), np.int64)), leaf)
-    return _aggregated(call, gains, target)
+    targets = mo.asarray(np.asarray(call.need("leaf_targetids"), np.int64))
+    return _aggregated(call, _at(mo.asarray(weights), leaf), _at(targets, leaf))
 
 
 def _at(table: Any, places: Any) -> Any:

@@ -129,13 +129,14 @@ def coordinates(call: Call, size: int, factor: float, target: int, mode: str, en
     if mode == "tf_crop_and_resize" and ends is not None:
         start, end = ends
         if target > 1:
-            return start * (size - 1) + at * (end - start) * (size - 1) / (target - 1)
+            return np.asarray(start * (size - 1) + at * (end - start) * (size - 1) / (target - 1))
         return np.full(target, 0.5 * (start + end) * (size - 1))
     raise call.error(f"coordinate_transformation_mode={mode!r} is none of {', '.join(COORDINATES)}")
 
 
 def _nearest(call: Call, places: Array, factor: float) -> Array:
-    how = call.choice("nearest_mode", "round_prefer_floor", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
+    options = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    how = call.choice("nearest_mode", "round_prefer_floor", options)
     if how == "floor":
         return np.floor(places)
     if how == "ceil":
@@ -158,7 +159,9 @@ def _weighted(call: Call, x: Any, axis: int, places: Array, factor: float, how: 
     taps = math.ceil(2 * support)
     index = first[:, None] + np.arange(taps)
     distance = (index - places[:, None]) * stretch
-    weights = np.maximum(1 - np.abs(distance), 0) if how == "linear" else cubic(distance, call.get("cubic_coeff_a", -0.75))
+    weights = np.maximum(1 - np.abs(distance), 0)
+    if how == "cubic":
+        weights = cubic(distance, call.get("cubic_coeff_a", -0.75))
     if call.get("exclude_outside", 0):
         weights = np.where((index < 0) | (index >= size), 0.0, weights)
     weights = weights / weights.sum(axis=1, keepdims=True)
@@ -192,7 +195,7 @@ def grid_sample(call: Call, x: Any, grid: Any) -> Any:
 
 
 def sampled(call: Call, x: Any, places: list[Any], mode: str, border: str, corners: bool) -> Any:
-    """Values of (batch, channels, ...) between elements; `places` has one tensor (batch, ...) for each axis, in pixels."""
+    """Values of (batch, channels, ...) between elements; `places` has a tensor (batch, ...) of pixels for each axis."""
     sizes, dtype = x.shape[2:], x.dtype
     work = cast(x, mo.float32) if not dtype.is_float or dtype.itemsize < 4 else x
     flat = mo.reshape(work, (*x.shape[:2], math.prod(sizes)))
@@ -246,8 +249,8 @@ def _inside(index: Any, size: int) -> Any:
 
 def _cubic(distance: Any, a: float = -0.75) -> Any:
     d = mo.abs(distance)
-    return mo.where(d <= 1.0, ((a + 2) * d - (a + 3)) * d * d + 1.0, mo.where(d < 2.0, (((d - 5.0) * d + 8.0) * d - 4.0) * a,
-                                                                              0.0))
+    far = mo.where(d < 2.0, (((d - 5.0) * d + 8.0) * d - 4.0) * a, 0.0)
+    return mo.where(d <= 1.0, ((a + 2) * d - (a + 3)) * d * d + 1.0, far)
 
 
 def _reflected(at: Any, size: int, corners: bool) -> Any:

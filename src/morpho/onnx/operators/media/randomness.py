@@ -19,8 +19,9 @@ FAMILY = Family("random")
 
 def _key(call: Call) -> Any:
     seed = call.get("seed")
-    number = zlib.crc32(call.node.outputs[0].encode()) if seed is None else struct.unpack("<I", struct.pack("<f", seed))[0]
-    return mo.random.key(number)
+    if seed is None:
+        return mo.random.key(zlib.crc32(call.node.outputs[0].encode()))
+    return mo.random.key(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
 def _drawn(call: Call, shape: Any, dtype: Any) -> Any:

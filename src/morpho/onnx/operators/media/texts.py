@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,8 @@ def string_normalizer(call: Call, x: Any) -> Any:
     exact = bool(call.get("is_case_sensitive", 0))
     banned = {*stops} if exact else {word.lower() for word in stops}
     kept = [text for text in x.reshape(-1).tolist() if (text if exact else text.lower()) not in banned]
-    change = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}[case]
-    kept = [change(text) for text in kept] or [""]
+    changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+    kept = [changes[case](text) for text in kept] or [""]
     made = np.empty(len(kept), object)
     made[:] = kept
     return made if x.ndim == 1 else made[None]
@@ -79,7 +80,7 @@ def tf_idf(call: Call, x: Any) -> Any:
     for size, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)]), start=1):
         for at in range(begin, end - size + 1, size):
             known[tuple(pool[at:at + size])] = places[len(known)]
-    rows = array.reshape(-1, array.shape[-1]) if array.size else array.reshape(array.shape[0] if array.ndim > 1 else 1, 0)
+    rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1) if array.size else np.zeros((1, 0), array.dtype)
     width = max(places) + 1
     counts = np.zeros((len(rows), width), np.float32)
     for row, tokens in zip(counts, rows.tolist()):

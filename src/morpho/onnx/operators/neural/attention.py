@@ -52,8 +52,10 @@ def attention(call: Call, q: Any, k: Any, v: Any, mask: Any = None, past_key: An
     elif valid is not None:
         offset = mo.reshape(cast(tensor(valid), mo.int64), (-1, 1, 1, 1)) - q.shape[2]
     wanted = len(call.node.outputs) > 3 and bool(call.node.outputs[3])
-    y, scores = _plain_attention(call, q, k, v, mask, offset, valid) if wanted or not _fits(call, q, k, v, mask, valid) \
-        else (_own_attention(call, q, k, v, offset), None)
+    if wanted or not _fits(call, q, k, v, mask, valid):
+        y, scores = _plain_attention(call, q, k, v, mask, offset, valid)
+    else:
+        y, scores = _own_attention(call, q, k, v, offset), None
     return merge_heads(y) if packed else y, k, v, scores
 
 
@@ -138,7 +140,7 @@ def rotary(call: Call, x: Any, cosines: Any, sines: Any, places: Any = None) -> 
     return rotated(call, x, cosines, sines, places, call.get("rotary_embedding_dim", 0))
 
 
-def rotated(call: Call, x: Any, cosines: Any, sines: Any, places: Any, width: int) -> Any:
+def rotated(call: Call, x: Any, cosines: Any, sines: Any, places: Any, width: Any) -> Any:
     """Pairs of each head turned by angles of their positions."""
     x, cosines, sines = tensor(x), tensor(cosines), tensor(sines)
     packed = len(x.shape) == 3

@@ -138,6 +138,7 @@ def max_unpool(call: Call, x: Any, places: Any, shape: Any = None) -> Any:
     inner = [*x.shape[:2], *((size - 1) * stride - low - high + kernel for size, stride, low, high, kernel in
                              zip(x.shape[2:], strides, pads, pads[rank:], call.need("kernel_shape")))]
     wanted = call.integers(shape, "its shape") if shape is not None else inner
-    flat = mo.scatter(mo.zeros(math.prod(inner), dtype=x.dtype), mo.reshape(places, (-1,)), mo.reshape(x, (-1,)), axis=0)
+    empty = mo.zeros(math.prod(inner), dtype=x.dtype)
+    flat = mo.scatter(empty, mo.reshape(places, (-1,)), mo.reshape(x, (-1,)), axis=0)
     found = mo.reshape(flat, tuple(inner))
     return padded(call, found, [0] * len(inner), [size - there for size, there in zip(wanted, inner)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import morpho as mo
@@ -32,6 +33,10 @@ ACTIVATIONS: dict[str, tuple[Callable[[Any, float, float], Any], float, float]] 
 }
 
 
+def _applied(function: Callable[[Any, float, float], Any], alpha: float, beta: float, x: Any) -> Any:
+    return function(x, alpha, beta)
+
+
 def _activations(call: Call, defaults: list[str], directions: int) -> list[list[Activation]]:
     """The activations of each direction, with alphas and betas taken in order by those that have them."""
     names = call.get("activations") or defaults * directions
@@ -47,7 +52,7 @@ def _activations(call: Call, defaults: list[str], directions: int) -> list[list[
         has_beta = name.lower() in ("affine", "scaledtanh", "hardsigmoid")
         alpha = alphas.pop(0) if has_alpha and alphas else alpha
         beta = betas.pop(0) if has_beta and betas else beta
-        made.append(lambda x, function=function, a=alpha, b=beta: function(x, a, b))
+        made.append(partial(_applied, function, alpha, beta))
     return [made[at:at + len(defaults)] for at in range(0, len(made), len(defaults))]
 
 
