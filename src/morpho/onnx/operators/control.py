@@ -6,7 +6,7 @@ where the shapes of what they carry stay the same; if they do not, the value is 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from morpho.onnx.run.values import NeedsValue, is_static, tensor
 from morpho.tensor.core import Tensor
 
 FAMILY = Family("control flow")
+MOST_UNROLLED = 1024  # turns that are followed while tracing, to see how many there are
+LEAST_SCANNED = 4  # fewer are left written out
 MOST_TURNS = 1 << 24  # of a loop on the host: a file may ask for any number
 
 
@@ -61,7 +63,7 @@ def loop(call: Call, trips: Any = None, condition: Any = None, *carried: Any) ->
     while going and (most is None or turn < most):
         if turn >= MOST_TURNS:
             raise call.error(f"the loop has not ended after {MOST_TURNS} turns")
-        going_on, *results = body(np.asarray(turn, np.int64), np.asarray(True), *states)
+        going_on, *results = body(mo.asarray(turn, dtype=mo.int64), np.asarray(True), *states)  # one program for all
         states, rows = results[:len(carried)], [*rows, results[len(carried):]]
         going = bool(call.static(going_on, "its condition").reshape(-1)[0])
         mo.realise(*(state for state in states if isinstance(state, Tensor)))
@@ -111,11 +113,56 @@ def _traced_loop(call: Call, trips: Any, condition: Any, carried: Any) -> Any:
 
             last, rows = mo.scan(step, states, mo.arange(int(trips.reshape(-1)[0])))
             return (*last, *rows)
+        known = _unrolled(call, trips, condition, carried, asked)
+        if known is not None:
+            return _scanned(turn, states, known) if known.turns >= LEAST_SCANNED else known.results(call)
         if collected:
             raise NeedsValue(asked, "Loop collects rows, and how many is known only when it runs")
         return _while(turn, trips, condition, states)
     except MorphoError as error:
         raise NeedsValue(asked, f"Loop cannot be one operation: {error}") from None
+
+
+class Unrolled(NamedTuple):
+    """A loop whose turns are known while tracing, written out."""
+
+    turns: int
+    states: list[Any]
+    rows: list[list[Any]]
+
+    def results(self, call: Call) -> tuple[Any, ...]:
+        """The loop's outputs."""
+        return (*self.states, *_collected(call, self.rows, len(call.node.outputs) - len(self.states)))
+
+
+def _unrolled(call: Call, trips: Any, condition: Any, carried: Any, asked: Any) -> Unrolled | None:
+    """The loop written out, where every condition follows from counters and shapes; None where one needs data."""
+    if not is_static(trips, condition):
+        return None
+    most = MOST_UNROLLED + 1 if trips is None else min(int(trips.reshape(-1)[0]), MOST_UNROLLED + 1)
+    going = condition is None or bool(condition.reshape(-1)[0])
+    body, states, turns = call.body("body"), [*carried], 0
+    rows: list[list[Any]] = []
+    while going and turns < most:
+        try:
+            onward, *results = body(np.asarray(turns, np.int64), np.asarray(True), *states)
+        except NeedsValue:
+            return None
+        if not is_static(onward):
+            return None
+        states, turns, going = results[:len(carried)], turns + 1, bool(onward.reshape(-1)[0])
+        rows.append(results[len(carried):])
+    return None if turns > MOST_UNROLLED else Unrolled(turns, states, rows)
+
+
+def _scanned(turn: Any, states: tuple[Any, ...], known: Unrolled) -> tuple[Any, ...]:
+    """The same as one loop of the graph: its condition is known to hold for so many turns."""
+    def step(values: tuple[Any, ...], index: Any) -> Any:
+        _, after, rows = turn(index, values)
+        return after, rows
+
+    last, rows = mo.scan(step, states, mo.arange(known.turns))
+    return (*last, *rows)
 
 
 def _while(turn: Any, trips: Any, condition: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import morpho as mo
+from morpho.ir.node import build
 from morpho.onnx.operators.arrays.shape import padded
 from morpho.onnx.operators.media.images import sampled
-from morpho.onnx.operators.neural.windows import Windows, windows
+from morpho.onnx.operators.neural.windows import Windows, counts, windows
 from morpho.onnx.operators.registry import Family
 from morpho.onnx.run.call import Call
 from morpho.onnx.run.values import tensor
+from morpho.tensor.core import Tensor
 
 FAMILY = Family("convolution")
+MOST_TAPS = 25  # of a kernel that is written out
 CONV = {1: mo.conv1d, 2: mo.conv2d, 3: mo.conv3d}
 TRANSPOSED = {1: mo.conv_transpose1d, 2: mo.conv_transpose2d, 3: mo.conv_transpose3d}
 
@@ -32,6 +36,8 @@ def conv(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
 
 def convolved(call: Call, x: Any, weight: Any, bias: Any, made: Windows, groups: int) -> Any:
     """A convolution whose padding may differ before and after."""
+    if _is_depthwise(x, weight, made, groups):
+        return _depthwise(call, x, weight, bias, made)
     padding: Any = tuple(made.before)
     if made.before != made.after:
         x = padded(call, x, [0, 0, *made.before], [0, 0, *made.after])
@@ -41,6 +47,31 @@ def convolved(call: Call, x: Any, weight: Any, bias: Any, made: Windows, groups:
     padding = padding if isinstance(padding, int) else flat(padding)
     return CONV[rank](x, weight, bias, stride=flat(made.strides), padding=padding, dilation=flat(made.dilations),
                       groups=groups)
+
+
+def _is_depthwise(x: Any, weight: Any, made: Windows, groups: int) -> bool:
+    """Whether each channel has a small kernel of its own, and sizes are known."""
+    alone = groups == x.shape[1] == weight.shape[0] and weight.shape[1] == 1 and groups > 1
+    return bool(alone and x.dtype is mo.float32 and 1 < math.prod(made.kernel) <= MOST_TAPS
+                and all(isinstance(size, int) for size in x.shape))
+
+
+def _depthwise(call: Call, x: Any, weight: Any, bias: Any, made: Windows) -> Any:
+    """The sum over taps of shifted images, each times the tap's weight of its channel: lanes run along the image, where
+    a convolution's run along its channels, of which there is one. The border is written once, not in pieces."""
+    rank = len(made.kernel)
+    if any((*made.before, *made.after)):
+        x = padded(call, x, [0, 0, *made.before], [0, 0, *made.after])
+        x = Tensor.of_node(build("copy", x.node))
+    steps = counts(call, x.shape[2:], made._replace(before=[0] * rank, after=[0] * rank))
+    total: Any = None
+    for tap in itertools.product(*map(range, made.kernel)):
+        cuts = tuple(slice(at * gap, at * gap + (count - 1) * stride + 1, stride)
+                     for at, gap, count, stride in zip(tap, made.dilations, steps, made.strides))
+        share = mo.reshape(weight[(slice(None), 0, *tap)], (1, -1, *[1] * rank))
+        part = x[(slice(None), slice(None), *cuts)] * share
+        total = part if total is None else total + part
+    return total if bias is None else total + mo.reshape(bias, (1, -1, *[1] * rank))
 
 
 @FAMILY.op("ConvTranspose")

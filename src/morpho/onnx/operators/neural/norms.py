@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import morpho as mo
 from morpho.onnx.operators.media.randomness import legacy_mask
 from morpho.onnx.operators.neural.pooling import _norm
@@ -22,6 +24,10 @@ def over_channels(x: Any, rank: int) -> Any:
 @FAMILY.op("BatchNormalization")
 def batch_norm(call: Call, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
     x, epsilon, rank = tensor(x), call.get("epsilon", 1e-5), len(x.shape)
+    known = [_known(call, value) for value in (scale, bias, mean, variance)]
+    if not call.get("training_mode", 0) and x.dtype is mo.float32 and all(value is not None for value in known):
+        a, b = _folded(known, epsilon)
+        return x * over_channels(a, rank) + over_channels(b, rank)
     mean, variance = tensor(mean), tensor(variance)
     if not call.get("training_mode", 0):
         same = {tensor(value).dtype for value in (x, scale, bias, mean, variance)}
@@ -35,6 +41,18 @@ def batch_norm(call: Call, x: Any, scale: Any, bias: Any, mean: Any, variance: A
     new_mean = mean * scalar(momentum, mean) + cast(now, mean.dtype) * scalar(1 - momentum, mean)
     new_variance = variance * scalar(momentum, variance) + cast(spread, variance.dtype) * scalar(1 - momentum, variance)
     return _normalised(x, now, spread, scale, bias, epsilon), new_mean, new_variance
+
+
+def _known(call: Call, value: Any) -> Any:
+    """The array of a constant of the file; None for anything else."""
+    return value if isinstance(value, np.ndarray) else call.walk.known(value)
+
+
+def _folded(known: list[Any], epsilon: float) -> tuple[Any, Any]:
+    """A norm by constants as a factor and an addend of each channel."""
+    scale, bias, mean, variance = (value.astype(np.float64) for value in known)
+    factor = scale / np.sqrt(variance + epsilon)
+    return factor.astype(np.float32), (bias - mean * factor).astype(np.float32)
 
 
 def _normalised(x: Any, mean: Any, variance: Any, scale: Any, bias: Any, epsilon: float) -> Any:
