@@ -433,6 +433,19 @@ def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> N
     _bench("cluster", only, json, quick, "", 1, False, False)
 
 
+@bench.command("onnx")
+def bench_onnx(
+    networks: Annotated[Path, typer.Option(metavar="FOLDER", help="Where `python -m benchmarks.onnx.networks FOLDER` "
+                                                                  "put networks of wheels.")] = Path("onnx-networks"),
+    json: Json = None, quick: Quick = False, threads: Threads = 2,
+) -> None:
+    """Measure real networks of ONNX files against ONNX Runtime in the same run: outputs, steady calls, first calls."""
+    from morpho.cli import bench as part
+
+    if status := part.run_onnx(networks, json, quick, threads):
+        raise typer.Exit(status)
+
+
 @bench.command("gpu")
 def bench_gpu(
     device: Annotated[str, typer.Argument(help="One of mo.devices().")] = "cuda:0",
