@@ -74,6 +74,8 @@ def test_scan_equals_the_runtime() -> None:
     a, b = np.float32([1, 2]), np.arange(6, dtype=np.float32).reshape(3, 2)
     close(network(a, b), runtime(data, {"a": a, "b": b}))
     assert network.stats["host_calls"] == 0
+    network.measure({"a": a, "b": b}, repeats=1)
+    assert "measured" in network.explain()  # also where a step takes no time
 
 
 def test_an_endless_loop_on_the_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
