@@ -275,8 +275,8 @@ __all__ = [
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
     "enable_grad",
-    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn", "onnx",
-    "no_grad", "optim", "plan", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
+    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
+    "onnx", "no_grad", "optim", "plan", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
 ]
 
 __all__ += sorted(_FUNCTIONS)  # the array language beyond the standard, loaded when first asked for

@@ -11,6 +11,7 @@
     morpho bench logic --quick                     # logic programs against graph libraries and Datalog engines
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
     morpho bench cluster --quick                   # several processes: data parallel training, a killed rank; no peers
+    morpho bench onnx --networks FOLDER            # networks of ONNX files, beside ONNX Runtime
     morpho bench gpu                               # kernels on a GPU, beside PyTorch's
     morpho bench tune --quick                      # the tuner: gains, exhaustive search, overhead; no peers
     morpho bench --against baseline.json           # the regression gate: the suites of that file, 1 where one is worse
@@ -49,6 +50,20 @@ def run_gpu(device: str, json: Path | None, seconds: float) -> None:
     from benchmarks.gpu.kernels import main
 
     main(name, "" if json is None else str(json), seconds)
+
+
+def run_onnx(networks: Path, json: Path | None, quick: bool, threads: int) -> int:
+    """Run networks of a folder through Morpho and ONNX Runtime; 1 where they differ."""
+    if not in_checkout():
+        raise fail(ArgumentError, "bench", WHERE, HOW)
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise fail(ArgumentError, "bench", "onnxruntime is not installed, which `morpho bench onnx` compares with",
+                   INSTALL)
+    if str(CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(CHECKOUT))
+    from benchmarks.onnx.speed import main
+
+    return int(main(networks, json, quick, threads))
 
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,

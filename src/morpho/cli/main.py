@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from morpho.cli import bench_commands, dashboard_command, serve_command, tune_command
+from morpho.cli import bench_commands, dashboard_command, onnx, serve_command, tune_command
 from morpho.cli.guard import guarded
 from morpho.cli.planning import plan_command
 
@@ -79,6 +79,10 @@ def run(
                             "from `morpho models`, or hf:OWNER/NAME on the Hugging Face hub; then the text to go on "
                             "from, - for standard input. Without a model: "
                             "the small one that ships with Morpho. Without a prompt, on a terminal: a conversation."),
+                       help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, an ONNX "
+                            "model, or a name from `morpho models`; then the text to go on from, - for standard input. "
+                            "Without a model: the small one that ships with Morpho. Without a prompt, on a terminal: a "
+                            "conversation."),
     ] = None,
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Take the prompt from this file; -: from standard input.")
@@ -115,9 +119,16 @@ def run(
     device: Annotated[str, typer.Option(metavar="NAME", help="Where it runs: cuda, or another of mo.devices().")] = "",
     activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits, which is faster; see "
                                                   "docs/numerics.md.")] = "exact",
+    inputs: onnx.Inputs = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the outputs of an ONNX model go: .npz, or "
+                                                                     ".npy for one.")] = None,
 ) -> None:
     """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`; talk to one: `morpho run
     smollm2`."""
+    if onnx.is_model(words):
+        return onnx.run(words or (), inputs or (), output)
+    if inputs or output:
+        raise typer.BadParameter("--input and --output are for a MODEL.onnx")
     from morpho.cli.text import run as part
     from morpho.cli.text.writing import Sampling
 
@@ -317,6 +328,8 @@ def logic(
 
 app.command("tune", context_settings=tune_command.CONTEXT)(tune_command.tune)
 app.command("dashboard")(dashboard_command.dashboard)
+app.command("explain")(onnx.explain)
+app.command("profile")(onnx.profile)
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)
@@ -439,6 +452,19 @@ def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None
 def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure several processes of one program: data parallel training, and a rank that is killed."""
     _bench("cluster", only, json, quick, "", 1, False, False)
+
+
+@bench.command("onnx")
+def bench_onnx(
+    networks: Annotated[Path, typer.Option(metavar="FOLDER", help="Where `python -m benchmarks.onnx.networks FOLDER` "
+                                                                  "put networks of wheels.")] = Path("onnx-networks"),
+    json: Json = None, quick: Quick = False, threads: Threads = 2,
+) -> None:
+    """Measure real networks of ONNX files against ONNX Runtime in the same run: outputs, steady calls, first calls."""
+    from morpho.cli import bench as part
+
+    if status := part.run_onnx(networks, json, quick, threads):
+        raise typer.Exit(status)
 
 
 @bench.command("gpu")

@@ -96,7 +96,8 @@ def _step_lines(compiled: CompiledFunction) -> list[str]:
         size = "  " * bool(sizes) + " x ".join(map(str, sizes))
         times = ""
         if seconds:
-            share = f"{100 * predicted[number] / seconds[number]:4.0f} %" if predicted[number] else "     -"
+            known = predicted[number] and seconds[number]
+            share = f"{100 * predicted[number] / seconds[number]:4.0f} %" if known else "     -"
             times = f" {1e6 * predicted[number]:9.1f} us {1e6 * seconds[number]:9.1f} us {share}"
         others = step.together - 1 if isinstance(step, Step) else 0
         more = f"  co-scheduled with the next {others}" if others > 0 else ""

@@ -1,0 +1,150 @@
+"""`morpho run model.onnx`, `morpho explain model.onnx`, `morpho profile model.onnx`.
+
+    morpho run model.onnx --input x=x.npy --output y.npz
+    morpho explain model.onnx --input x.npy           # what was fused and planned, for these inputs
+    morpho profile model.onnx                         # the time of every step; without --input: zeros
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from morpho.base.errors import ArgumentError, fail
+
+SUFFIX = ".onnx"
+SHOWN = 8  # numbers of a result
+Inputs = Annotated[list[str] | None, typer.Option("--input", metavar="[NAME=]FILE", help="An input of an ONNX model: a "
+                                                  ".npy file, or .npz for several; may be repeated.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="An ONNX file.")]
+
+
+def is_model(words: Sequence[str] | None) -> bool:
+    """Whether the first word of a command is an ONNX file."""
+    return bool(words) and str(words[0]).endswith(SUFFIX)  # type: ignore[index]
+
+
+def run(words: Sequence[str], inputs: Sequence[str], output: Path | None) -> None:
+    """Run a model on arrays of files, and show or write what comes out."""
+    if len(words) > 1:
+        raise fail(ArgumentError, "run", f"{words[1]!r} stands after an ONNX model", "use --input NAME=FILE.npy")
+    network = _loaded(words[0])
+    results = network.run(_arrays(network, inputs))
+    from morpho.onnx import to_numpy
+
+    arrays = {name: to_numpy(value) for name, value in results.items()}
+    if output is not None:
+        _write(output, arrays)
+    for name, array in arrays.items():
+        print(f"{name}: {_shown(array)}")
+
+
+def explain(model: Model, inputs: Inputs = None) -> None:
+    """Show what Morpho makes of an ONNX model: kernels, fusion, memory, what runs on the host."""
+    network = _loaded(model)
+    network.run(_arrays(network, inputs or (), zeros=True))
+    print(network.explain())
+    counts = {name: count for name, count in network.stats.items() if count}
+    print("onnx: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+
+
+def profile(model: Model, inputs: Inputs = None,
+            repeats: Annotated[int, typer.Option(min=1, help="Measured runs; the least time of each step counts.")] = 5,
+            ) -> None:
+    """Time every step of an ONNX model, beside the machine's limit; without inputs, on zeros."""
+    network = _loaded(model)
+    arrays = _arrays(network, inputs or (), zeros=True)
+    network.run(arrays)
+    if network.program is None:
+        raise fail(ArgumentError, "profile", f"the model is not one compiled function: {network.stats['reason']}")
+    network.measure(arrays, repeats=repeats)
+    print(network.explain())
+
+
+def _loaded(path: str | Path) -> Any:
+    import morpho as mo
+
+    return mo.onnx.load(path)
+
+
+def _arrays(network: Any, inputs: Sequence[str], zeros: bool = False) -> dict[str, Any]:
+    """The inputs by name; zeros for those that are not given, where that is wanted."""
+    found: dict[str, Any] = {}
+    for word in inputs:
+        name, mark, file = word.partition("=")
+        if not mark:
+            name, file = "", word
+        array = _read(Path(file))
+        if isinstance(array, dict):
+            found.update(array)
+            continue
+        name = name or next((each for each in network.input_names if each not in found), "")
+        found[name] = array
+    if zeros:
+        found = {**_zeros(network), **found}
+    if missing := [name for name in network.input_names if name not in found]:
+        raise fail(ArgumentError, "run", f"the input {missing[0]!r} is missing; the model takes {_signature(network)}",
+                   f"give --input {missing[0]}=FILE.npy")
+    return found
+
+
+def _read(path: Path) -> Any:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return dict(loaded) if hasattr(loaded, "files") else loaded
+    except FileNotFoundError:
+        raise fail(ArgumentError, "run", f"there is no file {str(path)!r}") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise fail(ArgumentError, "run", f"{path.name} is no array of NumPy's: {str(error).splitlines()[0]}") from None
+
+
+def _zeros(network: Any) -> dict[str, Any]:
+    from morpho.onnx.proto.dtypes import element_type
+
+    made = {}
+    for value in network.inputs:
+        dtype = element_type(value.type.element).dtype if value.type and value.type.form == "tensor" else None
+        if dtype is not None and value.type.shape is not None:
+            shape = [size if isinstance(size, int) and size > 0 else 1 for size in value.type.shape]
+            made[value.name] = np.zeros(shape, dtype.numpy)
+    return made
+
+
+def _signature(network: Any) -> str:
+    from morpho.onnx.proto.dtypes import element_type
+
+    parts = []
+    for value in network.inputs:
+        kind = value.type
+        shape = "?" if kind is None or kind.shape is None else ", ".join(
+            "?" if size is None or size == -1 else str(size) for size in kind.shape)
+        parts.append(f"{value.name} {element_type(kind.element).name if kind and kind.element else '?'}({shape})")
+    return "; ".join(parts)
+
+
+def _write(path: Path, arrays: dict[str, Any]) -> None:
+    plain = {name: array for name, array in arrays.items()
+             if isinstance(array, np.ndarray) and array.dtype.kind in "biufc"}
+    if len(plain) != len(arrays):
+        raise fail(ArgumentError, "run", "an output is a text, a sequence, or of a type that NumPy has not: --output "
+                                         "cannot hold it")
+    if path.suffix == ".npy" and len(plain) == 1:
+        np.save(path, next(iter(plain.values())))
+    elif path.suffix == ".npz":
+        np.savez(path, **plain)  # type: ignore[arg-type]
+    else:
+        raise fail(ArgumentError, "run", f"--output {path.name} is neither .npz nor, for one output, .npy")
+
+
+def _shown(array: Any) -> str:
+    if not isinstance(array, np.ndarray):
+        return str(array)
+    flat = array.reshape(-1)
+    if flat.size <= SHOWN:
+        return f"{array.dtype}{list(array.shape)} {array.tolist()}"
+    values = " ".join(f"{number:.5g}" if array.dtype.kind == "f" else str(number) for number in flat[:SHOWN])
+    return f"{array.dtype}{list(array.shape)} {values} ..."

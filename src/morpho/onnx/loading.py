@@ -1,0 +1,104 @@
+"""`mo.onnx.load`: a file becomes a callable; what is not supported is listed at once."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from morpho.base.dtypes import bfloat16
+from morpho.base.errors import ArgumentError, fail
+from morpho.onnx.operators.table import lookup
+from morpho.onnx.proto.model import Graph, Model, Node, parse_model, read_model
+from morpho.onnx.run.coded import Coded, bfloat16_array, to_array
+from morpho.onnx.run.network import Network
+from morpho.onnx.run.values import Empty
+from morpho.tensor.core import Tensor
+
+
+def load(path: str | os.PathLike[str], *, dynamic: Mapping[str, Any] | bool = False) -> Network:
+    """Load a model from an ONNX file; call the result like a function.
+
+    The first call with new shapes compiles. `dynamic=True` makes the sizes that the file names (`batch`, `sequence`)
+    symbols of one program, `dynamic={"batch": (1, 64)}` those that are listed, within bounds; a model that cannot be
+    compiled so is compiled for each shape, which `stats` counts. External data are read from the model's folder only.
+    Operators that Morpho does not have are an error that lists all of them.
+
+    >>> path = mo.onnx.save(lambda x: mo.softmax(x), "rows.onnx", mo.ones((2, 2)))
+    >>> mo.onnx.load(path)(mo.zeros((2, 2))).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    try:
+        file = Path(path)
+    except TypeError:
+        raise fail(ArgumentError, "onnx", f"{type(path).__name__} is no path", "use mo.onnx.loads for bytes") from None
+    if not file.exists():
+        raise fail(ArgumentError, "onnx", f"there is no file {str(path)!r}")
+    return _network(read_model(file), file.name, dynamic)
+
+
+def loads(data: bytes, *, dynamic: Mapping[str, Any] | bool = False) -> Network:
+    """Load a model from the bytes of an ONNX file, which must hold all of its data.
+
+    >>> path = mo.onnx.save(lambda x: x * x, "square.onnx", mo.ones(2))
+    >>> mo.onnx.loads(open(path, "rb").read())([3.0, 4.0]).tolist()
+    [9.0, 16.0]
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise fail(ArgumentError, "onnx", f"{type(data).__name__} is not bytes", "use mo.onnx.load for a path")
+    return _network(parse_model(memoryview(data)), "model", dynamic)
+
+
+def _network(model: Model, name: str, dynamic: Mapping[str, Any] | bool) -> Network:
+    missing = unsupported(model)
+    if missing:
+        listed = ", ".join(f"{op} ({count})" for op, count in sorted(missing.items()))
+        raise fail(ArgumentError, "onnx", f"{name} uses {len(missing)} operators that Morpho does not have: {listed}")
+    return Network(model, name, dynamic)
+
+
+def unsupported(model: Model) -> dict[str, int]:
+    """Operators of a model that Morpho does not have, with how many nodes use them.
+
+    >>> from morpho.onnx.proto.model import Graph, Model, Node
+    >>> node = Node("Frobnicate", "", "", (), ("y",), {}, {})
+    >>> mo.onnx.unsupported(Model(Graph("g", (node, node), (), (), {}), {"": 17}))
+    {'Frobnicate': 2}
+    """
+    found: Counter[str] = Counter()
+    bodies: list[tuple[Iterable[Node], dict[str, int]]] = [(model.graph.nodes, model.opsets)]
+    bodies += [(function.nodes, {**model.opsets, **function.opsets}) for function in model.functions.values()]
+    for nodes, opsets in bodies:
+        for node in _all_nodes(nodes):
+            known = (node.domain, node.op, node.overload) in model.functions
+            if not known and lookup(node.domain, node.op, opsets.get(node.domain, 1)) is None:
+                found[node.label] += 1
+    return dict(found)
+
+
+def _all_nodes(nodes: Iterable[Node]) -> Iterable[Node]:
+    """Nodes, and those of bodies in them."""
+    for node in nodes:
+        yield node
+        for value in node.attributes.values():
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, Graph):
+                    yield from _all_nodes(item.nodes)
+
+
+def to_numpy(value: Any) -> Any:
+    """A result of a network as NumPy's: an array, a list of them for a sequence, None for an empty optional. Types that
+    NumPy has not are arrays of ml_dtypes.
+
+    >>> mo.onnx.to_numpy(mo.asarray([1.0, 2.0]))
+    array([1., 2.], dtype=float32)
+    """
+    if isinstance(value, list):
+        return [to_numpy(item) for item in value]
+    if isinstance(value, Coded):
+        return to_array(value)
+    if isinstance(value, Tensor):
+        return bfloat16_array(value) if value.dtype is bfloat16 else value.numpy()
+    return None if isinstance(value, Empty) else value

@@ -1,0 +1,1 @@
+"""Operators on arrays: arithmetic, shapes, indices, reductions, texts, sequences."""

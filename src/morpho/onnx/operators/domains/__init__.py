@@ -1,0 +1,1 @@
+"""Operators of other domains: com.microsoft, ai.onnx.ml, training."""

@@ -1,0 +1,1 @@
+"""Operators of images, signals, texts and random numbers."""

@@ -1,0 +1,1 @@
+"""Operators of neural networks: activations, convolution, norms, attention, recurrence, quantised arithmetic."""

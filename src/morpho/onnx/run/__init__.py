@@ -1,0 +1,1 @@
+"""Running a model: its values, the walk over its nodes, and the compiled callable around that."""
