@@ -269,9 +269,9 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings",
+    "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "from_torch", "pool", "random", "realise", "settings",
     "special",
-    "tasks", "testing",
+    "tasks", "testing", "to_torch",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
     "enable_grad",
@@ -312,6 +312,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
     "special": ("morpho.tensor.functions.special", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
+    **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
     **{name: (f"morpho.{name}", "")
        for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "optim", "plan", "sparse", "weights")},
 }

@@ -141,8 +141,8 @@ def _constant(argument: Any) -> Any:
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------
-def lower(module: GraphModule) -> Lowered:
-    """The stages of a graph."""
+def lower(module: GraphModule, leave: Callable[[str, str], None] = report.leave) -> Lowered:
+    """The stages of a graph; `leave` is told the name of every operation that PyTorch keeps, and why."""
     graph = module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     attributes = {node: _attribute(module, str(node.target)) for node in graph.nodes if node.op == "get_attr"}
@@ -174,7 +174,7 @@ def lower(module: GraphModule) -> Lowered:
             place[node] = max(before, default=0)
             ours[node] = entry
         else:
-            report.leave(_name(node), reason)
+            leave(_name(node), reason)
             held = [place[n] for n in node.all_input_nodes if n in place]
             place[node] = max([*held, last_impure] if node.is_impure() else held, default=0)
             last_impure = max(last_impure, place[node]) if node.is_impure() else last_impure
