@@ -47,6 +47,7 @@ class Stage:
     program: Program = field(default_factory=Program)
     left: list[Node] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
+    bounds: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the symbols in the program
 
 
 @dataclass
@@ -114,10 +115,9 @@ def _refusal(node: Node) -> tuple[Entry | None, str]:
         return None, "Morpho has no such operation"
     if name in _excluded:
         return None, "excluded"
-    for leaf in _leaves(_value(node)) + [_value(n) for n in node.all_input_nodes for _ in (0,)]:
-        for part in _leaves(leaf):
-            if isinstance(part, torch.Tensor) and not is_plain(part):
-                return None, f"a tensor of {part.dtype} on {part.device}, {part.layout}"
+    for part in _leaves([_value(node), *[_value(source) for source in node.all_input_nodes]]):
+        if isinstance(part, torch.Tensor) and not is_plain(part):
+            return None, f"a tensor of {part.dtype} on {part.device}, {part.layout}"
     if entry.refuse is not None:
         args = torch.fx.map_arg(node.args, lambda n: meta_of(_value(n)) or _value(n))
         kwargs = torch.fx.map_arg(node.kwargs, lambda n: meta_of(_value(n)) or _value(n))
@@ -153,10 +153,15 @@ def lower(module: GraphModule, leave: Callable[[str, str], None] = report.leave)
     ours: dict[Node, Entry] = {}
     result: Any = ()
     last_impure = 0
+    epilogue: list[Node] = []  # after all else: what the arguments are to hold
+    writes = next((_name(node) for node in graph.nodes if _writes(node)), None)
     for node in graph.nodes:
         if node.op == "output":
             result = node.args[0]
         if node.op != "call_function":
+            continue
+        if writes is None and _is_epilogue(node):
+            epilogue.append(node)
             continue
         if is_symbolic(_value(node)) or isinstance(_value(node), int | float | bool):
             if _is_size(node):
@@ -169,7 +174,7 @@ def lower(module: GraphModule, leave: Callable[[str, str], None] = report.leave)
             if source in ours:
                 ours[node] = ours[source]
             continue
-        entry, reason = _refusal(node)
+        entry, reason = _refusal(node) if writes is None else (None, f"a graph in which {writes} writes in place")
         if entry is not None:
             place[node] = max(before, default=0)
             ours[node] = entry
@@ -182,12 +187,26 @@ def lower(module: GraphModule, leave: Callable[[str, str], None] = report.leave)
             stages.append(Stage())
         stage = stages[place[node]]
         (stage.nodes if entry is not None else stage.left).append(node)
+    stages[-1].left.extend(epilogue)
     results = [_result(part) for part in (result if isinstance(result, list | tuple) else [result])]
     wanted = {part for part in results if isinstance(part, Node)}
-    bounds = _bounds(placeholders)
+    bounds = _bounds(graph.nodes)
     for stage in stages:
         _fill(stage, ours, wanted, attributes, bounds)
     return Lowered(placeholders, attributes, stages, results, bounds)
+
+
+def _writes(node: Node) -> bool:
+    """Whether a node changes a tensor in place: AOTAutograd leaves none, other graphs may; those stay in PyTorch."""
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and schema.is_mutable and not _is_epilogue(node)
+
+
+def _is_epilogue(node: Node) -> bool:
+    """Whether a node writes a result back into an argument of the graph, and nobody reads it afterwards."""
+    target = node.args[0] if node.args else None
+    return (_name(node) == "aten.copy_.default" and isinstance(target, Node) and target.op == "placeholder"
+            and all(user.op == "output" for user in node.users))
 
 
 def _is_size(node: Node) -> bool:
@@ -212,13 +231,11 @@ def _result(part: Any) -> Any:
     return part
 
 
-def _bounds(placeholders: Iterable[Node]) -> dict[str, tuple[int, int]]:
+def _bounds(nodes: Iterable[Node]) -> dict[str, tuple[int, int]]:
     """The least and largest number of every symbol, as PyTorch's shape environment has them."""
     found: dict[str, tuple[int, int]] = {}
-    for node in placeholders:
-        value = _value(node)
-        sizes = list(value.shape) if isinstance(value, torch.Tensor) else [value]
-        for size in sizes:
+    for leaf in (leaf for node in nodes for leaf in _leaves(_value(node))):
+        for size in list(leaf.shape) if isinstance(leaf, torch.Tensor) else [leaf]:
             if not isinstance(size, torch.SymInt):
                 continue
             ranges = size.node.shape_env.var_to_range
@@ -253,8 +270,8 @@ def _fill(stage: Stage, ours: Mapping[Node, Entry], wanted: set[Node], attribute
     program.outputs = [Value(numbers[node]) for node in stage.outputs]
     program.orders = [_order(_value(node)) for node in stage.outputs]
     axes = {size.text for p in program.parameters for size in p.sizes if isinstance(size, Size)}
-    used = _symbols(program, bounds)
-    program.symbols = sorted(used - axes)
+    stage.bounds = {name: bounds[name] for name in sorted(_symbols(program, bounds))}
+    program.symbols = sorted(set(stage.bounds) - axes)
     report.report().operations.update(_name(n) for n in steps if n.target is not operator.getitem)
 
 

@@ -14,7 +14,7 @@ import morpho as mo
 from morpho.base.errors import MorphoError
 from morpho.tensor.core import Tensor
 from morpho.torch import report
-from morpho.torch.lowering import Lowered, Stage, expressions, is_symbolic, lower
+from morpho.torch.lowering import Lowered, Stage, expressions, is_symbolic, lower, size_of
 from morpho.torch.program import Size, evaluated
 from morpho.torch.tensors import borrow, hand_over
 
@@ -32,15 +32,15 @@ def fresh_key() -> np.ndarray:
 class NativeStage:
     """The program of a stage, compiled."""
 
-    def __init__(self, stage: Stage, bounds: dict[str, tuple[int, int]]) -> None:
+    def __init__(self, stage: Stage) -> None:
         self.program = stage.program
         self.inputs, self.outputs = stage.inputs, stage.outputs
         self._kept: list[tuple[Any, int, Tensor] | None] = [None] * len(stage.inputs)
         self._is_static = [_is_lasting(node) for node in stage.inputs]
         self._inverse = [None if order is None else tuple(np.argsort(order).tolist()) for order in self.program.orders]
         self._strides = [_odd_strides(node) for node in stage.outputs]
-        self.is_dynamic = bool(bounds) and self.program.is_dynamic
-        self._bounds = bounds
+        self.is_dynamic = self.program.is_dynamic
+        self._bounds = stage.bounds
         self._most: dict[str, int] = {}  # the largest sizes that the compiled function takes
         self.compiled: Any = None
         report.report().functions += 1
@@ -127,9 +127,10 @@ class Runner:
         self.lowered: Lowered = lower(module)
         bounds = self.lowered.bounds
         self.stages: list[tuple[NativeStage | None, list[Node]]] = [
-            (NativeStage(stage, bounds) if stage.outputs else None, stage.left) for stage in self.lowered.stages]
+            (NativeStage(stage) if stage.outputs else None, stage.left) for stage in self.lowered.stages]
         self._bind: Callable[[Sequence[Any]], dict[str, int]] = expressions(self.lowered)
         self._has_symbols = bool(bounds)
+        self._shared = _sharing(self.lowered.results) if kind == "inference" else []
 
     def __call__(self, *arguments: Any) -> list[Any]:
         report.report().calls += 1
@@ -142,7 +143,12 @@ class Runner:
                                   strict=True))
             for node in left:
                 values[node] = _in_pytorch(node, values, symbols)
-        return [self._result(part, values, symbols) for part in self.lowered.results]
+                if self._has_symbols:
+                    _learn(node, values[node], symbols)
+        results = [self._result(part, values, symbols) for part in self.lowered.results]
+        for group in self._shared:
+            _share(results, group)
+        return results
 
     def _result(self, part: Any, values: dict[Node, Any], symbols: dict[str, int]) -> Any:
         if isinstance(part, Node):
@@ -150,10 +156,37 @@ class Runner:
         return evaluated(part, symbols) if isinstance(part, Size) else part
 
 
+def _sharing(results: Sequence[Any]) -> list[list[tuple[int, torch.Tensor]]]:
+    """Groups of outputs that are views of one memory in PyTorch. In graphs for training AOTAutograd sees to them."""
+    groups: dict[Any, list[tuple[int, torch.Tensor]]] = {}
+    for number, part in enumerate(results):
+        value = part.meta.get("val") if isinstance(part, Node) and part.op != "placeholder" else None
+        if isinstance(value, torch.Tensor) and not any(is_symbolic(n) for n in (*value.shape, *value.stride())):
+            groups.setdefault((value.untyped_storage()._cdata, value.dtype), []).append((number, value))
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _share(results: list[Any], group: list[tuple[int, torch.Tensor]]) -> None:
+    """Put outputs that PyTorch has in one memory into one: who writes to one of them changes the others."""
+    size = group[0][1].untyped_storage().nbytes() // group[0][1].element_size()
+    base = torch.empty(size, dtype=group[0][1].dtype)
+    for number, value in group:
+        view = base.as_strided(value.shape, value.stride(), value.storage_offset())
+        results[number] = view.copy_(results[number])
+
+
+def _learn(node: Node, value: Any, symbols: dict[str, int]) -> None:
+    """Sizes that only the data decide, such as the number of non-zero elements, are known from here on."""
+    foreseen = node.meta.get("val")
+    pairs = zip(foreseen.shape, value.shape, strict=True) if isinstance(foreseen, torch.Tensor) else [(foreseen, value)]
+    for size, actual in pairs:
+        found = size_of(size) if is_symbolic(size) else None
+        if isinstance(found, Size) and found.text.isidentifier():
+            symbols.setdefault(found.text, actual)
+
+
 def _in_pytorch(node: Node, values: dict[Node, Any], symbols: dict[str, int]) -> Any:
     """An operation that Morpho leaves to PyTorch."""
-    from morpho.torch.lowering import size_of
-
     def value(n: Node) -> Any:
         return values[n] if n in values else evaluated(size_of(n.meta["val"]), symbols)
 

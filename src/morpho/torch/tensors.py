@@ -24,7 +24,7 @@ DTYPES: dict[torch.dtype, DType] = {
 def is_plain(tensor: Any) -> bool:
     """Whether Morpho can read this memory: a dense tensor on the CPU, of a dtype that it has."""
     return (tensor.device.type == "cpu" and tensor.layout is torch.strided and tensor.dtype in DTYPES
-            and not tensor.is_neg() and not tensor.is_conj() and not tensor.is_quantized)
+            and not tensor.is_quantized)
 
 
 def borrow(tensor: torch.Tensor) -> Tensor:
@@ -40,6 +40,8 @@ def borrow(tensor: torch.Tensor) -> Tensor:
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
         raise fail(DTypeError, "from_torch", f"{tensor.dtype} has no tensor dtype", "convert it with .to() first")
+    if tensor.is_conj() or tensor.is_neg():  # a view that says "the other sign"
+        tensor = tensor.resolve_conj().resolve_neg()
     return Tensor.of_buffer(Buffer(tensor, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), dtype, False))
 
 

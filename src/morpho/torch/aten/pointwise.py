@@ -270,11 +270,6 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
     return add(x, _scaled(div(a, b), value))
 
 
-@op("polygamma.default")
-def polygamma(order: int, x: Tensor) -> Tensor:
-    return mo.polygamma(order, cast(x, floating(x.dtype)))
-
-
 @op("prims.convert_element_type.default")
 def convert(x: Tensor, dtype: Any) -> Tensor:
     return cast(x, dtype)

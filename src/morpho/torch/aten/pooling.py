@@ -87,6 +87,15 @@ def avg_pool3d(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil_
     return _avg_pool(x, 3, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+@op("avg_pool1d.default")
+def avg_pool1d(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+               count_include_pad: bool = True) -> Tensor:
+    kernel = _each(kernel, 1)[0]
+    return _batched(x, 1, lambda x: mo.avg_pool1d(
+        x, kernel, stride=_each(stride, 1)[0] if stride else kernel, padding=_each(padding, 1)[0],
+        ceil_mode=ceil_mode, count_include_pad=count_include_pad))
+
+
 @op("avg_pool2d_backward.default", refuse=lambda grad, x, *rest: _ceil_with_divisor(x, *rest))
 def avg_pool2d_backward(grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
                         count_include_pad: bool, divisor: int | None) -> Tensor:
@@ -123,7 +132,7 @@ def _adaptive(x: Tensor, sizes: Sequence[int]) -> Tensor:
     return x
 
 
-@op("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
+@op("adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
 def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Tensor:
     return _adaptive(x, output_size)
 
@@ -152,6 +161,16 @@ def upsample_nearest2d(x: Tensor, output_size: Any, factors: Any = None) -> Tens
         places = np.minimum(np.floor(np.arange(size, dtype=np.float32) * np.float32(step)), length - 1)
         x = mo.take(x, mo.asarray(places.astype(np.int64)), axis=axis)
     return x
+
+
+@op("upsample_nearest2d.default")
+def upsample_nearest2d_sizes(x: Tensor, output_size: Any, *factors: Any) -> Tensor:
+    return upsample_nearest2d(x, output_size, factors if factors and None not in factors else None)
+
+
+@op("upsample_bilinear2d.default")
+def upsample_bilinear2d_sizes(x: Tensor, output_size: Any, align_corners: bool, *factors: Any) -> Tensor:
+    return upsample_bilinear2d(x, output_size, align_corners, factors if factors and None not in factors else None)
 
 
 @op("upsample_bilinear2d.vec")

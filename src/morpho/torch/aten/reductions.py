@@ -165,7 +165,7 @@ def _along(x: Tensor, dim: int, softly: Any, context: Context) -> Tensor:
     return softly(x, axis=dim) if x.ndim else softly(mo.reshape(x, (1,)), axis=0)[0]
 
 
-@op("_softmax.default", "softmax.int", "_safe_softmax.default", context=True)
+@op("_softmax.default", "softmax.int", context=True)
 def softmax(context: Context, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
     return _along(x, dim, mo.softmax, context)
 

@@ -204,7 +204,7 @@ def replication_pad(x: Tensor, pad: Sequence[int]) -> Tensor:
 
 @op("diagonal.default")
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    return mo.diagonal(x, offset, dim1 % x.ndim, dim2 % x.ndim)
+    return mo.diagonal(x, offset=offset, axis1=dim1 % x.ndim, axis2=dim2 % x.ndim)
 
 
 @op("copy.default")
