@@ -41,7 +41,7 @@ def _partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModu
             _, q, _, _, out, logsumexp, dropout, *_ = node.args
             if not dropout and isinstance(q, Node):
                 node.args = (*node.args[:4], q, q, *node.args[6:])
-    return min_cut_rematerialization_partition(joint, *args, **kwargs)  # type: ignore[no-any-return]
+    return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
 
 def morpho(module: GraphModule, examples: Sequence[Any], **options: Any) -> Any:

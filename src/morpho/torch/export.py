@@ -57,7 +57,8 @@ def from_torch(module: Any, example: Any, kwargs: Mapping[str, Any] | None = Non
 def _check_state(signature: Any) -> None:
     changed = sorted({*signature.buffers_to_mutate.values(), *getattr(signature, "user_inputs_to_mutate", {}).values()})
     if changed:
-        raise fail(ArgumentError, "from_torch", f"the module writes to {', '.join(changed)}, and a function has no state",
+        raise fail(ArgumentError, "from_torch",
+                   f"the module writes to {', '.join(changed)}, and a function has no state",
                    "call module.eval() first, or use torch.compile(module, backend='morpho')")
 
 

@@ -102,7 +102,8 @@ def to_torch(function: Callable[..., Any]) -> TorchFunction:
     tensor([2., 4.])
     """
     if not callable(function):
-        raise fail(ArgumentError, "to_torch", f"a {type(function).__name__} is no function", "pass a function of tensors")
+        raise fail(ArgumentError, "to_torch", f"a {type(function).__name__} is no function",
+                   "pass a function of tensors")
     if isinstance(function, torch.nn.Module):
         raise fail(ArgumentError, "to_torch", "a torch.nn.Module is PyTorch's already", "use mo.from_torch")
     return TorchFunction(function)

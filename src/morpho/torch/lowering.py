@@ -70,7 +70,7 @@ def is_symbolic(value: Any) -> bool:
 def size_of(value: Any) -> int | Size:
     """A number, or the expression of a symbolic one."""
     if not is_symbolic(value):
-        return value  # type: ignore[no-any-return]
+        return value
     from torch.utils._sympy.printers import PythonPrinter
 
     expression = value.node.expr
@@ -158,7 +158,7 @@ def lower(module: GraphModule, leave: Callable[[str, str], None] = report.leave)
     for node in graph.nodes:
         if node.op == "output":
             result = node.args[0]
-        if node.op != "call_function":
+        if node.op != "call_function" or _is_promise(node):
             continue
         if writes is None and _is_epilogue(node):
             epilogue.append(node)
@@ -214,6 +214,13 @@ def _is_size(node: Node) -> bool:
     return "_local_scalar_dense" not in _name(node) and (
         _name(node).startswith("aten.sym_") or not any(isinstance(_value(n), torch.Tensor)
                                                        for n in node.all_input_nodes))
+
+
+def _is_promise(node: Node) -> bool:
+    """Whether a node asserts what guards or the bounds of sizes assert already: dtypes of tensors, sizes."""
+    if _name(node) == "aten._assert_scalar.default":
+        return all(not isinstance(_value(source), torch.Tensor) for source in node.all_input_nodes)
+    return _name(node) == "aten._assert_tensor_metadata.default"
 
 
 def _attribute(module: GraphModule, path: str) -> Any:
@@ -327,7 +334,7 @@ def _symbols(program: Program, bounds: Mapping[str, Any]) -> set[str]:
 
 
 def _order(value: torch.Tensor) -> tuple[int, ...] | None:
-    """The axes from the slowest to the fastest as PyTorch will expect them in memory; None where that is their order."""
+    """The axes from the slowest to the fastest, as PyTorch expects them in memory; None where that is their order."""
     strides = [int(size) if not is_symbolic(size) else size.node.hint for size in value.stride()]
     sizes = [int(size) if not is_symbolic(size) else size.node.hint for size in value.shape]
     if any(stride is None for stride in strides) or any(size is None for size in sizes):

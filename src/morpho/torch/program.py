@@ -80,7 +80,7 @@ class Program:
         names = [f"x{i}" for i in range(len(self.parameters))] + self.symbols + ["key"] * self.is_random
         listed = ", ".join(names)
         scope = {"run": self.run}
-        return eval(f"lambda {listed}: run(({listed}{',' if names else ''}))", scope)  # type: ignore[no-any-return]
+        return eval(f"lambda {listed}: run(({listed}{',' if names else ''}))", scope)
 
     def dims(self, bounds: Mapping[str, tuple[int, int]]) -> dict[str, dict[int, Any]]:
         """The `dynamic=` of `mo.compile`: axes that are expressions of symbols, by parameter."""

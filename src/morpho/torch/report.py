@@ -1,4 +1,4 @@
-"""What the backend did: graphs, operations that stayed in PyTorch and why, recompilations. Nothing falls back silently."""
+"""What the backend did: graphs, operations that stayed in PyTorch and why. Nothing falls back silently."""
 
 from __future__ import annotations
 

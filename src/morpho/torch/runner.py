@@ -192,4 +192,4 @@ def _in_pytorch(node: Node, values: dict[Node, Any], symbols: dict[str, int]) ->
 
     args = torch.fx.map_arg(node.args, value)
     kwargs = torch.fx.map_arg(node.kwargs, value)
-    return node.target(*args, **kwargs)  # type: ignore[operator]
+    return node.target(*args, **kwargs)

@@ -78,7 +78,7 @@ def eye(context: Context, n: int, m: int | None = None, **_: Any) -> Tensor:
     return mo.eye(n, m if m is not None else n, dtype=context.dtype)
 
 
-# -- random numbers: Morpho's counter-based stream, with a key that is drawn from PyTorch's generator at every call -----
+# -- random numbers: Morpho's counter-based stream, with a key drawn from PyTorch's generator at every call ------------
 def _drawn(context: Context, draw: Callable[..., Tensor], shape: Sequence[Any]) -> Tensor:
     dtype = context.dtype if context.dtype is mo.float64 else mo.float32
     return cast(draw(context.key, tuple(shape), dtype=dtype), context.dtype)
@@ -125,7 +125,7 @@ def bernoulli_p(context: Context, x: Tensor, p: float = 0.5, **_: Any) -> Tensor
 
 
 # -- Fourier transforms ------------------------------------------------------------------------------------------------
-def _scaling(shape: Sequence[int], dims: Sequence[int], mode: int) -> float:
+def _scaling(shape: Sequence[Any], dims: Sequence[int], mode: int) -> float:
     count = math.prod(shape[d] for d in dims)
     return {0: 1.0, 1: 1.0 / math.sqrt(count), 2: 1.0 / count}[mode]
 
@@ -145,7 +145,7 @@ def fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -
 
 
 @op("_fft_c2c.default")
-def fft_c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
+def fft_c2c(x: Any, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
     scale = _scaling(x.shape, dim, normalization)
     for axis in dim:
         x = mo.fft.fft(x, axis=axis) if forward else mo.fft.ifft(x, axis=axis)
@@ -154,7 +154,7 @@ def fft_c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) ->
 
 
 @op("_fft_c2r.default")
-def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last: int) -> Tensor:
+def fft_c2r(x: Any, dim: Sequence[int], normalization: int, last: int) -> Tensor:
     shape = list(x.shape)
     shape[dim[-1]] = last
     scale = _scaling(shape, dim, normalization)
@@ -164,7 +164,7 @@ def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last: int) -> Ten
     return found if scale == 1.0 else found * scale
 
 
-# -- sizes: numbers while PyTorch calls, or `mo.Dim` while a dynamic function is traced -----------------------------------
+# -- sizes: numbers, or `mo.Dim` while a dynamic function is traced ----------------------------------------------------
 @op("sym_size.int")
 def sym_size(x: Tensor, dim: int) -> Any:
     return x.shape[dim]

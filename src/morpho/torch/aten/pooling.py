@@ -126,7 +126,7 @@ def _adaptive(x: Tensor, sizes: Sequence[int]) -> Tensor:
     if all(size == 1 for size in sizes):
         return mo.mean(x, axis=tuple(range(first, x.ndim)), keepdims=True)
     for number, size in enumerate(sizes):
-        length = x.shape[first + number]
+        length = int(x.shape[first + number])
         if length != size:
             x = _along(x, first + number, _averages(length, size))
     return x
@@ -140,7 +140,7 @@ def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Tensor:
 @op("_adaptive_avg_pool2d_backward.default")
 def adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Tensor:
     for axis in (x.ndim - 2, x.ndim - 1):
-        size, out = x.shape[axis], grad.shape[axis]
+        size, out = int(x.shape[axis]), int(grad.shape[axis])
         if size != out:
             grad = _along(grad, axis, _averages(size, out).T)
     return grad
@@ -156,7 +156,7 @@ def _sizes(x: Tensor, output_size: Any, factors: Any) -> list[int]:
 @op("upsample_nearest2d.vec")
 def upsample_nearest2d(x: Tensor, output_size: Any, factors: Any = None) -> Tensor:
     for axis, size in enumerate(_sizes(x, output_size, factors), 2):
-        length = x.shape[axis]
+        length = int(x.shape[axis])
         step = 1.0 / factors[axis - 2] if factors else length / size
         places = np.minimum(np.floor(np.arange(size, dtype=np.float32) * np.float32(step)), length - 1)
         x = mo.take(x, mo.asarray(places.astype(np.int64)), axis=axis)
@@ -176,12 +176,12 @@ def upsample_bilinear2d_sizes(x: Tensor, output_size: Any, align_corners: bool, 
 @op("upsample_bilinear2d.vec")
 def upsample_bilinear2d(x: Tensor, output_size: Any, align_corners: bool, factors: Any = None) -> Tensor:
     for axis, size in enumerate(_sizes(x, output_size, factors), 2):
-        length = x.shape[axis]
+        length = int(x.shape[axis])
         if align_corners:
             at = np.arange(size) * ((length - 1) / (size - 1) if size > 1 else 0.0)
         else:
             at = np.maximum((np.arange(size) + 0.5) * (1.0 / factors[axis - 2] if factors else length / size) - 0.5, 0)
-        low = np.minimum(np.floor(at).astype(np.int64), length - 1)
+        low: Any = np.minimum(np.floor(at).astype(np.int64), length - 1)
         high = np.minimum(low + 1, length - 1)
         share = (at - low).astype(np.float32).reshape((-1,) + (1,) * (x.ndim - 1 - axis))
         weights = mo.astype(mo.asarray(share), x.dtype)

@@ -101,7 +101,7 @@ def flash_attention(context: Context, q: Tensor, k: Tensor, v: Tensor, dropout: 
                     attn_mask: Any = None, scale: Any = None) -> tuple[Tensor, Tensor]:
     """The result and the logarithms of the softmax's sums; those are computed only where somebody looks at them."""
     out = _attend(q, k, v, causal, attn_mask, scale)
-    factor = float(scale) if scale is not None else q.shape[-1] ** -0.5
+    factor = float(scale) if scale is not None else int(q.shape[-1]) ** -0.5
     groups = q.shape[1] // k.shape[1]
     keys = k if groups == 1 else mo.repeat(k, groups, axis=1)
     scores = mo.astype(mo.matmul(q, mo.matrix_transpose(keys)) * factor, mo.float32)

@@ -186,7 +186,7 @@ def _edge_pad(x: Tensor, pad: Sequence[int], source: Any) -> Tensor:
     """Indices along each padded axis: `source(positions, size)` says where a position takes its element from."""
     for number in range(len(pad) // 2):
         axis = x.ndim - 1 - number
-        size = x.shape[axis]
+        size = int(x.shape[axis])
         positions = source(np.arange(-pad[2 * number], size + pad[2 * number + 1]), size)
         x = mo.take(x, mo.asarray(positions), axis=axis)
     return x
@@ -247,7 +247,7 @@ def as_strided(context: Context, x: Tensor, size: Sequence[int], stride: Sequenc
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     if x.ndim == 0:
         return mo.reshape(x, (1,))[:size]
-    count = (x.shape[dim] - size) // step + 1
+    count = (int(x.shape[dim]) - size) // step + 1
     places = np.arange(count)[:, None] * step + np.arange(size)
     dim = dim % x.ndim
     taken = mo.take(x, mo.asarray(places.reshape(-1)), axis=dim)
