@@ -11,6 +11,7 @@
     morpho bench logic --quick                     # logic programs against graph libraries and Datalog engines
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
     morpho bench cluster --quick                   # several processes: data parallel training, a killed rank; no peers
+    morpho bench torch --only gpt2,res             # PyTorch's models in Morpho, beside eager and Inductor
     morpho bench gpu                               # kernels on a GPU, beside PyTorch's
 """
 
@@ -47,6 +48,21 @@ def run_gpu(device: str, json: Path | None, seconds: float) -> None:
     from benchmarks.gpu.kernels import main
 
     main(name, "" if json is None else str(json), seconds)
+
+
+def run_torch(only: str, json: Path | None, quick: bool, threads: int) -> None:
+    """Run PyTorch's models through the `morpho` backend, eager and Inductor; each row is said when it is done."""
+    if not in_checkout():
+        raise fail(ArgumentError, "bench", WHERE, HOW)
+    if importlib.util.find_spec("torch") is None:
+        raise fail(ArgumentError, "bench", "PyTorch is not installed, whose models `morpho bench torch` runs", INSTALL)
+    if json is not None and not json.absolute().parent.is_dir():
+        raise fail(ArgumentError, "bench", f"there is no folder {json.parent} for {json.name}", "make it first")
+    if str(CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(CHECKOUT))
+    from benchmarks.torch.bench import run
+
+    run(only, json, quick, threads)
 
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,

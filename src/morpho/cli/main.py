@@ -423,6 +423,14 @@ def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> N
     _bench("cluster", only, json, quick, "", 1, False, False)
 
 
+@bench.command("torch")
+def bench_torch(only: Only = "", json: Json = None, quick: Quick = False, threads: Threads = 2) -> None:
+    """Measure PyTorch's models in Morpho: first call, steady state, training step, beside eager and Inductor."""
+    from morpho.cli import bench as part
+
+    part.run_torch(only, json, quick, threads)
+
+
 @bench.command("gpu")
 def bench_gpu(
     device: Annotated[str, typer.Argument(help="One of mo.devices().")] = "cuda:0",
