@@ -40,6 +40,7 @@ HANDLED = {"aten.sym_size.int": "lowering", "aten.sym_numel.default": "lowering"
 class Outcome:
     """What became of the calls of all operations."""
 
+    seen: str = "none"  # entries of the database
     calls: Counter[str] = field(default_factory=Counter)
     right: Counter[str] = field(default_factory=Counter)  # ATen operations in calls with right answers
     wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -119,6 +120,7 @@ def compare(name: str, case: str, function: Callable[..., Any], tensors: list[An
                 torch.testing.assert_close(value, wanted, rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
     except Exception as error:
         outcome.calls["wrong"] += 1
+        print(f"WRONG {name} {case}", flush=True)
         outcome.wrong[name].append(f"{case}: {type(error).__name__}: " + " ".join(str(error).split())[:240])
         outcome.suspects.update(used)
         return
@@ -133,21 +135,32 @@ def run(options: argparse.Namespace) -> Outcome:
     from torch.testing._internal.common_methods_invocations import op_db
 
     outcome = Outcome()
-    for operation in op_db:
-        if options.only and not any(word in operation.name for word in options.only.split(",")):
-            continue
-        for dtype in (getattr(torch, word) for word in options.dtypes.split(",")):
-            if dtype not in operation.supported_dtypes("cpu"):
-                continue
-            torch.manual_seed(0)
-            name = f"{operation.name}{'.' + operation.variant_test_name if operation.variant_test_name else ''}"
-            try:
-                for case, function, tensors in cases(operation, dtype, options.samples, options.gradients):
-                    compare(f"{name} {str(dtype)[6:]}", case, function, tensors, outcome)
-            except Exception as error:
-                outcome.calls["no sample"] += 1
-                logging.debug("%s: %s", name, error)
+    core = {name.split(".")[1].strip("_") for name in core_operations()}
+    chosen = [operation for operation in op_db
+              if not options.only or any(word in operation.name for word in options.only.split(","))]
+    chosen.sort(key=lambda operation: operation.name.rpartition(".")[2] not in core)  # core operations first
+    try:
+        for number, operation in enumerate(chosen, 1):
+            one(operation, options, outcome)
+            outcome.seen = f"{number} of {len(chosen)}"
+    except KeyboardInterrupt:
+        print(f"stopped after {outcome.seen} entries of the database")
     return outcome
+
+
+def one(operation: Any, options: argparse.Namespace, outcome: Outcome) -> None:
+    """All samples of one entry of the database, in every dtype that is asked for and that it has."""
+    for dtype in (getattr(torch, word) for word in options.dtypes.split(",")):
+        if dtype not in operation.supported_dtypes("cpu"):
+            continue
+        torch.manual_seed(0)
+        name = f"{operation.name}{'.' + operation.variant_test_name if operation.variant_test_name else ''}"
+        try:
+            for case, function, tensors in cases(operation, dtype, options.samples, options.gradients):
+                compare(f"{name} {str(dtype)[6:]}", case, function, tensors, outcome)
+        except Exception as error:
+            outcome.calls["no sample"] += 1
+            logging.debug("%s: %s", name, error)
 
 
 def summary(outcome: Outcome) -> list[str]:
@@ -158,6 +171,7 @@ def summary(outcome: Outcome) -> list[str]:
     entered = [name for name in core if name in TABLE or name in HANDLED]
     missing = [name for name in core if name not in entered]
     checked = [name for name in entered if outcome.right[name] or outcome.right[HANDLED.get(name, "")]]
+    lines.append(f"entries of the database: {outcome.seen}")
     lines.append("calls: " + ", ".join(f"{count} {kind}" for kind, count in outcome.calls.most_common()))
     lines.append(f"core ATen: {len(entered)} of {len(core)} in the table ({100 * len(entered) / len(core):.1f} %), "
                  f"{len(checked)} of them seen with right answers here")
