@@ -214,6 +214,18 @@ def test_a_mask_decides_a_size() -> None:
         torch._dynamo.config.capture_dynamic_output_shape_ops = False
 
 
+def test_a_number_from_the_data() -> None:
+    """`item()` inside a graph stays in PyTorch, without bounds on the number; what is computed with it does not."""
+    torch._dynamo.config.capture_scalar_outputs = True
+    try:
+        f = compiled(lambda x, n: x * n.item() + 1, fullgraph=True)
+        for number in (3, -2):
+            assert f(torch.ones(2), torch.tensor(number)).tolist() == [number + 1.0] * 2
+    finally:
+        torch._dynamo.config.capture_scalar_outputs = False
+    assert morpho.torch.report().left["aten._local_scalar_dense.default"] == 1
+
+
 def test_memory_is_shared_and_owned() -> None:
     """Arguments are borrowed, strided ones too; results are PyTorch's to write, each its own."""
     f = compiled(lambda x: (x * 1.0, x * 1.0, x + 1))

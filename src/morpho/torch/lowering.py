@@ -248,7 +248,7 @@ def _bounds(nodes: Iterable[Node]) -> dict[str, tuple[int, int]]:
             ranges = size.node.shape_env.var_to_range
             for symbol in size.node.expr.free_symbols:
                 low, high = ranges[symbol].lower, ranges[symbol].upper
-                found[str(symbol)] = (max(int(low), 1) if low.is_finite else 1,
+                found[str(symbol)] = (max(int(low), 1) if low.is_Integer else 1,
                                       min(int(high), 1 << 31) if high.is_Integer else 1 << 31)
     return found
 

@@ -37,7 +37,10 @@ def _real_only(x: Any, *_: Any, **__: Any) -> str | None:
 for _name, _function in _FLOATING.items():
     op(f"{_name}.default")(lambda x, f=_function: f(cast(x, floating(x.dtype))))
 for _name, _function in _KEEPING.items():
-    op(f"{_name}.default")(lambda x, f=_function: f(x))
+    if _name == "bitwise_not":
+        op("bitwise_not.default")(lambda x, f=_function: f(x))
+    else:  # of a bool: itself, as of 0 and 1
+        op(f"{_name}.default")(lambda x, f=_function: x if x.dtype is mo.bool else f(x))
 
 
 @op("conj_physical.default", "_conj.default", "_conj_physical.default")
@@ -125,6 +128,13 @@ def _both(function: Callable[[Any, Any], Any], x: Any, y: Any, as_float: bool = 
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         x = tensor(x, dtype)
     return function(x, y)
+
+
+def _of_numbers(function: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
+    """As `_both`, for functions of numbers: False and True are 0 and 1, and an order of bools is theirs."""
+    if promoted(x, y) is not mo.bool:
+        return _both(function, x, y)
+    return function(tensor(x, mo.bool).astype(mo.uint8), tensor(y, mo.bool).astype(mo.uint8))
 
 
 def _scaled(y: Any, alpha: Any) -> Any:
@@ -224,9 +234,9 @@ for _name, _pair in _FLOATING_PAIRS.items():
     op("xlogy.Tensor" if _name == "xlogy" else f"{_name}.default")(
         lambda x, y, f=_pair: _both(f, x, y, as_float=True))
 for _name, _pair in _PAIRS.items():
-    op(f"{_name}.default")(lambda x, y, f=_pair: _both(f, x, y))
+    op(f"{_name}.default")(lambda x, y, f=_pair: _of_numbers(f, x, y))
 for _name, _pair in _COMPARISONS.items():
-    op(f"{_name}.Tensor", f"{_name}.Scalar")(lambda x, y, f=_pair: _both(f, x, y))
+    op(f"{_name}.Tensor", f"{_name}.Scalar")(lambda x, y, f=_pair: _of_numbers(f, x, y))
 for _name, _pair in _BITS.items():
     op(f"{_name}.Tensor", f"{_name}.Scalar", f"{_name}.Tensor_Scalar", f"{_name}.Scalar_Tensor")(
         lambda x, y, f=_pair: _both(f, x, y))
@@ -242,7 +252,7 @@ def copysign(x: Any, y: Any) -> Tensor:
 # -- of more -----------------------------------------------------------------------------------------------------------
 @op("clamp.default", "clamp.Tensor", context=True)
 def clamp(context: Context, x: Tensor, low: Any = None, high: Any = None) -> Tensor:
-    dtype = context.dtype
+    dtype = mo.uint8 if context.dtype is mo.bool else context.dtype  # bools are ordered as 0 and 1
     x = cast(x, dtype)
     if low is not None:
         x = mo.maximum(x, cast(low, dtype))

@@ -70,24 +70,26 @@ def _avg_pool(x: Tensor, rank: int, kernel: Any, stride: Any, padding: Any, ceil
     return _batched(x, rank, summed)
 
 
-def _ceil_with_divisor(x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+def _odd_average(x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
                        count_include_pad: bool = True, divisor: Any = None) -> str | None:
+    if not x.dtype.is_float:
+        return f"a mean of {x.dtype}"
     return "ceil_mode with divisor_override" if ceil_mode and divisor is not None else None
 
 
-@op("avg_pool2d.default", refuse=_ceil_with_divisor)
+@op("avg_pool2d.default", refuse=_odd_average)
 def avg_pool2d(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
     return _avg_pool(x, 2, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op("avg_pool3d.default", refuse=_ceil_with_divisor)
+@op("avg_pool3d.default", refuse=_odd_average)
 def avg_pool3d(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
     return _avg_pool(x, 3, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op("avg_pool1d.default")
+@op("avg_pool1d.default", refuse=_odd_average)
 def avg_pool1d(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     kernel = _each(kernel, 1)[0]
@@ -96,7 +98,7 @@ def avg_pool1d(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil_
         ceil_mode=ceil_mode, count_include_pad=count_include_pad))
 
 
-@op("avg_pool2d_backward.default", refuse=lambda grad, x, *rest: _ceil_with_divisor(x, *rest))
+@op("avg_pool2d_backward.default", refuse=lambda grad, x, *rest: _odd_average(x, *rest))
 def avg_pool2d_backward(grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
                         count_include_pad: bool, divisor: int | None) -> Tensor:
     def again(x: Tensor) -> Tensor:
@@ -193,8 +195,13 @@ def upsample_bilinear2d(x: Tensor, output_size: Any, align_corners: bool, factor
 _MODES, _PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
-@op("grid_sampler_2d.default",
-    refuse=lambda x, grid, mode, *_: "bicubic sampling" if mode == 2 else None)
+def _odd_sampling(x: Any, grid: Any, mode: int, *_: Any) -> str | None:
+    if mode == 2:
+        return "bicubic sampling"
+    return f"places between pixels in {x.dtype}" if x.dtype.itemsize == 2 else None
+
+
+@op("grid_sampler_2d.default", refuse=_odd_sampling)
 def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
     return mo.grid_sample(x, grid, mode=_MODES[mode], padding_mode=_PADDINGS[padding], align_corners=align_corners)
 
