@@ -2,7 +2,8 @@
 
 Each file's `python` blocks are executed in order in one namespace, in an empty folder. There is no way to opt out; what
 should not run is not marked as `python` (use `text`, or `pycon` for a transcript). A block marked `output` shows what
-the `python` block before it prints; `...` stands for anything, and white space does not count.
+the `python` block before it prints; `...` stands for anything, and white space does not count. A page about a library
+of an extra begins with `<!-- needs: NAME -->` and is skipped where that library is not installed.
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ def run(path: Path, name: str) -> int:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_code_in_documents_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block of the file, in order, in an empty folder and with settings that do not leak into other tests."""
+    needed = re.match(r"<!-- needs: (\w+) -->", path.read_text(encoding="utf-8"))
+    if needed:
+        pytest.importorskip(needed[1], reason=f"{path.name} is about {needed[1]}, which is not installed")
     monkeypatch.chdir(tmp_path)
     contextvars.copy_context().run(run, path, str(path.relative_to(ROOT)))
 

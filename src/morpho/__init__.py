@@ -316,6 +316,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "tune": ("morpho.tensor.tools.tune", "tune"),
     "profile": ("morpho.observe.record.session", "profile"), "memory": ("morpho.observe.memory", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
+    **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
     **{name: (f"morpho.{name}", "")
        for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "onnx", "optim", "plan", "sparse",
                     "weights")},

@@ -12,6 +12,7 @@
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
     morpho bench cluster --quick                   # several processes: data parallel training, a killed rank; no peers
     morpho bench onnx --networks FOLDER            # networks of ONNX files, beside ONNX Runtime
+    morpho bench torch --only gpt2,res             # PyTorch's models in Morpho, beside eager and Inductor
     morpho bench gpu                               # kernels on a GPU, beside PyTorch's
     morpho bench tune --quick                      # the tuner: gains, exhaustive search, overhead; no peers
     morpho bench --against baseline.json           # the regression gate: the suites of that file, 1 where one is worse
@@ -64,6 +65,19 @@ def run_onnx(networks: Path, json: Path | None, quick: bool, threads: int) -> in
     from benchmarks.onnx.speed import main
 
     return int(main(networks, json, quick, threads))
+def run_torch(only: str, json: Path | None, quick: bool, threads: int) -> None:
+    """Run PyTorch's models through the `morpho` backend, eager and Inductor; each row is said when it is done."""
+    if not in_checkout():
+        raise fail(ArgumentError, "bench", WHERE, HOW)
+    if importlib.util.find_spec("torch") is None:
+        raise fail(ArgumentError, "bench", "PyTorch is not installed, whose models `morpho bench torch` runs", INSTALL)
+    if json is not None and not json.absolute().parent.is_dir():
+        raise fail(ArgumentError, "bench", f"there is no folder {json.parent} for {json.name}", "make it first")
+    if str(CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(CHECKOUT))
+    from benchmarks.torch.bench import run
+
+    run(only, json, quick, threads)
 
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,

@@ -465,6 +465,12 @@ def bench_onnx(
 
     if status := part.run_onnx(networks, json, quick, threads):
         raise typer.Exit(status)
+@bench.command("torch")
+def bench_torch(only: Only = "", json: Json = None, quick: Quick = False, threads: Threads = 2) -> None:
+    """Measure PyTorch's models in Morpho: first call, steady state, training step, beside eager and Inductor."""
+    from morpho.cli import bench as part
+
+    part.run_torch(only, json, quick, threads)
 
 
 @bench.command("gpu")

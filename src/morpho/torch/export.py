@@ -1,0 +1,183 @@
+"""`mo.from_torch`: a PyTorch module as a Morpho function, through `torch.export`. Calls of it need no PyTorch."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.torch.backend import decompositions
+from morpho.torch.lowering import Lowered, lower
+from morpho.torch.program import LoweringError, Program, Size, evaluated
+from morpho.torch.tensors import borrow
+
+
+def from_torch(module: Any, example: Any, kwargs: Mapping[str, Any] | None = None, *,
+               dynamic_shapes: Any = None) -> Any:
+    """A Morpho function of a PyTorch module: compiled as by `mo.compile`, called with Morpho tensors or NumPy arrays.
+
+    module: a `torch.nn.Module` in the mode it is to have (`eval()` for inference). Its weights are shared, not copied:
+        what PyTorch writes to them in place, later calls see.
+    example: its arguments, a tuple, or one tensor; they fix shapes and dtypes. kwargs: its arguments by name.
+    dynamic_shapes: as `torch.export.export` takes it: sizes that may change without compiling anew.
+
+    A module with operations that Morpho lacks is an error that names all of them. One that draws random numbers makes a
+    function with one more argument, `key`, from `mo.random.key`.
+
+    >>> import torch
+    >>> module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    >>> f = mo.from_torch(module, torch.ones(4, 3))
+    >>> f(np.ones((4, 3), np.float32)).shape
+    (4, 2)
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise fail(ArgumentError, "from_torch", f"a {type(module).__name__} is no torch.nn.Module",
+                   "mo.to_torch takes Morpho functions")
+    args = tuple(example) if isinstance(example, list | tuple) else (example,)
+    with torch.no_grad():
+        exported = torch.export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+        exported = exported.run_decompositions(decompositions())
+    _check_state(exported.graph_signature)
+    lacking: Counter[tuple[str, str]] = Counter()
+    lowered = lower(exported.graph_module, lambda name, reason: lacking.update([(name, reason)]))
+    if lacking:
+        listed = ", ".join(f"{name} x {count} ({reason})" for (name, reason), count in lacking.most_common())
+        raise fail(LoweringError, "from_torch", f"{type(module).__name__} needs operations that Morpho lacks: {listed}",
+                   "use torch.compile(module, backend='morpho'), which leaves those to PyTorch")
+    return _function(type(module).__name__, module, exported, lowered, args, dict(kwargs or {}))
+
+
+def _check_state(signature: Any) -> None:
+    changed = sorted({*signature.buffers_to_mutate.values(), *getattr(signature, "user_inputs_to_mutate", {}).values()})
+    if changed:
+        raise fail(ArgumentError, "from_torch",
+                   f"the module writes to {', '.join(changed)}, and a function has no state",
+                   "call module.eval() first, or use torch.compile(module, backend='morpho')")
+
+
+def _function(name: str, module: Any, exported: Any, lowered: Lowered, args: tuple[Any, ...],
+              kwargs: dict[str, Any]) -> Any:
+    """The compiled function: user's arguments by the names of `forward`, weights captured."""
+    program = lowered.stages[0].program
+    program.orders = [None] * len(program.outputs)
+    users, weights = _sources(exported, lowered)
+    names, flatten = _parameters(module, args, kwargs)
+    outputs = {node: number for number, node in enumerate(lowered.stages[0].outputs)}
+    results = lowered.results[len(lowered.results) - exported.call_spec.out_spec.num_leaves:]
+    arrange = _skeleton(exported.call_spec.out_spec)
+    inputs = lowered.stages[0].inputs
+
+    def call(given: Sequence[Any], key: Any = None) -> Any:
+        leaves = flatten(given)
+        places = {node: leaves[number] for node, number in users.items() if number < len(leaves)}
+        symbols = _bound(places)
+        values = [places[node] if node in places else weights[node] for node in inputs]
+        values += [symbols[symbol] for symbol in program.symbols]
+        made = program.run([*values, key] if program.is_random else values) if program.outputs else ()
+
+        def result(part: Any) -> Any:
+            if isinstance(part, Node):
+                return made[outputs[part]] if part in outputs else places.get(part, weights.get(part))
+            return evaluated(part, symbols) if isinstance(part, Size) else part
+
+        return arrange([result(part) for part in results])
+
+    listed = ", ".join(names)
+    more = ", key" if program.is_random else ""
+    function = eval(f"lambda {listed}{more}: call(({listed}{',' if names else ''}){more})", {"call": call})
+    function.__name__ = name
+    return mo.compile(function, dynamic=_dims(program, lowered, users, names, args, kwargs))
+
+
+def _sources(exported: Any, lowered: Lowered) -> tuple[dict[Node, int], dict[Node, Any]]:
+    """Placeholders that are the user's arguments, by their number, and those that are weights, as borrowed tensors."""
+    by_name = {node.name: node for node in lowered.placeholders}
+    users: dict[Node, int] = {}
+    weights: dict[Node, Any] = {node: borrow(value) for node, value in lowered.attributes.items()}
+    for spec in exported.graph_signature.input_specs:
+        node = by_name[spec.arg.name]
+        if spec.kind.name == "USER_INPUT":
+            users[node] = len(users)
+        else:
+            held = exported.state_dict.get(spec.target)
+            weights[node] = borrow(held if held is not None else exported.constants[spec.target])
+    return users, weights
+
+
+def _parameters(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], Callable[..., Any]]:
+    """The names of the arguments given in the example, and how their leaves are found."""
+    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    kinds = {name: p.kind for name, p in inspect.signature(module.forward).parameters.items()}
+    loose = any(kinds[name] in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+                for name in bound.arguments)
+    names = [f"x{i}" for i in range(len(args))] + list(kwargs) if loose else list(bound.arguments)
+
+    def flatten(given: Sequence[Any]) -> list[Any]:
+        return [leaf for value in given for leaf in mo.tree.leaves(value)]
+
+    return names, flatten
+
+
+def _bound(places: Mapping[Node, Any]) -> dict[str, Any]:
+    """The sizes of the symbols, from the shapes of the arguments."""
+    from morpho.torch.lowering import size_of
+
+    found: dict[str, Any] = {}
+    for node, tensor in places.items():
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            continue
+        for size, actual in zip(value.shape, tensor.shape, strict=True):
+            text = size_of(size)
+            if isinstance(text, Size) and text.text.isidentifier():
+                found.setdefault(text.text, actual)
+    return found
+
+
+def _skeleton(spec: Any) -> Callable[[list[Any]], Any]:
+    """How a flat list of results becomes what the module returns: tuples, lists and dicts."""
+    shape = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+
+    def arranged(part: Any, values: list[Any]) -> Any:
+        if isinstance(part, Mapping):
+            return {name: arranged(value, values) for name, value in part.items()}
+        if isinstance(part, list | tuple):
+            parts = [arranged(value, values) for value in part]
+            return parts if isinstance(part, list) else tuple(parts)
+        return values[part] if isinstance(part, int) else part
+
+    return lambda values: arranged(shape, values)
+
+
+def _dims(program: Program, lowered: Lowered, users: Mapping[Node, int], names: list[str], args: tuple[Any, ...],
+          kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """The `dynamic=` of `mo.compile`: memory is planned for a size's bound, so an open one gets a moderate bound."""
+    if not program.is_dynamic:
+        return None
+    hints: dict[str, int] = {}
+    for node in users:
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                hints[str(size.node.expr)] = size.node.hint or 16
+    bounds = {name: (low, high if high < 1 << 20 else max(4 * hints.get(name, 16), 4096))
+              for name, (low, high) in lowered.bounds.items()}
+    axes = program.dims(bounds)
+    by_leaf = {users[node]: axes.get(f"x{i}") for i, node in enumerate(lowered.stages[0].inputs) if node in users}
+    found: dict[str, Any] = {}
+    at = 0
+    for name, value in zip(names, (*args, *kwargs.values()), strict=True):
+        leaves = len(mo.tree.leaves(value))
+        if isinstance(value, torch.Tensor) and by_leaf.get(at):
+            found[name] = by_leaf[at]
+        at += leaves
+    return found or None
+
+
