@@ -31,7 +31,7 @@ from sys import getrefcount
 from threading import RLock
 
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail
+from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail, user_line
 from morpho.base.python.fork_safe import ForkSafe
 from morpho.base.target import ALIGNMENT_BYTES
 from morpho.base.units import format_bytes
@@ -100,6 +100,31 @@ class Watch:
 
     def __init__(self, base_bytes: int) -> None:
         self.base_bytes = self.peak_bytes = base_bytes
+
+    def see(self, pool: Pool, chunk: Chunk) -> None:
+        """A block is about to be handed out."""
+        self.peak_bytes = max(self.peak_bytes, pool.asked_bytes())
+
+
+class Tracker(Watch):
+    """Notes the line of the user's program that asks for each block, and who held what when the pool held most."""
+
+    __slots__ = ("at_peak", "peak_s", "_looked_bytes")
+
+    def __init__(self, base_bytes: int) -> None:
+        super().__init__(base_bytes)
+        self.at_peak: dict[str, tuple[int, int]] = {}  # line -> bytes, blocks
+        self.peak_s = time.perf_counter()
+        self._looked_bytes = 0
+
+    def see(self, pool: Pool, chunk: Chunk) -> None:
+        chunk.line = user_line()
+        if pool._held_bytes > self._looked_bytes:  # only what makes the pool grow can be a peak
+            self._looked_bytes = pool._held_bytes + pool._held_bytes // 64  # and a little more is not worth a look
+            found = pool.holders()
+            total = sum(nbytes for nbytes, _ in found.values()) + chunk.asked
+            if total > self.peak_bytes or not self.at_peak:
+                self.at_peak, self.peak_bytes, self.peak_s = found, total, time.perf_counter()
 
 
 class Pool(ForkSafe):
@@ -171,7 +196,8 @@ class Pool(ForkSafe):
             ctypes.memset(chunk.address, 0, nbytes)
         chunk.asked = nbytes
         if self._watches:
-            self._look()
+            for watch in self._watches:
+                watch.see(self, chunk)
         return Allocation(self, chunk, nbytes)
 
     def region(self, nbytes: int = 0) -> Region:
@@ -206,16 +232,32 @@ class Pool(ForkSafe):
         finally:
             self._watches.remove(watch)
 
+    def track(self) -> Tracker:
+        """Note from now on which lines of the user's program ask for memory; `untrack` ends it."""
+        made = Tracker(self.asked_bytes())
+        self._watches.append(made)
+        return made
+
+    def untrack(self, tracker: Tracker) -> None:
+        """End what `track` began."""
+        self._watches.remove(tracker)
+
+    def holders(self) -> dict[str, tuple[int, int]]:
+        """The bytes and the number of blocks in use by the line that asked for them; "" where nobody tracked."""
+        with self._lock:
+            free = {id(chunk) for shelf in list(self._shelves.values()) for chunk in list(shelf)}
+            found: dict[str, tuple[int, int]] = {}
+            for chunk in list(self._chunks):
+                if id(chunk) not in free and chunk.asked > 0:
+                    nbytes, blocks = found.get(chunk.line, (0, 0))
+                    found[chunk.line] = nbytes + chunk.asked, blocks + 1
+            return found
+
     def asked_bytes(self) -> int:
         """The bytes that blocks in use were asked for, without what their size classes add."""
         with self._lock:
             free = {id(chunk) for shelf in list(self._shelves.values()) for chunk in list(shelf)}
             return sum(chunk.asked for chunk in list(self._chunks) if id(chunk) not in free)
-
-    def _look(self) -> None:
-        asked_bytes = self.asked_bytes()
-        for watch in self._watches:
-            watch.peak_bytes = max(watch.peak_bytes, asked_bytes)
 
     def trim(self) -> int:
         """Give every free block back now; the bytes given back.
