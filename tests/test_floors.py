@@ -36,7 +36,7 @@ FLOORS: dict[str, int] = {
     "nn": 11, "optim": 11, "amp": 11, "data": 11, "weights": 11,
     "models": 12,
     "plan": 13,
-    "cluster": 14,
+    "cluster": 14, "observe": 14,
     "serve": 15,
     "cli": 16,
 }
@@ -44,7 +44,7 @@ FLOORS: dict[str, int] = {
 TOP_OF_PACKAGE = FLOORS["cluster"]
 # What is built from tensors is written like a user's program: these may import the bare top package.
 USERS_OF_PACKAGE = ("linalg", "sparse", "logic", "nn", "optim", "amp", "data", "weights", "models", "plan", "cluster",
-                    "serve", "cli")
+                    "observe", "serve", "cli")
 # Entry files beside the folders, with the folder whose rights they have.
 ENTRY_FILES = {"__main__.py": "cli"}
 

@@ -311,6 +311,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "debug": ("morpho.tensor.tools.debug", ""), "testing": ("morpho.tensor.tools.testing", ""),
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
     "special": ("morpho.tensor.functions.special", ""),
+    "profile": ("morpho.observe.record.session", "profile"), "memory": ("morpho.observe.memory", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: (f"morpho.{name}", "")
        for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "optim", "plan", "sparse", "weights")},

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from morpho.cli import serve_command
+from morpho.cli import profile_command, serve_command
 from morpho.cli.guard import guarded
 from morpho.cli.planning import plan_command
 
@@ -301,6 +301,7 @@ def logic(
 
 
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
+app.command("profile", epilog=profile_command.EPILOG, context_settings=profile_command.CONTEXT)(profile_command.profile)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)
 app.command("plan measure")(plan_command.measure)

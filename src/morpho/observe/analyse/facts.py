@@ -11,8 +11,9 @@ from morpho.observe.record.seconds import self_seconds
 from morpho.observe.trace.model import OpRow, SpanRow, Trace
 
 SHORT_S = 4e-6  # a kernel call shorter than this is mostly its own start
-BALANCED = 0.68  # of the threads at work: above it a kernel counts as balanced
+UNEVEN = 0.2  # of all threads' time spent waiting for the last one: from here on a kernel counts as unbalanced
 LONG_S = 100e-6  # a call of one thread alone is worth dividing from here on
+FAR_FROM_MEMORY = 0.6  # of memory's roofline: what lies in a cache and is slower than this waits for arithmetic
 MANY_EAGER = 6  # compilations by lazy evaluation after which they are no longer first ones
 SHORT_LIMIT = 0.25  # of the roofline: below it a short kernel is bound by being started, not by the machine
 
@@ -36,14 +37,22 @@ class Facts:
             return "python"
         if self.is_unbalanced(row):
             return "imbalance"
+        if row.bound == "memory" and self.is_cached(row) and not row.gathers and row.share < FAR_FROM_MEMORY:
+            return "compute"  # its data lie in the cache, and still it is slow: functions such as exp are many operations
         return row.bound or "memory"
+
+    def is_cached(self, row: OpRow) -> bool:
+        """Whether what a call touches fits into the second-level cache."""
+        return row.bytes / max(row.calls, 1) <= self.trace.machine.get("l2_bytes", 0)
 
     @staticmethod
     def is_unbalanced(row: OpRow) -> bool:
         """Whether threads wait, or could have helped."""
         if row.threads < 2 or row.seconds / max(row.calls, 1) < LONG_S:
             return False
-        return row.busy_s / (row.seconds * row.threads) < BALANCED
+        alone = row.shared_s < 0.5 * row.seconds
+        # A thread that comes late was busy elsewhere or had to be woken: only those that wait at the end say something.
+        return alone or row.tail_s > UNEVEN * row.shared_s * row.threads
 
     def kernel_s(self, kind: str) -> float:
         """Time of the kernels that something binds, on the calling thread's clock."""
@@ -54,6 +63,13 @@ class Facts:
     def seconds(self, *categories: str) -> float:
         """The calling thread's time in some categories."""
         return sum(self.trace.seconds.get(name, 0.0) for name in categories)
+
+    @cached_property
+    def is_fetched(self) -> bool:
+        """Whether values of a device are asked for so often that its queue runs empty."""
+        runs = sum(span.kind == "device" and bool(span.detail.get("on_device")) for span in self.trace.spans)
+        fetched = sum(span.name.startswith("from") for span in self.spans("transfer"))
+        return fetched > max(2, 0.3 * runs)
 
     @property
     def wall_s(self) -> float:

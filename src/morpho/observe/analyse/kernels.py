@@ -20,6 +20,10 @@ def _weight(facts: Facts, row: OpRow) -> float:
 def compute(facts: Facts) -> Verdict | None:
     """Kernels bound by arithmetic."""
     rows = facts.bound.get("compute")
+    device_s = 0.0 if facts.is_fetched else facts.seconds("device")
+    if device_s > facts.kernel_s("compute"):
+        return Verdict("compute", device_s, facts.wall_s, f"{percent(device_s / facts.wall_s)} of the time waits for a "
+                       "device that computes", "narrower dtypes or fewer operations there", 0.3 * device_s)
     if not rows:
         return None
     top, seconds = rows[0], facts.kernel_s("compute")
@@ -58,9 +62,10 @@ def memory(facts: Facts) -> Verdict | None:
     elif len(eager) >= 2 and eager_s > 0.6 * seconds:
         advice = "one function around these operations (mo.compile), which keeps intermediates in registers,"
         gain_s = eager_s * (1 - 1 / len(eager))
+    elif top.product:
+        advice, gain_s = "several vectors at once (as columns of a matrix), or narrower weights,", 0.5 * top_s
     elif narrower is not None:
-        what = "weights" if top.product else "values"
-        advice, gain_s = f"{narrower[0]} {what}", narrower[1] * top_s
+        advice, gain_s = f"{narrower[0]} values", narrower[1] * top_s
     else:
         advice, gain_s = "reading the data once: several results of one pass in the same function", 0.3 * top_s
     rate = top.bytes / top.seconds if top.seconds else 0.0

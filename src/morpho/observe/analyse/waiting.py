@@ -75,7 +75,7 @@ def host(facts: Facts) -> Verdict | None:
 
 def transfers(facts: Facts) -> Verdict | None:
     """Copies between host and device."""
-    seconds, rows = facts.seconds("transfer"), facts.spans("transfer")
+    seconds, rows = facts.seconds("transfer", *(["device"] if facts.is_fetched else [])), facts.spans("transfer")
     if not rows or seconds <= 0:
         return None
     moved = sum(span.detail.get("bytes", 0) for span in rows)

@@ -203,7 +203,7 @@ def joined(ops: Iterable[OpRow]) -> list[OpRow]:
             found[key] = row
             continue
         into = found[key]
-        for name in ("calls", "seconds", "busy_s", "shared_s", "flops", "bytes", "limit_s"):
+        for name in ("calls", "seconds", "busy_s", "shared_s", "tail_s", "flops", "bytes", "limit_s"):
             setattr(into, name, getattr(into, name) + getattr(row, name))
     return list(found.values())
 

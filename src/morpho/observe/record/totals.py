@@ -22,6 +22,7 @@ class Sum:
     numbers: int = 0  # the sum of what their last words say
     busy_ticks: int = 0  # of threads that worked on it together
     shared_ticks: int = 0  # of its own time while they did
+    least_tail: float = float("inf")  # of all calls: threads' waiting for the last one as a multiple of the call's time
     least_ticks: int = 1 << 62
 
 
@@ -48,7 +49,7 @@ class Totals:
             if len(helpers):
                 self._waiting.append(helpers)
             self._keep(thread, events)
-        self._match(np.concatenate(shared) if shared else np.empty((0, 4), np.int64))
+        self._match(np.concatenate(shared) if shared else np.empty((0, 5), np.int64))
 
     @staticmethod
     def _sum(into: dict[tuple[int, int], Sum], thread: int, events: np.ndarray) -> None:
@@ -70,7 +71,7 @@ class Totals:
 
     def _own_work(self, thread: int, events: np.ndarray, kinds: np.ndarray) -> np.ndarray:
         """The caller's part of divided steps: its end is followed by that of the step. Rows of such steps' beginnings
-        and ends, pointers and threads."""
+        and ends, pointers, threads, and how long the caller waited at the end."""
         places = np.flatnonzero((kinds == Kind.WORK) & (events[:, 3] >> KIND_BITS == 0))
         places = places[places + 1 < len(events)]
         places = places[(kinds[places + 1] == Kind.STEP) | (kinds[places + 1] == Kind.LAUNCH)]
@@ -80,23 +81,33 @@ class Totals:
             found = self.steps[thread, pointer]
             found.busy_ticks += int((work[mine, 1] - work[mine, 0]).sum())
             found.shared_ticks += int((steps[mine, 1] - steps[mine, 0]).sum())
-        return np.stack([steps[:, 0], steps[:, 1], steps[:, 2], np.full(len(steps), thread, np.uint64).view(np.int64)],
-                        axis=1) if len(steps) else np.empty((0, 4), np.int64)
+        threads = np.full(len(steps), thread, np.uint64).view(np.int64)
+        return np.stack([steps[:, 0], steps[:, 1], steps[:, 2], threads, steps[:, 1] - work[:, 1]], axis=1)
 
     def _match(self, shared: np.ndarray) -> None:
-        """Give helpers' work to the step that was being divided when it began. The pool divides one at a time."""
-        if not self._waiting or not len(shared):
+        """Give helpers' work to the step that was being divided when it began: the pool divides one at a time. Then see
+        how long threads waited at the end of each."""
+        if not len(shared):
             return
         shared = shared[np.argsort(shared[:, 0])]
-        work = np.concatenate(self._waiting)
-        place = np.searchsorted(shared[:, 0], work[:, 0], "right") - 1
-        inside = (place >= 0) & (work[:, 0] <= shared[place, 1])
-        owners, which = np.unique(shared[place[inside]][:, 2:4], axis=0, return_inverse=True)
-        ticks = np.bincount(which.ravel(), (work[inside, 1] - work[inside, 0]), len(owners))
-        for (pointer, thread), busy in zip(owners.tolist(), ticks.tolist(), strict=True):
-            self.steps[thread & (2**64 - 1), pointer].busy_ticks += int(busy)
-        later = work[~inside & (work[:, 0] > shared[-1, 1])]  # their step's end comes with the next drain
-        self._waiting = [later] if len(later) else []
+        tails = shared[:, 4].astype(np.float64)
+        if self._waiting:
+            work = np.concatenate(self._waiting)
+            place = np.searchsorted(shared[:, 0], work[:, 0], "right") - 1
+            inside = (place >= 0) & (work[:, 0] <= shared[place, 1])
+            place = place[inside]
+            tails += np.bincount(place, np.maximum(shared[place, 1] - work[inside, 1], 0), len(shared))
+            owners, which = np.unique(shared[place][:, 2:4], axis=0, return_inverse=True)
+            ticks = np.bincount(which.ravel(), work[inside, 1] - work[inside, 0], len(owners))
+            for (pointer, thread), busy in zip(owners.tolist(), ticks.tolist(), strict=True):
+                self.steps[thread & (2**64 - 1), pointer].busy_ticks += int(busy)
+            later = work[~inside & (work[:, 0] > shared[-1, 1])]  # their step's end comes with the next drain
+            self._waiting = [later] if len(later) else []
+        shares = tails / np.maximum(shared[:, 1] - shared[:, 0], 1)
+        owners, which = np.unique(shared[:, 2:4], axis=0, return_inverse=True)
+        for number, (pointer, thread) in enumerate(owners.tolist()):
+            found = self.steps[thread & (2**64 - 1), pointer]
+            found.least_tail = min(found.least_tail, float(shares[which.ravel() == number].min()))
 
     def _keep(self, thread: int, events: np.ndarray) -> None:
         room = max(0, MOST_EVENTS - self.kept)

@@ -35,6 +35,7 @@ class OpRow:
     busy_s: float = 0.0  # of all threads together
     threads: int = 1  # that could have worked on it
     shared_s: float = 0.0  # of the time in which it was divided among threads
+    tail_s: float = 0.0  # that threads wait for the last of them in any case: the best call's share of all calls' time
     flops: float = 0.0  # of all calls together
     bytes: float = 0.0
     limit_s: float = 0.0  # what the machine's peaks allow: the roofline
