@@ -66,6 +66,7 @@ class Counts:
     fallbacks: int = 0
     copies: int = 0
     syncs: int = 0  # realisations forced by data-dependent shapes or Python values
+    cuts: int = 0  # lazy programs computed because they had become too deep
     said: set[str] = field(default_factory=set)
     growing: int = 0  # programs compiled by lazy evaluation, each longer than the one before
     longest: int = 0  # operations of the last of them
