@@ -40,6 +40,7 @@ SUITES = {
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
     "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput",
                                             "recut", "links", "predictions", "naive"), {}),
+    "profile": Suite("benchmarks.observe", ("overhead",), {}),
 }
 
 

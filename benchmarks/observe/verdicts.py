@@ -1,5 +1,5 @@
-"""``python -m benchmarks.observe.verdicts``: every pathological program profiled; the share of right first verdicts, and
-how much faster the program is with the advice applied.
+"""``python -m benchmarks.observe.verdicts``: every pathological program profiled; the share of right first verdicts,
+and how much faster the program is with the advice applied.
 
 ``--record`` stores the traces in tests/observe/traces, where the test suite reads them: no timing there.
 """

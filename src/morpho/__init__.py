@@ -269,7 +269,8 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings",
+    "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "memory", "pool", "profile", "random", "realise",
+    "settings",
     "special",
     "tasks", "testing",
     # gradients and training

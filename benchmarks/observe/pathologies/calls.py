@@ -125,8 +125,9 @@ def compiled_in_a_loop() -> Program:
     f = mo.compile(lambda x, k: mo.tanh(x) * k)
 
     def bad() -> None:
-        for i in range(12):
-            mo.compile(lambda x, k=i + 1.5 + next(_numbers): mo.tanh(x) * mo.sin(x * k))(x)
+        for _ in range(12):
+            number = next(_numbers) + 1.5
+            mo.compile(lambda x, k=number: mo.tanh(x) * mo.sin(x * k))(x)
 
     return Program(bad, lambda: [f(x, mo.asarray(float(i))) for i in range(12)])
 

@@ -424,6 +424,12 @@ def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> N
     _bench("cluster", only, json, quick, "", 1, False, False)
 
 
+@bench.command("profile")
+def bench_profile(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure what profiling costs: the same programs with and without it, in turn."""
+    _bench("profile", only, json, quick, "", 2, False, False)
+
+
 @bench.command("gpu")
 def bench_gpu(
     device: Annotated[str, typer.Argument(help="One of mo.devices().")] = "cuda:0",

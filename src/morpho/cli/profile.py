@@ -17,6 +17,7 @@ from morpho.observe.export.text import report
 from morpho.observe.trace.merge import clock_offset, merged
 from morpho.observe.trace.model import Trace
 
+
 def profile_script(words: Sequence[str], out: Sequence[Path], merge: Sequence[Path], nodes: int, memory: bool,
                    perf_map: bool, jitdump: bool) -> None:
     """What the command does with its options."""

@@ -46,7 +46,8 @@ _written = _Written()
 class Node:
     """One operation on other nodes. `payload` is the realised data of a `data` leaf and nothing elsewhere."""
 
-    __slots__ = ("__weakref__", "attributes", "depth", "device", "inputs", "op", "origin", "outputs", "payload", "serial")
+    __slots__ = ("__weakref__", "attributes", "depth", "device", "inputs", "op", "origin", "outputs", "payload",
+                 "serial")
 
     op: Op
     inputs: tuple[Node, ...]

@@ -57,7 +57,7 @@ def _engine() -> ModuleType:
 
 evaluate = LazyModule(_engine)
 
-DEEPEST = 1000  # operations, one after another, that a lazy program may have before it is computed
+DEEPEST = 4000  # operations, one after another, that a lazy program may have before it is computed
 _settling = threading.Lock()  # held while a tensor's value is put in, replaced or written down another way
 
 

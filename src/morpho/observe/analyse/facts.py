@@ -38,7 +38,7 @@ class Facts:
         if self.is_unbalanced(row):
             return "imbalance"
         if row.bound == "memory" and self.is_cached(row) and not row.gathers and row.share < FAR_FROM_MEMORY:
-            return "compute"  # its data lie in the cache, and still it is slow: functions such as exp are many operations
+            return "compute"  # its data lie in the cache, and still it is slow: exp and the like are many operations
         return row.bound or "memory"
 
     def is_cached(self, row: OpRow) -> bool:

@@ -95,7 +95,7 @@ def data(facts: Facts) -> Verdict | None:
     workers = max((span.detail.get("workers", 0) for span in rows), default=0)
     finding = f"{percent(seconds / facts.wall_s)} of the time waits for data: {len(rows)} batches"
     advice = (f"num_workers={max(2, 2 * workers)} in the DataLoader, or a dataset that does less for an item"
-              if workers else "num_workers=2 in the DataLoader, which makes batches while the last one is computed with,")
+              if workers else "num_workers=2 in the DataLoader, which makes batches while others are computed with,")
     return Verdict("data", seconds, facts.wall_s, finding, advice, 0.7 * seconds)
 
 

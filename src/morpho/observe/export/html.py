@@ -13,7 +13,8 @@ from morpho.observe.trace.model import Trace
 MOST_ROWS = 100
 COLOURS = {"kernels": "#2f7fd8", "host": "#b8652b", "network": "#8a5cc2", "data": "#2a9d74", "transfer": "#d1477a",
            "device": "#5a6bd0", "compile": "#c9a227", "trace": "#a58a2a", "launch": "#7f8c99", "python": "#e07b39"}
-STYLE = """:root{color-scheme:light dark;--ink:#1d2228;--soft:#5d6873;--paper:#fff;--card:#f5f7f9;--line:#dde3e8;--edge:#fff}
+STYLE = """:root{color-scheme:light dark;
+--ink:#1d2228;--soft:#5d6873;--paper:#fff;--card:#f5f7f9;--line:#dde3e8;--edge:#fff}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ec;--soft:#9aa5b0;--paper:#14181c;--card:#1d2329;--line:#333c45;
 --edge:#14181c}}
 *{box-sizing:border-box}body{margin:0 auto;max-width:1280px;padding:24px;background:var(--paper);color:var(--ink);
@@ -35,7 +36,8 @@ def page(trace: Trace) -> str:
     verdicts = analyse(trace)
     first = str(verdicts[0]) if verdicts else "Nothing was recorded."
     others = "".join(f"<li>{escape(str(one))}</li>" for one in verdicts[1:5])
-    machine = ", ".join(f"{trace.machine[name]} {name}" for name in ("isa", "cores", "threads") if name in trace.machine)
+    machine = ", ".join(f"{name} {trace.machine[name]}" for name in ("isa", "cores", "threads")
+                        if name in trace.machine)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{escape(trace.name)}: Morpho profile</title><style>{STYLE}</style></head><body>

@@ -1,7 +1,7 @@
 """A trace in the Trace Event Format (JSON), which ui.perfetto.dev and chrome://tracing open.
 
-Every rank is a process. A thread has up to two tracks, one for native code and one for Python's spans, so that events of
-a track always nest; a device's queue has one of its own. Memory is a counter.
+Every rank is a process. A thread has up to two tracks, one for native code and one for Python's spans, so that events
+of a track always nest; a device's queue has one of its own. Memory is a counter.
 """
 
 from __future__ import annotations

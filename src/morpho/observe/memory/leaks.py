@@ -17,7 +17,11 @@ from morpho.tensor.jit.native.entries import entries
 
 @dataclass(frozen=True)
 class Leak:
-    """A count that grew."""
+    """A count that grew while a program repeated itself.
+
+    >>> mo.memory.Leak("tensors", 10, 60, 0.5).per_step
+    0.5
+    """
 
     what: str
     before: int
@@ -42,7 +46,7 @@ def watch_for_leaks(step: Callable[[], object], steps: int, warm_up: int = 32) -
     """Run a step many times after a few for warming up; what grew meanwhile.
 
     >>> x = mo.ones(1000)
-    >>> watch_for_leaks(lambda: (x + 1).numpy(), 50)
+    >>> mo.memory.watch_for_leaks(lambda: (x + 1).numpy(), 50)
     []
     """
     for _ in range(warm_up):

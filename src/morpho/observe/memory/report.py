@@ -17,7 +17,11 @@ UNKNOWN = "unknown: it was asked for before mo.memory.track()"
 
 @dataclass(frozen=True)
 class Held:
-    """Memory that one line of the program asked for and that is still in use."""
+    """Memory that one line of the program asked for and that is still in use.
+
+    >>> mo.memory.Held("train.py:7", 4096, 1).bytes
+    4096
+    """
 
     line: str
     bytes: int

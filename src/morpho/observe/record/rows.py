@@ -65,7 +65,8 @@ def op_row(addresses: Addresses, pointer: int, found: Sum, seconds: Callable[[in
              if isinstance(other, Step)]
     row = OpRow(_name(step, group), getattr(step, "origin", ""), addresses.name(executable), _kind(step),
                 _sizes(step), found.calls, seconds(found.ticks), threads=executable.threads,
-                shared_s=seconds(found.shared_ticks), tail_s=seconds(found.shared_ticks) * (found.least_tail if found.shared_ticks else 0.0))
+                shared_s=seconds(found.shared_ticks))
+    row.tail_s = row.shared_s * found.least_tail if row.shared_s else 0.0
     row.busy_s = seconds(found.ticks - found.shared_ticks + found.busy_ticks)
     if isinstance(step, Step):
         _add_cost(row, group or [step], found, peak)

@@ -1,6 +1,7 @@
 """A thread that looks now and then while a profile runs: empties the rings, notes memory, samples the caller's stack.
 
-Each look is paid for by waiting: one that took long is followed by a longer pause, so that looking stays a small share.
+Rings that fill up are emptied more often. Looks at memory and stacks are paid for by waiting: those that took long are
+followed by a longer pause, so that looking stays a small share.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from morpho.observe.trace.model import MemoryRow
 from morpho.runtime.memory.pool import pool
 
 INTERVAL_S = 0.02
+LEAST_INTERVAL_S = 0.001
 MOST_SHARE = 0.01  # of the time that looking may take
 MOST_SAMPLES = 4096  # of memory: when there are more, every other one goes
 DEEPEST = 48  # frames of a stack that are kept
@@ -34,7 +36,7 @@ def rss_bytes() -> int:
 class Sampler:
     """Looks until it is stopped; the last look is the stopper's."""
 
-    def __init__(self, drain: Callable[[], None], watched: int, started_s: float) -> None:
+    def __init__(self, drain: Callable[[], float], watched: int, started_s: float) -> None:
         self._drain, self._watched, self._started_s = drain, watched, started_s
         self.memory: list[MemoryRow] = []
         self.stacks: dict[str, int] = {}  # frames from the outermost one on -> how often
@@ -53,15 +55,19 @@ class Sampler:
         self.look_at_memory()
 
     def _run(self) -> None:
-        pause = INTERVAL_S
+        pause, next_look = INTERVAL_S, 0.0
         while not self._stop.wait(pause):
+            full = self._drain()
+            pause = max(LEAST_INTERVAL_S, pause / 2) if full > 0.2 else min(INTERVAL_S, 1.5 * pause)
+            begun = time.perf_counter()
+            if begun < next_look:
+                continue
             before = time.thread_time()
-            self._drain()
             self._look_at_stack()
             self._looks += 1
             if not self._looks % self._every:
                 self.look_at_memory()
-            pause = max(INTERVAL_S, (time.thread_time() - before) / MOST_SHARE)
+            next_look = begun + max(INTERVAL_S, (time.thread_time() - before) / MOST_SHARE)
 
     def look_at_memory(self) -> None:
         self.memory.append(MemoryRow(time.perf_counter() - self._started_s, pool().asked_bytes(), rss_bytes()))

@@ -58,8 +58,7 @@ class Recorder:
             _current = self
         self.peak = machine_profile()  # measured before the clock runs, the first time on a machine
         self._rings = rings()
-        self._rings.drain()
-        self._lost_before = self._rings.lost
+        self._rings.restart()
         self._native = driver.profile_with(self._rings.address)
         entries.enter_by(int(self._native.entry))
         self._counters = counters()
@@ -90,12 +89,14 @@ class Recorder:
         self._sum()
         return self._trace(wall_s, end, held)
 
-    def _drain(self) -> None:
+    def _drain(self) -> float:
+        """Take what is in the rings; how full the fullest was."""
         found = self._rings.drain()
         self._batches += found
         self._waiting += sum(len(batch.events) for batch in found)
         if self._waiting > MANY_EVENTS:
             self._sum()
+        return self._rings.fullest
 
     def _sum(self) -> None:
         """Sum up what was drained, thread by thread."""
@@ -130,7 +131,7 @@ class Recorder:
                                     runs[np.argsort(runs[:, 0])] if len(runs) else runs)
         trace.ops = sorted(joined(ops), key=lambda row: -row.seconds)
         _renumber(trace, ops)
-        trace.dropped, trace.lost = self.totals.dropped, self._rings.lost - self._lost_before
+        trace.dropped, trace.lost = self.totals.dropped, self._rings.lost
         self._add_surroundings(trace, caller)
         remember(addresses, self.totals, rate_s)
         return trace
@@ -299,7 +300,7 @@ def profile(name: str = "profile", *, memory: bool = True) -> Profile:
     >>> with mo.profile() as p:
     ...     for _ in range(10):
     ...         y = f(x)
-    >>> sum(op.calls for op in p.trace.ops if "softmax" in op.name)
+    >>> sum(op.calls for op in p.trace.ops if "matmul" in op.name)
     10
     """
     return Profile(name, memory)

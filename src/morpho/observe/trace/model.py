@@ -98,7 +98,7 @@ class Trace:
     name: str = "profile"
     wall_s: float = 0.0
     ops: list[OpRow] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)  # of the calling thread, by `CATEGORIES`: they add to wall_s
+    seconds: dict[str, float] = field(default_factory=dict)  # of the calling thread, by `CATEGORIES`
     counters: dict[str, float] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     spans: list[SpanRow] = field(default_factory=list)

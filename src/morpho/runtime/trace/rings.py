@@ -15,8 +15,8 @@ import numpy as np
 
 from morpho.backends.cpu.driver.timed_code import EVENT_WORDS, RecorderField, RingField
 
-RINGS = 256  # threads that can write; a ring's memory is only touched once its thread writes
-RING_EVENTS = 1 << 15  # of a ring: 1 MiB
+RINGS = 128  # threads that can write; a ring's memory is only touched once its thread writes
+RING_EVENTS = 1 << 16  # of a ring: 2 MiB
 
 
 class Batch(NamedTuple):
@@ -35,18 +35,30 @@ class Rings:
         self._memory = np.zeros((rings, self._words), np.int64)
         self._read = [0] * rings
         self.lost = 0
-        library: Any = ctypes.CDLL(None)
-        key = ctypes.c_uint32()
-        library.pthread_key_create(ctypes.byref(key), None)
+        self.fullest = 0.0  # of the rings when they were last emptied, as a share
+        self._library: Any = ctypes.CDLL(None)
+        self._key: ctypes.c_uint32 | None = None
         self.table = np.zeros(int(RecorderField.SIZE), np.int64)
         for field, name in ((RecorderField.GET, "pthread_getspecific"), (RecorderField.SET, "pthread_setspecific"),
                             (RecorderField.SELF, "pthread_self"), (RecorderField.CLOCK, "clock_gettime")):
-            self.table[field] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-        self.table[RecorderField.KEY] = key.value
+            self.table[field] = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
         self.table[RecorderField.RINGS] = rings
         self.table[RecorderField.RING_TABLE] = self._memory.ctypes.data
         self.table[RecorderField.RING_WORDS] = self._words
         self.table[RecorderField.MASK] = ring_events - 1
+        self.restart()
+
+    def restart(self) -> None:
+        """Take the rings back from all threads, those that are gone too: a new key, under which none has one."""
+        key = ctypes.c_uint32()
+        self._library.pthread_key_create(ctypes.byref(key), None)
+        old, self._key = self._key, key
+        self.table[RecorderField.KEY] = key.value
+        for number in range(min(int(self.table[RecorderField.TAKEN]), len(self._read))):
+            self._memory[number, RingField.HEAD] = self._read[number] = 0
+        self.table[RecorderField.TAKEN] = self.table[RecorderField.LOST] = self.lost = 0
+        if old is not None:
+            self._library.pthread_key_delete(old)
 
     @property
     def address(self) -> int:
@@ -56,9 +68,11 @@ class Rings:
     def drain(self) -> list[Batch]:
         """The events written since the last time, oldest first in every thread."""
         found = []
+        self.fullest = 0.0
         for number in range(min(int(self.table[RecorderField.TAKEN]), len(self._read))):
             events = self._drain(number)
             if len(events):
+                self.fullest = max(self.fullest, len(events) / self.ring_events)
                 found.append(Batch(int(self._memory[number, RingField.THREAD]) & (2**64 - 1), events))
         self.lost += int(self.table[RecorderField.LOST])
         self.table[RecorderField.LOST] = 0
@@ -69,7 +83,9 @@ class Rings:
         rows = ring[int(RingField.EVENTS):].reshape(size, EVENT_WORDS)
         head = int(ring[RingField.HEAD])
         first = max(self._read[number], head - size)
-        taken = rows[np.arange(first, head) & (size - 1)]
+        low, high = first % size, head % size
+        whole = head - first < size and low <= high
+        taken = rows[low:high].copy() if whole else np.concatenate([rows[low:], rows[:high]])
         # What was written meanwhile may have gone over the oldest of these; the slot being written is one of them too.
         safe = max(first, min(head, int(ring[RingField.HEAD]) - size + 1)) if head - first else first
         self.lost += safe - self._read[number] if safe > self._read[number] else 0

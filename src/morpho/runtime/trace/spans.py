@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any, ContextManager, NamedTuple
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 KINDS = ("compile", "trace", "realise", "data", "network", "transfer", "device", "user")
 MOST_SPANS = 1 << 20  # kept of one recording; later ones are counted
@@ -55,24 +55,43 @@ def step() -> Iterator[None]:
 
 
 sink: Recording | None = None  # of the recording that is on
-_NOTHING: ContextManager[dict[str, Any]] = nullcontext({})
 
 
-def span(kind: str, name: str) -> ContextManager[dict[str, Any]]:
+class _Ignored(dict[str, Any]):
+    """Takes what is told and keeps none of it."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        pass
+
+    def __ior__(self, other: Any) -> Any:
+        return self
+
+
+_NOTHING: AbstractContextManager[dict[str, Any]] = nullcontext(_Ignored())
+
+
+def span(kind: str, name: str) -> AbstractContextManager[dict[str, Any]]:
     """Record a block under a kind and a name; what is put into the dict it gives is shown beside it."""
-    return _NOTHING if sink is None else _timed(sink, kind, name)
+    return _NOTHING if sink is None else _Timed(sink, kind, name)
 
 
-@contextmanager
-def _timed(into: Recording, kind: str, name: str) -> Iterator[dict[str, Any]]:
-    detail: dict[str, Any] = {}
-    start = time.perf_counter_ns()
-    try:
-        yield detail
-    finally:
-        end = time.perf_counter_ns()
+class _Timed:
+    """A block that is being recorded."""
+
+    __slots__ = ("_detail", "_into", "_kind", "_name", "_start")
+
+    def __init__(self, into: Recording, kind: str, name: str) -> None:
+        self._into, self._kind, self._name = into, kind, name
+
+    def __enter__(self) -> dict[str, Any]:
+        self._detail: dict[str, Any] = {}
+        self._start = time.perf_counter_ns()
+        return self._detail
+
+    def __exit__(self, *error: object) -> None:
+        end, into = time.perf_counter_ns(), self._into
         if len(into) < MOST_SPANS:
-            into.append(Span(kind, name, start, end, threading.get_ident(), detail))
+            into.append(Span(self._kind, self._name, self._start, end, threading.get_ident(), self._detail))
         else:
             into.dropped += 1
 

@@ -17,7 +17,6 @@ from morpho.tensor.autodiff.grad_mode import tracing, watch
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 
-
 DEEP = 125  # operations of a lazy argument from which on it is computed before its function is differentiated
 
 

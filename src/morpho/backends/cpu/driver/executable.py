@@ -80,7 +80,7 @@ _twin: Native | None = None  # of who profiles; kept for the next time
 _profiled = False
 _distances: Distances | None = None
 live: weakref.WeakSet[Executable] = weakref.WeakSet()
-born: list[Executable] | None = None  # while somebody profiles: programs made meanwhile, held until their events are read
+born: list[Executable] | None = None  # while somebody profiles: all programs, held until their events are read
 
 
 def set_distances(distances: Distances) -> None:
