@@ -43,7 +43,7 @@ class Facts:
 
     def is_cached(self, row: OpRow) -> bool:
         """Whether what a call touches fits into the second-level cache."""
-        return row.bytes / max(row.calls, 1) <= self.trace.machine.get("l2_bytes", 0)
+        return row.bytes / max(row.calls, 1) <= float(self.trace.machine.get("l2_bytes", 0))
 
     @staticmethod
     def is_unbalanced(row: OpRow) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from morpho.base.units import format_seconds
 from morpho.observe.analyse.facts import Facts, percent, place
 from morpho.observe.analyse.verdict import Verdict
 
@@ -23,7 +24,7 @@ def python(facts: Facts) -> Verdict | None:
         if syncs > 0.5 * eager:
             advice = "results kept as tensors and read once at the end, in one compiled function (mo.compile),"
     elif calls:
-        what = f"{calls:.0f} calls of compiled functions, {1e6 * facts.wall_s / calls:.1f} us each"
+        what = f"{calls:.0f} calls of compiled functions, {format_seconds(seconds / calls)} around each"
         advice = "the loop itself in the compiled function (mo.fori_loop, mo.scan), or a batch of these calls as one"
     else:
         what, advice = "no kernel of Morpho's", "tensor operations instead of Python and NumPy ones"

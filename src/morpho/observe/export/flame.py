@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from html import escape
 from os.path import basename
 
-from morpho.observe.export.text import WORDS, seconds_text
+from morpho.base.units import format_seconds
+from morpho.observe.export.text import WORDS
 from morpho.observe.trace.model import Trace
 
 WIDTH, ROW, LEAST_PIXELS, LETTER = 1200.0, 18.0, 0.6, 6.6
@@ -74,7 +75,7 @@ def _draw(frame: Frame, x: float, level: int, pixels_per_s: float, whole_s: floa
     width = frame.seconds * pixels_per_s
     if width < LEAST_PIXELS:
         return
-    told = f"{frame.name}: {seconds_text(frame.seconds)}, {100 * frame.seconds / whole_s:.1f} %"
+    told = f"{frame.name}: {format_seconds(frame.seconds)}, {100 * frame.seconds / whole_s:.1f} %"
     parts.append(f'<g><title>{escape(told)}</title><rect x="{x:.1f}" y="{level * ROW:.1f}" width="{width:.1f}" '
                  f'height="{ROW - 1:.1f}" rx="2" fill="{_colour(frame.name, level)}"/>')
     letters = int((width - 6) / LETTER)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from morpho.base.units import format_bytes
+from morpho.base.units import format_bytes, format_seconds
 from morpho.observe.analyse.analyser import analyse
 from morpho.observe.export.flame import svg
-from morpho.observe.export.text import HEADER, WORDS, row_cells, seconds_text
+from morpho.observe.export.text import HEADER, WORDS, row_cells
 from morpho.observe.trace.model import Trace
 
 MOST_ROWS = 100
@@ -41,7 +41,7 @@ def page(trace: Trace) -> str:
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{escape(trace.name)}: Morpho profile</title><style>{STYLE}</style></head><body>
-<h1>{escape(trace.name)}</h1><div class="soft">{seconds_text(trace.wall_s)}{", " if machine else ""}{escape(machine)}{
+<h1>{escape(trace.name)}</h1><div class="soft">{format_seconds(trace.wall_s)}{", " if machine else ""}{escape(machine)}{
     f", {trace.ranks} ranks" if trace.ranks > 1 else ""}</div>
 <div class="verdict">{escape(first)}</div>{f'<ul class="also soft">{others}</ul>' if others else ""}
 <h2>Where the time went</h2>{_bar(trace)}
@@ -60,7 +60,7 @@ def _bar(trace: Trace) -> str:
     bars = "".join(f'<div style="flex:{seconds / trace.wall_s:.4f};background:{COLOURS.get(name, "#888")}" '
                    f'title="{escape(WORDS.get(name, name))}"></div>' for name, seconds in parts)
     keys = "".join(f'<span><i style="background:{COLOURS.get(name, "#888")}"></i>{escape(WORDS.get(name, name))} '
-                   f'{seconds_text(seconds)} ({100 * seconds / trace.wall_s:.1f} %)</span>' for name, seconds in parts)
+                   f'{format_seconds(seconds)} ({100 * seconds / trace.wall_s:.1f} %)</span>' for name, seconds in parts)
     return f'<div class="bar">{bars}</div><div class="keys">{keys}</div>'
 
 

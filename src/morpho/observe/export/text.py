@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os.path import basename
 
-from morpho.base.units import format_bytes
+from morpho.base.units import format_bytes, format_seconds
 from morpho.observe.analyse.analyser import analyse
 from morpho.observe.trace.model import OpRow, Trace
 
@@ -14,18 +14,6 @@ WORDS = {"kernels": "kernels", "host": "steps in NumPy", "network": "waiting for
          "trace": "tracing", "launch": "between kernels", "python": "Python"}
 
 
-def seconds_text(seconds: float) -> str:
-    """A duration with a fitting unit.
-
-    >>> seconds_text(0.00123), seconds_text(4.5e-07), seconds_text(12.0)
-    ('1.23 ms', '0.45 us', '12 s')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} us"
-
-
 def short_name(name: str, width: int = 40) -> str:
     """A name that fits."""
     return name if len(name) <= width else name[:width - 3] + "..."
@@ -33,7 +21,7 @@ def short_name(name: str, width: int = 40) -> str:
 
 def row_cells(row: OpRow, wall_s: float) -> tuple[str, ...]:
     """An operation as the cells of a table."""
-    return (short_name(row.name), basename(row.line), str(row.calls), seconds_text(row.seconds),
+    return (short_name(row.name), basename(row.line), str(row.calls), format_seconds(row.seconds),
             f"{100 * row.seconds / wall_s:.1f} %" if wall_s else "-",
             f"{100 * row.share:.0f} % {row.bound}" if row.limit_s else "-",
             format_bytes(int(row.bytes)) if row.bytes else "-", f"{row.flops:.3g}" if row.flops else "-",
@@ -56,17 +44,17 @@ def report(trace: Trace) -> str:
     verdicts = analyse(trace)
     lines = [str(verdicts[0]) if verdicts else "Nothing was recorded."]
     lines += [f"  then: {verdict}" for verdict in verdicts[1:4]]
-    lines += ["", f"time of the calling thread, {seconds_text(trace.wall_s)} in all"]
+    lines += ["", f"time of the calling thread, {format_seconds(trace.wall_s)} in all"]
     for name, seconds in sorted(trace.seconds.items(), key=lambda pair: -pair[1]):
         if seconds > 0.001 * trace.wall_s:
-            lines.append(f"  {WORDS.get(name, name):28s} {seconds_text(seconds):>9s}  "
+            lines.append(f"  {WORDS.get(name, name):28s} {format_seconds(seconds):>9s}  "
                          f"{100 * seconds / trace.wall_s:5.1f} %")
     if trace.ops:
         lines += ["", "operations"]
         lines += table([HEADER, *(row_cells(row, trace.wall_s) for row in trace.ops[:MOST_ROWS])])
         if len(trace.ops) > MOST_ROWS:
             rest = sum(row.seconds for row in trace.ops[MOST_ROWS:])
-            lines.append(f"  and {len(trace.ops) - MOST_ROWS} more, {seconds_text(rest)}")
+            lines.append(f"  and {len(trace.ops) - MOST_ROWS} more, {format_seconds(rest)}")
     lines += ["", *_memory(trace)]
     if trace.lost:
         lines.append(f"{trace.lost} events were lost: the rings were full")
@@ -79,7 +67,7 @@ def _memory(trace: Trace) -> list[str]:
         return []
     rss = max(row.rss_bytes for row in trace.memory)
     lines = [f"memory: at most {format_bytes(trace.peak_bytes)} in tensors and arenas, at "
-             f"{seconds_text(trace.peak_s)}; the process at most {format_bytes(rss)}"]
+             f"{format_seconds(trace.peak_s)}; the process at most {format_bytes(rss)}"]
     for line, nbytes, blocks in trace.holders[:8]:
         lines.append(f"  {format_bytes(nbytes):>10s} in {blocks} {'block' if blocks == 1 else 'blocks'}  "
                      f"{line or 'before the profile'}")

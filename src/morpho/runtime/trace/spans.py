@@ -63,7 +63,7 @@ class _Ignored(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         pass
 
-    def __ior__(self, other: Any) -> Any:
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
         return self
 
 
