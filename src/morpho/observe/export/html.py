@@ -60,7 +60,8 @@ def _bar(trace: Trace) -> str:
     bars = "".join(f'<div style="flex:{seconds / trace.wall_s:.4f};background:{COLOURS.get(name, "#888")}" '
                    f'title="{escape(WORDS.get(name, name))}"></div>' for name, seconds in parts)
     keys = "".join(f'<span><i style="background:{COLOURS.get(name, "#888")}"></i>{escape(WORDS.get(name, name))} '
-                   f'{format_seconds(seconds)} ({100 * seconds / trace.wall_s:.1f} %)</span>' for name, seconds in parts)
+                   f'{format_seconds(seconds)} ({100 * seconds / trace.wall_s:.1f} %)</span>'
+                   for name, seconds in parts)
     return f'<div class="bar">{bars}</div><div class="keys">{keys}</div>'
 
 

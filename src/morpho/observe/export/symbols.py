@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import executable as driver
-from morpho.backends.cpu.driver.abi import StepField
 from morpho.base.machine import host_architecture
 from morpho.program.program import Step
 
@@ -40,7 +39,7 @@ def symbols() -> list[Symbol]:
     for executable in list(driver.live):
         for number, step in enumerate(executable.steps):
             if isinstance(step, Step):
-                address = int(executable.step_table[number * int(StepField.SIZE) + int(StepField.FUNCTION)])
+                address = executable.function_of(number)
                 line = f" {step.origin}" if step.origin else ""
                 names.setdefault(address, f"morpho::{step.label}{line}")
     sizes: dict[int, int] = {}

@@ -56,6 +56,13 @@ class Recorder:
                 raise fail(ArgumentError, "profile", "a profile is being recorded already",
                            "end it before the next one begins")
             _current = self
+        try:
+            self._begin()
+        except BaseException:
+            _current = None
+            raise
+
+    def _begin(self) -> None:
         self.peak = machine_profile()  # measured before the clock runs, the first time on a machine
         self._rings = rings()
         self._rings.restart()
@@ -145,13 +152,15 @@ class Recorder:
 
     def _events(self, addresses: Addresses, numbers: dict[int, int], ops: list[OpRow], at_ns: Any,
                 offset_s: float) -> Iterable[EventRow]:
-        kernels = {int(one.step_table[i]): number for pointer, number in numbers.items()
-                   if (place := addresses.step(pointer)) is not None
-                   for one, i in [(place[0], 15 * place[1])]}
+        kernels = {place[0].function_of(place[1]): number for pointer, number in numbers.items()
+                   if (place := addresses.step(pointer)) is not None}
         for thread, events in self.totals.events:
             starts, ends = at_ns(events[:, 0]) * 1e-9 + offset_s, at_ns(events[:, 1]) * 1e-9 + offset_s
             for i, (_, _, pointer, tagged) in enumerate(events.tolist()):
-                kind = Kind(tagged & ((1 << KIND_BITS) - 1))
+                code = tagged & ((1 << KIND_BITS) - 1)
+                if code not in KIND_NAMES:  # of a call that was on its way when the rings were taken back
+                    continue
+                kind = Kind(code)
                 number = kernels.get(pointer, -1) if kind is Kind.WORK else numbers.get(pointer, -1)
                 if kind is Kind.RUN:
                     program = addresses.programs.get(pointer)

@@ -31,13 +31,14 @@ from sys import getrefcount
 from threading import RLock
 
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail, user_line
+from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail
 from morpho.base.python.fork_safe import ForkSafe
 from morpho.base.target import ALIGNMENT_BYTES
 from morpho.base.units import format_bytes
 from morpho.runtime.memory.chunk import ALONE, HUGE_PAGE_BYTES, MAPPED_BYTES, ZEROED, Chunk, size_class
 from morpho.runtime.memory.memory import Memory
 from morpho.runtime.memory.region import Piece, Region
+from morpho.runtime.memory.watch import Tracker, Watch
 
 __all__ = [
     "ALIGNMENT_BYTES", "HUGE_PAGE_BYTES", "IDLE_S", "LARGE_BYTES", "MAPPED_BYTES", "Allocation", "Memory", "Piece",
@@ -84,47 +85,6 @@ class Allocation(Memory):
 
 
 # ---------------------------------------------------------------------------------------------------------- pool
-
-
-class Watch:
-    """The most bytes that were in use at once, as asked for, and those in use at the beginning.
-
-    >>> import morpho as mo
-    >>> with mo.pool.watch() as seen:
-    ...     block = mo.pool.acquire(1 << 20)
-    >>> seen.peak_bytes - seen.base_bytes >= 1 << 20
-    True
-    """
-
-    __slots__ = ("base_bytes", "peak_bytes")
-
-    def __init__(self, base_bytes: int) -> None:
-        self.base_bytes = self.peak_bytes = base_bytes
-
-    def see(self, pool: Pool, chunk: Chunk) -> None:
-        """A block is about to be handed out."""
-        self.peak_bytes = max(self.peak_bytes, pool.asked_bytes())
-
-
-class Tracker(Watch):
-    """Notes the line of the user's program that asks for each block, and who held what when the pool held most."""
-
-    __slots__ = ("at_peak", "peak_s", "_looked_bytes")
-
-    def __init__(self, base_bytes: int) -> None:
-        super().__init__(base_bytes)
-        self.at_peak: dict[str, tuple[int, int]] = {}  # line -> bytes, blocks
-        self.peak_s = time.perf_counter()
-        self._looked_bytes = 0
-
-    def see(self, pool: Pool, chunk: Chunk) -> None:
-        chunk.line = user_line()
-        if pool._held_bytes > self._looked_bytes:  # only what makes the pool grow can be a peak
-            self._looked_bytes = pool._held_bytes + pool._held_bytes // 64  # and a little more is not worth a look
-            found = pool.holders()
-            total = sum(nbytes for nbytes, _ in found.values()) + chunk.asked
-            if total > self.peak_bytes or not self.at_peak:
-                self.at_peak, self.peak_bytes, self.peak_s = found, total, time.perf_counter()
 
 
 class Pool(ForkSafe):
@@ -252,6 +212,11 @@ class Pool(ForkSafe):
                     nbytes, blocks = found.get(chunk.line, (0, 0))
                     found[chunk.line] = nbytes + chunk.asked, blocks + 1
             return found
+
+    @property
+    def held_bytes(self) -> int:
+        """What it has of the system's memory, in use or free."""
+        return self._held_bytes
 
     def asked_bytes(self) -> int:
         """The bytes that blocks in use were asked for, without what their size classes add."""

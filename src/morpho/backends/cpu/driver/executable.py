@@ -382,6 +382,10 @@ class Executable:
         """The error behind the status of a host step, which ran in this thread."""
         return self.host_calls[(status >> 32) - 1].error()
 
+    def function_of(self, number: int) -> int:
+        """The address of the kernel that a step calls."""
+        return int(self.step_table[number * int(StepField.SIZE) + int(StepField.FUNCTION)])
+
     @property
     def native_steps(self) -> int:
         """Steps that are not the host's."""
