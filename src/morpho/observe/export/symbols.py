@@ -1,5 +1,5 @@
 """Symbols of compiled kernels for other tools: a perf map (`perf report`, `perf top`) and a jitdump (`perf inject
---jit`, which also gives `perf annotate` the machine code; gdb reads the map through its scripts).
+--jit`, which also gives `perf annotate` the machine code). gdb knows kernels already, by the name of their function.
 
 Both list what is loaded now, so they are written at the end of a run: `perf` resolves addresses after recording.
 """
@@ -44,7 +44,7 @@ def symbols() -> list[Symbol]:
                 names.setdefault(address, f"morpho::{step.label}{line}")
     sizes: dict[int, int] = {}
     for key, address in list(code._by_key.items()):
-        names.setdefault(address, f"morpho::{code.function_name(key)}")
+        names[address] = f"{names.get(address, 'morpho::kernel')} [{code.function_name(key)}]"  # which gdb knows it by
         sizes[address] = _object_bytes(key)
     native = driver.native()
     names |= {int(native.entry): "morpho::entry", int(native.worker): "morpho::worker"}
