@@ -74,8 +74,8 @@ def test_dynamic_sizes_cost_what_they_are() -> None:
 
 
 def test_host_steps_and_collectives_have_kinds() -> None:
-    f = mo.compile(lambda a: mo.linalg.eigvalsh(a) + 1)
-    a = mo.eye(96)
+    f = mo.compile(lambda a: mo.real(mo.linalg.eigvals(a)) + 1)
+    a = mo.eye(16)
     f(a)
     with mo.profile() as p:
         f(a)
