@@ -14,7 +14,7 @@ from benchmarks.harness.report import duration
 from benchmarks.harness.results import Table, Target, ThemeResult
 from benchmarks.harness.session import Session
 
-ROUND_S = 0.1  # of one version
+BLOCK_S = 0.0005  # of calls between two looks at the clock
 MOST_SLOWER = 5.0  # per cent: the promise for programs of 10 us and more
 
 
@@ -53,18 +53,17 @@ def seconds_per_call(call: Callable[[], Any], calls: int) -> float:
     return (time.perf_counter() - begun) / calls
 
 
-def compare(call: Callable[[], Any], rounds: int, round_s: float = ROUND_S) -> tuple[float, float]:
-    """Seconds of a call, plain and profiled: the least of rounds in turn."""
+def compare(call: Callable[[], Any], turns: int, blocks: int) -> tuple[float, float]:
+    """Seconds of a call, plain and profiled, in turn: the least of many short blocks, which others disturb least."""
     for _ in range(5):
         call()
-    once = seconds_per_call(call, 10)
-    calls = max(3, int(round_s / once))
-    plain, profiled = [], []
-    for _ in range(rounds):
-        plain.append(seconds_per_call(call, calls))
+    calls = max(1, int(BLOCK_S / seconds_per_call(call, 5)))
+    plain, profiled = float("inf"), float("inf")
+    for _ in range(turns):
+        plain = min(plain, *(seconds_per_call(call, calls) for _ in range(blocks)))
         with mo.profile():
-            profiled.append(seconds_per_call(call, calls))
-    return min(plain), min(profiled)
+            profiled = min(profiled, *(seconds_per_call(call, calls) for _ in range(blocks)))
+    return plain, profiled
 
 
 def run(session: Session) -> ThemeResult:
@@ -73,7 +72,7 @@ def run(session: Session) -> ThemeResult:
     table = Table("profiled and not, in turn", ["program", "plain", "profiled", "slower"])
     worst = 0.0
     for name, call in programs().items():
-        plain, profiled = compare(call, 5 if session.quick else 25, 0.02 if session.quick else ROUND_S)
+        plain, profiled = compare(call, 3 if session.quick else 12, 40 if session.quick else 200)
         slower = 100 * (profiled / plain - 1)
         table.rows.append([name, duration(plain), duration(profiled), f"{slower:.1f} %"])
         result.figures[name] = {"plain_s": plain, "profiled_s": profiled}

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from morpho.base.units import format_bytes
 from morpho.observe.record.sampler import rss_bytes
-from morpho.runtime.memory.pool import Tracker, pool
+from morpho.runtime.memory.pool import pool
+from morpho.runtime.memory.watch import Tracker
 from morpho.runtime.plans import evaluate
 from morpho.tensor.jit.native.entries import entries
 

@@ -17,7 +17,7 @@ from morpho.backends.cpu.driver import executable as driver
 from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import machine
-from morpho.base.target import current_isa
+from morpho.base.target import current_isa, wanted_threads
 from morpho.observe.record.rows import Addresses, op_row
 from morpho.observe.record.sampler import Sampler
 from morpho.observe.record.seconds import by_category
@@ -187,7 +187,7 @@ class Recorder:
         here = machine()
         trace.machine = {"flops_per_s": self.peak.flops_per_s, "bytes_per_s": self.peak.bytes_per_s,
                          "isa": current_isa().name, "cpu": here.cpu_name, "cores": here.cores,
-                         "threads": driver.threads.wanted_threads(), "l2_bytes": here.l2_bytes,
+                         "threads": wanted_threads(), "l2_bytes": here.l2_bytes,
                          "l3_bytes": here.l3_bytes}
 
 
@@ -242,9 +242,8 @@ def remember(addresses: Addresses, totals: Totals, rate_s: float) -> None:
             times[place[1]] += found.ticks * rate_s / calls[id(place[0])]
     for made in list(entries.live):
         for chosen in list(made.specialisations.values()):
-            times = by_executable.get(id(chosen.plan.executable))
-            if times is not None:
-                chosen.seconds = times
+            if id(chosen.plan.executable) in by_executable:
+                chosen.seconds = by_executable[id(chosen.plan.executable)]
 
 
 class Profile:
