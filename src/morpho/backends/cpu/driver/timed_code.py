@@ -51,6 +51,7 @@ class RingField(IntEnum):
 
     HEAD = 0  # events written so far
     THREAD = 1  # pthread_self of the writer
+    LAST = 2  # its last time stamp: where a step of a program begins, which saves it one
     EVENTS = 8
 
 
@@ -68,7 +69,9 @@ def timed_text(at: Distances, architecture: str, pauses: bool = False) -> str:
     for name in WRAPPED:
         text, count = re.subn(rf"^define (\w+) @{name}\(", rf"define \1 @{name}_plain(", text, flags=re.MULTILINE)
         assert count == 1, f"the driver has {count} functions {name}"
-    return "\n".join([text, *(_wrapper(name) for name in WRAPPED), _record(), _now(architecture), _set_recorder()])
+    now = "call i64 @llvm.readcyclecounter()" if architecture == "x86_64" else "call i64 @now()"
+    added = "\n".join([*(_wrapper(name) for name in WRAPPED), _ring(), _record(), _now(architecture), _set_recorder()])
+    return f"{text}\n{added.replace('NOW', now)}"
 
 
 def plain_text(timed: str) -> str:
@@ -83,15 +86,21 @@ MARK = "; the timed twin\n"
 
 
 def _wrapper(name: str) -> str:
-    """A function that calls the plain one between two time stamps."""
+    """A function that calls the plain one between two time stamps. A step begins where the one before it ended."""
     result, arguments, kind = WRAPPED[name]
     given = ", ".join(arguments)
     called = f"call {result} @{name}_plain({given})"
     call, back = (f"  {called}", "  ret void") if result == "void" else (f"  %result = {called}",
                                                                         f"  ret {result} %result")
-    lines = [f"define {result} @{name}({given}) nounwind noinline {{", "entry:", *_described(kind),
-             "  %first = call i64 @now()", call, f"  %tagged = or i64 %shifted, {int(kind)}",
-             "  call void @record(i64 %first, ptr %what, i64 %tagged)", back, "}\n"]
+    bare = called if result == "void" else f"%alone = {called}"
+    end = back.replace("%result", "%alone")
+    begin = _load("first", "%ring", RingField.LAST) if kind in (Kind.STEP, Kind.LAUNCH) else [
+        "  %first = NOW", f"  %last_place = getelementptr i64, ptr %ring, i64 {int(RingField.LAST)}",
+        "  store i64 %first, ptr %last_place, align 8"]
+    lines = [f"define {result} @{name}({given}) nounwind noinline {{", "entry:", "  %ring = call ptr @ring()",
+             "  %none = icmp eq ptr %ring, null", "  br i1 %none, label %bare, label %timed", "bare:", f"  {bare}", end,
+             "timed:", *_described(kind), *begin, call, f"  %tagged = or i64 %shifted, {int(kind)}",
+             "  call void @record(ptr %ring, i64 %first, ptr %what, i64 %tagged)", back, "}\n"]
     return (MARK if name == next(iter(WRAPPED)) else "") + "\n".join(lines)
 
 
@@ -118,27 +127,25 @@ def _load(name: str, table: str, index: int | str, kind: str = "i64") -> list[st
             f"  %{name} = load {kind}, ptr %{name}_place, align 8"]
 
 
-def _record() -> str:
-    """record(first, what, tagged): one event into this thread's ring, which its first event takes."""
-    fields = "\n".join(line for name, field, kind in (
-        ("get", RecorderField.GET, "ptr"), ("key", RecorderField.KEY, "i64"), ("mask", RecorderField.MASK, "i64"))
-        for line in _load(name, "%recorder", field, kind))
+def _ring() -> str:
+    """ring(): this thread's ring, which its first event takes; NULL where there is none left."""
+    fields = "\n".join([*_load("get", "%recorder", RecorderField.GET, "ptr"),
+                        *_load("key", "%recorder", RecorderField.KEY)])
     taking = "\n".join(line for name, field, kind in (
         ("rings", RecorderField.RINGS, "i64"), ("table", RecorderField.RING_TABLE, "ptr"),
         ("words", RecorderField.RING_WORDS, "i64"), ("set", RecorderField.SET, "ptr"),
         ("self", RecorderField.SELF, "ptr")) for line in _load(name, "%recorder", field, kind))
-    stores = "\n".join(f"  %place{i} = getelementptr i64, ptr %event, i64 {i}\n  store {value}, ptr %place{i}, align 8"
-                       for i, value in enumerate(("i64 %first", "i64 %last", "ptr %what", "i64 %tagged")))
     return f"""@recorder = internal global ptr null, align 8
-define void @record(i64 %first, ptr %what, i64 %tagged) nounwind noinline {{
+define ptr @ring() nounwind noinline {{
 entry:
-  %last = call i64 @now()
   %recorder = load ptr, ptr @recorder, align 8
 {fields}
   %key32 = trunc i64 %key to i32
   %known = call ptr %get(i32 %key32)
   %unknown = icmp eq ptr %known, null
-  br i1 %unknown, label %take, label %write
+  br i1 %unknown, label %take, label %found
+found:
+  ret ptr %known
 take:
 {taking}
   %taken_place = getelementptr i64, ptr %recorder, i64 {int(RecorderField.TAKEN)}
@@ -148,7 +155,7 @@ take:
 lost:
   %lost_place = getelementptr i64, ptr %recorder, i64 {int(RecorderField.LOST)}
   %before = atomicrmw add ptr %lost_place, i64 1 monotonic
-  ret void
+  ret ptr null
 have:
   %distance = mul i64 %number, %words
   %new = getelementptr i64, ptr %table, i64 %distance
@@ -156,9 +163,22 @@ have:
   %thread_place = getelementptr i64, ptr %new, i64 {int(RingField.THREAD)}
   store i64 %own, ptr %thread_place, align 8
   %ignored = call i32 %set(i32 %key32, ptr %new)
-  br label %write
-write:
-  %ring = phi ptr [ %known, %entry ], [ %new, %have ]
+  ret ptr %new
+}}
+"""
+
+
+def _record() -> str:
+    """record(ring, first, what, tagged): one event, which ends now."""
+    stores = "\n".join(f"  %place{i} = getelementptr i64, ptr %event, i64 {i}\n  store {value}, ptr %place{i}, align 8"
+                       for i, value in enumerate(("i64 %first", "i64 %last", "ptr %what", "i64 %tagged")))
+    return f"""define void @record(ptr %ring, i64 %first, ptr %what, i64 %tagged) nounwind noinline {{
+entry:
+  %last = NOW
+  %recorder = load ptr, ptr @recorder, align 8
+{chr(10).join(_load("mask", "%recorder", RecorderField.MASK))}
+  %last_place = getelementptr i64, ptr %ring, i64 {int(RingField.LAST)}
+  store i64 %last, ptr %last_place, align 8
   %head_place = getelementptr i64, ptr %ring, i64 {int(RingField.HEAD)}
   %head = load i64, ptr %head_place, align 8
   %index = and i64 %head, %mask
