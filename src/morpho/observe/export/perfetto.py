@@ -64,7 +64,8 @@ def _meta(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 def _complete(name: str, category: str, start_s: float, seconds: float, pid: int, tid: int,
               args: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "cat": category, "ph": "X", "ts": 1e6 * start_s, "dur": 1e6 * max(seconds, 0.0), "pid": pid,
+    first, last = round(1e9 * start_s), round(1e9 * (start_s + max(seconds, 0.0)))  # whole nanoseconds: neighbours meet
+    return {"name": name, "cat": category, "ph": "X", "ts": first / 1000, "dur": (last - first) / 1000, "pid": pid,
             "tid": tid, "args": args}
 
 
