@@ -45,7 +45,7 @@ FLOORS: dict[str, int] = {
 TOP_OF_PACKAGE = FLOORS["cluster"]
 # What is built from tensors is written like a user's program: these may import the bare top package.
 USERS_OF_PACKAGE = ("linalg", "sparse", "logic", "nn", "optim", "amp", "data", "weights", "models", "plan", "cluster",
-                    "observe", "serve", "cli", "onnx", "torch")
+                    "observe", "serve", "cli", "onnx", "torch",
 # Entry files beside the folders, with the folder whose rights they have.
 ENTRY_FILES = {"__main__.py": "cli"}
 

@@ -41,6 +41,7 @@ SUITES = {
     "tune": Suite("benchmarks.tune", ("gains", "exhaustive", "overhead"), {}),
     "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput",
                                             "recut", "links", "predictions", "naive"), {}),
+    "profile": Suite("benchmarks.observe", ("overhead",), {}),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from morpho.cli import bench_commands, dashboard_command, onnx, serve_command, tune_command
+from morpho.cli import bench_commands, dashboard_command, onnx, profile_command, serve_command, tune_command
 from morpho.cli.guard import guarded
 from morpho.cli.planning import plan_command
 
@@ -331,6 +331,7 @@ app.command("dashboard")(dashboard_command.dashboard)
 app.command("explain")(onnx.explain)
 app.command("profile")(onnx.profile)
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
+app.command("profile", epilog=profile_command.EPILOG, context_settings=profile_command.CONTEXT)(profile_command.profile)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)
 app.command("plan measure")(plan_command.measure)
@@ -471,6 +472,10 @@ def bench_torch(only: Only = "", json: Json = None, quick: Quick = False, thread
     from morpho.cli import bench as part
 
     part.run_torch(only, json, quick, threads)
+@bench.command("profile")
+def bench_profile(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure what profiling costs: the same programs with and without it, in turn."""
+    _bench("profile", only, json, quick, "", 2, False, False)
 
 
 @bench.command("gpu")

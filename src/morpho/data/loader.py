@@ -23,6 +23,7 @@ from morpho.base.errors import ArgumentError, TaskError, fail
 from morpho.data.dataset import IterableDataset, default_collate, own_batch
 from morpho.data.order import permuted
 from morpho.data.samplers import BatchSampler
+from morpho.runtime.trace.spans import span
 from morpho.tensor.tools.foreign_calls import hinted
 
 Make = Callable[[int], Any]  # a batch by its number
@@ -221,13 +222,18 @@ def _batches(make: Make, start: int, end: int, workers: int, ahead: int) -> Gene
     """Batches start..end in order, in this thread or from a crew."""
     if not workers:
         for number in range(start, end):
-            yield make(number)
+            with span("data", "make a batch"):
+                batch = make(number)
+            yield batch
         return
     crew = _Crew(make, start, end, ahead)
     crew.start(workers)
     try:
         for _ in range(start, end):
-            yield crew.take()
+            with span("data", "wait for a batch") as told:
+                told["workers"] = workers
+                batch = crew.take()
+            yield batch
     finally:
         crew.close()
 

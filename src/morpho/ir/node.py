@@ -46,7 +46,8 @@ _written = _Written()
 class Node:
     """One operation on other nodes. `payload` is the realised data of a `data` leaf and nothing elsewhere."""
 
-    __slots__ = ("__weakref__", "attributes", "device", "inputs", "op", "origin", "outputs", "payload", "serial")
+    __slots__ = ("__weakref__", "attributes", "depth", "device", "inputs", "op", "origin", "outputs", "payload",
+                 "serial")
 
     op: Op
     inputs: tuple[Node, ...]
@@ -56,6 +57,7 @@ class Node:
     serial: int
     origin: str
     payload: Any
+    depth: int  # operations on the longest way down to a leaf
 
     @property
     def shape(self) -> Shape:
@@ -139,6 +141,7 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
         if not inputs or shape is not inputs[0].outputs[0].shape or dtype.itemsize > inputs[0].dtype.itemsize:
             check_shape(shape, op.name, dtype.itemsize)  # kernels count on it: a negative size would write anywhere
     node.origin = _line() if origin is None else origin
+    node.depth = 1 + max([below.depth for below in inputs]) if inputs else 0
     node.serial = next(_serials)
     with _lock:  # two threads may build the same program: the first one is kept
         found = _table.get(key)

@@ -57,6 +57,7 @@ def _engine() -> ModuleType:
 
 evaluate = LazyModule(_engine)
 
+DEEPEST = 4000  # operations, one after another, that a lazy program may have before it is computed
 _settling = threading.Lock()  # held while a tensor's value is put in, replaced or written down another way
 
 
@@ -203,8 +204,24 @@ class Tensor(Operators):
     @property
     def node(self) -> Node:
         """The graph node of this value: its program, or a leaf holding its elements."""
+        if self._layout is None:
+            self.cut()
         node = self.program()
         return detached(node) if tracing.gradients_off else node
+
+    def cut(self, deepest: int = DEEPEST) -> None:
+        """Compute the value now where its program has become deeper than anyone wants to compile: that of a tensor
+        which a loop carries on without asking for it. Counted in `cuts`; the bits are the same. Nothing happens where a
+        program must stay whole: while a function is traced or differentiated, or somebody may ask for gradients."""
+        node = self._node
+        if type(node) is not Node or node.depth <= deepest or self._layout is not None:
+            return
+        if tracing.current is not None or tracing.transformed or tracing.batched or tracing.gradients_off:
+            return
+        if any(reference() is not None for reference in list(tracked.values())):
+            return
+        evaluate.counts.cuts += 1
+        self.realise()
 
     def program(self) -> Node:
         """The graph node, also where gradients are switched off."""

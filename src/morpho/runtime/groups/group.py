@@ -17,6 +17,7 @@ import numpy as np
 from morpho.base.dtypes import DType, as_dtype
 from morpho.base.errors import ArgumentError, DTypeError, GroupError, ShapeError, fail
 from morpho.runtime.metrics import metrics
+from morpho.runtime.trace import spans
 
 REDUCTIONS = ("sum", "mean", "min", "max", "product")
 
@@ -50,7 +51,9 @@ class Later(Work):
 
     def wait(self) -> None:
         if not self._over:
-            self._wait()
+            with spans.span("network", "wait") as told:
+                told["in_step"] = spans.in_step()
+                self._wait()
             self._over = True
 
     def done(self) -> bool:
@@ -149,7 +152,9 @@ class Group(ABC):
         _calls.add(1, operation)
         if arguments:
             _bytes.add(arguments[0].nbytes, operation)
-        return self._run(operation, wait, *arguments)
+        with spans.span("network", operation) as told:
+            told |= {"bytes": arguments[0].nbytes if arguments else 0, "in_step": spans.in_step()}
+            return self._run(operation, wait, *arguments)
 
     def _check(self, operation: str, buffer: Any, dtype: DType | None = None, op: str | None = None,
                writes: bool = False) -> DType | None:

@@ -17,6 +17,7 @@ from morpho.ir.op import Attributes
 from morpho.ops import collective
 from morpho.runtime.groups.group import Group, Work
 from morpho.runtime.groups.reducing import narrow, widen
+from morpho.runtime.trace import spans
 
 _numbers = itertools.count(1)  # 0: the group of one, which needs no object
 _groups: dict[int, Group] = {}
@@ -68,6 +69,11 @@ def _stored(array: Any, dtype: DType) -> np.ndarray:
 
 def run(name: str, attributes: Attributes, arrays: Sequence[Any]) -> Any:
     """One collective of a program."""
+    with spans.step():
+        return _run(name, attributes, arrays)
+
+
+def _run(name: str, attributes: Attributes, arrays: Sequence[Any]) -> Any:
     group = group_of(attributes["group"])
     if name in ("all_reduce_start", "all_reduce_wait"):
         return (_start if name == "all_reduce_start" else _wait)(group, attributes, arrays)

@@ -34,11 +34,12 @@ def size_class(nbytes: int) -> int:
 class Chunk:
     """A piece of system memory; it goes back to the system when nothing refers to it any more."""
 
-    __slots__ = ("address", "capacity", "owner", "asked", "epoch")
+    __slots__ = ("address", "capacity", "owner", "asked", "epoch", "line")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.epoch = 0
+        self.line = ""  # of the user's program that asked for it, while somebody tracks
         self.owner, self.address, zeroed = _map(capacity) if capacity >= MAPPED_BYTES else _allocate(capacity)
         self.asked = ZEROED if zeroed else 0
 

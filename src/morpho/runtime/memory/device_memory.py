@@ -14,6 +14,7 @@ from morpho.backends.registry import backend_of
 from morpho.base.dtypes import DType
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.buffer import Buffer, OffHost
+from morpho.runtime.trace.spans import span as traced
 
 
 class DeviceMemory(OffHost):
@@ -54,8 +55,13 @@ class DeviceMemory(OffHost):
             return np.empty(buffer.shape, buffer.dtype.numpy)
         low, nbytes = span(buffer)
         room = getattr(self.backend, "host_room", _plain_room)(nbytes)  # not filled: the copy writes all of it
-        self.event.wait()
-        self.backend.copy_out(Part(buffer.device, nbytes, buffer.address + low, self), room.data).wait()
+        if not self.event.done():
+            with traced("device", f"wait for {self.device}"):
+                self.event.wait()
+        with traced("transfer", f"from {self.device}") as told:
+            told["bytes"] = nbytes
+            self.event.wait()
+            self.backend.copy_out(Part(buffer.device, nbytes, buffer.address + low, self), room.data).wait()
         steps = [stride * buffer.dtype.itemsize for stride in buffer.strides]
         return np.ndarray(buffer.shape, buffer.dtype.numpy, room, -low, steps)
 
@@ -102,7 +108,9 @@ def upload(array: np.ndarray, dtype: DType, device: str) -> Buffer:
     made = allocate_on(device, tuple(array.shape), dtype)
     if array.size:
         memory: DeviceMemory = made.storage
-        memory.event = memory.backend.copy_in(memory.raw, np.ascontiguousarray(array).data.cast("B"))
+        with traced("transfer", f"to {device}") as told:
+            told["bytes"] = array.nbytes
+            memory.event = memory.backend.copy_in(memory.raw, np.ascontiguousarray(array).data.cast("B"))
     return made
 
 

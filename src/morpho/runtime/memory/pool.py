@@ -38,6 +38,7 @@ from morpho.base.units import format_bytes
 from morpho.runtime.memory.chunk import ALONE, HUGE_PAGE_BYTES, MAPPED_BYTES, ZEROED, Chunk, size_class
 from morpho.runtime.memory.memory import Memory
 from morpho.runtime.memory.region import Piece, Region
+from morpho.runtime.memory.watch import Tracker, Watch
 
 __all__ = [
     "ALIGNMENT_BYTES", "HUGE_PAGE_BYTES", "IDLE_S", "LARGE_BYTES", "MAPPED_BYTES", "Allocation", "Memory", "Piece",
@@ -84,22 +85,6 @@ class Allocation(Memory):
 
 
 # ---------------------------------------------------------------------------------------------------------- pool
-
-
-class Watch:
-    """The most bytes that were in use at once, as asked for, and those in use at the beginning.
-
-    >>> import morpho as mo
-    >>> with mo.pool.watch() as seen:
-    ...     block = mo.pool.acquire(1 << 20)
-    >>> seen.peak_bytes - seen.base_bytes >= 1 << 20
-    True
-    """
-
-    __slots__ = ("base_bytes", "peak_bytes")
-
-    def __init__(self, base_bytes: int) -> None:
-        self.base_bytes = self.peak_bytes = base_bytes
 
 
 class Pool(ForkSafe):
@@ -171,7 +156,8 @@ class Pool(ForkSafe):
             ctypes.memset(chunk.address, 0, nbytes)
         chunk.asked = nbytes
         if self._watches:
-            self._look()
+            for watch in self._watches:
+                watch.see(self, chunk)
         return Allocation(self, chunk, nbytes)
 
     def region(self, nbytes: int = 0) -> Region:
@@ -206,16 +192,37 @@ class Pool(ForkSafe):
         finally:
             self._watches.remove(watch)
 
+    def track(self) -> Tracker:
+        """Note from now on which lines of the user's program ask for memory; `untrack` ends it."""
+        made = Tracker(self.asked_bytes())
+        self._watches.append(made)
+        return made
+
+    def untrack(self, tracker: Tracker) -> None:
+        """End what `track` began."""
+        self._watches.remove(tracker)
+
+    def holders(self) -> dict[str, tuple[int, int]]:
+        """The bytes and the number of blocks in use by the line that asked for them; "" where nobody tracked."""
+        with self._lock:
+            free = {id(chunk) for shelf in list(self._shelves.values()) for chunk in list(shelf)}
+            found: dict[str, tuple[int, int]] = {}
+            for chunk in list(self._chunks):
+                if id(chunk) not in free and chunk.asked > 0:
+                    nbytes, blocks = found.get(chunk.line, (0, 0))
+                    found[chunk.line] = nbytes + chunk.asked, blocks + 1
+            return found
+
+    @property
+    def held_bytes(self) -> int:
+        """What it has of the system's memory, in use or free."""
+        return self._held_bytes
+
     def asked_bytes(self) -> int:
         """The bytes that blocks in use were asked for, without what their size classes add."""
         with self._lock:
             free = {id(chunk) for shelf in list(self._shelves.values()) for chunk in list(shelf)}
             return sum(chunk.asked for chunk in list(self._chunks) if id(chunk) not in free)
-
-    def _look(self) -> None:
-        asked_bytes = self.asked_bytes()
-        for watch in self._watches:
-            watch.peak_bytes = max(watch.peak_bytes, asked_bytes)
 
     def trim(self) -> int:
         """Give every free block back now; the bytes given back.

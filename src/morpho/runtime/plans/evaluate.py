@@ -49,6 +49,7 @@ from morpho.runtime.plans import on_device, stored_plan
 from morpho.runtime.plans.abstraction import abstract
 from morpho.runtime.plans.faults import MATRICES, host_fault, index_fault, matrix_fault
 from morpho.runtime.plans.stored_plan import StoredPlan
+from morpho.runtime.trace.spans import span
 from morpho.runtime.tuner import background
 
 log = logging.getLogger("morpho")
@@ -67,6 +68,7 @@ class Counts:
     fallbacks: int = 0
     copies: int = 0
     syncs: int = 0  # realisations forced by data-dependent shapes or Python values
+    cuts: int = 0  # lazy programs computed because they had become too deep
     said: set[str] = field(default_factory=set)
     growing: int = 0  # programs compiled by lazy evaluation, each longer than the one before
     longest: int = 0  # operations of the last of them
@@ -211,6 +213,15 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     with `on_disk` the finished plan is looked for on disk first, and kept there; `updates` are (output, input) pairs
     where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that.
     For another device than the CPU nothing is compiled here: its backend does that (`on_device.py`)."""
+    with span("compile", f"{len(graph.nodes)} nodes") as told:
+        plan = _make_plan(graph, own_outputs, inputs, device, guards, whole, constants, on_disk, updates, budget)
+        told |= {"nodes": len(graph.nodes), "steps": len(plan.program.steps), "stored": plan.made is None,
+                 "llvm": int(plan.after["compiled"] - plan.before["compiled"])}
+        return plan
+
+
+def _make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str, guards: Sequence[Sequence[Size]], whole: bool,
+               constants: Collection[int], on_disk: bool, updates: Updates, budget: Budget | None) -> ExecutionPlan:
     counts.plans += 1
     lines = {node.serial: node.origin for node in graph.nodes}  # others may write the same program elsewhere
     before = code.counters.snapshot()
@@ -371,6 +382,12 @@ def _say_fallback(step: HostStep) -> None:
 
 def realise(outputs: Sequence[Node]) -> list[Buffer]:
     """Compute nodes; views of realised data come back as views, without moving a byte."""
+    with span("realise", outputs[0].op.name if outputs else "") as told:
+        told["line"] = outputs[0].origin if outputs else ""
+        return _realise(outputs)
+
+
+def _realise(outputs: Sequence[Node]) -> list[Buffer]:
     counts.realisations += 1
     device = device_of(outputs)
     graph, buffers = abstract(outputs, lift=device == HOST)

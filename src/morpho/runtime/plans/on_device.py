@@ -21,6 +21,7 @@ from morpho.passes.pipeline import MARKS
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.memory.buffer import Buffer, allocate
 from morpho.runtime.memory.device_memory import DeviceMemory, allocate_on, part
+from morpho.runtime.trace import device_events
 
 log = logging.getLogger("morpho")
 EXECUTABLE_BYTES = 16 << 20  # bytes of loaded executables kept per process
@@ -56,6 +57,7 @@ def run(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str,
     results = [allocate(shape, node.dtype) if host else allocate_on(device, shape, node.dtype)
                for shape, node in zip(shapes, graph.outputs, strict=True)]
     event = found.enqueue([part(buffer) for buffer in inputs], [part(buffer) for buffer in results], sizes)
+    device_events.watch(event, device, graph)
     if host:
         event.wait()  # what is in the host's memory may be read at any time
     else:

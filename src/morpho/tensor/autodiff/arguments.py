@@ -17,6 +17,8 @@ from morpho.tensor.autodiff.grad_mode import tracing, watch
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 
+DEEP = 125  # operations of a lazy argument from which on it is computed before its function is differentiated
+
 
 class Inputs:
     """Arguments to differentiate with respect to, as trees, with a node of its own for every float tensor in them."""
@@ -29,7 +31,9 @@ class Inputs:
             whole = argument if isinstance(argument, Tensor | tuple | list | dict) else asarray(argument)
             self.structures.append(flatten(with_numbers(whole), tensors))
             self.widths.append(len(tensors))
-            self.leaves += [Tensor.of_node(mark(asarray(tensor).program())) for tensor in tensors]
+            for tensor in map(asarray, tensors):
+                tensor.cut(DEEP)  # what came before is no part of what is differentiated, and often a loop's last turn
+                self.leaves.append(Tensor.of_node(mark(tensor.program())))
         for leaf in self.leaves:
             if not leaf.dtype.is_inexact:
                 raise fail(DTypeError, operation, f"dtype {leaf.dtype} has no gradient", "convert with astype")

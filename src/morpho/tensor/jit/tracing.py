@@ -23,6 +23,7 @@ from morpho.runtime import thresholds
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans.device_entry import entry_plan, mark_of
 from morpho.runtime.plans.evaluate import make_plan
+from morpho.runtime.trace.spans import span
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.jit.compiled_function import CompiledFunction
@@ -176,6 +177,20 @@ def _bindings(shapes: Sequence[tuple[Size, ...]]) -> list[Binding]:
 
 def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
            changed: Changed | None = None) -> Specialisation:
+    with span("trace", made.__name__) as told:
+        told |= {"recompiles": made.recompiles, "shapes": [str(tuple(sizes)) for _, sizes, *_ in specs[:8]],
+                 "line": _line_of(made)}
+        return _traced(made, structure, specs, changed)
+
+
+def _line_of(made: CompiledFunction) -> str:
+    """Where a compiled function is written."""
+    code = getattr(made.function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+
+
+def _traced(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
+            changed: Changed | None) -> Specialisation:
     check_bound(symbols_of([sizes for _, sizes, *_ in specs]), made.__name__)
     run = (_run_traced(made, structure, specs, {}) if changed is None else
            _run_lifted(made, structure, specs, changed))

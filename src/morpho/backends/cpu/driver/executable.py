@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -19,9 +20,11 @@ from morpho.backends.cpu.driver.abi import LONG_WORK, ControlKind, Distances, Pr
 from morpho.backends.cpu.driver.control_tables import ControlTables
 from morpho.backends.cpu.driver.driver import FUNCTIONS, driver_text
 from morpho.backends.cpu.driver.host_call import HostCall
+from morpho.backends.cpu.driver.timed_code import TIMED_FUNCTIONS, timed_text
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.machine import host_architecture
 from morpho.base.python.blas import routine_address
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds
@@ -57,18 +60,27 @@ class SizeTable:
 class Native:
     """The driver's functions, compiled once per process."""
 
-    def __init__(self, distances: Distances, pauses: bool = False) -> None:
-        text = driver_text(distances, pauses)
+    def __init__(self, distances: Distances, pauses: bool = False, recorder: int = 0) -> None:
+        """With the address of a `RecorderField` table it is the timed twin."""
+        text = timed_text(distances, host_architecture(), pauses) if recorder else driver_text(distances, pauses)
         isa = isa_named("scalar")
-        self.entry, run, evaluate_at, self.worker = code.native_functions(text, lambda: text, FUNCTIONS, isa)
+        names = TIMED_FUNCTIONS if recorder else FUNCTIONS
+        self.entry, run, evaluate_at, self.worker, *timing = code.native_functions(text, lambda: text, names, isa)
         arguments = (ctypes.c_void_p,) * 4
         self.run_long = ctypes.CFUNCTYPE(ctypes.c_int64, *arguments)(run)  # gives up the interpreter lock
         self.run_short = ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)(run)
         self.evaluate = ctypes.PYFUNCTYPE(None, *arguments[:3])(evaluate_at)
+        if timing:
+            ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(timing[1])(recorder)
+            self.now = ctypes.PYFUNCTYPE(ctypes.c_int64)(timing[0])  # the twin's clock
 
 
 _native: Native | None = None
+_twin: Native | None = None  # of who profiles; kept for the next time
+_profiled = False
 _distances: Distances | None = None
+live: weakref.WeakSet[Executable] = weakref.WeakSet()
+born: list[Executable] | None = None  # while somebody profiles: all programs, held until their events are read
 
 
 def set_distances(distances: Distances) -> None:
@@ -78,12 +90,29 @@ def set_distances(distances: Distances) -> None:
 
 
 def native() -> Native:
-    """The driver, compiled or loaded at first use."""
+    """The driver in force, compiled or loaded at first use."""
     global _native
+    if _profiled:
+        assert _twin is not None
+        return _twin
     if _native is None:
         assert _distances is not None, "the tensor floor tells the distances when it is imported"
         _native = Native(_distances)
     return _native
+
+
+def profile_with(recorder: int) -> Native:
+    """Put the timed twin in force, whose events go to the rings of a `RecorderField` table, or with 0 the plain driver
+    again. Programs alive are pointed at its threads; compiled functions have entries that their floor changes."""
+    global _twin, _profiled, born
+    born = list(live) if recorder else None
+    if recorder and _twin is None:
+        assert _distances is not None, "the tensor floor tells the distances when it is imported"
+        _twin = Native(_distances, recorder=recorder)
+    _profiled = bool(recorder)
+    for executable in list(live):
+        executable.refresh_workers()
+    return native()
 
 
 class Executable:
@@ -224,15 +253,19 @@ class Executable:
         words[ProgramField.CURSORS] = self.cursors
         self.words = words
         self.control_tables.finish(words.ctypes.data, self.symbols, self.symbol_places)
-        self.epoch = -1
+        self.epoch = -1, False
+        live.add(self)
+        if born is not None:
+            born.append(self)
         self.refresh_workers()
 
     def refresh_workers(self) -> None:
         """Point the program at this process's threads; after a fork they are new ones."""
-        if self.epoch != threads.epoch:
+        epoch = threads.epoch, _profiled
+        if self.epoch != epoch:
             self.workers = threads.workers(self.threads, native().worker)
             self.words[ProgramField.POOL] = self.workers.address
-            self.epoch = threads.epoch
+            self.epoch = epoch
 
     @property
     def co_scheduled_launches(self) -> int:
@@ -348,6 +381,10 @@ class Executable:
     def host_error(self, status: int) -> BaseException:
         """The error behind the status of a host step, which ran in this thread."""
         return self.host_calls[(status >> 32) - 1].error()
+
+    def function_of(self, number: int) -> int:
+        """The address of the kernel that a step calls."""
+        return int(self.step_table[number * int(StepField.SIZE) + int(StepField.FUNCTION)])
 
     @property
     def native_steps(self) -> int:

@@ -20,7 +20,7 @@ from morpho.base.python import blas
 from morpho.base.target import wanted_threads as wanted_threads  # who asks about threads asks here
 
 _lock = threading.Lock()
-_pools: dict[int, Workers] = {}
+_pools: dict[tuple[int, int], Workers] = {}  # by number of threads, and the driver whose loop they run
 MOST_TASK_WORKERS = 4096  # rows of the table of their pthread identities
 budget = (ctypes.c_int64 * (int(BudgetField.TABLE) + MOST_TASK_WORKERS))()
 
@@ -84,12 +84,12 @@ class Workers:
 
 def workers(threads: int, worker: int) -> Workers:
     """The process's workers for this number of threads; they are few, so each number keeps its own."""
-    found = _pools.get(threads)
+    found = _pools.get((threads, worker))
     if found is None:
         with _lock:
-            found = _pools.get(threads)
+            found = _pools.get((threads, worker))
             if found is None:
-                found = _pools[threads] = Workers(threads, worker)
+                found = _pools[threads, worker] = Workers(threads, worker)
     return found
 
 
@@ -131,7 +131,8 @@ def engine_statistics() -> dict[str, Any]:
     pools = list(_pools.values())
     return {
         "shared_kernels": sum(pool.runs for pool in pools),
-        "pieces": {pool.threads: pool.pieces for pool in pools if pool.threads > 1},
+        "pieces": {count: [sum(taken) for taken in zip(*(p.pieces for p in pools if p.threads == count), strict=True)]
+                   for count in sorted({pool.threads for pool in pools if pool.threads > 1})},
         "alone_kernels": int(budget[BudgetField.ALONE]),
         "helpers_left": int(budget[BudgetField.LEFT]),
     }

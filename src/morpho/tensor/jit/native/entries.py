@@ -30,6 +30,7 @@ class Tables(Protocol):
 class Entry(Protocol):
     """What the entries know of a compiled function (`native_entry.NativeEntry`)."""
 
+    entry: int | None
     specialisations: dict[Any, Any]
     served: list[Any]
     retired: Any
@@ -50,6 +51,14 @@ class Entries:
     def add(self, made: Entry) -> None:
         with self.lock:
             self.live.add(made)
+
+    def enter_by(self, address: int) -> None:
+        """Let every compiled function that has a native entry be called at this one: the plain driver's, or its timed
+        twin's. Both read the same tables; a call that is on its way ends where it began."""
+        with self.lock:
+            for made in list(self.live):
+                if made.entry:
+                    made.entry = address
 
     def stop(self, served: Tables) -> None:
         """Before tables are changed."""

@@ -1,0 +1,132 @@
+"""`morpho profile`: run a script as it is, and say what binds it."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from morpho.base import settings
+from morpho.base.errors import ArgumentError, fail
+from morpho.observe.export.files import ENDINGS, save
+from morpho.observe.export.text import report
+from morpho.observe.trace.merge import clock_offset, merged
+from morpho.observe.trace.model import Trace
+
+
+def profile_script(words: Sequence[str], out: Sequence[Path], merge: Sequence[Path], nodes: int, memory: bool,
+                   perf_map: bool, jitdump: bool) -> None:
+    """What the command does with its options."""
+    _check(out)
+    if merge:
+        traces = [Trace.load(path) for path in [*merge, *map(Path, words)]]
+        _show(merged(traces), out)
+        return
+    if not words:
+        raise typer.BadParameter("name a script to run, or traces with --merge")
+    if not Path(words[0]).is_file():
+        raise fail(ArgumentError, "profile", f"there is no script {words[0]}", line="")
+    if nodes > 1 and settings.world_size() is None:
+        _on_ranks(words, out, nodes, memory, perf_map, jitdump)
+        return
+    held: dict[str, object] = {}
+    trace, status = run(words, memory, held)
+    _write_symbols(perf_map, jitdump)
+    held.clear()
+    if settings.world_size() is None:
+        _show(trace, out)
+    else:
+        _share(trace, out)
+    if status:
+        raise typer.Exit(status)
+
+
+def _check(files: Sequence[Path]) -> None:
+    """Before a script runs for an hour."""
+    for path in files:
+        if not path.name.endswith(ENDINGS):
+            raise fail(ArgumentError, "profile", f"--out {path}: the name has none of the endings "
+                                                 f"{', '.join(ENDINGS)}", line="")
+        if not path.absolute().parent.is_dir():
+            raise fail(ArgumentError, "profile", f"--out {path}: there is no such folder", line="")
+
+
+def run(words: Sequence[str], memory: bool = True, held: dict[str, object] | None = None) -> tuple[Trace, int]:
+    """The trace of a script with its arguments, and its exit status. Its errors are shown as Python shows them. `held`
+    gets what the script's names mean at its end, so that its compiled functions are still there."""
+    from morpho.observe.record.session import profile
+
+    before, path, status = sys.argv, sys.path[0], 0
+    sys.argv, sys.path[0] = list(words), str(Path(words[0]).absolute().parent)
+    recorded = profile(Path(words[0]).name, memory=memory)
+    try:
+        with recorded:
+            try:
+                names = runpy.run_path(words[0], run_name="__main__")
+                (held if held is not None else {}).update(names)
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+            except KeyboardInterrupt:
+                status = 130
+            except Exception as error:
+                traceback.print_exception(_of_script(error, words[0]))
+                status = 1
+    finally:
+        sys.argv, sys.path[0] = before, path
+    return recorded.trace, status
+
+
+def _of_script(error: Exception, script: str) -> Exception:
+    """The error with the frames of the script and below it: not those of who ran it."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename != script:
+        found = found.tb_next
+    return error.with_traceback(found) if found is not None else error
+
+
+def _show(trace: Trace, files: Sequence[Path]) -> None:
+    typer.echo(report(trace))
+    for path in files:
+        typer.echo(f"written: {save(trace, path)}")
+
+
+def _write_symbols(perf_map: bool, jitdump: bool) -> None:
+    from morpho.observe.export import symbols
+
+    if perf_map:
+        typer.echo(f"written: {symbols.write_perf_map()}")
+    if jitdump:
+        typer.echo(f"written: {symbols.write_jitdump()}")
+
+
+def _on_ranks(words: Sequence[str], files: Sequence[Path], nodes: int, memory: bool, perf_map: bool,
+              jitdump: bool) -> None:
+    """This command again on every rank, which finds its place by the launcher."""
+    from morpho.cluster.launch.launcher import launch, module_job
+
+    given = [*(f"--out={path}" for path in files), *([] if memory else ["--no-memory"]),
+             *(["--perf-map"] if perf_map else []), *(["--jitdump"] if jitdump else [])]
+    status = launch(module_job("morpho", ["profile", *given, *words], nodes), lambda text: typer.echo(text, err=True))
+    if status:
+        raise typer.Exit(status if 0 < status < 256 else 1)
+
+
+def _share(trace: Trace, files: Sequence[Path]) -> None:
+    """All ranks' traces on rank 0, through files beside the first one that is to be written."""
+    import morpho as mo
+
+    group = mo.cluster.init()
+    trace.rank, trace.ranks = group.rank, group.size
+    trace.clock_offset_s, trace.clock_error_s = clock_offset(group)
+    folder = files[0].absolute().parent if files else Path.cwd()
+    parts = [folder / f".profile-rank{rank}.json" for rank in range(group.size)]
+    trace.save(parts[group.rank])
+    group.barrier()
+    if group.rank == 0:
+        _show(merged([Trace.load(part) for part in parts]), files)
+    group.barrier()
+    parts[group.rank].unlink(missing_ok=True)

@@ -1,0 +1,136 @@
+"""Numbers that rules ask for, worked out of a trace once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from os.path import basename
+
+from morpho.observe.record.seconds import self_seconds
+from morpho.observe.trace.model import OpRow, SpanRow, Trace
+
+SHORT_S = 4e-6  # a kernel call shorter than this is mostly its own start
+UNEVEN = 0.2  # of all threads' time spent waiting for the last one: from here on a kernel counts as unbalanced
+LONG_S = 100e-6  # a call of one thread alone is worth dividing from here on
+FAR_FROM_MEMORY = 0.6  # of memory's roofline: what lies in a cache and is slower than this waits for arithmetic
+MANY_EAGER = 6  # compilations by lazy evaluation after which they are no longer first ones
+SHORT_LIMIT = 0.25  # of the roofline: below it a short kernel is bound by being started, not by the machine
+
+
+@dataclass
+class Facts:
+    """A trace, with its kernels sorted by what binds each."""
+
+    trace: Trace
+    bound: dict[str, list[OpRow]] = field(default_factory=dict)  # kind -> kernels, the longest first
+
+    def __post_init__(self) -> None:
+        for row in self.trace.ops:
+            if row.kind == "kernel":
+                self.bound.setdefault(self.kind_of(row), []).append(row)
+
+    def kind_of(self, row: OpRow) -> str:
+        """What binds a kernel."""
+        each_s = row.seconds / max(row.calls, 1)
+        if each_s < SHORT_S and row.share < SHORT_LIMIT:
+            return "python"
+        if self.is_unbalanced(row):
+            return "imbalance"
+        if row.bound == "memory" and self.is_cached(row) and not row.gathers and row.share < FAR_FROM_MEMORY:
+            return "compute"  # its data lie in the cache, and still it is slow: exp and the like are many operations
+        return row.bound or "memory"
+
+    def is_cached(self, row: OpRow) -> bool:
+        """Whether what a call touches fits into the second-level cache."""
+        return row.bytes / max(row.calls, 1) <= float(self.trace.machine.get("l2_bytes", 0))
+
+    @staticmethod
+    def is_unbalanced(row: OpRow) -> bool:
+        """Whether threads wait, or could have helped."""
+        if row.threads < 2 or row.seconds / max(row.calls, 1) < LONG_S:
+            return False
+        alone = row.shared_s < 0.5 * row.seconds
+        # A thread that comes late was busy elsewhere or had to be woken: only those that wait at the end say something.
+        return alone or row.tail_s > UNEVEN * row.shared_s * row.threads
+
+    def kernel_s(self, kind: str) -> float:
+        """Time of the kernels that something binds, on the calling thread's clock."""
+        total = sum(row.seconds for row in self.trace.ops if row.kind == "kernel")
+        mine = sum(row.seconds for row in self.bound.get(kind, ()))
+        return self.seconds("kernels") * mine / total if total else 0.0
+
+    def seconds(self, *categories: str) -> float:
+        """The calling thread's time in some categories."""
+        return sum(self.trace.seconds.get(name, 0.0) for name in categories)
+
+    @cached_property
+    def is_fetched(self) -> bool:
+        """Whether values of a device are asked for so often that its queue runs empty."""
+        runs = sum(span.kind == "device" and bool(span.detail.get("on_device")) for span in self.trace.spans)
+        fetched = sum(span.name.startswith("from") for span in self.spans("transfer"))
+        return fetched > max(2, 0.3 * runs)
+
+    @property
+    def wall_s(self) -> float:
+        return self.trace.wall_s
+
+    def count(self, name: str) -> float:
+        """A counter's change."""
+        return self.trace.counters.get(name, 0)
+
+    @cached_property
+    def compile_spans(self) -> list[tuple[SpanRow, float]]:
+        """Traces and compilations, each with its own time."""
+        spans = [span for span in self.trace.spans if span.kind in ("trace", "compile")]
+        return list(zip(spans, self_seconds(spans), strict=True))
+
+    @cached_property
+    def recompile_s(self) -> float:
+        """Time of compilations after the first of each function, and after a few of lazy evaluation."""
+        seen: Counter[str] = Counter()
+        total = 0.0
+        open_until, again = 0.0, False
+        for span, seconds in sorted(self.compile_spans, key=lambda pair: (pair[0].start_s, -pair[0].seconds)):
+            if span.start_s >= open_until:  # the outermost: a function's trace, or lazy evaluation's program
+                name = span.name if span.kind == "trace" else ""
+                seen[name] += 1
+                again = seen[name] > (1 if name else MANY_EAGER) or span.detail.get("recompiles", 0) > 0
+                open_until = span.start_s + span.seconds
+            total += seconds if again else 0.0
+        return total
+
+    @cached_property
+    def compilations(self) -> Counter[str]:
+        """How often each function was traced; "" is lazy evaluation."""
+        found: Counter[str] = Counter()
+        open_until = 0.0
+        for span, _ in sorted(self.compile_spans, key=lambda pair: (pair[0].start_s, -pair[0].seconds)):
+            if span.start_s >= open_until:
+                found[span.name if span.kind == "trace" else ""] += 1
+                open_until = span.start_s + span.seconds
+        return found
+
+    def spans(self, kind: str) -> list[SpanRow]:
+        """Spans of a kind that are no part of a step."""
+        return [span for span in self.trace.spans if span.kind == kind and not span.detail.get("in_step")
+                and not span.detail.get("on_device")]
+
+    def ops(self, kind: str) -> list[OpRow]:
+        """Steps of a kind, the longest first."""
+        return [row for row in self.trace.ops if row.kind == kind]
+
+
+def place(row: OpRow) -> str:
+    """An operation and its line, for a sentence."""
+    name = row.name if len(row.name) <= 48 else row.name[:45] + "..."
+    return f"{name} ({basename(row.line)})" if row.line else name
+
+
+def percent(share: float) -> str:
+    """A share in words.
+
+    >>> percent(0.723), percent(0.004)
+    ('72 %', 'less than 1 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"

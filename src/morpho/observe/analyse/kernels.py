@@ -1,0 +1,91 @@
+"""Rules about kernels: arithmetic, memory, threads."""
+
+from __future__ import annotations
+
+from morpho.observe.analyse.facts import Facts, percent, place
+from morpho.observe.analyse.verdict import Verdict
+from morpho.observe.trace.model import OpRow
+
+NARROWER = {"float64": ("float32", 0.5), "float32": ("bfloat16", 0.5), "complex128": ("complex64", 0.5),
+            "int64": ("int32", 0.5)}
+WELL = 0.5  # of the limit: a kernel that reaches this is as good as it gets; only less work helps
+
+
+def _weight(facts: Facts, row: OpRow) -> float:
+    """A kernel's time on the calling thread's clock."""
+    total = sum(other.seconds for other in facts.trace.ops if other.kind == "kernel")
+    return row.seconds * facts.seconds("kernels") / total if total else 0.0
+
+
+def compute(facts: Facts) -> Verdict | None:
+    """Kernels bound by arithmetic."""
+    rows = facts.bound.get("compute")
+    device_s = 0.0 if facts.is_fetched else facts.seconds("device")
+    if device_s > facts.kernel_s("compute"):
+        return Verdict("compute", device_s, facts.wall_s, f"{percent(device_s / facts.wall_s)} of the time waits for a "
+                       "device that computes", "narrower dtypes or fewer operations there", 0.3 * device_s)
+    if not rows:
+        return None
+    top, seconds = rows[0], facts.kernel_s("compute")
+    top_s = _weight(facts, top)
+    narrower = NARROWER.get(top.dtype)
+    amx = "amx" in str(facts.trace.machine.get("isa", ""))
+    if top.dtype == "float64":
+        advice, gain = "computing in float32", 0.5
+    elif top.product and top.dtype == "float32" and amx:
+        advice, gain = "bfloat16 operands (`with mo.amp.autocast():`), which the matrix units take", 0.6
+    elif top.product and narrower and top.share >= WELL:
+        advice, gain = f"fewer operations: a smaller or {narrower[0]} product, or one with a low-rank factor", 0.3
+    elif top.product:
+        advice, gain = "a larger product: several of these as one batch", min(0.5, 1 - top.share)
+    else:
+        advice, gain = "computing it once and keeping the value, or a cheaper function", 0.4
+    finding = (f"{percent(seconds / facts.wall_s)} of the time is arithmetic, most of it {place(top)} at "
+               f"{percent(top.share)} of the machine's peak")
+    return Verdict("compute", seconds, facts.wall_s, finding, advice, gain * top_s, top.line)
+
+
+def memory(facts: Facts) -> Verdict | None:
+    """Kernels bound by memory."""
+    rows = facts.bound.get("memory")
+    if not rows:
+        return None
+    top, seconds = rows[0], facts.kernel_s("memory")
+    top_s = _weight(facts, top)
+    eager = [row for row in rows if row.program == "eager"]
+    eager_s = sum(_weight(facts, row) for row in eager)
+    narrower = NARROWER.get(top.dtype)
+    if top.name.startswith("pack") and len(rows) > 1:
+        advice, gain_s = "weights that Morpho owns (mo.asarray(w, copy=True), outside the function), packed once", top_s
+    elif top.gathers:
+        advice, gain_s = "sorted or repeated indices taken once (mo.unique), or slices instead of a gather", 0.4 * top_s
+    elif len(eager) >= 2 and eager_s > 0.6 * seconds:
+        advice = "one function around these operations (mo.compile), which keeps intermediates in registers,"
+        gain_s = eager_s * (1 - 1 / len(eager))
+    elif top.product:
+        advice, gain_s = "several vectors at once (as columns of a matrix), or narrower weights,", 0.5 * top_s
+    elif narrower is not None:
+        advice, gain_s = f"{narrower[0]} values", narrower[1] * top_s
+    else:
+        advice, gain_s = "reading the data once: several results of one pass in the same function", 0.3 * top_s
+    rate = top.bytes / top.seconds if top.seconds else 0.0
+    finding = (f"{percent(seconds / facts.wall_s)} of the time waits for memory, most of it {place(top)} at "
+               f"{percent(top.share)} of memory bandwidth ({1e-9 * rate:.1f} GB/s)")
+    return Verdict("memory", seconds, facts.wall_s, finding, advice, gain_s, top.line)
+
+
+def imbalance(facts: Facts) -> Verdict | None:
+    """Kernels whose threads wait."""
+    rows = facts.bound.get("imbalance")
+    if not rows:
+        return None
+    top, seconds = rows[0], facts.kernel_s("imbalance")
+    idle = 1 - min(1.0, top.busy_s / (top.seconds * top.threads))
+    if top.shared_s < 0.5 * top.seconds:
+        how = f"runs on one of {top.threads} threads"
+        advice = "several of these as one batch, whose rows are divided,"
+    else:
+        how = f"keeps {top.threads_busy:.1f} of {top.threads} threads at work"
+        advice = "rows of equal cost (sorted by length, or cut into equal parts), and more of them than threads,"
+    finding = f"{percent(seconds / facts.wall_s)} of the time threads wait: {place(top)} {how}"
+    return Verdict("imbalance", seconds, facts.wall_s, finding, advice, idle * _weight(facts, top), top.line)

@@ -1,0 +1,114 @@
+"""Rules about everything but kernels: Python, compilations, host steps, copies, data, the network."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from morpho.base.units import format_seconds
+from morpho.observe.analyse.facts import Facts, percent, place
+from morpho.observe.analyse.verdict import Verdict
+
+
+def python(facts: Facts) -> Verdict | None:
+    """Python between kernels, and kernels so short that starting them is most of it."""
+    seconds = facts.seconds("python", "launch") + facts.kernel_s("python")
+    calls = facts.count("native_calls") + facts.count("slow_calls")
+    eager, syncs = facts.count("realisations"), facts.count("syncs")
+    if seconds <= 0:
+        return None
+    lines = Counter(span.detail.get("line", "") for span in facts.trace.spans if span.kind == "realise")
+    line = lines.most_common(1)[0][0] if lines else ""
+    if eager > calls:
+        what = f"{eager:.0f} evaluations of lazy tensors"
+        advice = "the loop's body as one compiled function (mo.compile)"
+        if syncs > 0.5 * eager:
+            advice = "results kept as tensors and read once at the end, in one compiled function (mo.compile),"
+    elif calls:
+        what = f"{calls:.0f} calls of compiled functions, {format_seconds(seconds / calls)} around each"
+        advice = "the loop itself in the compiled function (mo.fori_loop, mo.scan), or a batch of these calls as one"
+    else:
+        what, advice = "no kernel of Morpho's", "tensor operations instead of Python and NumPy ones"
+    finding = f"{percent(seconds / facts.wall_s)} of the time is Python around kernels: {what}"
+    return Verdict("python", seconds, facts.wall_s, finding, advice, 0.8 * seconds, line)
+
+
+def recompiles(facts: Facts) -> Verdict | None:
+    """The same function compiled again and again."""
+    seconds = facts.recompile_s
+    if seconds <= 0:
+        return None
+    name, times = facts.compilations.most_common(1)[0]
+    lines = [span.detail.get("line", "") for span in facts.trace.spans if span.kind == "trace" and span.name == name]
+    if name:
+        what = f"{name} was compiled {times} times"
+        advice = "dynamic={...: mo.Dim(...)} for the size that changes, or sizes rounded up to a few,"
+    else:
+        what = f"lazy evaluation compiled {times} programs"
+        advice = "x.realise() on what a loop carries on, or a compiled function with the changing numbers as tensors,"
+    finding = f"{percent(seconds / facts.wall_s)} of the time is compiling again: {what}"
+    return Verdict("recompiles", seconds, facts.wall_s, finding, advice, 0.95 * seconds, lines[0] if lines else "")
+
+
+def cold(facts: Facts) -> Verdict | None:
+    """First compilations."""
+    seconds = facts.seconds("compile", "trace") - facts.recompile_s
+    if seconds <= 0:
+        return None
+    made = facts.count("code_compiled")
+    what = f"{made:.0f} kernels by LLVM" if made else f"{sum(facts.compilations.values())} programs"
+    advice = ("a warm-up call before what is measured, and a cache folder that is kept (MORPHO_CACHE_DIR): the next "
+              "run finds the code there, which")
+    finding = f"{percent(seconds / facts.wall_s)} of the time compiles for the first time: {what}"
+    return Verdict("cold", seconds, facts.wall_s, finding, advice, 0.8 * seconds)
+
+
+def host(facts: Facts) -> Verdict | None:
+    """Steps in NumPy."""
+    seconds, rows = facts.seconds("host"), facts.ops("host")
+    if not rows or seconds <= 0:
+        return None
+    top = rows[0]
+    finding = (f"{percent(seconds / facts.wall_s)} of the time runs in NumPy between native steps, most of it "
+               f"{place(top)}, {top.calls} times")
+    advice = "an operation with native code in its place (f.explain() names host steps; whole=True refuses them)"
+    return Verdict("host", seconds, facts.wall_s, finding, advice, 0.7 * seconds, top.line)
+
+
+def transfers(facts: Facts) -> Verdict | None:
+    """Copies between host and device."""
+    seconds, rows = facts.seconds("transfer", *(["device"] if facts.is_fetched else [])), facts.spans("transfer")
+    if not rows or seconds <= 0:
+        return None
+    moved = sum(span.detail.get("bytes", 0) for span in rows)
+    name = Counter(span.name for span in rows).most_common(1)[0][0]
+    finding = (f"{percent(seconds / facts.wall_s)} of the time copies {1e-6 * moved:.1f} MB between host and device in "
+               f"{len(rows)} copies, mostly {name}")
+    return Verdict("transfers", seconds, facts.wall_s, finding,
+                   "leaving values on the device between steps, and few large copies instead of many small ones,",
+                   0.8 * seconds)
+
+
+def data(facts: Facts) -> Verdict | None:
+    """Waiting for batches."""
+    seconds, rows = facts.seconds("data"), facts.spans("data")
+    if not rows or seconds <= 0:
+        return None
+    workers = max((span.detail.get("workers", 0) for span in rows), default=0)
+    finding = f"{percent(seconds / facts.wall_s)} of the time waits for data: {len(rows)} batches"
+    advice = (f"num_workers={max(2, 2 * workers)} in the DataLoader, or a dataset that does less for an item"
+              if workers else "num_workers=2 in the DataLoader, which makes batches while others are computed with,")
+    return Verdict("data", seconds, facts.wall_s, finding, advice, 0.7 * seconds)
+
+
+def network(facts: Facts) -> Verdict | None:
+    """Waiting for other ranks."""
+    seconds = facts.seconds("network")
+    if seconds <= 0:
+        return None
+    rows, spans = facts.ops("collective"), facts.spans("network")
+    name = rows[0].name if rows else Counter(span.name for span in spans).most_common(1)[0][0] if spans else ""
+    count = sum(row.calls for row in rows) or len(spans)
+    finding = f"{percent(seconds / facts.wall_s)} of the time waits for other ranks: {count} x {name}"
+    advice = ("fewer and larger collectives that go on while others compute (mo.cluster.DistributedDataParallel, "
+              "accumulated gradients), or bfloat16 on the wire,")
+    return Verdict("network", seconds, facts.wall_s, finding, advice, 0.5 * seconds, rows[0].line if rows else "")

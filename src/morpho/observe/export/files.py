@@ -1,0 +1,25 @@
+"""Which file a trace becomes, by the ending of its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.observe.export import flame, html, perfetto, text
+from morpho.observe.trace.model import Trace
+
+ENDINGS = (".html", ".svg", ".perfetto.json", ".json", ".txt")
+
+
+def save(trace: Trace, path: str | Path) -> Path:
+    """Write a report (.html, .txt), a flame graph (.svg), a Perfetto trace (.perfetto.json) or the trace (.json)."""
+    where = Path(path)
+    if where.name.endswith(".perfetto.json"):
+        return perfetto.write(trace, where)
+    if where.suffix == ".json":
+        return trace.save(where)
+    written = {".html": html.page, ".svg": flame.svg, ".txt": text.report}.get(where.suffix)
+    if written is None:
+        raise fail(ArgumentError, "profile", f"{where.name} has none of the endings {', '.join(ENDINGS)}")
+    where.write_text(written(trace), encoding="utf-8")
+    return where

@@ -1,0 +1,111 @@
+"""Addresses of native events made into rows: which program and step each is, what it computes and what it costs."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from morpho.backends.cpu.driver.abi import StepField
+from morpho.backends.cpu.driver.executable import Executable
+from morpho.base.dims import upper
+from morpho.cost.estimate import Profile
+from morpho.observe.record.totals import Sum
+from morpho.observe.trace.model import OpRow
+from morpho.program.program import HostStep, Step
+from morpho.tensor.jit.native.entries import entries
+
+ROW_BYTES = 8 * int(StepField.SIZE)
+JOINT_KIND = "collective"
+
+
+class Addresses:
+    """The programs that may have run, by where their tables lie."""
+
+    def __init__(self, executables: Iterable[Executable]) -> None:
+        found = {int(one.step_table.ctypes.data): one for one in executables}
+        self._starts = sorted(found)
+        self._executables = [found[start] for start in self._starts]
+        self.programs = {int(one.words.ctypes.data): one for one in self._executables}
+        self.names = program_names()
+
+    def step(self, pointer: int) -> tuple[Executable, int] | None:
+        """The program and the number of the step whose row lies at an address."""
+        place = bisect.bisect_right(self._starts, pointer) - 1
+        if place < 0:
+            return None
+        executable = self._executables[place]
+        number = (pointer - self._starts[place]) // ROW_BYTES
+        return (executable, number) if number < len(executable.steps) else None
+
+    def name(self, executable: Executable) -> str:
+        """The compiled function of a program, or that it was lazy evaluation's."""
+        return self.names.get(id(executable), "eager")
+
+
+def program_names() -> dict[int, str]:
+    """The names of compiled functions by the identity of their programs."""
+    names: dict[int, str] = {}
+    for made in list(entries.live):
+        for chosen in list(made.specialisations.values()):
+            for executable in (chosen.plan.executable, chosen.plan.prepare):
+                if executable is not None:
+                    names[id(executable)] = str(getattr(made, "__name__", "compiled"))
+    return names
+
+
+def op_row(addresses: Addresses, pointer: int, found: Sum, seconds: Callable[[int], float], peak: Profile) -> OpRow:
+    """The row of one step over all its calls."""
+    place = addresses.step(pointer)
+    if place is None:
+        return OpRow("a program that is gone", calls=found.calls, seconds=seconds(found.ticks))
+    executable, number = place
+    step = executable.steps[number]
+    group = [other for other in executable.steps[number:number + max(getattr(step, "together", 1), 1)]
+             if isinstance(other, Step)]
+    row = OpRow(_name(step, group), getattr(step, "origin", ""), addresses.name(executable), _kind(step),
+                _sizes(step), found.calls, seconds(found.ticks), threads=executable.threads,
+                shared_s=seconds(found.shared_ticks))
+    row.tail_s = row.shared_s * found.least_tail if row.shared_s else 0.0
+    row.busy_s = seconds(found.ticks - found.shared_ticks + found.busy_ticks)
+    if isinstance(step, Step):
+        _add_cost(row, group or [step], found, peak)
+    return row
+
+
+def _name(step: Any, group: list[Step]) -> str:
+    if len(group) > 1:
+        return " | ".join(dict.fromkeys(other.label for other in group))
+    return str(step.label)
+
+
+def _kind(step: Any) -> str:
+    if not isinstance(step, HostStep):
+        return "kernel"
+    return "collective" if step.node.op.kind == JOINT_KIND else "host"
+
+
+def _sizes(step: Any) -> str:
+    if not isinstance(step, Step):
+        return ""
+    return " x ".join(map(str, step.sizes or (step.rows, step.columns)))
+
+
+def _add_cost(row: OpRow, group: list[Step], found: Sum, peak: Profile) -> None:
+    """Flops, bytes and the roofline of all calls; where sizes are dynamic in proportion to those that were seen."""
+    first = group[0]
+    most = upper(first.rows) * upper(first.columns)
+    scale = found.numbers / most if most and len(group) == 1 else found.calls
+    compute_s = memory_s = 0.0
+    for step in group:
+        cost = step.cost
+        row.flops += cost.flops * scale
+        row.bytes += cost.bytes * scale
+        compute_s += cost.flops * step.width * scale / peak.flops_per_s
+        memory_s += cost.bytes * scale / peak.bytes_per_s
+        row.limit_s += peak.seconds(cost._replace(flops=int(cost.flops * step.width))) * scale
+    row.bound = "compute" if compute_s > memory_s else "memory"
+    row.product = any(step.is_product for step in group)
+    row.gathers = any(step.kernel.gathered for step in group)
+    written = next((place for place in first.written), None)
+    row.dtype = str(written.dtype) if written is not None else ""

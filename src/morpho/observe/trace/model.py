@@ -1,0 +1,173 @@
+"""`Trace`: one profile of one process (or several ranks', merged) as plain data.
+
+This is the seam between recording and everything that reads: the analyser, the reports and the tests know nothing
+else. Times are seconds from the beginning of the profile, totals are exact, and events may be cut off when there were
+too many (`dropped`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from morpho.base.errors import ArgumentError, fail
+
+VERSION = 1
+KINDS = ("kernel", "host", "collective")
+CATEGORIES = ("kernels", "host", "network", "data", "transfer", "device", "compile", "trace", "launch", "python")
+MOST_FILE_BYTES = 1 << 30
+
+
+@dataclass
+class OpRow:
+    """One step of a compiled program, over all its calls."""
+
+    name: str  # the operations in it: matmul+relu
+    line: str = ""  # of the user's program
+    program: str = ""  # the compiled function's name, or "eager"
+    kind: str = "kernel"  # one of `KINDS`
+    sizes: str = ""
+    calls: int = 0
+    seconds: float = 0.0
+    busy_s: float = 0.0  # of all threads together
+    threads: int = 1  # that could have worked on it
+    shared_s: float = 0.0  # of the time in which it was divided among threads
+    tail_s: float = 0.0  # that threads wait for the last of them in any case: the best call's share of all calls' time
+    flops: float = 0.0  # of all calls together
+    bytes: float = 0.0
+    limit_s: float = 0.0  # what the machine's peaks allow: the roofline
+    bound: str = ""  # which peak that is: "compute" or "memory"
+    product: bool = False  # a matrix product or convolution
+    dtype: str = ""
+    gathers: bool = False  # reads elements by index
+    rank: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of the roofline that it reached; 0 where nobody knows the limit."""
+        return min(self.limit_s / self.seconds, 1.0) if self.seconds else 0.0
+
+    @property
+    def threads_busy(self) -> float:
+        """Threads at work on average."""
+        return self.busy_s / self.seconds if self.seconds else 0.0
+
+
+@dataclass
+class SpanRow:
+    """What Python did for a while: a compilation, a wait for data, a collective, a copy."""
+
+    kind: str
+    name: str
+    thread: int
+    start_s: float
+    seconds: float
+    detail: dict[str, Any] = field(default_factory=dict)
+    rank: int = 0
+
+
+@dataclass
+class EventRow:
+    """A native event, for the timeline."""
+
+    kind: str  # "run", "step", "work"
+    name: str
+    thread: int
+    start_s: float
+    seconds: float
+    op: int = -1  # number among `ops`
+    rank: int = 0
+
+
+@dataclass
+class MemoryRow:
+    """Memory at a moment: what tensors hold, and the process's resident set."""
+
+    at_s: float
+    live_bytes: int
+    rss_bytes: int
+
+
+@dataclass
+class Trace:
+    """Everything one profile found out."""
+
+    name: str = "profile"
+    wall_s: float = 0.0
+    ops: list[OpRow] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)  # of the calling thread, by `CATEGORIES`
+    counters: dict[str, float] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    spans: list[SpanRow] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
+    threads: dict[int, str] = field(default_factory=dict)
+    memory: list[MemoryRow] = field(default_factory=list)
+    peak_bytes: int = 0
+    peak_s: float = 0.0
+    holders: list[tuple[str, int, int]] = field(default_factory=list)  # at the peak: line, bytes, blocks
+    stacks: dict[str, float] = field(default_factory=dict)  # sampled Python stacks "a;b;c" -> seconds
+    dropped: int = 0  # events that are in the totals and not in `events`
+    lost: int = 0  # events written over before they were read: in no total
+    rank: int = 0
+    ranks: int = 1
+    host: str = ""
+    started_unix_s: float = 0.0
+    clock_offset_s: float = 0.0  # to be added to times for those of rank 0
+    clock_error_s: float = 0.0
+    version: int = VERSION
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts and lists."""
+        return asdict(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as JSON, from which `Trace.load` reads it again."""
+        where = Path(path)
+        where.write_text(json.dumps(self.as_json()), encoding="utf-8")
+        return where
+
+    @staticmethod
+    def load(path: str | Path) -> Trace:
+        """Read what `save` wrote."""
+        where = Path(path)
+        if where.stat().st_size > MOST_FILE_BYTES:
+            raise fail(ArgumentError, "profile", f"{where} has more than {MOST_FILE_BYTES >> 30} GiB", line="")
+        try:
+            read = json.loads(where.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise fail(ArgumentError, "profile", f"{where} is no trace: {error}", line="") from None
+        return Trace.of(read, str(where))
+
+    @staticmethod
+    def of(read: Any, origin: str = "the trace") -> Trace:
+        """A trace from plain data; an error says what does not belong."""
+        if not isinstance(read, dict) or read.get("version") != VERSION:
+            raise fail(ArgumentError, "profile", f"{origin} is no trace of version {VERSION}",
+                       "profile again; a Perfetto file is written from a trace and is none", line="")
+        lists = {"ops": OpRow, "spans": SpanRow, "events": EventRow, "memory": MemoryRow}
+        known: dict[str, Any] = {}
+        for name, value in _known(Trace, read, origin).items():
+            if name in lists:
+                known[name] = [lists[name](**_known(lists[name], row, origin)) for row in value]
+            elif name == "threads":
+                known[name] = {int(number): str(text) for number, text in value.items()}
+            elif name == "holders":
+                known[name] = [(str(line), int(nbytes), int(blocks)) for line, nbytes, blocks in value]
+            else:
+                known[name] = value
+        return Trace(**known)
+
+
+def _known(kind: type, read: Any, origin: str) -> dict[str, Any]:
+    """The fields of a record; a field that there is none of is an error."""
+    if not isinstance(read, Mapping):
+        raise fail(ArgumentError, "profile", f"{origin}: a {kind.__name__} is {type(read).__name__}, not a record",
+                   line="")
+    names = {each.name for each in fields(kind)}
+    for name in read:
+        if name not in names:
+            raise fail(ArgumentError, "profile", f"{origin}: a {kind.__name__} has no field {name!r}", line="")
+    return dict(read)

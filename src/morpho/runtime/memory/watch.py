@@ -1,0 +1,61 @@
+"""Who looks when a pool hands out a block: at the most that is in use, and at the lines that ask."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from morpho.base.errors import user_line
+from morpho.runtime.memory.chunk import Chunk
+
+
+class Watched(Protocol):
+    """What a watch asks a pool."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def asked_bytes(self) -> int: ...
+
+    def holders(self) -> dict[str, tuple[int, int]]: ...
+
+
+class Watch:
+    """The most bytes that were in use at once, as asked for, and those in use at the beginning.
+
+    >>> import morpho as mo
+    >>> with mo.pool.watch() as seen:
+    ...     block = mo.pool.acquire(1 << 20)
+    >>> seen.peak_bytes - seen.base_bytes >= 1 << 20
+    True
+    """
+
+    __slots__ = ("base_bytes", "peak_bytes")
+
+    def __init__(self, base_bytes: int) -> None:
+        self.base_bytes = self.peak_bytes = base_bytes
+
+    def see(self, pool: Watched, chunk: Chunk) -> None:
+        """A block is about to be handed out."""
+        self.peak_bytes = max(self.peak_bytes, pool.asked_bytes())
+
+
+class Tracker(Watch):
+    """Notes the line of the user's program that asks for each block, and who held what when the pool held most."""
+
+    __slots__ = ("at_peak", "peak_s", "_looked_bytes")
+
+    def __init__(self, base_bytes: int) -> None:
+        super().__init__(base_bytes)
+        self.at_peak: dict[str, tuple[int, int]] = {}  # line -> bytes, blocks
+        self.peak_s = time.perf_counter()
+        self._looked_bytes = 0
+
+    def see(self, pool: Watched, chunk: Chunk) -> None:
+        chunk.line = user_line()
+        if pool.held_bytes > self._looked_bytes:  # only what makes the pool grow can be a peak
+            self._looked_bytes = pool.held_bytes + pool.held_bytes // 64  # and a little more is not worth a look
+            found = pool.holders()
+            total = sum(nbytes for nbytes, _ in found.values()) + chunk.asked
+            if total > self.peak_bytes or not self.at_peak:
+                self.at_peak, self.peak_bytes, self.peak_s = found, total, time.perf_counter()

@@ -1,0 +1,1 @@
+"""The trace recorder: events of native code in rings, spans of Python around what is not native."""

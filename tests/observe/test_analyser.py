@@ -1,0 +1,141 @@
+"""The analyser on recorded traces of programs with a known bottleneck, and on traces written by hand. Nothing is timed:
+`python -m benchmarks.observe.verdicts` runs the programs, and `--record` stores their traces here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.observe.pathologies import all_pathologies
+from benchmarks.observe.verdicts import slug
+from morpho.observe.analyse.analyser import analyse, headline
+from morpho.observe.analyse.verdict import KINDS
+from morpho.observe.trace.model import OpRow, SpanRow, Trace
+
+TRACES = Path(__file__).parent / "traces"
+STORED = sorted(TRACES.glob("*.json"))
+MACHINE = {"flops_per_s": 1e11, "bytes_per_s": 1e10, "threads": 2, "l2_bytes": 1 << 20}
+
+
+def stored(path: Path) -> tuple[tuple[str, ...], Trace]:
+    """The right verdicts of a program, and its trace."""
+    read = json.loads(path.read_text(encoding="utf-8"))
+    return tuple(read["kinds"]), Trace.of(read["trace"], path.name)
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_the_right_verdict_comes_first(path: Path) -> None:
+    kinds, trace = stored(path)
+    found = analyse(trace)
+    assert found[0].kind in kinds, [(one.kind, round(one.share, 2)) for one in found]
+    assert found[0].advice and 0 < found[0].gain <= 1
+
+
+def test_every_program_has_a_trace_and_every_kind_a_program() -> None:
+    programs = all_pathologies()
+    assert len(programs) >= 25
+    assert {slug(name) for name in programs} == {path.stem for path in STORED}
+    assert {kind for path in STORED for kind in stored(path)[0]} == set(KINDS)
+    for name, one in programs.items():
+        assert stored(TRACES / f"{slug(name)}.json")[0] == one.kinds
+
+
+def trace(seconds: dict[str, float], **more: object) -> Trace:
+    """A trace of one second."""
+    return Trace(wall_s=1.0, seconds=seconds, machine=MACHINE, **more)  # type: ignore[arg-type]
+
+
+def kernel(**more: object) -> OpRow:
+    """A balanced kernel of most of a second."""
+    row = {"name": "exp", "line": "a.py:3", "calls": 100, "seconds": 0.8, "busy_s": 1.5, "threads": 2, "shared_s": 0.8,
+           "flops": 1e8, "bytes": 7e9, "limit_s": 0.7, "bound": "memory", "dtype": "float32", **more}
+    return OpRow(**row)  # type: ignore[arg-type]
+
+
+def first(seconds: dict[str, float], *ops: OpRow, **more: object) -> tuple[str, str]:
+    found = analyse(trace(seconds, ops=list(ops), **more))
+    return found[0].kind, str(found[0])
+
+
+def test_the_sentence_names_operation_share_and_gain() -> None:
+    kind, text = first({"kernels": 0.8, "python": 0.2}, kernel())
+    assert kind == "memory"
+    assert text == ("80 % of the time waits for memory, most of it exp (a.py:3) at 87 % of memory bandwidth "
+                    "(8.8 GB/s); bfloat16 values would save about 40 %.")
+
+
+@pytest.mark.parametrize(("row", "kind", "words"), [
+    (kernel(), "memory", "bfloat16 values"),
+    (kernel(dtype="float64"), "memory", "float32 values"),
+    (kernel(gathers=True), "memory", "indices"),
+    (kernel(product=True), "memory", "several vectors"),
+    (kernel(dtype="int8"), "memory", "one pass"),
+    (kernel(bound="compute", product=True, flops=7e10), "compute", "fewer operations"),
+    (kernel(bound="compute", product=True, limit_s=0.1), "compute", "larger product"),
+    (kernel(bound="compute", dtype="float64"), "compute", "float32"),
+    (kernel(bytes=1e6, limit_s=0.01), "compute", "computing it once"),
+    (kernel(tail_s=0.7), "imbalance", "rows of equal cost"),
+    (kernel(shared_s=0.0, busy_s=0.8), "imbalance", "one of 2 threads"),
+    (kernel(calls=10**6, limit_s=0.01, bytes=1e8), "python", "Python"),
+])
+def test_kernels_by_what_binds_them(row: OpRow, kind: str, words: str) -> None:
+    found, text = first({"kernels": 0.8, "python": 0.05}, row)
+    assert found == kind and words in text
+
+
+def test_weights_packed_at_every_call_are_told() -> None:
+    rows = kernel(name="pack", seconds=0.6), kernel(name="matmul", seconds=0.2)
+    assert "packed once" in first({"kernels": 0.8}, *rows)[1]
+
+
+def test_unfused_operations_are_told_to_be_compiled() -> None:
+    rows = [kernel(name=name, seconds=0.2, program="eager") for name in ("add", "multiply", "exp")]
+    assert "mo.compile" in first({"kernels": 0.6}, *rows)[1]
+
+
+def test_matrix_units_are_advised_where_there_are_some() -> None:
+    row = kernel(bound="compute", product=True, flops=7e10)
+    found = trace({"kernels": 0.8}, ops=[row])
+    found.machine = {**MACHINE, "isa": "avx512_amx"}
+    assert "autocast" in headline(found)
+
+
+def spans(kind: str, count: int, seconds: float, **detail: object) -> list[SpanRow]:
+    return [SpanRow(kind, kind, 1, i * seconds, seconds, dict(detail)) for i in range(count)]
+
+
+@pytest.mark.parametrize(("seconds", "more", "kind", "words"), [
+    ({"data": 0.7}, {"spans": spans("data", 10, 0.07)}, "data", "num_workers=2"),
+    ({"data": 0.7}, {"spans": spans("data", 10, 0.07, workers=3)}, "data", "num_workers=6"),
+    ({"network": 0.7}, {"spans": spans("network", 10, 0.07)}, "network", "larger collectives"),
+    ({"transfer": 0.7}, {"spans": spans("transfer", 10, 0.07, bytes=10)}, "transfers", "on the device"),
+    ({"python": 0.9}, {"counters": {"realisations": 100}}, "python", "mo.compile"),
+    ({"python": 0.9}, {"counters": {"realisations": 100, "syncs": 90}}, "python", "read once"),
+    ({"python": 0.9}, {"counters": {"native_calls": 100}}, "python", "mo.fori_loop"),
+    ({"python": 0.9}, {}, "python", "no kernel"),
+    ({"device": 0.9}, {}, "compute", "device"),
+    ({"compile": 0.7}, {"spans": spans("compile", 3, 0.1)}, "cold", "warm-up"),
+    ({"compile": 0.7}, {"spans": spans("compile", 30, 0.02)}, "recompiles", "realise()"),
+    ({"trace": 0.7}, {"spans": spans("trace", 7, 0.1)}, "recompiles", "mo.Dim"),
+    ({"trace": 0.1}, {"spans": spans("trace", 1, 0.1)}, "cold", "warm-up"),
+])
+def test_waiting_by_its_kind(seconds: dict[str, float], more: dict[str, object], kind: str, words: str) -> None:
+    found, text = first(seconds, **more)
+    assert found == kind and words in text
+
+
+def test_a_device_asked_at_every_step_is_a_matter_of_transfers() -> None:
+    rows = [*spans("device", 10, 0.05, on_device=True), *[SpanRow("transfer", "from x", 1, 0.0, 0.01)] * 10]
+    assert first({"device": 0.5, "transfer": 0.1}, spans=rows)[0] == "transfers"
+
+
+def test_host_and_collective_steps() -> None:
+    assert first({"host": 0.6}, kernel(kind="host", name="eigh"))[0] == "host"
+    assert first({"network": 0.6}, kernel(kind="collective", name="all_reduce"))[0] == "network"
+
+
+def test_nothing_is_no_bottleneck() -> None:
+    assert analyse(Trace(wall_s=1.0, seconds={"data": 0.001})) == []
+    assert headline(Trace()) == "Nothing was recorded."
