@@ -1,2 +1,2 @@
-"""What watches and tunes, measured: the profiler and the analyser (overhead, right verdicts, what advice gains, leaks over many
-steps), caches, the monitor."""
+"""What watches and tunes, measured: the profiler and the analyser (overhead, right verdicts, what advice gains, leaks
+over many steps), caches, the monitor."""

@@ -65,6 +65,8 @@ def run_onnx(networks: Path, json: Path | None, quick: bool, threads: int) -> in
     from benchmarks.onnx.speed import main
 
     return int(main(networks, json, quick, threads))
+
+
 def run_torch(only: str, json: Path | None, quick: bool, threads: int) -> None:
     """Run PyTorch's models through the `morpho` backend, eager and Inductor; each row is said when it is done."""
     if not in_checkout():

@@ -56,6 +56,7 @@ SUITES = (
           peers=False, threads=1),
     Suite("cluster", "Measure several processes of one program: data parallel training, and a rank that is killed.",
           peers=False, threads=1),
+    Suite("profile", "Measure what profiling costs: the same programs with and without it, in turn.", peers=False),
     Suite("tune", "Measure the tuner: gains over the defaults, exhaustive search, what exploring costs.", peers=False),
 )
 
@@ -110,6 +111,26 @@ def _command(suite: Suite) -> Callable[..., None]:
 
 for _suite in SUITES:
     app.command(_suite.name, help=_suite.help)(_command(_suite))
+
+
+@app.command("onnx")
+def onnx(
+    networks: Annotated[Path, typer.Option(metavar="FOLDER", help="Where `python -m benchmarks.onnx.networks FOLDER` "
+                                                                  "put networks of wheels.")] = Path("onnx-networks"),
+    json: Json = None, quick: Quick = False, threads: Threads = 2,
+) -> None:
+    """Measure real networks of ONNX files against ONNX Runtime in the same run: outputs, steady calls, first calls."""
+    from morpho.cli import bench as part
+
+    _end(part.run_onnx(networks, json, quick, threads))
+
+
+@app.command("torch")
+def torch(only: Only = "", json: Json = None, quick: Quick = False, threads: Threads = 2) -> None:
+    """Measure PyTorch's models in Morpho: first call, steady state, training step, beside eager and Inductor."""
+    from morpho.cli import bench as part
+
+    part.run_torch(only, json, quick, threads)
 
 
 @app.command("gpu")

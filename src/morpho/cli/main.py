@@ -76,13 +76,9 @@ def run(
         list[str] | None,
         typer.Argument(metavar="[MODEL] [PROMPT]",
                        help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, a name "
-                            "from `morpho models`, or hf:OWNER/NAME on the Hugging Face hub; then the text to go on "
-                            "from, - for standard input. Without a model: "
-                            "the small one that ships with Morpho. Without a prompt, on a terminal: a conversation."),
-                       help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, an ONNX "
-                            "model, or a name from `morpho models`; then the text to go on from, - for standard input. "
-                            "Without a model: the small one that ships with Morpho. Without a prompt, on a terminal: a "
-                            "conversation."),
+                            "from `morpho models`, hf:OWNER/NAME on the Hugging Face hub, or an ONNX model; then the "
+                            "text to go on from, - for standard input. Without a model: the small one that ships with "
+                            "Morpho. Without a prompt, on a terminal: a conversation."),
     ] = None,
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Take the prompt from this file; -: from standard input.")
@@ -142,8 +138,7 @@ def run(
         if nodes is not None and hosts is not None:
             raise typer.BadParameter("--nodes are workers on this machine, --hosts are machines: give one of them")
         spread = Spread(nodes, hosts, plan)
-    part.run(words or (), sampling, file=file, chat=chat, spread=spread, device=device)
-    part.run(words or (), sampling, file=file, chat=chat, spread=spread, activations=activations)
+    part.run(words or (), sampling, file=file, chat=chat, spread=spread, device=device, activations=activations)
 
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",
@@ -329,7 +324,6 @@ def logic(
 app.command("tune", context_settings=tune_command.CONTEXT)(tune_command.tune)
 app.command("dashboard")(dashboard_command.dashboard)
 app.command("explain")(onnx.explain)
-app.command("profile")(onnx.profile)
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("profile", epilog=profile_command.EPILOG, context_settings=profile_command.CONTEXT)(profile_command.profile)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
@@ -377,127 +371,6 @@ def cluster_doctor(hosts: HostsOption = None) -> None:
 
     if not part.doctor(hosts):
         raise typer.Exit(1)
-
-
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A name that `morpho models list` shows.")]
-Only = Annotated[str, typer.Option(metavar="THEMES", help="Only these themes, by number or part of a name: `1,3`.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write figures and machine to this file.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer rounds: a look, not a measurement.")]
-Peers = Annotated[
-    str, typer.Option(metavar="NAMES", help="Compare with these only: `numpy,torch`; default: all installed.")
-]
-Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads for Morpho and for every peer.")]
-Gate = Annotated[
-    bool, typer.Option("--gate", help="Fail when a ratio is more than 20 % worse than the saved baseline.")
-]
-SaveBaseline = Annotated[
-    bool, typer.Option("--save-baseline", help="Keep the ratios of this run as the baseline for --gate.")
-]
-
-
-@bench.command("core")
-def bench_core(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
-               gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
-    """Measure the engine: calls, GELU, fusion cases, compile times, memory, against peers in the same run."""
-    _bench("core", only, json, quick, peers, threads, gate, save_baseline)
-
-
-@bench.command("kernels")
-def bench_kernels(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
-                  gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
-    """Measure products, fused layers, attention and GPT-2 against peers in the same run."""
-    _bench("kernels", only, json, quick, peers, threads, gate, save_baseline)
-
-
-@bench.command("train")
-def bench_train(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
-                gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
-    """Measure training steps, their memory and first calls, generation, SmolLM2 and ResNet against peers."""
-    _bench("train", only, json, quick, peers, threads, gate, save_baseline)
-
-
-@bench.command("programs")
-def bench_programs(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
-                   gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
-    """Measure array programs of science: stencils, loops, sparse, complex, integers, an ocean's, against peers."""
-    _bench("programs", only, json, quick, peers, threads, gate, save_baseline)
-
-
-@bench.command("serve")
-def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
-                gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
-    """Measure the generation engine: tokens/s of 1 to 64 texts at once, stalls by long prompts, against peers."""
-    _bench("serve", only, json, quick, peers, threads, gate, save_baseline)
-
-
-@bench.command("sparse")
-def bench_sparse(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
-                 gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
-    """Measure sparse products and a network of sparse layers against SciPy and PyTorch in the same run."""
-    _bench("sparse", only, json, quick, peers, threads, gate, save_baseline)
-
-
-@bench.command("logic")
-def bench_logic(only: Only = "", json: Json = None, quick: Quick = False) -> None:
-    """Measure logic programs: reachability, closure, paths, against graph libraries and Datalog engines."""
-    _bench("logic", only, json, quick, "", 2, False, False)
-
-
-@bench.command("plan")
-def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
-    """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
-    _bench("plan", only, json, quick, "", 1, False, False)
-
-
-@bench.command("cluster")
-def bench_cluster(only: Only = "", json: Json = None, quick: Quick = False) -> None:
-    """Measure several processes of one program: data parallel training, and a rank that is killed."""
-    _bench("cluster", only, json, quick, "", 1, False, False)
-
-
-@bench.command("onnx")
-def bench_onnx(
-    networks: Annotated[Path, typer.Option(metavar="FOLDER", help="Where `python -m benchmarks.onnx.networks FOLDER` "
-                                                                  "put networks of wheels.")] = Path("onnx-networks"),
-    json: Json = None, quick: Quick = False, threads: Threads = 2,
-) -> None:
-    """Measure real networks of ONNX files against ONNX Runtime in the same run: outputs, steady calls, first calls."""
-    from morpho.cli import bench as part
-
-    if status := part.run_onnx(networks, json, quick, threads):
-        raise typer.Exit(status)
-@bench.command("torch")
-def bench_torch(only: Only = "", json: Json = None, quick: Quick = False, threads: Threads = 2) -> None:
-    """Measure PyTorch's models in Morpho: first call, steady state, training step, beside eager and Inductor."""
-    from morpho.cli import bench as part
-
-    part.run_torch(only, json, quick, threads)
-@bench.command("profile")
-def bench_profile(only: Only = "", json: Json = None, quick: Quick = False) -> None:
-    """Measure what profiling costs: the same programs with and without it, in turn."""
-    _bench("profile", only, json, quick, "", 2, False, False)
-
-
-@bench.command("gpu")
-def bench_gpu(
-    device: Annotated[str, typer.Argument(help="One of mo.devices().")] = "cuda:0",
-    json: Json = None,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Most time for all of it.")] = 300.0,
-) -> None:
-    """Measure kernels on a GPU beside PyTorch's in the same run: elementwise, reductions, products, attention."""
-    from morpho.cli import bench as part
-
-    part.run_gpu(device, json, seconds)
-
-
-def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,
-           save_baseline: bool) -> None:
-    from morpho.cli import bench as part
-
-    status = part.run_suite(suite, only=only, json=json, quick=quick, peers=peers, threads=threads, gate=gate,
-                            save_baseline=save_baseline)
-    if status:
-        raise typer.Exit(int(status))
 
 
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A name that `morpho models list` shows, or "

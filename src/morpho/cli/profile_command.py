@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from morpho.cli import onnx
+
 CONTEXT = {"allow_interspersed_args": False}
 Out = Annotated[list[Path] | None, typer.Option(
     "--out", "-o", metavar="FILE", help="Write what was found: .html, .svg (flame graph), .perfetto.json (for "
@@ -25,7 +27,11 @@ def profile(
     perf_map: Annotated[bool, typer.Option("--perf-map", help="Write /tmp/perf-PID.map: symbols for perf.")] = False,
     jitdump: Annotated[bool, typer.Option("--jitdump", help="Write jit-PID.dump here, for perf inject --jit.")] = False,
 ) -> None:
-    """Run a script and say what binds it, in a sentence, then in tables: `morpho profile train.py --steps 10`."""
+    """Run a script and say what binds it, in a sentence, then in tables: `morpho profile train.py --steps 10`; or time
+    the steps of an ONNX model: `morpho profile model.onnx --input x.npy`."""
+    if onnx.is_model(words):
+        onnx.profile(Path((words or [""])[0]), [word for word in (words or [])[1:] if word != "--input"])
+        return
     from morpho.cli import profile as part
 
     part.profile_script(words or (), out or (), merge or (), nodes, memory, perf_map, jitdump)

@@ -106,7 +106,6 @@ def specs_of(models: Sequence[str], adapters: Sequence[str]) -> list[Spec]:
         name, given, place = word.partition("=")
         if not given or "/" in name:
             name, place = "", word
-        found = mo.models.SHIPPED if place == SHIPPED_NAME and not Path(place).exists() else find(place)
         if is_reference(place):
             name = name or Reference.of(place).repository.split("/")[1]
         found = mo.models.SHIPPED if place == SHIPPED_NAME and not Path(place).exists() else find(place, "serve")

@@ -60,7 +60,8 @@ class Habits:
             file.write(json.dumps(asdict(self), indent=1).encode())
 
 
-def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, device: str = "", **options: Any) -> None:
+def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, device: str = "",
+          **options: Any) -> None:
     """Train, on the device of the settings or another one, showing how it goes; see `_train`."""
     with settings_in_force.settings(device=canonical(device, "train")) if device else nullcontext():
         _train(data, out, settings, habits, **options)

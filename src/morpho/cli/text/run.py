@@ -26,8 +26,7 @@ LONGEST_NAME_SHOWN = 80
 
 
 def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None,
-        spread: Spread | None = None, device: str = "") -> None:
-        spread: Spread | None = None, activations: str = "exact") -> None:
+        spread: Spread | None = None, device: str = "", activations: str = "exact") -> None:
     """Print the prompt and what the model makes of it, then how fast it was; without a prompt, one line of the terminal
     after another. `device`: where it runs, if not where the settings say."""
     if device:
@@ -35,7 +34,7 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
             raise fail(ArgumentError, "run", "--device is for one process, and workers compute on their CPUs",
                        "leave out --device, or --nodes, --hosts and --plan")
         with mo.device(canonical(device, "run")):
-            run(words, sampling, file=file, chat=chat)
+            run(words, sampling, file=file, chat=chat, activations=activations)
         return
     settings.get(), current_isa()  # mistakes in these are not mistakes in the model's files
     StopText(sampling.stop)
@@ -96,15 +95,13 @@ def read_prompt(file: str) -> str:
                    "convert it first: iconv -t UTF-8") from None
 
 
-def find(name: str) -> Path:
+def find(name: str, command: str = "run") -> Path:
     """The folder or file of a model: a path, a name that `morpho models pull` has fetched, or hf:OWNER/NAME, whose
     commit is said."""
     if hub.is_reference(name):
         found = hub.find(name, report=_say)
         _say(f"{name}: commit {found.commit}")
         return found.path
-def find(name: str, command: str = "run") -> Path:
-    """The folder or file of a model: a path, or a name that `morpho models pull` has fetched."""
     place = _existing(name)
     if place is not None:
         return place

@@ -22,12 +22,9 @@ def prepared(made: Entry, chosen: Specialisation, captured: list[Tensor], addres
     found = chosen.prepared if captured else NOTHING
     if found is None or not found.fits(captured):
         changing = _is_being_written(chosen.captured)  # asked while `captured` holds the memory: nobody begins after it
-        buffers = evaluation.prepare(chosen.entry_plan, addresses)
-        read = {place.slot for step in chosen.entry_plan.program.prepare for place in step.reads}
-        first = len(addresses) - len(captured)
-        program, first = chosen.plan.program, len(addresses) - len(captured)
+        program, first = chosen.entry_plan.program, len(addresses) - len(captured)
         sources = {first + i: tensor for i, tensor in enumerate(captured)}
-        buffers = evaluation.prepare(chosen.plan, addresses, {} if changing else shared.find(program, sources))
+        buffers = evaluation.prepare(chosen.entry_plan, addresses, {} if changing else shared.find(program, sources))
         if not changing:
             shared.keep(program, sources, dict(zip(program.kept, buffers, strict=False)))
         read = {place.slot for step in program.prepare for place in step.reads}
