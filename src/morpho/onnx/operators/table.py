@@ -25,7 +25,7 @@ def lookup(domain: str, op: str, version: int) -> Operator | None:
 def operators() -> list[tuple[str, str, str]]:
     """All operators that Morpho runs: (domain, name, family).
 
-    >>> ("", "Conv", "convolution") in mo.onnx.operators()
+    >>> ("ai.onnx", "Conv", "convolution") in mo.onnx.operators()
     True
     """
     return sorted((domain or "ai.onnx", name, FAMILY_OF[domain, name]) for domain, name in TABLE)
