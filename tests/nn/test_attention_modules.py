@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
+from morpho.nn.transformer import rope_scaling
 
 RNG = np.random.default_rng(5)
 
@@ -92,15 +95,17 @@ def test_rope_turns_complex_numbers(interleaved: bool) -> None:
 
 
 def test_rope_scalings() -> None:
-    plain = mo.nn.transformer.positions._frequencies(8, 100.0, None)
-    linear = mo.nn.transformer.positions._frequencies(8, 100.0, {"type": "linear", "factor": 4.0})
-    np.testing.assert_allclose(linear, plain / 4)
+    def frequencies(scaling: dict[str, Any] | None) -> np.ndarray:
+        return rope_scaling.frequencies(8, 100.0, scaling, 64, 64)[0]
+
+    plain = frequencies(None)
+    np.testing.assert_allclose(frequencies({"type": "linear", "factor": 4.0}), plain / 4)
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 64}
-    llama = mo.nn.transformer.positions._frequencies(8, 100.0, scaling)
+    llama = frequencies(scaling)
     assert llama[0] == plain[0] and np.isclose(llama[-1], plain[-1] / 8) and (np.diff(plain / llama) >= 0).all()
-    with pytest.raises(ArgumentError, match="'yarn' is unknown"):
-        mo.nn.RotaryPositions(8, scaling={"type": "yarn"})
+    with pytest.raises(ArgumentError, match="'nothing' is unknown"):
+        mo.nn.RotaryPositions(8, scaling={"type": "nothing"})
 
 
 def test_sinusoidal_and_learned_positions() -> None:

@@ -16,7 +16,8 @@ SCHEDULER = "morpho.runtime.tasks.scheduler"
 THREADS = "morpho.backends.cpu.driver.threads"
 POOL = "morpho.runtime.memory.pool"
 COMMON = ("hits", "misses", "evictions", "bytes", "limit_bytes", "entries")
-PLAN_COUNTS = {"realisations": "Times that lazy values were computed.", "plans": "Plans made for graphs.",
+PLAN_COUNTS = {"realisations": "Times that lazy values were computed.",
+               "cuts": "Lazy programs computed because they had become too deep.", "plans": "Plans made for graphs.",
                "optimised": "Graphs taken through the passes.", "kernels_run": "Kernels run one by one.",
                "host_steps": "Steps run by NumPy between native parts.",
                "fallbacks": "Operations without native code that ran in NumPy.",

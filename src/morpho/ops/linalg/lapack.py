@@ -165,8 +165,8 @@ def _reference_pinv(attributes: Attributes, x: Any, *rtol: Any) -> Any:
 def _signs(columns: Any) -> Any:
     """-1 for columns to be turned round, so that the first of their elements that is at least half as large as their
     largest is positive: signs do then not depend on who computes. Complex vectors stay as LAPACK has them."""
-    if columns.dtype.kind == "c" or columns.size == 0:
-        return np.ones((*columns.shape[:-2], 1, columns.shape[-1]), columns.real.dtype)
+    if columns.size == 0:
+        return np.ones((*columns.shape[:-2], 1, columns.shape[-1]), columns.dtype)
     size = np.abs(columns)
     first = np.argmax(size >= size.max(-2, keepdims=True) / 2, -2)
     return np.where(np.take_along_axis(columns, first[..., None, :], -2) < 0, -1, 1).astype(columns.dtype)
@@ -174,6 +174,8 @@ def _signs(columns: Any) -> Any:
 
 def _reference_svd(attributes: Attributes, x: Any) -> Any:
     left, values, right = np.linalg.svd(x, full_matrices=attributes["full_matrices"])
+    if x.dtype.kind == "c":
+        return left, values, right
     signs, inner = _signs(left), values.shape[-1]
     turned = right.copy()
     turned[..., :inner, :] *= np.swapaxes(signs, -1, -2)[..., :inner, :]
@@ -182,7 +184,7 @@ def _reference_svd(attributes: Attributes, x: Any) -> Any:
 
 def _reference_eigh(attributes: Attributes, x: Any) -> Any:
     values, vectors = np.linalg.eigh(x)
-    return values, vectors * _signs(vectors)
+    return values, vectors if x.dtype.kind == "c" else vectors * _signs(vectors)
 
 
 # -- LAPACK: records -------------------------------------------------------------------------------------------------

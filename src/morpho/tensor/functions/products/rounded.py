@@ -23,7 +23,7 @@ class RoundedWeight:
     >>> from morpho.tensor.functions.products.rounded import RoundedWeight
     >>> weight = RoundedWeight(mo.quantise(mo.ones((2, 32)), "q8_0"))
     >>> (mo.ones((3, 32)) @ weight).tolist()[0]
-    [32.0, 32.0]
+    [31.998046875, 31.998046875]
     """
 
     __slots__ = ("kind", "panels", "shape")
