@@ -61,6 +61,21 @@ def test_steps_of_loops_are_counted_by_turns() -> None:
     assert [row.calls for row in p.trace.ops if row.name.startswith("matmul")] == [7]
 
 
+def test_products_of_dynamic_rows_cost_what_they_are() -> None:
+    """Their rows and columns are those of tiles, made for the largest size."""
+    weight = mo.ones((64, 64)).realise()
+    f = mo.compile(lambda x: mo.gelu(x @ weight) @ weight, dynamic={"x": {0: mo.Dim("n", 1, 4096)}})
+    few = mo.ones((16, 64)).realise()
+    f(few), f(few)
+    with mo.profile() as p:
+        for _ in range(3):
+            f(few)
+    products = [row for row in p.trace.ops if row.name.startswith("matmul")]
+    assert len(products) == 2
+    for row in products:
+        assert 2 * 16 * 64 * 64 <= row.flops / row.calls < 3 * 16 * 64 * 64, row
+
+
 def test_dynamic_sizes_cost_what_they_are() -> None:
     f = mo.compile(lambda x: x * 2 + 1, dynamic={"x": {0: mo.Dim("n", 1, 4096)}})
     f(mo.ones(4096))

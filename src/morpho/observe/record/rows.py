@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from morpho.backends.cpu.driver.abi import StepField
 from morpho.backends.cpu.driver.executable import Executable
-from morpho.base.dims import upper
+from morpho.base.dims import Size, evaluate, upper
 from morpho.cost.estimate import Profile
-from morpho.observe.record.totals import Sum
+from morpho.ir.op import Cost
+from morpho.observe.record.totals import Sum, Totals
 from morpho.observe.trace.model import OpRow
 from morpho.program.program import HostStep, Step
 from morpho.tensor.jit.native.entries import entries
@@ -22,12 +23,40 @@ JOINT_KIND = "collective"
 class Addresses:
     """The programs that may have run, by where their tables lie."""
 
-    def __init__(self, executables: Iterable[Executable]) -> None:
+    def __init__(self, executables: Iterable[Executable], totals: Totals | None = None) -> None:
         found = {int(one.step_table.ctypes.data): one for one in executables}
         self._starts = sorted(found)
         self._executables = [found[start] for start in self._starts]
         self.programs = {int(one.words.ctypes.data): one for one in self._executables}
         self.names = program_names()
+        self.sizes = self._seen_sizes(totals)
+
+    def _seen_sizes(self, totals: Totals | None) -> dict[int, dict[str, int]]:
+        """The mean of every dynamic size over a program's calls: of one by the event of the program, of others by steps
+        whose rows x columns are a multiple of it (a product's are those of its tiles, and do not follow its rows)."""
+        seen: dict[int, dict[str, list[float]]] = {}
+
+        def add(executable: Executable, size: Size, found: Sum) -> None:
+            if isinstance(size, int) or len(size.symbols) != 1:
+                return
+            (name,) = size.symbols
+            at = [evaluate(size, {name: n}) for n in (0, 1, 2)]
+            if at[1] > at[0] and at[2] - at[1] == at[1] - at[0]:  # a line over the symbol
+                sums = seen.setdefault(id(executable), {}).setdefault(name, [0.0, 0.0])
+                sums[0] += (found.numbers - found.calls * at[0]) / (at[1] - at[0])
+                sums[1] += found.calls
+
+        for (_, table), found in totals.programs.items() if totals is not None else ():
+            one = self.programs.get(table)
+            if one is not None and one.symbols:
+                add(one, one.table.sizes[int(one.moving[0])], found)
+        for (_, pointer), found in totals.steps.items() if totals is not None else ():
+            place = self.step(pointer)
+            step = place[0].steps[place[1]] if place is not None else None
+            if place is not None and isinstance(step, Step) and step.together == 1:
+                add(place[0], step.rows * step.columns, found)
+        return {program: {name: max(1, round(total / calls)) for name, (total, calls) in sizes.items() if calls}
+                for program, sizes in seen.items()}
 
     def step(self, pointer: int) -> tuple[Executable, int] | None:
         """The program and the number of the step whose row lies at an address."""
@@ -69,7 +98,7 @@ def op_row(addresses: Addresses, pointer: int, found: Sum, seconds: Callable[[in
     row.tail_s = row.shared_s * found.least_tail if row.shared_s else 0.0
     row.busy_s = seconds(found.ticks - found.shared_ticks + found.busy_ticks)
     if isinstance(step, Step):
-        _add_cost(row, group or [step], found, peak)
+        _add_cost(row, group or [step], found, peak, addresses.sizes.get(id(executable), {}))
     return row
 
 
@@ -91,14 +120,15 @@ def _sizes(step: Any) -> str:
     return " x ".join(map(str, step.sizes or (step.rows, step.columns)))
 
 
-def _add_cost(row: OpRow, group: list[Step], found: Sum, peak: Profile) -> None:
-    """Flops, bytes and the roofline of all calls; where sizes are dynamic in proportion to those that were seen."""
+def _add_cost(row: OpRow, group: list[Step], found: Sum, peak: Profile, sizes: Mapping[str, int]) -> None:
+    """Flops, bytes and the roofline of all calls, at the mean of dynamic sizes; where that is not known, in proportion
+    to the rows and columns that were seen."""
     first = group[0]
     most = upper(first.rows) * upper(first.columns)
-    scale = found.numbers / most if most and len(group) == 1 else found.calls
+    costs = _costs_at(group, sizes)
+    scale = found.numbers / most if costs is None and most and len(group) == 1 else found.calls
     compute_s = memory_s = 0.0
-    for step in group:
-        cost = step.cost
+    for step, cost in zip(group, costs or [step.cost for step in group], strict=True):
         row.flops += cost.flops * scale
         row.bytes += cost.bytes * scale
         compute_s += cost.flops * step.width * scale / peak.flops_per_s
@@ -109,3 +139,11 @@ def _add_cost(row: OpRow, group: list[Step], found: Sum, peak: Profile) -> None:
     row.gathers = any(step.kernel.gathered for step in group)
     written = next((place for place in first.written), None)
     row.dtype = str(written.dtype) if written is not None else ""
+
+
+def _costs_at(group: list[Step], sizes: Mapping[str, int]) -> list[Cost] | None:
+    """The costs of steps at these sizes; None where one of their sizes is not among them."""
+    try:
+        return [step.cost_at(lambda size: evaluate(size, sizes)) for step in group]
+    except KeyError:
+        return None

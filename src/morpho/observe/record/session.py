@@ -115,7 +115,7 @@ class Recorder:
     def _trace(self, wall_s: float, end: Calibration, held: Iterable[driver.Executable]) -> Trace:
         at_ns = converter(self._start, end)
         rate_s = (at_ns(self._start.ticks + 1_000_000) - at_ns(self._start.ticks)) * 1e-15
-        addresses = Addresses(held)
+        addresses = Addresses(held, self.totals)
         numbers: dict[int, int] = {}
         ops: list[OpRow] = []
         own: list[OpRow] = []

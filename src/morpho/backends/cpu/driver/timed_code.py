@@ -23,7 +23,7 @@ KIND_BITS = 8  # of an event's last word; the number stands above them
 class Kind(IntEnum):
     """What an event is about; the comment says what its pointer and its number are."""
 
-    RUN = 1  # a program's table; its steps
+    RUN = 1  # a program's table; the first of its numbers that follow from dynamic sizes, at this call
     STEP = 2  # the row of a step; its rows x columns at this call
     LAUNCH = 3  # the row of the first of several co-scheduled steps; how many
     WORK = 4  # the address of a kernel that a thread works on with others; the thread's number
@@ -108,8 +108,8 @@ def _described(kind: Kind) -> list[str]:
     """`%what` and `%shifted`: the pointer of an event, and its number above the bits of the kind."""
     shift = f"  %shifted = shl i64 %number, {KIND_BITS}"
     if kind is Kind.RUN:
-        return [*_load("number", "%program", ProgramField.STEPS), "  %what = getelementptr i8, ptr %program, i64 0",
-                shift]
+        return [*_load("moving", "%program", ProgramField.MOVING_TABLE, "ptr"), *_load("at", "%moving", 0),
+                *_load("number", "%values", "%at"), "  %what = getelementptr i8, ptr %program, i64 0", shift]
     if kind is Kind.LAUNCH:
         return [*_load("number", "%step", StepField.TOGETHER), "  %what = getelementptr i8, ptr %step, i64 0", shift]
     if kind is Kind.WORK:
