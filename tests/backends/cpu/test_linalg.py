@@ -241,6 +241,7 @@ def test_lapack_is_called_natively_with_numpys_bits(dtype: str, shape: tuple[int
         assert f.stats["host_steps"] == 0 and "called by its address" in f.explain()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("shape", [(40, 40), (2, 50, 33), (3, 34, 60), (130, 7)])
 def test_factorisations_by_lapack_have_numpys_bits(dtype: str, shape: tuple[int, ...],

@@ -18,7 +18,7 @@ from morpho.serve.engine.request import Event, QueueFull, Request, SamplingParam
 from morpho.serve.engine.sequence import Group, Sequence
 from morpho.serve.engine.stream import RequestStream
 
-REQUESTS = 600
+REQUESTS = 300
 AT_ONCE = 24
 
 
