@@ -91,7 +91,8 @@ def one_hot_product() -> Program:
 def diagonal_product() -> Program:
     scale, a = _numbers(1024), _numbers(1024, 1024)
     full, rows = mo.compile(lambda d, a: mo.diag(d) @ a), mo.compile(lambda d, a: d[:, None] * a)
-    return Program(lambda: [full(scale, a).numpy() for _ in range(4)], lambda: [rows(scale, a).numpy() for _ in range(4)])
+    return Program(lambda: [full(scale, a).numpy() for _ in range(4)],
+                   lambda: [rows(scale, a).numpy() for _ in range(4)])
 
 
 @pathology("the same matrix factored for every right side", "compute")

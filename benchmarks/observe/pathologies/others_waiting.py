@@ -55,7 +55,7 @@ def plain_generator() -> Program:
         def __iter__(self) -> Iterator[np.ndarray]:
             return batches()
 
-    step = mo.compile(lambda x: mo.fori_loop(0, 12, lambda i, y: mo.tanh(y @ x[0]), x[0]).mean())
+    step = mo.compile(lambda x: mo.fori_loop(0, 3, lambda i, y: mo.tanh(y @ x[0]), x[0]).mean())
 
     def good() -> None:
         for batch in mo.data.DataLoader(Stream(), batch_size=1, num_workers=1):
@@ -87,7 +87,8 @@ def _reduced(times: int, size: int) -> Callable[[Any], None]:
 
 @pathology("metrics reduced one number at a time", "network")
 def metrics_one_by_one() -> Program:
-    return Program(lambda: _with_peer(_reduced(60, 1), _reduced(60, 1)), lambda: _with_peer(_reduced(1, 60), _reduced(1, 60)))
+    return Program(lambda: _with_peer(_reduced(60, 1), _reduced(60, 1)),
+                   lambda: _with_peer(_reduced(1, 60), _reduced(1, 60)))
 
 
 @pathology("rows sent one by one to the next rank", "network")
