@@ -12,6 +12,7 @@ from benchmarks.observe.pathologies import all_pathologies
 from benchmarks.observe.verdicts import slug
 from morpho.observe.analyse.analyser import analyse, headline
 from morpho.observe.analyse.verdict import KINDS
+from morpho.observe.record.session import joined
 from morpho.observe.trace.model import OpRow, SpanRow, Trace
 
 TRACES = Path(__file__).parent / "traces"
@@ -83,6 +84,21 @@ def test_the_sentence_names_operation_share_and_gain() -> None:
 def test_kernels_by_what_binds_them(row: OpRow, kind: str, words: str) -> None:
     found, text = first({"kernels": 0.8, "python": 0.05}, row)
     assert found == kind and words in text
+
+
+def test_one_call_says_nothing_about_threads_that_wait() -> None:
+    """Its other thread may have lost its core to another process."""
+    row = {"seconds": 0.8, "bound": "compute", "limit_s": 0.1, "tail_s": 0.7}
+    assert first({"kernels": 0.8}, kernel(calls=1, **row))[0] == "compute"
+    assert first({"kernels": 0.8}, kernel(calls=3, **row))[0] == "imbalance"
+
+
+def test_the_best_of_turns_written_out_says_how_long_threads_wait() -> None:
+    rows = [kernel(calls=1, seconds=0.1, shared_s=0.1, tail_s=tail) for tail in (0.08, 0.07, 0.0, 0.09)]
+    (row,) = joined(rows)
+    assert (row.calls, row.tail_s) == (4, 0.0)
+    rows = [kernel(calls=1, seconds=0.1, shared_s=0.1, tail_s=tail) for tail in (0.08, 0.07, 0.09)]
+    assert joined(rows)[0].tail_s == pytest.approx(0.3 * 0.7)
 
 
 def test_weights_packed_at_every_call_are_told() -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.driver.abi import LONG_WORK
+from morpho.base.python.blas import routine_address
 from morpho.observe.record.seconds import by_category, self_seconds
 from morpho.observe.trace.model import OpRow, SpanRow, Trace
 from morpho.runtime.trace import spans
@@ -74,6 +76,20 @@ def test_products_of_dynamic_rows_cost_what_they_are() -> None:
     assert len(products) == 2
     for row in products:
         assert 2 * 16 * 64 * 64 <= row.flops / row.calls < 3 * 16 * 64 * 64, row
+
+
+@pytest.mark.skipif(not routine_address("dgesv"), reason="this NumPy's LAPACK cannot be called by address")
+def test_factorisations_cost_what_they_are() -> None:
+    """LAPACK's arithmetic is the step's; its threads are its own, so none of ours wait; Python may run meanwhile."""
+    f = mo.compile(mo.linalg.solve)
+    a, b = (mo.eye(100) * 2).realise(), mo.ones(100).realise()
+    f(a, b)
+    with mo.profile() as p:
+        f(a, b)
+    (row,) = [row for row in p.trace.ops if row.name == "solve"]
+    assert 2 / 3 * 100**3 <= row.flops < 100**3 and row.threads == 1
+    (made,) = f.specialisations.values()
+    assert made.plan.executable.work > LONG_WORK
 
 
 def test_dynamic_sizes_cost_what_they_are() -> None:

@@ -19,7 +19,7 @@ from morpho.program.program import AnyStep, Control, HostStep, Program, Step
 from morpho.program.view import View
 
 WORK_PER_THREAD = 1 << 20  # operations (columns x operations each) below which a second thread costs more than it gives
-LEAST_OF = {"one": 1 << 62, "many": 0}  # work above which a step is shared that must not be, or must
+LEAST_OF = {"one": 1 << 62, "library": 1 << 62, "many": 0}  # work above which such a step is shared
 CHUNKS_PER_THREAD, TILES_PER_THREAD = 4, 64  # pieces per thread: of loops, of products and attention
 COLUMNS_TOGETHER = 1024  # columns: the granularity at which rows are cut into pieces
 # In units of the least work that is worth two threads:

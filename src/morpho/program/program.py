@@ -51,7 +51,7 @@ class Step:
     in_place: bool = False  # every element is read before it is written, so an output may take an input's memory
     epilogue: Kernel | None = None  # called by the kernel on every finished tile
     scratch: int = 0  # bytes besides what the kernel always needs
-    threads: str = "auto"  # "one" and "many" leave no choice
+    threads: str = "auto"  # "one" and "many" leave no choice; "library": one of ours, it has its own
     operations: Size | None = None  # of the whole step, where rows x columns do not say it
     checked: bool = False  # its indices were found right by an earlier step
     together: int = 1  # how many steps from here on run as one launch; 0 for those after the first

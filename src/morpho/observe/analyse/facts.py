@@ -12,6 +12,7 @@ from morpho.observe.trace.model import OpRow, SpanRow, Trace
 
 SHORT_S = 4e-6  # a kernel call shorter than this is mostly its own start
 UNEVEN = 0.2  # of all threads' time spent waiting for the last one: from here on a kernel counts as unbalanced
+FEW_CALLS = 3  # with fewer, a thread that waits may wait for one whose core another process took
 LONG_S = 100e-6  # a call of one thread alone is worth dividing from here on
 FAR_FROM_MEMORY = 0.6  # of memory's roofline: what lies in a cache and is slower than this waits for arithmetic
 MANY_EAGER = 6  # compilations by lazy evaluation after which they are no longer first ones
@@ -52,7 +53,8 @@ class Facts:
             return False
         alone = row.shared_s < 0.5 * row.seconds
         # A thread that comes late was busy elsewhere or had to be woken: only those that wait at the end say something.
-        return alone or row.tail_s > UNEVEN * row.shared_s * row.threads
+        waits = row.calls >= FEW_CALLS and row.tail_s > UNEVEN * row.shared_s * row.threads
+        return alone or waits
 
     def kernel_s(self, kind: str) -> float:
         """Time of the kernels that something binds, on the calling thread's clock."""

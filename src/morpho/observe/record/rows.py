@@ -93,13 +93,18 @@ def op_row(addresses: Addresses, pointer: int, found: Sum, seconds: Callable[[in
     group = [other for other in executable.steps[number:number + max(getattr(step, "together", 1), 1)]
              if isinstance(other, Step)]
     row = OpRow(_name(step, group), getattr(step, "origin", ""), addresses.name(executable), _kind(step),
-                _sizes(step), found.calls, seconds(found.ticks), threads=executable.threads,
+                _sizes(step), found.calls, seconds(found.ticks), threads=_threads(executable, step),
                 shared_s=seconds(found.shared_ticks))
     row.tail_s = row.shared_s * found.least_tail if row.shared_s else 0.0
     row.busy_s = seconds(found.ticks - found.shared_ticks + found.busy_ticks)
     if isinstance(step, Step):
         _add_cost(row, group or [step], found, peak, addresses.sizes.get(id(executable), {}))
     return row
+
+
+def _threads(executable: Executable, step: Any) -> int:
+    """Threads of the engine that a step could have: none but the caller where a library divides the work itself."""
+    return 1 if isinstance(step, Step) and step.threads == "library" else executable.threads
 
 
 def _name(step: Any, group: list[Step]) -> str:

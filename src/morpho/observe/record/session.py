@@ -204,7 +204,8 @@ def counters() -> dict[str, float]:
 
 
 def joined(ops: Iterable[OpRow]) -> list[OpRow]:
-    """Rows of the same step written in the same line, run by several threads or signatures, as one."""
+    """Rows of the same step written in the same line, run by several threads or signatures, or written out turn by
+    turn, as one. The best call of all of them says how long threads wait in any case."""
     found: dict[tuple[Any, ...], OpRow] = {}
     for row in ops:
         key = (row.name, row.line, row.program, row.kind, row.sizes, row.dtype, row.rank)
@@ -212,8 +213,10 @@ def joined(ops: Iterable[OpRow]) -> list[OpRow]:
             found[key] = row
             continue
         into = found[key]
-        for name in ("calls", "seconds", "busy_s", "shared_s", "tail_s", "flops", "bytes", "limit_s"):
+        tails = [one.tail_s / one.shared_s for one in (into, row) if one.shared_s]
+        for name in ("calls", "seconds", "busy_s", "shared_s", "flops", "bytes", "limit_s"):
             setattr(into, name, getattr(into, name) + getattr(row, name))
+        into.tail_s = into.shared_s * min(tails, default=0.0)
     return list(found.values())
 
 

@@ -266,7 +266,7 @@ class _Reader:
         (kernel, epilogue, places, writes, values, rows, columns, label, line, splits, in_place, scratch, shared,
          operations, checked, together, prologue, prologue_at, sizes, choice) = row
         last = len(self.kernels) - 1
-        _check(shared in ("auto", "one", "many"), "an unknown choice of threads")
+        _check(shared in ("auto", "one", "many", "library"), "an unknown choice of threads")
         found = tuple([None if place is None else self.place(place) for place in places])
         return Step(self.kernels[_integer(kernel, last)], found,
                     tuple([_integer(n, len(found) - 1) for n in writes]), self.sizes(values), self.size(rows),

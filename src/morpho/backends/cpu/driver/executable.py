@@ -298,7 +298,8 @@ class Executable:
         times: list[Size] = [1]
         for step in self.steps:
             if isinstance(step, Step):
-                total = total + step.rows * step.columns * step.work * times[-1]
+                inside = step.operations if step.threads == "library" and step.operations is not None else 0
+                total = total + (step.rows * step.columns * step.work + inside) * times[-1]
             elif isinstance(step, HostStep):
                 continue
             elif step.kind == "loop":

@@ -306,12 +306,12 @@ class GraphLowering(SparseLowering):
     def lower_lapack(self, node: Node) -> None:
         inputs = [self.view(child) for child in node.inputs]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
-        kernel, values, items, scratch = lower_lapack(node, [*inputs, *targets])
+        call = lower_lapack(node, [*inputs, *targets])
         writes = tuple(range(len(inputs), len(inputs) + len(targets)))
-        whose = "its" if len(kernel.routines) == 1 else "their"
-        said = f"LAPACK's {', '.join(kernel.routines)}, called by {whose} address"
-        self.add(Step(kernel, (*inputs, *targets), writes, values, items, 1, node.op.name, node.origin,
-                      scratch=scratch, threads="one", choice=said))
+        whose = "its" if len(call.kernel.routines) == 1 else "their"
+        said = f"LAPACK's {', '.join(call.kernel.routines)}, called by {whose} address"
+        self.add(Step(call.kernel, (*inputs, *targets), writes, call.values, call.items, 1, node.op.name, node.origin,
+                      scratch=call.scratch_bytes, threads="library", operations=call.operations, choice=said))
         self.views[node.serial] = targets
 
     def lower_attention(self, node: Node) -> None:

@@ -25,6 +25,16 @@ class MatrixCall(NamedTuple):
     work: Size  # of one item
 
 
+class LapackCall(NamedTuple):
+    """The same of LAPACK's routines."""
+
+    kernel: LapackKernel
+    values: tuple[Size, ...]
+    items: Size
+    operations: Size  # of all items
+    scratch_bytes: int
+
+
 def is_small(node: Node) -> bool:
     """Whether there is native code for an operation: real matrices of at most 32 rows and columns. The number of
     matrices, and of columns of a right side, says nothing: it shall not change their bits."""
@@ -41,9 +51,8 @@ def is_lapack(node: Node) -> bool:
     return bool(routines) and known and all(routine_address(routine) for routine in routines)
 
 
-def lower_lapack(node: Node, places: Sequence[View]) -> tuple[LapackKernel, tuple[Size, ...], Size, int]:
-    """The kernel, its numbers, how many matrices there are, and bytes of scratch memory. `places` as of
-    `lower_matrix`."""
+def lower_lapack(node: Node, places: Sequence[View]) -> LapackCall:
+    """`places` as of `lower_matrix`."""
     name, batch, options = node.op.name, places[0].shape[:-2], options_of(node)
     rows, columns = (int(size) for size in places[0].shape[-2:])
     count = rows if name == "inv" else int(places[1].shape[-1]) if name in ("solve", "qr", "svd") else 0
@@ -53,7 +62,8 @@ def lower_lapack(node: Node, places: Sequence[View]) -> tuple[LapackKernel, tupl
     values = kernel.record.values(routine=[0] * len(kernel.routines), rows=rows, columns=columns, count=count,
                                   size=sizes, area=areas[:-1], extents=batch,
                                   **{f"operand{n}": place.strides for n, place in enumerate(places)})
-    return kernel, values, product(batch), areas[-1]
+    items = product(batch)
+    return LapackCall(kernel, values, items, items * kernel.operations(rows, columns, count), areas[-1])
 
 
 def options_of(node: Node) -> tuple[str, ...]:
