@@ -114,7 +114,7 @@ def find_commit(checkout: Path, good: str, bad: str, case: str, counter: str = "
     """Find and print the first bad commit; 0, or 1 where none was found, 2 on a mistake."""
     figure = Figure(case, counter, command)
     try:
-        first, last = (_git(checkout, "rev-parse", "--verify", f"{name}^{{commit}}") for name in (good, bad))
+        first, last = (_commit(checkout, name) for name in (good, bad))
         if subprocess.run(["git", "merge-base", "--is-ancestor", first, last], cwd=checkout).returncode:
             raise BisectError(f"[bench] {good} is not an ancestor of {bad}.")
         if figure.more_is_better:
@@ -171,8 +171,16 @@ def step(given: str) -> int:
     return 1 if wrong else 0
 
 
+def _commit(checkout: Path, name: str) -> str:
+    try:
+        return _git(checkout, "rev-parse", "--verify", f"{name}^{{commit}}")
+    except BisectError:
+        raise BisectError(f"[bench] {name} is no commit of {checkout.name}. Hint: `git log --oneline` "
+                          "lists them.") from None
+
+
 def _git(place: Path, *words: str) -> str:
     done = subprocess.run(["git", *words], cwd=place, capture_output=True, text=True)
     if done.returncode:
-        raise BisectError(f"[bench] git {' '.join(words[:2])}: {done.stderr.strip().splitlines()[-1:] or 'failed'}")
+        raise BisectError(f"[bench] git {' '.join(words[:2])}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
     return done.stdout.strip()

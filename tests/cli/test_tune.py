@@ -45,8 +45,9 @@ def test_a_script_is_run_and_tuned(folder: Path) -> None:
     assert "(40, 40)" in found.stdout and "problems explored" in found.stdout
 
 
-@pytest.mark.parametrize("text, says", [("raise ValueError('no')", "failed with ValueError"),
-                                        ("raise SystemExit(3)", "ended with 3"), ("x = 1", "compiled nothing")])
+@pytest.mark.parametrize("text, says", [("raise ValueError('no')", "ended with status 1"),
+                                        ("raise SystemExit(3)", "ended with status 3"), ("x = 1", "compiled nothing"),
+                                        ("x = (", "script.py, line 1 is not Python: '(' was never closed")])
 def test_scripts_that_cannot_be_tuned(folder: Path, text: str, says: str) -> None:
     script = folder / "script.py"
     script.write_text(text)

@@ -155,3 +155,12 @@ def test_host_and_collective_steps() -> None:
 def test_nothing_is_no_bottleneck() -> None:
     assert analyse(Trace(wall_s=1.0, seconds={"data": 0.001})) == []
     assert headline(Trace()) == "Nothing was recorded."
+
+
+def test_ranks_that_compile_at_once_do_not_take_more_than_all_of_the_time() -> None:
+    """Spans of two ranks overlap: neither lies inside the other."""
+    spans = [SpanRow("compile", "", 1, 0.01 * n, 0.005) for n in range(6)]
+    spans += [SpanRow("compile", "", 1, 0.1, 0.2), SpanRow("compile", "", 2, 0.2, 0.7, rank=1),
+              SpanRow("trace", "f", 1, 0.35, 0.6)]
+    found = analyse(trace({"compile": 0.8, "python": 0.2}, spans=spans, ranks=2))
+    assert sum(one.share for one in found) <= 1.01 and all(0 <= one.share <= 1 for one in found), found

@@ -58,8 +58,9 @@ def test_traces_of_ranks_are_merged(tmp_path: Path) -> None:
     code, text = run("--merge", str(tmp_path / "0.json"), "--merge", str(tmp_path / "1.json"),
                      "--out", str(tmp_path / "all.json"))
     assert code == 0 and Trace.load(tmp_path / "all.json").ranks == 2, text
-    code, _ = run("--merge", str(tmp_path / "0.json"), str(tmp_path / "1.json"))
-    assert code == 0
+    code, _ = run("--merge", str(tmp_path / "0.json"), str(tmp_path / "1.json"), "--out", str(tmp_path / "all.html"))
+    assert code == 0 and (tmp_path / "all.html").stat().st_size
+    assert "there is no trace" in run("--merge", str(tmp_path / "2.json"))[1]
 
 
 def test_a_script_that_fails_is_shown_as_python_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +70,32 @@ def test_a_script_that_fails_is_shown_as_python_shows_it(tmp_path: Path, capsys:
     assert code == 1 and "would save" in text
     path.write_text("raise SystemExit(7)\n")
     assert run(str(path))[0] == 7
+    path.write_text("raise SystemExit('no data')\n")
+    code, text = run(str(path))
+    assert code == 1 and "no data" in text
+
+
+def test_what_is_not_python_is_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("x = (\n")
+    assert "bad.py, line 1 is not Python: '(' was never closed" in run(str(path))[1]
+    path.write_bytes(b"\0\1")
+    assert "is not Python" in run(str(path))[1]
+
+
+def test_an_option_behind_the_script_is_the_scripts_and_that_is_said(script: str, tmp_path: Path) -> None:
+    code, text = run(script, "2", "--out", str(tmp_path / "r.html"))
+    assert code == 0 and "argument ['2', '--out'" in text and "write it before the script" in text
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_stacks_begin_with_the_script(tmp_path: Path) -> None:
+    path = tmp_path / "busy.py"
+    path.write_text("import time\nend = time.time() + 0.3\nwhile time.time() < end:\n    pass\n")
+    assert run("--out", str(tmp_path / "r.json"), str(path))[0] == 0
+    stacks = Trace.load(tmp_path / "r.json").stacks
+    assert any(stack.startswith("<module> (busy.py") for stack in stacks), stacks
+    assert not any(";<module> (busy.py" in stack for stack in stacks), stacks
 
 
 @pytest.mark.parametrize(("words", "complaint"), [

@@ -347,3 +347,11 @@ def test_digests_tell_kinds_apart() -> None:
     circle.append(circle)
     with pytest.raises(ArgumentError, match="100 levels"):
         digest(circle)
+
+
+def test_a_folder_that_is_none_is_said_with_the_argument_to_change(tmp_path: Path,
+                                                                   caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "notes.txt").write_text("text")
+    store = mo.cache(disk=str(tmp_path / "notes.txt"))
+    assert store.get_or_create("a", lambda: 1) == 1
+    assert "it is not a folder" in caplog.text and "with disk=" in caplog.text and "MORPHO_CACHE_DIR" not in caplog.text

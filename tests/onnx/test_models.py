@@ -169,7 +169,33 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "no file" in str(CliRunner().invoke(app, ["run", "absent.onnx"]).exception)
     (tmp_path / "z.npy").write_bytes(b"text")
     wrong = CliRunner().invoke(app, ["run", str(path), "--input", f"{tmp_path}/z.npy"])
-    assert "no array of NumPy's" in str(wrong.exception)
+    assert "is no .npy or .npz file of numbers" in str(wrong.exception) and "pickle" not in str(wrong.exception)
+    other = CliRunner().invoke(app, ["run", str(path), "--input", f"q={tmp_path}/x.npy"])
+    assert "there is no input 'q'; the model takes x float(2); z float(2)" in str(other.exception)
+    for out in (["--out", str(tmp_path / "a.html"), str(path)], [str(path), "--out", str(tmp_path / "b.html")]):
+        assert CliRunner().invoke(app, ["profile", *out, *arguments[2:4]]).exit_code == 0
+    assert (tmp_path / "a.html").stat().st_size and (tmp_path / "b.html").stat().st_size
+
+
+def test_kernels_name_the_node_they_come_from(tmp_path: Path) -> None:
+    """Not the line of Python that called the model, which is the same for all of them."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model([helper.make_node("Exp", ["x"], ["y"], name="/layer.0/Exp")], [value("x", [2])],
+                           [value("y", [2])]))
+    network = mo.onnx.load(path)
+    network(np.float32([1, 2]))
+    assert "m.onnx:layer.0.Exp" in network.explain() and "test_models.py" not in network.explain()
+
+
+def test_mistakes_say_what_to_do(tmp_path: Path) -> None:
+    network = mo.onnx.loads(model([helper.make_node("Exp", ["x"], ["y"])], [value("x", [2])], [value("y", [2])]))
+    with pytest.raises(mo.errors.MorphoError, match=r"Hint: convert it: x.astype\('float32'\)"):
+        network(np.ones(2))
+    with pytest.raises(mo.errors.MorphoError, match="run takes a dictionary of inputs by name, not ndarray"):
+        network.run(np.ones(2, np.float32))
+    (tmp_path / "notes.onnx").write_text("hello there")
+    with pytest.raises(mo.errors.MorphoError, match=r"notes\.onnx: field 13 of Model"):
+        mo.onnx.load(tmp_path / "notes.onnx")
 
 
 def test_weights_may_be_named_among_the_inputs() -> None:

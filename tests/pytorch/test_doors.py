@@ -145,3 +145,13 @@ def test_what_cannot_be_exported_is_said() -> None:
         mo.from_torch(programs.Images().train(), torch.ones(2, 3, 16, 16))
     with pytest.raises(ValueError, match=r"a function is no torch\.nn\.Module"):
         mo.from_torch(lambda x: x, torch.ones(3))
+
+
+def test_a_module_called_with_another_shape_than_its_example_says_so() -> None:
+    f = mo.from_torch(torch.nn.Linear(4, 2), torch.ones(1, 4))
+    assert f(np.ones((1, 4), np.float32)).shape == (1, 2)
+    for shape in ((3, 4), (4,)):
+        with pytest.raises(mo.errors.ArgumentError, match=r"example was of \(1, 4\).*test_doors.py.*dynamic_shapes"):
+            f(np.ones(shape, np.float32))
+    with pytest.raises(mo.errors.ArgumentError, match="the example holds a ndarray"):
+        mo.from_torch(torch.nn.Linear(4, 2), np.ones((1, 4), np.float32))

@@ -69,7 +69,7 @@ def test_odd_rows_with_a_right_checksum_are_refused(folder: Path, row: object) -
 
 def test_export_and_import(folder: Path) -> None:
     file = folder / "choices.json"
-    with pytest.raises(ArgumentError, match="nothing has been tuned"):
+    with pytest.raises(ArgumentError, match="no choice is kept"):
         store.export(file)
     store.keep(ROWS)
     assert store.export(file) == 2

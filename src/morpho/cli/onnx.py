@@ -52,17 +52,24 @@ def explain(model: Model, inputs: Inputs = None) -> None:
     print("onnx: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
 
 
-def profile(model: Model, inputs: Inputs = None,
-            repeats: Annotated[int, typer.Option(min=1, help="Measured runs; the least time of each step counts.")] = 5,
-            ) -> None:
-    """Time every step of an ONNX model, beside the machine's limit; without inputs, on zeros."""
+def profile(model: Path, inputs: Sequence[str] = (), out: Sequence[Path] = (), repeats: int = 5) -> None:
+    """Time every step of an ONNX model, beside the machine's limit; without inputs, on zeros. The least time of each
+    step counts; files get the trace of some more runs."""
     network = _loaded(model)
-    arrays = _arrays(network, inputs or (), zeros=True)
+    arrays = _arrays(network, inputs, zeros=True)
     network.run(arrays)
     if network.program is None:
         raise fail(ArgumentError, "profile", f"the model is not one compiled function: {network.stats['reason']}")
     network.measure(arrays, repeats=repeats)
     print(network.explain())
+    if out:
+        import morpho as mo
+
+        with mo.profile(model.name) as recorded:
+            for _ in range(repeats):
+                network.run(arrays)
+        for path in out:
+            print(f"written: {recorded.save(path)}")
 
 
 def _loaded(path: str | Path) -> Any:
@@ -84,6 +91,9 @@ def _arrays(network: Any, inputs: Sequence[str], zeros: bool = False) -> dict[st
             continue
         name = name or next((each for each in network.input_names if each not in found), "")
         found[name] = array
+    if unknown := [name for name in found if name not in network.input_names]:
+        raise fail(ArgumentError, "run", f"there is no input {unknown[0]!r}; the model takes {_signature(network)}"
+                   if unknown[0] else f"{len(inputs)} inputs are given; the model takes {_signature(network)}")
     if zeros:
         found = {**_zeros(network), **found}
     if missing := [name for name in network.input_names if name not in found]:
@@ -99,7 +109,10 @@ def _read(path: Path) -> Any:
     except FileNotFoundError:
         raise fail(ArgumentError, "run", f"there is no file {str(path)!r}") from None
     except (OSError, ValueError, EOFError) as error:
-        raise fail(ArgumentError, "run", f"{path.name} is no array of NumPy's: {str(error).splitlines()[0]}") from None
+        # NumPy takes whatever it does not know for a pickle, and advises to load it: that is no advice to pass on.
+        why = "" if "pickle" in str(error) else f" ({str(error).splitlines()[0].rstrip('.')})"
+        raise fail(ArgumentError, "run", f"{path.name} is no .npy or .npz file of numbers{why}",
+                   "write one with np.save(name, array)") from None
 
 
 def _zeros(network: Any) -> dict[str, Any]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import typer
 
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
+from morpho.cli import script
 from morpho.observe.export.files import ENDINGS, save
 from morpho.observe.export.text import report
 from morpho.observe.trace.merge import clock_offset, merged
@@ -21,15 +19,13 @@ from morpho.observe.trace.model import Trace
 def profile_script(words: Sequence[str], out: Sequence[Path], merge: Sequence[Path], nodes: int, memory: bool,
                    perf_map: bool, jitdump: bool) -> None:
     """What the command does with its options."""
-    _check(out)
+    check_files(out)
     if merge:
-        traces = [Trace.load(path) for path in [*merge, *map(Path, words)]]
-        _show(merged(traces), out)
+        _merge([*merge, *map(Path, words)], out)
         return
     if not words:
         raise typer.BadParameter("name a script to run, or traces with --merge")
-    if not Path(words[0]).is_file():
-        raise fail(ArgumentError, "profile", f"there is no script {words[0]}", line="")
+    script.check(words[0], "profile")
     if nodes > 1 and settings.world_size() is None:
         _on_ranks(words, out, nodes, memory, perf_map, jitdump)
         return
@@ -41,11 +37,20 @@ def profile_script(words: Sequence[str], out: Sequence[Path], merge: Sequence[Pa
         _show(trace, out)
     else:
         _share(trace, out)
+    if not out and (note := script.misplaced(words, ("--out", "-o"), "profile")):
+        typer.echo(note, err=True)
     if status:
         raise typer.Exit(status)
 
 
-def _check(files: Sequence[Path]) -> None:
+def _merge(files: Sequence[Path], out: Sequence[Path]) -> None:
+    for path in files:
+        if not path.is_file():
+            raise fail(ArgumentError, "profile", f"there is no trace {path}", "write one with --out NAME.json", line="")
+    _show(merged([Trace.load(path) for path in files]), out)
+
+
+def check_files(files: Sequence[Path]) -> None:
     """Before a script runs for an hour."""
     for path in files:
         if not path.name.endswith(ENDINGS):
@@ -60,32 +65,10 @@ def run(words: Sequence[str], memory: bool = True, held: dict[str, object] | Non
     gets what the script's names mean at its end, so that its compiled functions are still there."""
     from morpho.observe.record.session import profile
 
-    before, path, status = sys.argv, sys.path[0], 0
-    sys.argv, sys.path[0] = list(words), str(Path(words[0]).absolute().parent)
     recorded = profile(Path(words[0]).name, memory=memory)
-    try:
-        with recorded:
-            try:
-                names = runpy.run_path(words[0], run_name="__main__")
-                (held if held is not None else {}).update(names)
-            except SystemExit as end:
-                status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-            except KeyboardInterrupt:
-                status = 130
-            except Exception as error:
-                traceback.print_exception(_of_script(error, words[0]))
-                status = 1
-    finally:
-        sys.argv, sys.path[0] = before, path
+    with recorded:
+        status = script.run(words, held)
     return recorded.trace, status
-
-
-def _of_script(error: Exception, script: str) -> Exception:
-    """The error with the frames of the script and below it: not those of who ran it."""
-    found = error.__traceback__
-    while found is not None and found.tb_frame.f_code.co_filename != script:
-        found = found.tb_next
-    return error.with_traceback(found) if found is not None else error
 
 
 def _show(trace: Trace, files: Sequence[Path]) -> None:

@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from morpho.cli import onnx
+from morpho.cli.script import split_options
 
 CONTEXT = {"allow_interspersed_args": False}
 Out = Annotated[list[Path] | None, typer.Option(
     "--out", "-o", metavar="FILE", help="Write what was found: .html, .svg (flame graph), .perfetto.json (for "
                                         "ui.perfetto.dev), .json (the trace) or .txt; may be repeated.")]
-EPILOG = "Options stand before the script; what follows it is the script's own."
+EPILOG = ("Options stand before the script; what follows is the script's own. An ONNX model takes --input [NAME=]FILE"
+          " (.npy or .npz), once for each input; zeros without one.")
 
 
 def profile(
@@ -29,9 +31,15 @@ def profile(
 ) -> None:
     """Run a script and say what binds it, in a sentence, then in tables: `morpho profile train.py --steps 10`; or time
     the steps of an ONNX model: `morpho profile model.onnx --input x.npy`."""
-    if onnx.is_model(words):
-        onnx.profile(Path((words or [""])[0]), [word for word in (words or [])[1:] if word != "--input"])
-        return
     from morpho.cli import profile as part
+
+    if merge or onnx.is_model(words):  # what follows is no script: options may stand anywhere
+        words, given = split_options(words or (), ("--out", "-o", "--input", "--merge"))
+        out = [*(out or ()), *(Path(value) for name, value in given if name in ("--out", "-o"))]
+        merge = [*(merge or ()), *(Path(value) for name, value in given if name == "--merge")]
+        if not merge:
+            part.check_files(out)
+            onnx.profile(Path(words[0]), [*words[1:], *(value for name, value in given if name == "--input")], out)
+            return
 
     part.profile_script(words or (), out or (), merge or (), nodes, memory, perf_map, jitdump)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
-import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -63,13 +61,13 @@ def _list() -> None:
 
 def _script(program: list[str], seconds: float, anew: bool) -> None:
     from morpho.base.errors import ArgumentError, fail
+    from morpho.cli.script import check
     from morpho.tensor.tools import tune as part
 
-    script = Path(program[0])
-    if not script.is_file():
-        raise fail(ArgumentError, "tune", f"there is no script {script}", line="")
+    script = program[0]
+    check(script, "tune")
     with part.Recorder() as recorder:
-        _run(script, program[1:])
+        _run(program)
     if not recorder.plans:
         raise fail(ArgumentError, "tune", f"{script} compiled nothing for the CPU: there is nothing to tune", line="")
     print(f"tuning {len(recorder.plans)} programs of {script}, at most {seconds:g} s; this wants a machine that is "
@@ -79,20 +77,12 @@ def _script(program: list[str], seconds: float, anew: bool) -> None:
     print(part.TuneReport(found).summary())
 
 
-def _run(script: Path, arguments: list[str]) -> None:
+def _run(program: list[str]) -> None:
     """Run a script as Python does; that it exits is no error of the tuner's."""
     from morpho.base.errors import ArgumentError, fail
+    from morpho.cli import script
 
-    before_arguments, before_path = sys.argv, list(sys.path)
-    sys.argv, sys.path = [str(script), *arguments], [str(script.absolute().parent), *sys.path]
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as ended:
-        if ended.code not in (None, 0):
-            raise fail(ArgumentError, "tune", f"{script} ended with {ended.code}: nothing was tuned", line="") from None
-    except Exception as error:
-        traceback.print_exc()
-        raise fail(ArgumentError, "tune", f"{script} failed with {type(error).__name__}: nothing was tuned",
-                   line="") from None
-    finally:
-        sys.argv, sys.path = before_arguments, before_path
+    if note := script.misplaced(program, ("--seconds", "--anew"), "tune"):
+        print(note, file=sys.stderr)
+    if status := script.run(program):
+        raise fail(ArgumentError, "tune", f"{program[0]} ended with status {status}: nothing was tuned", line="")

@@ -170,6 +170,16 @@ def keeping_lines() -> Iterator[None]:
         _written.kept = before
 
 
+@contextmanager
+def written_at(origin: str) -> Iterator[None]:
+    """Nodes made in this block carry a place that is no line of Python: a node of an ONNX file."""
+    before, _written.origin = _written.origin, origin
+    try:
+        yield
+    finally:
+        _written.origin = before
+
+
 def in_place_of(node: Node, write: Callable[[Node], Made]) -> Made:
     """`write(node)`, whose nodes carry the line of this one: a pass has no line of its own."""
     before, _written.origin = _written.origin, node.origin

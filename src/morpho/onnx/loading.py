@@ -55,7 +55,8 @@ def _network(model: Model, name: str, dynamic: Mapping[str, Any] | bool) -> Netw
     missing = unsupported(model)
     if missing:
         listed = ", ".join(f"{op} ({count})" for op, count in sorted(missing.items()))
-        raise fail(ArgumentError, "onnx", f"{name} uses {len(missing)} operators that Morpho does not have: {listed}")
+        many = f"{len(missing)} operator{'s' * (len(missing) > 1)}"
+        raise fail(ArgumentError, "onnx", f"{name} uses {many} that Morpho does not have: {listed}")
     return Network(model, name, dynamic)
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
@@ -41,6 +42,10 @@ def from_torch(module: Any, example: Any, kwargs: Mapping[str, Any] | None = Non
         raise fail(ArgumentError, "from_torch", f"a {type(module).__name__} is no torch.nn.Module",
                    "mo.to_torch takes Morpho functions")
     args = tuple(example) if isinstance(example, list | tuple) else (example,)
+    for value in mo.tree.leaves([args, dict(kwargs or {})]):
+        if isinstance(value, np.ndarray | mo.Tensor):
+            raise fail(ArgumentError, "from_torch", f"the example holds a {type(value).__name__}, and torch.export "
+                                                    "takes PyTorch's tensors", "write torch.as_tensor(array)")
     with torch.no_grad():
         exported = torch.export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
         exported = exported.run_decompositions(decompositions())
@@ -91,7 +96,8 @@ def _function(name: str, module: Any, exported: Any, lowered: Lowered, args: tup
 
     listed = ", ".join(names)
     more = ", key" if program.is_random else ""
-    function = eval(f"lambda {listed}{more}: call(({listed}{',' if names else ''}){more})", {"call": call})
+    text = f"lambda {listed}{more}: call(({listed}{',' if names else ''}){more})"
+    function = eval(text, {"call": call, "__name__": __name__})  # named: errors are the caller's line, not this text's
     function.__name__ = name
     return mo.compile(function, dynamic=_dims(program, lowered, users, names, args, kwargs))
 
@@ -134,8 +140,14 @@ def _bound(places: Mapping[Node, Any]) -> dict[str, Any]:
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
             continue
-        for size, actual in zip(value.shape, tensor.shape, strict=True):
-            text = size_of(size)
+        sizes = [size_of(size) for size in value.shape]
+        if len(sizes) != len(tensor.shape) or any(isinstance(size, int) and isinstance(there, int) and size != there
+                                                  for size, there in zip(sizes, tensor.shape)):
+            taken = ", ".join(size.text if isinstance(size, Size) else str(size) for size in sizes)
+            raise fail(ArgumentError, "from_torch",
+                       f"{node.name} has the shape {tuple(tensor.shape)}, and the example was of ({taken})",
+                       "give an example of that shape, or dynamic_shapes= for sizes that change")
+        for text, actual in zip(sizes, tensor.shape, strict=True):
             if isinstance(text, Size) and text.text.isidentifier():
                 found.setdefault(text.text, actual)
     return found

@@ -84,16 +84,26 @@ class Facts:
     @cached_property
     def compile_spans(self) -> list[tuple[SpanRow, float]]:
         """Traces and compilations, each with its own time."""
-        spans = [span for span in self.trace.spans if span.kind in ("trace", "compile")]
-        return list(zip(spans, self_seconds(spans), strict=True))
+        found: dict[tuple[int, int], list[SpanRow]] = {}  # a span lies inside another of the same thread only
+        for span in self.trace.spans:
+            if span.kind in ("trace", "compile"):
+                found.setdefault((span.rank, span.thread), []).append(span)
+        return [pair for spans in found.values() for pair in zip(spans, self_seconds(spans), strict=True)]
 
     @cached_property
     def recompile_s(self) -> float:
-        """Time of compilations after the first of each function, and after a few of lazy evaluation."""
+        """Time of compilations after the first of each function, and after a few of lazy evaluation; of several ranks
+        the mean. At most what compiling took of the calling thread's time, which other threads may help."""
+        ranks = sorted({span.rank for span, _ in self.compile_spans})
+        total = sum(self._recompile_s(rank) for rank in ranks) / max(len(ranks), 1)
+        return min(total, self.seconds("compile", "trace"))
+
+    def _recompile_s(self, rank: int) -> float:
         seen: Counter[str] = Counter()
         total = 0.0
         open_until, again = 0.0, False
-        for span, seconds in sorted(self.compile_spans, key=lambda pair: (pair[0].start_s, -pair[0].seconds)):
+        own = [pair for pair in self.compile_spans if pair[0].rank == rank]
+        for span, seconds in sorted(own, key=lambda pair: (pair[0].start_s, -pair[0].seconds)):
             if span.start_s >= open_until:  # the outermost: a function's trace, or lazy evaluation's program
                 name = span.name if span.kind == "trace" else ""
                 seen[name] += 1

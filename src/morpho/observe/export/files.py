@@ -14,6 +14,8 @@ ENDINGS = (".html", ".svg", ".perfetto.json", ".json", ".txt")
 def save(trace: Trace, path: str | Path) -> Path:
     """Write a report (.html, .txt), a flame graph (.svg), a Perfetto trace (.perfetto.json) or the trace (.json)."""
     where = Path(path)
+    if not where.absolute().parent.is_dir():
+        raise fail(ArgumentError, "profile", f"there is no folder {where.parent} for {where.name}", "make it first")
     if where.name.endswith(".perfetto.json"):
         return perfetto.write(trace, where)
     if where.suffix == ".json":

@@ -79,6 +79,8 @@ class Sampler:
         names: list[str] = []
         while frame is not None and len(names) < DEEPEST:
             code = frame.f_code
+            if code.co_filename == "<frozen runpy>":  # who runs the script: `python -m`, `morpho profile`
+                break
             names.append(f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{frame.f_lineno})"
                          if sys.version_info >= (3, 11) else code.co_name)
             frame = frame.f_back

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.errors import MorphoError
 from morpho.onnx.proto.dtypes import ElementType
 from morpho.onnx.proto.errors import refuse
 from morpho.onnx.proto.tensors import MOST_ELEMENTS, Folder, array_of, dims_of
@@ -119,7 +120,10 @@ def read_model(path: Path) -> Model:
         data = memoryview(path.read_bytes())
     except OSError as error:
         raise refuse(f"{path.name} cannot be read: {error.strerror}") from None
-    return parse_model(data, path.resolve().parent)
+    try:
+        return parse_model(data, path.resolve().parent)
+    except MorphoError as error:
+        raise refuse(f"{path.name}: {error.message}", error.hint) from None
 
 
 def parse_model(data: memoryview, folder: Path | None = None) -> Model:

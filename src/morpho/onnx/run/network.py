@@ -73,6 +73,9 @@ class Network:
         >>> mo.onnx.load(path).run({"x": [1.0, 2.0]})
         {'y': Tensor([2., 3.], dtype=float32)}
         """
+        if not isinstance(inputs, Mapping):
+            raise self._error(f"run takes a dictionary of inputs by name, not {type(inputs).__name__}",
+                              "write run({name: array, ...}), which gives all outputs by name")
         return dict(zip(self.output_names, self._run(self._bound((), inputs))))
 
     def _bound(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -119,7 +122,8 @@ class Network:
     def _check_type(self, name: str, kind: TypeInfo, value: Any) -> None:
         wanted, got = element_type(kind.element), element_type_of(value)
         if wanted.code != got.code:
-            raise self._error(f"the input {name!r} has the type {got.name}, and the model takes {wanted.name}")
+            raise self._error(f"the input {name!r} has the type {got.name}, and the model takes {wanted.name}",
+                              f"convert it: x.astype({wanted.dtype.name!r})" if wanted.dtype is not None else "")
         shape = kind.shape
         if shape is None:
             return
@@ -129,8 +133,8 @@ class Network:
             raise self._error(f"the input {name!r} has the shape {tuple(value.shape)}, and the model takes "
                               f"({', '.join('?' if size is None else str(size) for size in shape)})")
 
-    def _error(self, message: str) -> MorphoError:
-        return fail(ArgumentError, "onnx", f"{self.name}: {message}")
+    def _error(self, message: str, hint: str = "") -> MorphoError:
+        return fail(ArgumentError, "onnx", f"{self.name}: {message}", hint)
 
     # -- the three ways ------------------------------------------------------------------------------------------------
     def _run(self, values: list[Any]) -> list[Any]:
@@ -173,7 +177,7 @@ class Network:
         free = [name for name in self.input_names if name not in static]
 
         def model(*arguments: Any) -> tuple[Any, ...]:
-            walk = GraphWalk(self.model, self._constants, True, self._counts)
+            walk = GraphWalk(self.model, self._constants, True, self._counts, self.name)
             self._counts["traces"] += 1
             given = {**static, **dict(zip(free, arguments))}
             outputs = walk.run(self.model.graph, self._arguments(given))
@@ -211,7 +215,7 @@ class Network:
 
     def _as_it_goes(self, values: list[Any]) -> list[Any]:
         self._counts["host_calls"] += 1
-        walk = GraphWalk(self.model, self._constants, False, self._counts)
+        walk = GraphWalk(self.model, self._constants, False, self._counts, self.name)
         values = [mo.asarray(value) if isinstance(value, np.ndarray) and value.dtype.kind in "fc" else value
                   for value in values]  # integers may be shapes, and are known; the rest is computed by compiled code
         outputs = walk.run(self.model.graph, self._arguments(dict(zip(self.input_names, values))))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import MorphoError
+from morpho.ir.node import written_at
 from morpho.onnx.operators.table import lookup
 from morpho.onnx.proto.dtypes import BFLOAT16
 from morpho.onnx.proto.errors import refuse
@@ -84,8 +85,9 @@ class Scope:
 class GraphWalk:
     """One run of a model: traced, or as it goes, where values may be asked for."""
 
-    def __init__(self, model: Model, constants: Constants, tracing: bool, counts: Counter[str]) -> None:
+    def __init__(self, model: Model, constants: Constants, tracing: bool, counts: Counter[str], name: str = "") -> None:
         self.model, self.constants, self.tracing, self.counts = model, constants, tracing, counts
+        self.name = name or "model"
         self.opsets = model.opsets
         self._bound: list[dict[str, Any]] = []  # attributes of the functions being called
         self._scope: Scope | None = None
@@ -130,7 +132,8 @@ class GraphWalk:
             self._scope, self.node = scope, node
             inputs = [scope.value(name) if name else None for name in node.inputs]
             try:
-                results = self._apply(node, inputs)
+                with written_at(self._place(node)):
+                    results = self._apply(node, inputs)
             except NeedsValue as need:
                 self._tell_sources(need, scope, node)
                 raise
@@ -139,6 +142,10 @@ class GraphWalk:
                 if name:
                     scope.values[name] = result
                     scope.sources[name] = sources
+
+    def _place(self, node: Node) -> str:
+        """Where a kernel comes from, as `file:line` is for Python; exporters write paths for names: `/layer.0/Add`."""
+        return f"{self.name}:{(node.name or node.label).strip('/').replace('/', '.')}"
 
     @staticmethod
     def _tell_sources(need: NeedsValue, scope: Scope, node: Node) -> None:

@@ -57,10 +57,11 @@ class DiskCache(ForkSafe):
     at once keep to (1 + n / 4) times the limit.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int, shared: bool = False) -> None:
+    def __init__(self, folder: Path, limit_bytes: int, shared: bool = False,
+                 advice: str = "set MORPHO_CACHE_DIR to a folder of yours") -> None:
         super().__init__()
         self.folder = Path(folder)
-        self.limit_bytes, self.shared = limit_bytes, shared
+        self.limit_bytes, self.shared, self.advice = limit_bytes, shared, advice
         self._usable: bool | None = None  # None: not looked at yet
         self._sizes: OrderedDict[str, int] | None = None  # file name -> bytes, least recently used first
         self._bytes = 0
@@ -102,7 +103,7 @@ class DiskCache(ForkSafe):
             except OSError as error:
                 self._counts["errors"] += 1
                 self._say("write", f"{self.folder} cannot be written: {error}; going on without",
-                          "free some space, or set MORPHO_CACHE_DIR to a folder of yours")
+                          f"free some space, or {self.advice}")
         self._tell()
         return False
 
@@ -163,9 +164,9 @@ class DiskCache(ForkSafe):
         self._usable = True
         return True
 
-    def _refuse(self, why: str, hint: str = "set MORPHO_CACHE_DIR to a folder of yours") -> bool:
+    def _refuse(self, why: str, hint: str = "") -> bool:
         self._usable = False
-        self._report("folder", f"{self.folder} is not used, because {why}", hint)
+        self._report("folder", f"{self.folder} is not used, because {why}", hint or self.advice)
         return False
 
     def _listing(self) -> OrderedDict[str, int]:

@@ -65,7 +65,8 @@ class ObjectCache:
             raise fail(ValueFault, "cache", f"ttl_s must be more than 0, and is {ttl_s}")
         self.name, self.ttl_s = name, ttl_s
         self._memory: BoundedCache[Hashable, Any] = BoundedCache(memory_bytes, name)
-        self._disk = None if folder is None else DiskCache(Path(folder), disk_bytes, shared=True)
+        self._disk = None if folder is None else DiskCache(Path(folder), disk_bytes, shared=True,
+                                                                 advice="name a folder of yours with disk=")
         self._freeze, self._tensor, self._clock = to_frozen, to_tensor, clock
         self._removals, self._look, self._hit = self._memory.removals, self._memory.look, self._memory.hit
         self._expired = self._made = 0

@@ -195,7 +195,7 @@ def export(file: Path) -> int:
     """Write the choices of this machine to a file; how many there are."""
     table = kept()
     if not table.rows:
-        raise fail(ArgumentError, "tune", "nothing has been tuned on this machine yet",
+        raise fail(ArgumentError, "tune", "no choice is kept for this machine: nothing was tuned, or the defaults won",
                    "run `morpho tune SCRIPT` first", line="")
     write_file(file, table)
     return len(table.rows)

@@ -79,7 +79,7 @@ function showTiles() {
   const sample = state.live.samples[state.live.samples.length - 1] || {};
   const tiles = [];
   if (run) {
-    tiles.push(["loss", short(run.loss)], ["held-out loss", short(run.held_out)],
+    tiles.push(["loss, mean of 20 steps", short(run.loss)], ["held-out loss", short(run.held_out)],
       ["tokens/s", short(last(curve?.tokens_per_s) ?? run.tokens_per_s)],
       ["step", `${run.step}${run.steps ? ` / ${run.steps}` : ""}`]);
   }
@@ -137,7 +137,7 @@ function differing(runs) {
 function showRuns() {
   const differ = differing(state.runs.filter((run) => state.chosen.includes(run.id)));
   by("runs-note").textContent = state.runs.length > 1 ? "tick those to compare" : "";
-  table(by("runs"), [["run"], ["begun"], ["step", "number"], ["loss", "number"], ["held-out", "number"], ["best", "number"],
+  table(by("runs"), [["run"], ["begun"], ["step", "number"], ["loss (20 steps)", "number"], ["held-out", "number"], ["best", "number"],
     ["tokens/s", "number"], ["trained", "number"], ["differs in"]], state.runs.map((run) => {
     const place = state.chosen.indexOf(run.id);
     const box = element("input", { type: "checkbox", checked: place >= 0, ariaLabel: `show ${run.name}` });
