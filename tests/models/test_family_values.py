@@ -96,3 +96,12 @@ def test_what_gemma_3_has_not_is_refused(change: dict[str, object], says: str, t
     (tmp_path / "config.json").write_text(json.dumps(config | change))
     with pytest.raises(mo.errors.ArgumentError, match=says):
         mo.models.load(tmp_path)
+
+
+def test_two_original_lengths_of_phi_3_are_refused(tmp_path: Path) -> None:
+    _folder(tmp_path, "phi3: longrope, long")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["rope_parameters"]["original_max_position_embeddings"] = 10
+    (tmp_path / "config.json").write_text(json.dumps(config | {"original_max_position_embeddings": 20}))
+    with pytest.raises(mo.errors.ArgumentError, match=r"embeddings is 20, and rope_parameters\."):
+        mo.models.load(tmp_path)
