@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,13 @@ def ratios_of(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadFile(f"[bench] {path} cannot be read: {error.strerror}.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadFile(f"[bench] {path} is not JSON.") from None
     ratios = content.get("ratios") if isinstance(content, dict) else None
     if not isinstance(ratios, dict) or not ratios:
         raise BadFile(f"[bench] {path} has no ratios: give a file that --json or --save-baseline wrote.")
     odd = [name for name, value in ratios.items()
-           if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0]
+           if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-12 < value < 1e12]
     if odd:
         raise BadFile(f"[bench] {path}: the ratio {odd[0]!r} is no positive number.")
     return {"machine": content.get("machine"), "ratios": {name: float(value) for name, value in ratios.items()}}

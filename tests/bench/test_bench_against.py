@@ -43,7 +43,8 @@ def test_a_ratio_that_lost_more_than_a_fifth_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content, says", [
     ("{", "is not JSON"), ("[]", "has no ratios"), ('{"ratios": {}}', "has no ratios"),
     ('{"ratios": {"a": "fast"}}', "'a' is no positive number"), ('{"ratios": {"a": -1}}', "no positive number"),
-    ('{"ratios": {"a": NaN}}', "no positive number")])
+    ('{"ratios": {"a": NaN}}', "no positive number"), ('{"ratios": {"a": 1' + "0" * 400 + "}}", "no positive number"),
+    ("[" * 100_000, "is not JSON")], ids=range(8))
 def test_odd_files_are_one_sentence(tmp_path: Path, content: str, says: str) -> None:
     odd, fine = tmp_path / "odd.json", written(tmp_path / "fine.json", {"gelu/a": 1.0})
     odd.write_text(content)

@@ -84,3 +84,24 @@ def test_the_library_itself(name: str) -> None:
 
     found, _ = _compared(ALL[name])
     assert found["passed"], found
+
+
+@pytest.mark.parametrize("change, says", [
+    ({"attn_logit_softcapping": 1.5}, "attn_logit_softcapping is 1.5"),
+    ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "neither sliding_attention nor full_attention")])
+def test_what_gemma_3_has_not_is_refused(change: dict[str, object], says: str, tmp_path: Path) -> None:
+    """The library has the first key and does not use it, and takes the second for a form it is not."""
+    _folder(tmp_path, FIRST["gemma3_text"])
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(mo.errors.ArgumentError, match=says):
+        mo.models.load(tmp_path)
+
+
+def test_two_original_lengths_of_phi_3_are_refused(tmp_path: Path) -> None:
+    _folder(tmp_path, "phi3: longrope, long")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["rope_parameters"]["original_max_position_embeddings"] = 10
+    (tmp_path / "config.json").write_text(json.dumps(config | {"original_max_position_embeddings": 20}))
+    with pytest.raises(mo.errors.ArgumentError, match=r"embeddings is 20, and rope_parameters\."):
+        mo.models.load(tmp_path)

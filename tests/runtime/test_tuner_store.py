@@ -46,6 +46,7 @@ def test_what_is_kept_is_read_again_by_its_owner_alone(folder: Path) -> None:
 
 @pytest.mark.parametrize("damage", [
     lambda text: text[:-20], lambda text: text.replace("1.25", "1.26"), lambda text: "[]", lambda text: "",
+    lambda text: "[" * 100_000,
     lambda text: text.replace('"one"', '"two"'), lambda text: text.replace("tuned choices 1", "tuned choices 9")])
 def test_a_damaged_file_is_refused_and_left_alone(folder: Path, damage, caplog: pytest.LogCaptureFixture) -> None:
     store.keep(ROWS)

@@ -72,10 +72,10 @@ def _decoders() -> list[Case]:
                                    "hidden_activation": "relu"}}),
         "phi3": ("Phi3ForCausalLM", SMALL, {
             "half of a head turns": {"rope_parameters": _rope(partial_rotary_factor=0.5), "sliding_window": 6},
-            "longrope, short": {"rope_parameters": _long(2, original_max_position_embeddings=24)},
-            "longrope, long": {"rope_parameters": _long(2, original_max_position_embeddings=16)},
-            "longrope of a part": {"rope_parameters": _long(1, original_max_position_embeddings=10, factor=2.5,
-                                                            partial_rotary_factor=0.5)}}),
+            "longrope, short": {"rope_parameters": _long(2), "original_max_position_embeddings": 40},
+            "longrope, long": {"rope_parameters": _long(2), "original_max_position_embeddings": 16},
+            "longrope of a part": {"rope_parameters": _long(1, factor=2.5, partial_rotary_factor=0.5),
+                                   "original_max_position_embeddings": 10}}),
         "smollm3": ("SmolLM3ForCausalLM", SMALL, {
             "no positions in the middle": {"no_rope_layers": [1, 0, 1]},
             "every second, biases": {"no_rope_layer_interval": 2, "attention_bias": True, "mlp_bias": True,

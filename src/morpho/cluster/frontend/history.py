@@ -60,7 +60,7 @@ def rows(path: Path | None = None) -> list[dict[str, Any]]:
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict) and isinstance(row.get("predicted"), dict) and isinstance(row.get("measured"), dict):
             found.append(row)

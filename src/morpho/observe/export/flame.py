@@ -54,9 +54,9 @@ def tree(trace: Trace) -> Frame:
     if spans_network > 0:
         root.add([WORDS["network"], "outside of programs"], spans_network)
     python_s, sampled = trace.seconds.get("python", 0.0), sum(trace.stacks.values())
-    for stack, seconds in trace.stacks.items():
+    for stack, seconds in trace.stacks.items() if sampled > 0 else ():
         root.add([WORDS["python"], *stack.split(";")], python_s * seconds / sampled)
-    if not sampled and python_s > 0:
+    if not sampled > 0 and python_s > 0:
         root.add([WORDS["python"]], python_s)
     return root
 

@@ -42,7 +42,7 @@ def folders() -> list[Path]:
     for line in reversed(content.splitlines()):
         try:
             folder = Path(json.loads(line)["folder"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
         if folder not in found and folder.is_dir():
             found[folder] = None

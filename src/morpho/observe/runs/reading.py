@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,12 @@ class RunRecord:
     def summary(self) -> dict[str, Any]:
         """What a table of runs shows."""
         held = [record["held_out"] for record in self.steps if "held_out" in record]
+        best = min((loss for loss in held if not math.isnan(loss)), default=None)
         speeds = [speed for record in self.steps[1:] if (speed := _speed(record)) is not None]  # the first compiles
         return {"folder": str(self.folder), "name": self.folder.name, "begun": self.begun, "ended": self.ended,
                 "live": self.is_live, "step": self.steps[-1]["step"] if self.steps else 0,
                 "steps": self.settings.get("steps"), "loss": _recent(self.steps),
-                "held_out": held[-1] if held else None, "best_held_out": min(held) if held else None,
+                "held_out": held[-1] if held else None, "best_held_out": best,
                 "tokens_per_s": statistics.median(speeds) if speeds else None,
                 "seconds": sum(record.get("seconds", 0.0) for record in self.steps), "settings": self.settings}
 
@@ -51,13 +53,13 @@ class RunRecord:
         and threads, and the last parts of a step."""
         groups = list(_grouped(self.steps, most))
         resources = [(record["time"], record["resources"]) for record in self.steps
-                     if isinstance(record.get("resources"), dict)]
+                     if "resources" in record and "time" in record]
         resources = resources[::max(1, len(resources) // most)]
         return {
-            "loss": [[group[-1]["step"], statistics.fmean(one["loss"] for one in group)] for group in groups],
+            "loss": [[group[-1]["step"], _mean(one["loss"] for one in group)] for group in groups],
             "held_out": [[one["step"], one["held_out"]] for one in self.steps if "held_out" in one][-most:],
             "lr": [[group[-1]["step"], group[-1].get("lr")] for group in groups],
-            "tokens_per_s": [[group[-1]["step"], statistics.fmean(speeds)] for group in groups
+            "tokens_per_s": [[group[-1]["step"], _mean(speeds)] for group in groups
                              if (speeds := [speed for one in group if (speed := _speed(one)) is not None])],
             "rss_bytes": [[when, found["rss_bytes"]] for when, found in resources if "rss_bytes" in found],
             "pool_bytes": [[when, found["pool_bytes"]] for when, found in resources if "pool_bytes" in found],
@@ -68,10 +70,10 @@ class RunRecord:
 
     def parts(self, last: int = 100) -> dict[str, float]:
         """Mean seconds of a step by part, over the last steps."""
-        recent = [record["parts"] for record in self.steps[-last:] if isinstance(record.get("parts"), dict)]
+        recent = [record["parts"] for record in self.steps[-last:] if "parts" in record]
         if not recent:
             return {}
-        return {name: statistics.fmean(float(parts.get(name, 0.0)) for parts in recent) for name in PARTS}
+        return {name: _mean(float(parts.get(name, 0.0)) for parts in recent) for name in PARTS}
 
 
 def read_run(folder: Path) -> RunRecord | None:
@@ -88,12 +90,12 @@ def read_run(folder: Path) -> RunRecord | None:
     begun = ended = None
     for record in _lines(content):
         when = record.get("time")
-        if isinstance(when, int | float):
+        if when is not None:
             begun, ended = begun or when, when
         if "event" in record:
             first = record["step"]
             steps = {number: known for number, known in steps.items() if number <= first}  # the others are made again
-        elif isinstance(record.get("loss"), int | float):
+        elif "loss" in record:
             steps[record["step"]] = record
     return RunRecord(folder, _settings(folder), [steps[number] for number in sorted(steps)], begun, ended)
 
@@ -105,14 +107,40 @@ def _lines(content: bytes) -> Iterator[dict[str, Any]]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            yield record
+        if isinstance(record, dict) and _is_count(record.get("step")):
+            yield {name: value for name, value in record.items() if _fits(name, value)}
+
+
+_NUMBERS = ("time", "loss", "held_out", "lr", "tokens", "seconds")
+_MOST = 1 << 60
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether a field has the kind of value that a run writes there; what has not is left out. A loss may be nan."""
+    if name in ("loss", "held_out"):
+        return _is_number(value)
+    if name in _NUMBERS:
+        return _is_number(value) and math.isfinite(value)
+    if name == "parts":
+        return isinstance(value, dict) and all(_is_number(each) and math.isfinite(each) for each in value.values())
+    if name == "resources":
+        return isinstance(value, dict) and all(key == "caches" or (_is_number(each) and math.isfinite(each))
+                                               for key, each in value.items())
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or _is_count(abs(value) if type(value) is int else value)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _MOST
 
 
 def _settings(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -122,9 +150,17 @@ def _speed(record: dict[str, Any]) -> float | None:
     return tokens / seconds if tokens and seconds else None
 
 
+def _mean(values: Iterable[float]) -> float:
+    """nan where a sum has no value: of infinities, or beyond a float."""
+    try:
+        return statistics.fmean(values)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
 def _recent(steps: Sequence[dict[str, Any]]) -> float | None:
     """The mean loss of the last steps."""
-    return statistics.fmean(record["loss"] for record in steps[-20:]) if steps else None
+    return _mean(record["loss"] for record in steps[-20:]) if steps else None
 
 
 def _grouped(steps: Sequence[dict[str, Any]], most: int) -> Iterator[Sequence[dict[str, Any]]]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from morpho.base.errors import ArgumentError, fail
 
@@ -19,6 +20,7 @@ VERSION = 1
 KINDS = ("kernel", "host", "collective")
 CATEGORIES = ("kernels", "host", "network", "data", "transfer", "device", "compile", "trace", "launch", "python")
 MOST_FILE_BYTES = 1 << 30
+MOST_NUMBER = 1e24
 
 
 @dataclass
@@ -137,7 +139,7 @@ class Trace:
             raise fail(ArgumentError, "profile", f"{where} has more than {MOST_FILE_BYTES >> 30} GiB", line="")
         try:
             read = json.loads(where.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise fail(ArgumentError, "profile", f"{where} is no trace: {error}", line="") from None
         return Trace.of(read, str(where))
 
@@ -153,12 +155,18 @@ class Trace:
             if name in lists:
                 known[name] = [lists[name](**_known(lists[name], row, origin)) for row in value]
             elif name == "threads":
-                known[name] = {int(number): str(text) for number, text in value.items()}
+                known[name] = {int(number): text for number, text in value.items()}
             elif name == "holders":
-                known[name] = [(str(line), int(nbytes), int(blocks)) for line, nbytes, blocks in value]
+                known[name] = [(line, nbytes, blocks) for line, nbytes, blocks in value]
             else:
                 known[name] = value
-        return Trace(**known)
+        found = Trace(**known)
+        odd = next((row.kind for row in found.ops if row.kind not in KINDS), None)
+        if odd is not None:
+            raise fail(ArgumentError, "profile", f"{origin}: an operation is of kind {odd!r}, none of {KINDS}", line="")
+        if not found.wall_s > 0 and (found.ops or found.seconds):
+            raise fail(ArgumentError, "profile", f"{origin}: it took {found.wall_s} s, and has times within", line="")
+        return found
 
 
 def _known(kind: type, read: Any, origin: str) -> dict[str, Any]:
@@ -166,8 +174,40 @@ def _known(kind: type, read: Any, origin: str) -> dict[str, Any]:
     if not isinstance(read, Mapping):
         raise fail(ArgumentError, "profile", f"{origin}: a {kind.__name__} is {type(read).__name__}, not a record",
                    line="")
-    names = {each.name for each in fields(kind)}
-    for name in read:
-        if name not in names:
+    hints = _hints(kind)
+    for name, value in read.items():
+        if name not in hints:
             raise fail(ArgumentError, "profile", f"{origin}: a {kind.__name__} has no field {name!r}", line="")
+        if not _fits(hints[name], value):
+            raise fail(ArgumentError, "profile", f"{origin}: {name} of a {kind.__name__} is {repr(value)[:80]}, not a "
+                                                 f"{getattr(hints[name], '__name__', hints[name])}", line="")
+    for each in fields(kind):
+        if each.default is MISSING and each.default_factory is MISSING and each.name not in read:
+            raise fail(ArgumentError, "profile", f"{origin}: a {kind.__name__} has no {each.name}", line="")
     return dict(read)
+
+
+@lru_cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether JSON's value is one of a field of this type; numbers are finite and of a size that sums have."""
+    outer, inner = get_origin(hint), get_args(hint)
+    if hint is float:
+        return type(value) in (int, float) and abs(value) < MOST_NUMBER
+    if hint is int:
+        return type(value) is int and abs(value) < MOST_NUMBER
+    if outer is list and is_dataclass(inner[0]):
+        return isinstance(value, list)  # its records are looked at one by one
+    if outer is list:
+        return isinstance(value, list) and all(_fits(inner[0], each) for each in value)
+    if outer is tuple:
+        return isinstance(value, list) and len(value) == len(inner) and all(map(_fits, inner, value))
+    if outer is dict and inner[0] is int:  # JSON's keys are texts
+        return isinstance(value, dict) and all(key.isascii() and key.isdecimal() and len(key) < 21 and _fits(
+            inner[1], each) for key, each in value.items())
+    if outer is dict:
+        return isinstance(value, dict) and (inner[1] is Any or all(_fits(inner[1], each) for each in value.values()))
+    return isinstance(value, hint)

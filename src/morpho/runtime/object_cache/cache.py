@@ -75,7 +75,11 @@ class ObjectCache:
     # -- reading -------------------------------------------------------------------------------------------------------
     def get(self, key: Hashable, default: Any = None) -> Any:
         """The value of `key`, or `default`."""
-        entry = None if self._removals else self._look(key)  # written out: a hit is this call and no other
+        try:
+            entry = None if self._removals else self._look(key)  # written out: a hit is this call and no other
+        except TypeError:
+            check_key(key)
+            raise
         if entry is not None:
             if entry.uses < MOST_USES:
                 entry.uses += 1
@@ -100,6 +104,7 @@ class ObjectCache:
 
     def get_or_create(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """The value of `key`; where there is none, `make()` runs once however many threads and processes ask."""
+        check_key(key)
         while True:
             found = self._memory.get_or_create(key, lambda: self._created(key, make), _bytes_of)
             if type(found) is not _Held:
@@ -176,6 +181,7 @@ class ObjectCache:
 
     def remove(self, key: Hashable) -> None:
         """Forget `key` in both tiers."""
+        check_key(key)
         self._memory.remove(key)
         if self._disk is not None:
             self._disk.remove(digest(key))

@@ -38,18 +38,18 @@ def _feed(hasher: Any, content: Any, depth: int) -> None:
     elif kind is Bits:
         _array(hasher, b"tensor", content.dtype, content.array)
     elif kind in (bool, int, float, complex, type(None)):
-        _part(hasher, kind.__name__.encode(), (content.hex() if kind is float else repr(content)).encode())
+        _part(hasher, kind.__name__.encode(), _text(content).encode())
     elif kind is str:
         _part(hasher, b"str", content.encode("utf-8", "surrogatepass"))
     elif kind in (bytes, bytearray):
-        _part(hasher, b"bytes", content)
+        _part(hasher, kind.__name__.encode(), content)
     elif kind is DType or isinstance(content, np.dtype):
         _part(hasher, b"dtype", str(content).encode())
-    elif kind in (list, tuple):
+    elif kind in (list, tuple, dict):  # a dict in its order, which whoever goes over it sees
         _part(hasher, kind.__name__.encode(), str(len(content)).encode())
-        for item in content:
+        for item in content.items() if kind is dict else content:
             _feed(hasher, item, depth + 1)
-    elif kind in (dict, set, frozenset):
+    elif kind in (set, frozenset):
         _unordered(hasher, kind, content, depth)
     elif kind is slice:
         _part(hasher, b"slice", b"3")
@@ -61,15 +61,20 @@ def _feed(hasher: Any, content: Any, depth: int) -> None:
 
 
 def _unordered(hasher: Any, kind: type, content: Any, depth: int) -> None:
-    """Dicts and sets in the order of their parts' digests."""
+    """Sets in the order of their parts' digests."""
     _part(hasher, kind.__name__.encode(), str(len(content)).encode())
     parts = []
-    for item in content.items() if kind is dict else content:
+    for item in content:
         inner = hashlib.blake2b(digest_size=DIGEST_BYTES)
         _feed(inner, item, depth + 1)
         parts.append(inner.digest())
     for part in sorted(parts):
         hasher.update(part)
+
+
+def _text(content: Any) -> str:
+    """A number, exactly: an int of any length, the sign of a zero."""
+    return content.hex() if type(content) is float else hex(content) if type(content) is int else repr(content)
 
 
 def _part(hasher: Any, kind: bytes, content: Any) -> None:

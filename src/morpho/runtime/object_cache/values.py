@@ -9,6 +9,7 @@ themselves, and everything else is an object with one key that says what it is:
 
 | key | what |
 |---|---|
+| `i` | an int of more than 4096 bits, in hexadecimal digits |
 | `f`, `c` | a float, a complex number, as C's hexadecimal floats |
 | `b` | bytes: [offset, count] |
 | `a`, `s`, `t` | array, NumPy scalar, tensor: [dtype, shape, offset] |
@@ -33,6 +34,7 @@ from morpho.base.errors import ArgumentError, fail
 MAGIC = b"MOVALUE1"
 ALIGNMENT = 64
 LEAF_BYTES = 64  # what an object costs beside its content, about
+LONGEST = 4096  # bits of an int that JSON has as it is: readers limit its digits
 LENGTH = struct.Struct("<Q")
 
 
@@ -134,8 +136,10 @@ def _array_node(dtype: str, array: np.ndarray, parts: list[bytes], used: list[in
 
 def _node(frozen: Any, parts: list[bytes], used: list[int]) -> Any:
     kind = type(frozen)
-    if frozen is None or kind in (bool, int, str):
+    if frozen is None or kind in (bool, str) or (kind is int and frozen.bit_length() <= LONGEST):
         return frozen
+    if kind is int:
+        return {"i": hex(frozen)}
     if kind is float:
         return {"f": frozen.hex()}
     if kind is complex:
@@ -180,6 +184,8 @@ def _value(node: Any, data: memoryview) -> Any:
     if node is None or isinstance(node, bool | int | str):
         return node
     ((kind, content),) = node.items()
+    if kind == "i":
+        return int(content, 16)
     if kind == "f":
         return float.fromhex(content)
     if kind == "c":

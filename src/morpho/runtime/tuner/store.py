@@ -90,7 +90,7 @@ def parsed(text: str, source: str) -> Table:
 
     try:
         loaded = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise refuse("is not JSON") from None
     if not isinstance(loaded, dict) or loaded.get("format") != FORMAT:
         raise refuse("holds no choices of the tuner")

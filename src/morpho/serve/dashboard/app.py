@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -62,7 +63,16 @@ class Pages:
         if path not in readers:
             raise ApiError(404, "there is nothing at this address")
         found = await asyncio.to_thread(readers[path])  # files are read beside the loop
-        await respond(send, json.dumps(found, default=str).encode())
+        await respond(send, json.dumps(_finite(found), default=str, allow_nan=False).encode())
+
+
+def _finite(found: Any) -> Any:
+    """The same with null for nan and infinities, which JSON has none of: a run may have lost its way."""
+    if isinstance(found, float):
+        return found if math.isfinite(found) else None
+    if isinstance(found, dict):
+        return {name: _finite(value) for name, value in found.items()}
+    return [_finite(value) for value in found] if isinstance(found, list | tuple) else found
 
 
 async def _living(receive: Receive, send: Send) -> None:

@@ -19,7 +19,7 @@ from morpho.runtime.object_cache.values import Bits, freeze
 from morpho.tensor.autodiff.autograd import requires_grad
 from morpho.tensor.autodiff.grad_mode import held_below, tracing
 from morpho.tensor.core import Tensor
-from morpho.tensor.tools.code_version import code_version
+from morpho.tensor.tools.code_version import CodeVersion
 
 __all__ = ["Cache", "Memoised", "cache"]
 
@@ -170,14 +170,22 @@ class Memoised:
         self._signature, self._count = _signature(function)
         self._given = version
         self._head: tuple[str, ...] = ()
+        self._version: CodeVersion | None = None
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        found = self.cache.get_or_create(self.key(*args, **options), lambda: self._function(*args, **options))
-        return found
+        return self.cache.get_or_create(self.key(*args, **options), lambda: self._made(*args, **options))
+
+    def _made(self, *args: Any, **options: Any) -> Any:
+        """What a run changes of its own globals and closure (a counter) makes no other version."""
+        try:
+            return self._function(*args, **options)
+        finally:
+            if self._version is not None:
+                self._version.adopt()
 
     def key(self, *args: Any, **options: Any) -> str:
         """The key of a call: a digest of the function, its version, and the content of the arguments."""
-        head = self._head or self._found_head()
+        head = self._head if self._head and (self._version is None or self._version.holds()) else self._found_head()
         if self._key is not None:
             return _content((*head, self._key(*args, **options)))
         if self._signature is None:
@@ -191,13 +199,15 @@ class Memoised:
         return _content((*head, *args))
 
     def _found_head(self) -> tuple[str, ...]:
-        """Name and version, when first asked for: the globals of a module are all there only then."""
+        """Name and version, when first asked for (the globals of a module are all there only then), and when what the
+        function reads is another one."""
         inner = inspect.unwrap(self._function)
         name = f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner).__qualname__)}"
         if self._given is not None:
             self._head = (name, _content(("version", self._given)))
         elif inspect.isfunction(inner):
-            self._head = (name, code_version(inner, _content))
+            self._version = CodeVersion(self._function, _content)
+            self._head = (name, self._version.digest)
         else:
             raise fail(ArgumentError, "cache", f"{name} is not written in Python: its version is not known",
                        "give version=")

@@ -84,6 +84,8 @@ class Gemma3Config(GemmaConfig):
     family: ClassVar[str] = "gemma3_text"
     renamed: ClassVar[Mapping[str, str]] = {"rope_parameters": "rope_scaling",
                                             "_sliding_window_pattern": "sliding_window_pattern"}
+    kinds: ClassVar[Mapping[str, Kind]] = {  # of Gemma 2: Gemma 3 norms queries and keys instead
+        **GemmaConfig.kinds, "attn_logit_softcapping": Kind(lambda value: value is None, "null")}
 
     def __post_init__(self) -> None:
         if self.rope_scaling and "sliding_attention" not in self.rope_scaling:
@@ -95,6 +97,10 @@ class Gemma3Config(GemmaConfig):
         """Newer files have the angles of both kinds of layers in one object."""
         scaling = given["rope_scaling"]
         if not {"sliding_attention", "full_attention"} & {*scaling}:
+            if name == "rope_parameters":
+                raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}rope_parameters has neither "
+                                                     "sliding_attention nor full_attention",
+                           "give angles for both; files of before have those of full attention in rope_scaling")
             super().check_rope(operation, file, name, given, ignore)
             return
         for key, part in scaling.items():

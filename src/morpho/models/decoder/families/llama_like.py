@@ -184,6 +184,16 @@ class Phi3Config(RotaryConfig):
     kinds: ClassVar[Mapping[str, Kind]] = {
         **RotaryConfig.kinds, "partial_rotary_factor": number(0.5, above=0, most=1).or_null()}
 
+    @classmethod
+    def check_rope(cls, operation: str, file: str, name: str, given: Mapping[str, Any],
+                   ignore: Collection[str]) -> None:
+        super().check_rope(operation, file, name, given, ignore)
+        outer = given.get("original_max_position_embeddings")
+        inner = given["rope_scaling"].get("original_max_position_embeddings")
+        if outer is not None and inner is not None and outer != inner:  # the library takes the outer one
+            raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}original_max_position_embeddings is "
+                                                 f"{outer}, and {name}.original_max_position_embeddings {inner}")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rope_scaling and self.original_max_position_embeddings and not self.rope_scaling.get(
