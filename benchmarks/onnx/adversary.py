@@ -66,16 +66,16 @@ def by_morpho(network: Any, feed: dict[str, Any]) -> list[Any]:
 def judge(case: Case, named: bool, dynamic: bool) -> tuple[str, str]:
     """`same` as one of the two; `refused` by Morpho alone, with one of them (`by two`), `by all`; `accepted` by Morpho
     alone; `odd`: other than the one answer or the two different ones; or a fault: `wrong`, `raised`, `slow`."""
+    import morpho as mo
     from morpho.base.errors import MorphoError
 
-    import morpho as mo
-
     data = case.model(named or bool(case.later))
+    story = ""
     try:
         network: Any = mo.onnx.loads(data, dynamic=dynamic)
     except MorphoError as error:
-        network, refusal = None, str(error)
-    verdict, story = "same", ""
+        network, story = None, str(error)
+    verdict = "same"
     for feed in (case.feed, *case.later):
         if verdict in ("same", "refused by all"):
             verdict, story = judge_call(data, feed, network)

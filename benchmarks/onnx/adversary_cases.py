@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Random small ONNX models: one function for each family, drawn from a NumPy generator; `adversary` runs them.
 
 A case is what `helper.make_graph` needs. Inputs that an operator reads as numbers (axes, shapes, pads) are sometimes

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Random small ONNX models, continued: windows, resizing, recurrence, quantisation, norms, products, control flow."""
 
 from __future__ import annotations

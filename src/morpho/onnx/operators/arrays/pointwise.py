@@ -129,9 +129,8 @@ def _compare(name: str) -> Callable[..., Any]:
     def apply(call: Call, a: Any, b: Any) -> Any:
         a, b = aligned(call, a, b)
         if is_static(a, b):
-            compare = np.frompyfunc(same_size, 2, 1) if name == "equal" and (is_symbolic(a) or is_symbolic(b)) else getattr(
-                np, name)
-            found = compare(a, b)
+            by_bounds = name == "equal" and (is_symbolic(a) or is_symbolic(b))
+            found = np.frompyfunc(same_size, 2, 1)(a, b) if by_bounds else getattr(np, name)(a, b)
             return np.asarray(found, np.bool_)
         return getattr(mo, name)(tensor(a), tensor(b))
 

@@ -207,8 +207,12 @@ def _key(call: Call, begin: Any, end: Any, stride: int, size: Any) -> slice:
     if stride == 0:
         raise call.error("a step is 0")
     if not all(isinstance(item, int) for item in (begin, end, size)):
-        end = None if isinstance(end, int) and end > 1 << 31 else end
-        return slice(begin, end, stride)
+        far = [isinstance(item, int) and item > 1 << 31 for item in (begin, end)]  # behind the last position
+        if far[stride < 0]:
+            raise call.error("a slice that may be empty is cut for each size")
+        if stride < 0:
+            return slice(None if far[0] else begin, end, stride)
+        return slice(begin, None if far[1] else end, stride)
     if stride > 0:
         begin, end, _ = slice(begin, end, stride).indices(size)
         return slice(begin, max(begin, end), stride)
