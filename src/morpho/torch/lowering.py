@@ -350,18 +350,21 @@ def _order(value: torch.Tensor) -> tuple[int, ...] | None:
 
 def expressions(lowered: Lowered) -> Callable[[Sequence[Any]], dict[str, int]]:
     """A function from a call's arguments to the numbers of the symbols."""
-    places: list[tuple[str, int, int | None]] = []
+    places: list[tuple[str, int, int | None]] = []  # an axis of strides is counted from the end
     seen: set[str] = set()
     for position, node in enumerate(lowered.placeholders):
         value = _value(node)
-        sizes: list[Any] = list(value.shape) if isinstance(value, torch.Tensor) else [value]
-        for axis, size in enumerate(sizes):
+        is_tensor = isinstance(value, torch.Tensor)
+        rank = value.ndim if is_tensor else 0
+        for axis, size in enumerate([*value.shape, *value.stride()] if is_tensor else [value]):
             found = size_of(size) if is_symbolic(size) else None
             if isinstance(found, Size) and found.text.isidentifier() and found.text not in seen:
                 seen.add(found.text)
-                places.append((found.text, position, axis if isinstance(value, torch.Tensor) else None))
+                axis = axis if axis < rank else axis - 2 * rank
+                places.append((found.text, position, axis if is_tensor else None))
 
     def bind(arguments: Sequence[Any]) -> dict[str, int]:
-        return {name: arguments[at] if axis is None else arguments[at].shape[axis] for name, at, axis in places}
+        return {name: arguments[at] if axis is None else arguments[at].shape[axis] if axis >= 0
+                else arguments[at].stride(axis) for name, at, axis in places}
 
     return bind

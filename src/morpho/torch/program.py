@@ -5,8 +5,10 @@ A `Program` is run once, while `mo.compile` traces it; what remains is one nativ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import morpho as mo
@@ -124,13 +126,21 @@ class Program:
                      for out, order in zip(self.outputs, self.orders, strict=True))
 
 
+_NAMES = {"__builtins__": {}, "max": max, "min": min, "math": math, "torch": SimpleNamespace(  # as PyTorch prints sizes
+    sym_float=float, sym_int=int, sym_max=max, sym_min=min, _sym_sqrt=math.sqrt)}
+
+
 def evaluated(size: Size | Any, symbols: Mapping[str, Any]) -> Any:
     """The number, or the `mo.Dim`, that an expression stands for."""
     if not isinstance(size, Size):
         return size
     if size.text in symbols:
         return symbols[size.text]
-    return eval(size.text, {"__builtins__": {}, "max": max, "min": min, "math": __import__("math")}, dict(symbols))
+    try:
+        return eval(size.text, _NAMES, dict(symbols))
+    except (NameError, TypeError, AttributeError, ValueError):  # a function of floats has no value for a `mo.Dim`
+        raise fail(LoweringError, "torch", f"the size {size.text} is no polynomial of {', '.join(symbols)}",
+                   "compile it for each size: dynamic=False") from None
 
 
 def _fitted(step: Step, result: Any) -> Any:

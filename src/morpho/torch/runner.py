@@ -15,6 +15,7 @@ from morpho.base.errors import MorphoError
 from morpho.tensor.core import Tensor
 from morpho.torch import report
 from morpho.torch.lowering import Lowered, Stage, expressions, is_symbolic, lower, size_of
+from morpho.torch.places import aliases, share, sharing
 from morpho.torch.program import Size, evaluated
 from morpho.torch.tensors import borrow, hand_over
 
@@ -80,9 +81,9 @@ class NativeStage:
         arguments += [symbols[name] for name in self.program.symbols]
         if self.program.is_random:
             arguments.append(mo.asarray(fresh_key()))
-        if self.compiled is None or any(symbols[name] > most for name, most in self._most.items()):
-            self._compile(symbols)
         try:
+            if self.compiled is None or any(symbols[name] > most for name, most in self._most.items()):
+                self._compile(symbols)
             results = self.compiled(*arguments)
         except MorphoError as error:
             if not self.is_dynamic:
@@ -130,7 +131,8 @@ class Runner:
             (NativeStage(stage) if stage.outputs else None, stage.left) for stage in self.lowered.stages]
         self._bind: Callable[[Sequence[Any]], dict[str, int]] = expressions(self.lowered)
         self._has_symbols = bool(bounds)
-        self._shared = _sharing(self.lowered.results) if kind == "inference" else []
+        self._aliases = aliases(self.lowered)
+        self._shared = sharing(self.lowered.results, kind == "inference", {place.number for place in self._aliases})
 
     def __call__(self, *arguments: Any) -> list[Any]:
         report.report().calls += 1
@@ -146,33 +148,16 @@ class Runner:
                 if self._has_symbols:
                     _learn(node, values[node], symbols)
         results = [self._result(part, values, symbols) for part in self.lowered.results]
+        for place in self._aliases:
+            results[place.number] = place.of(arguments[place.source], symbols)
         for group in self._shared:
-            _share(results, group)
+            share(results, group, symbols)
         return results
 
     def _result(self, part: Any, values: dict[Node, Any], symbols: dict[str, int]) -> Any:
         if isinstance(part, Node):
             return values[part]
         return evaluated(part, symbols) if isinstance(part, Size) else part
-
-
-def _sharing(results: Sequence[Any]) -> list[list[tuple[int, torch.Tensor]]]:
-    """Groups of outputs that are views of one memory in PyTorch. In graphs for training AOTAutograd sees to them."""
-    groups: dict[Any, list[tuple[int, torch.Tensor]]] = {}
-    for number, part in enumerate(results):
-        value = part.meta.get("val") if isinstance(part, Node) and part.op != "placeholder" else None
-        if isinstance(value, torch.Tensor) and not any(is_symbolic(n) for n in (*value.shape, *value.stride())):
-            groups.setdefault((value.untyped_storage()._cdata, value.dtype), []).append((number, value))
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def _share(results: list[Any], group: list[tuple[int, torch.Tensor]]) -> None:
-    """Put outputs that PyTorch has in one memory into one: who writes to one of them changes the others."""
-    size = group[0][1].untyped_storage().nbytes() // group[0][1].element_size()
-    base = torch.empty(size, dtype=group[0][1].dtype)
-    for number, value in group:
-        view = base.as_strided(value.shape, value.stride(), value.storage_offset())
-        results[number] = view.copy_(results[number])
 
 
 def _learn(node: Node, value: Any, symbols: dict[str, int]) -> None:

@@ -118,6 +118,12 @@ def whole(array: Array) -> list[Any]:
     return [item if isinstance(item, mo.Dim) else int(item) for item in np.asarray(array).reshape(-1).tolist()]
 
 
+def same_size(a: Any, b: Any) -> bool:
+    """Whether two sizes are equal; an error where one is a symbol and its bounds do not tell. `==` tells whether they
+    are the same polynomial, which is no answer: a symbol may be 1."""
+    return not bool(a - b)
+
+
 def bounded(shape: Any, op: str) -> tuple[Any, ...]:
     """A shape that a model asks for, if it is one: sizes are not negative and their product is bounded."""
     known = [size for size in shape if isinstance(size, int)]

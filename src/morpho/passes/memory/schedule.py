@@ -33,7 +33,8 @@ def best_order(steps: Steps, slack: float = 0.0) -> list[int]:
         for order in (shallow, eager(steps, before, walk(before, given)), eager(steps, before, shallow)):
             found.append((_needs(steps, order), order))
     least = min(needs[0] for needs, _ in found)
-    near = [item for item in found if item[0][0] <= (1 + slack) * least]
+    most = least + int(slack * least) if slack else least  # no float without need: bounds may pass 2**53 bytes
+    near = [item for item in found if item[0][0] <= most]
     return min(near, key=lambda item: item[0][::-1] if slack else item[0])[1]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import morpho as mo
 from morpho.onnx.operators.registry import Family
 from morpho.onnx.run.call import Call
-from morpho.onnx.run.values import cast, dtype_of, is_static, scalar, space, tensor
+from morpho.onnx.run.values import cast, dtype_of, is_static, is_symbolic, same_size, scalar, space, tensor
 
 FAMILY = Family("pointwise")
 
@@ -129,7 +129,8 @@ def _compare(name: str) -> Callable[..., Any]:
     def apply(call: Call, a: Any, b: Any) -> Any:
         a, b = aligned(call, a, b)
         if is_static(a, b):
-            found = getattr(np, name)(a, b)
+            by_bounds = name == "equal" and (is_symbolic(a) or is_symbolic(b))
+            found = np.frompyfunc(same_size, 2, 1)(a, b) if by_bounds else getattr(np, name)(a, b)
             return np.asarray(found, np.bool_)
         return getattr(mo, name)(tensor(a), tensor(b))
 

@@ -19,6 +19,7 @@ from morpho.onnx.run.values import (
     cast,
     dtype_of,
     is_static,
+    same_size,
     scalar,
     sizes,
     space,
@@ -62,9 +63,9 @@ def size_of(call: Call, x: Any) -> Any:
 def reshape(call: Call, x: Any, shape: Any = None) -> Any:
     wanted = call.integers(shape, "its shape") if shape is not None else [*call.need("shape")]
     if not call.get("allowzero", 0):
-        if any(isinstance(size, int) and size == 0 and axis >= len(x.shape) for axis, size in enumerate(wanted)):
+        if any(same_size(size, 0) and axis >= len(x.shape) for axis, size in enumerate(wanted)):
             raise call.error(f"the shape {wanted} copies a size that {tuple(x.shape)} does not have")
-        wanted = [x.shape[axis] if isinstance(size, int) and size == 0 else size for axis, size in enumerate(wanted)]
+        wanted = [x.shape[axis] if same_size(size, 0) else size for axis, size in enumerate(wanted)]
     if sum(isinstance(size, int) and size == -1 for size in wanted) > 1:
         raise call.error(f"the shape {wanted} has two sizes of -1")
     return reshaped(call, x, wanted)
@@ -110,7 +111,7 @@ def transpose(call: Call, x: Any) -> Any:
 def squeeze(call: Call, x: Any, axes: Any = None) -> Any:
     chosen = call.axes((x, axes), 1)
     if chosen is None:
-        chosen = [axis for axis, size in enumerate(x.shape) if isinstance(size, int) and size == 1]
+        chosen = [axis for axis, size in enumerate(x.shape) if same_size(size, 1)]
     chosen = [call.axis(axis, len(x.shape)) for axis in chosen]
     if wrong := [axis for axis in chosen if x.shape[axis] != 1]:
         raise call.error(f"axis {wrong[0]} of {tuple(x.shape)} is not 1")
@@ -206,8 +207,12 @@ def _key(call: Call, begin: Any, end: Any, stride: int, size: Any) -> slice:
     if stride == 0:
         raise call.error("a step is 0")
     if not all(isinstance(item, int) for item in (begin, end, size)):
-        end = None if isinstance(end, int) and end > 1 << 31 else end
-        return slice(begin, end, stride)
+        far = [isinstance(item, int) and item > 1 << 31 for item in (begin, end)]  # behind the last position
+        if far[stride < 0]:
+            raise call.error("a slice that may be empty is cut for each size")
+        if stride < 0:
+            return slice(None if far[0] else begin, end, stride)
+        return slice(begin, None if far[1] else end, stride)
     if stride > 0:
         begin, end, _ = slice(begin, end, stride).indices(size)
         return slice(begin, max(begin, end), stride)
@@ -229,9 +234,9 @@ def broadcast(call: Call, x: Any, wanted: Any) -> Any:
     """Broadcast both ways: sizes of 1 on either side."""
     rank = max(len(wanted), len(x.shape))
     ours, theirs = [1] * (rank - len(x.shape)) + [*x.shape], [1] * (rank - len(wanted)) + [*wanted]
-    target = [b if isinstance(a, int) and a == 1 else a for a, b in zip(ours, theirs)]
+    target = [a if b in (a, 1) or not same_size(a, 1) else b for a, b in zip(ours, theirs)]
     for a, b in zip(target, theirs):
-        if isinstance(a, int) and isinstance(b, int) and b not in (1, a):
+        if b not in (a, 1) and not same_size(b, 1) and not same_size(a, b):
             raise call.error(f"{tuple(x.shape)} does not broadcast to {tuple(wanted)}")
     bounded(target, call.op)
     if is_static(x) and all(isinstance(size, int) for size in target) and math.prod(target) <= MOST_STATIC:
