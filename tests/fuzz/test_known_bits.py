@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import bits
+from benchmarks import bits
 
 
 def test_the_bits_are_those_of_every_other_machine() -> None:

@@ -29,7 +29,9 @@ def close(found: Any, want: Array, tolerance: float = 1e-12) -> None:
 def test_the_exponential(scale: float, rng: np.random.Generator) -> None:
     a = scale * rng.normal(size=(4, 4))
     close(mo.linalg.expm(a), exactly("expm", a).real, 1e-12 * max(1, scale))
-    close(mo.linalg.expm(a.astype(np.float32)), exactly("expm", a.astype(np.float32)).real, 1e-5 * max(1, scale))
+    single = exactly("expm", a.astype(np.float32)).real
+    if np.abs(single).max() < np.finfo(np.float32).max / 10:  # others overflow
+        close(mo.linalg.expm(a.astype(np.float32)), single, 1e-5 * max(1, scale))
     both = np.stack([a, a / 3, 0 * a])
     for batch in (mo.linalg.expm(both), mo.vmap(mo.linalg.expm)(mo.asarray(both))):
         for one, part in zip(both, batch, strict=True):

@@ -1,4 +1,4 @@
-"""ONNX's own test cases, sixty of them drawn with a fixed seed; `python -m benchmarks.onnx.cases` runs all."""
+"""ONNX's own test cases, sixty of them drawn with a fixed seed; `python -m benchmarks.onnx_files.cases` runs all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from benchmarks.onnx import cases
+from benchmarks.onnx_files import cases
 
 pytest.importorskip("onnx", reason="the cases come with the onnx package")
 COUNT, SEED = 60, 20

@@ -10,7 +10,7 @@ import pytest
 from onnx_building import INT64, helper, model, numpy_helper, onnx, value
 
 import morpho as mo
-from benchmarks.onnx.fuzz import fuzzed
+from benchmarks.onnx_files.fuzz import fuzzed
 from morpho.base.errors import MorphoError
 from morpho.onnx.export.message import encode, varint
 

@@ -62,7 +62,7 @@ def run_onnx(networks: Path, json: Path | None, quick: bool, threads: int) -> in
                    INSTALL)
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
-    from benchmarks.onnx.speed import main
+    from benchmarks.onnx_files.speed import main
 
     return int(main(networks, json, quick, threads))
 
@@ -77,7 +77,7 @@ def run_torch(only: str, json: Path | None, quick: bool, threads: int) -> None:
         raise fail(ArgumentError, "bench", f"there is no folder {json.parent} for {json.name}", "make it first")
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
-    from benchmarks.torch.bench import run
+    from benchmarks.pytorch.bench import run
 
     run(only, json, quick, threads)
 

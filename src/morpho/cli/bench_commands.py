@@ -115,8 +115,9 @@ for _suite in SUITES:
 
 @app.command("onnx")
 def onnx(
-    networks: Annotated[Path, typer.Option(metavar="FOLDER", help="Where `python -m benchmarks.onnx.networks FOLDER` "
-                                                                  "put networks of wheels.")] = Path("onnx-networks"),
+    networks: Annotated[Path, typer.Option(metavar="FOLDER", help="Where `python -m benchmarks.onnx_files.networks "
+                                                                  "FOLDER` put networks of wheels."),
+                        ] = Path("onnx-networks"),
     json: Json = None, quick: Quick = False, threads: Threads = 2,
 ) -> None:
     """Measure real networks of ONNX files against ONNX Runtime in the same run: outputs, steady calls, first calls."""

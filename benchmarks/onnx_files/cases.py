@@ -1,7 +1,7 @@
 """ONNX's own test cases, through Morpho and through ONNX Runtime in the same run.
 
-    python -m benchmarks.onnx.cases                 # all kinds; writes docs/data/onnx_cases.json
-    python -m benchmarks.onnx.cases --kind node --only Conv --show
+    python -m benchmarks.onnx_files.cases                 # all kinds; writes docs/data/onnx_cases.json
+    python -m benchmarks.onnx_files.cases --kind node --only Conv --show
 
 A case is a model with inputs and the outputs that the reference implementation gave. It passes where all outputs have
 the expected type, shape and values within the tolerance that the case states.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from benchmarks.onnx.adversary_cases import Case, Rng, array_of, axis_of, chance, family, node, pick, shape_of
+from benchmarks.onnx_files.adversary_cases import Case, Rng, array_of, axis_of, chance, family, node, pick, shape_of
 
 
 def windows(rng: Rng, spatial: int, kernel: list[int], stride_most: int = 3) -> dict[str, Any]:

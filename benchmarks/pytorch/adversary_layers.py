@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.torch.adversary_cases import Case, family, shape_of, tensor_of
+from benchmarks.pytorch.adversary_cases import Case, family, shape_of, tensor_of
 
 
 def trained(tensors: list[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Random small ONNX models: Morpho against ONNX's reference and ONNX Runtime; where those agree, Morpho must too.
 
-    python -m benchmarks.onnx.adversary --rounds 2000 --seed 1
-    python -m benchmarks.onnx.adversary --family slices --only 37   # one case again, with its model
+    python -m benchmarks.onnx_files.adversary --rounds 2000 --seed 1
+    python -m benchmarks.onnx_files.adversary --family slices --only 37   # one case again, with its model
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import onnx
 import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.onnx import adversary_layers
-from benchmarks.onnx.adversary_cases import FAMILIES, Case
+from benchmarks.onnx_files import adversary_layers
+from benchmarks.onnx_files.adversary_cases import FAMILIES, Case
 
 assert adversary_layers  # enters its families
 TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float64): 1e-6}

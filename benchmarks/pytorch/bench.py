@@ -43,7 +43,7 @@ def first_call(name: str, backend: str, quick: bool) -> dict[str, Any]:
     """Seconds from `torch.compile` to the first result."""
     import torch
 
-    from benchmarks.torch.models import build
+    from benchmarks.pytorch.models import build
 
     model, arguments = build(name, quick)
     model.eval()
@@ -70,7 +70,7 @@ def steady(name: str, quick: bool) -> dict[str, Any]:
     """Medians of a call, and how far the results are from eager's."""
     import torch
 
-    from benchmarks.torch.models import build, result
+    from benchmarks.pytorch.models import build, result
 
     model, arguments = build(name, quick)
     model.eval()
@@ -103,7 +103,7 @@ def train(name: str, quick: bool) -> dict[str, Any]:
     """Medians of forward, backward and a step of SGD."""
     import torch
 
-    from benchmarks.torch.models import build, result
+    from benchmarks.pytorch.models import build, result
 
     calls: dict[str, Callable[[], Any]] = {}
     found: dict[str, Any] = {"failed": {}, "difference": {}}
@@ -138,7 +138,7 @@ def child(*words: str, threads: int, quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "MORPHO_CACHE_DIR": f"{folder}/m",
                        "OMP_NUM_THREADS": str(threads), "MORPHO_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "0"}
-        command = [sys.executable, "-m", "benchmarks.torch.bench", "--child", *words, *["--quick"] * quick]
+        command = [sys.executable, "-m", "benchmarks.pytorch.bench", "--child", *words, *["--quick"] * quick]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:200]}
@@ -175,7 +175,7 @@ def ratios(table: dict[str, dict[str, Any]], other: str) -> list[float]:
 
 def measure(only: str, quick: bool, threads: int) -> dict[str, Any]:
     """All tables, each row printed when it is there."""
-    from benchmarks.torch.models import available
+    from benchmarks.pytorch.models import available
 
     words = [word for word in only.split(",") if word]
     chosen = {name: lack for name, lack in available().items() if not words or any(word in name for word in words)}
@@ -229,7 +229,7 @@ def run(only: str = "", json_path: Path | None = None, quick: bool = False, thre
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.torch.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pytorch.bench", description=__doc__)
     parser.add_argument("--child", nargs="+", default=None, help=argparse.SUPPRESS)
     parser.add_argument("--only", default="", help="models whose names hold one of these words: gpt2,res")
     parser.add_argument("--json", type=Path, default=None, help="write every figure to this file")

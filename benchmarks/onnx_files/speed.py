@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.onnx.networks import FEEDS, found
+from benchmarks.onnx_files.networks import FEEDS, found
 
 TOLERANCE = 1e-4
 
@@ -59,7 +59,7 @@ def main(folder: Path, path: Path | None, quick: bool, threads: int) -> int:
 
     networks = found(folder)
     if not networks:
-        print(f"[bench] there are no networks in {folder}. Hint: python -m benchmarks.onnx.networks {folder}")
+        print(f"[bench] there are no networks in {folder}. Hint: python -m benchmarks.onnx_files.networks {folder}")
         return 2
     rows = []
     with mo.settings(threads=threads):
