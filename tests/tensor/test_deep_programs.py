@@ -25,20 +25,22 @@ def descend(steps: int, settle: bool) -> Any:
 
 def test_gradient_descent_does_not_grow() -> None:
     """Few programs, few nodes alive, and the bits of a loop that computes every step."""
-    before, plans, nodes = counts.cuts, counts.plans, live_nodes()
+    before, done, plans, nodes = counts.cuts, counts.realisations, counts.plans, live_nodes()
     lazy = descend(80, False)
-    assert counts.cuts - before >= 3 and counts.plans - plans <= 4
+    # where its operations were met often in this process they are computed one by one, and nothing becomes deep
+    assert counts.cuts - before >= 3 or counts.realisations - done >= 40
+    assert counts.plans - plans <= 4
     assert live_nodes() - nodes < 2000
     assert lazy.numpy().tobytes() == descend(80, True).numpy().tobytes()
 
 
 def test_a_chain_without_gradients_is_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.Tensor.cut, "__defaults__", (50,))
-    before = counts.cuts
+    before, done = counts.cuts, counts.realisations
     x = start = mo.asarray(np.linspace(0, 1, 10, dtype=np.float32), copy=True)
     for _ in range(200):
         x = x * 1.01 + 0.5
-    assert counts.cuts > before
+    assert counts.cuts > before or counts.realisations - done >= 100
     expected = start
     for _ in range(200):
         expected = (expected * 1.01 + 0.5).realise()

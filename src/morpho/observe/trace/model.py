@@ -192,6 +192,10 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+def _is_number(key: str) -> bool:
+    return key.isascii() and key.isdecimal() and len(key) < 21
+
+
 def _fits(hint: Any, value: Any) -> bool:
     """Whether JSON's value is one of a field of this type; numbers are finite and of a size that sums have."""
     outer, inner = get_origin(hint), get_args(hint)
@@ -204,10 +208,10 @@ def _fits(hint: Any, value: Any) -> bool:
     if outer is list:
         return isinstance(value, list) and all(_fits(inner[0], each) for each in value)
     if outer is tuple:
-        return isinstance(value, list) and len(value) == len(inner) and all(map(_fits, inner, value))
+        return isinstance(value, list | tuple) and len(value) == len(inner) and all(map(_fits, inner, value))
     if outer is dict and inner[0] is int:  # JSON's keys are texts
-        return isinstance(value, dict) and all(key.isascii() and key.isdecimal() and len(key) < 21 and _fits(
-            inner[1], each) for key, each in value.items())
+        return isinstance(value, dict) and all(map(_is_number, map(str, value))) and all(
+            _fits(inner[1], each) for each in value.values())
     if outer is dict:
         return isinstance(value, dict) and (inner[1] is Any or all(_fits(inner[1], each) for each in value.values()))
     return isinstance(value, hint)
