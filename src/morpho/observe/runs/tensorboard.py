@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ class Events:
                        install("tensorboard")) from None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._writer: Any = SummaryWriter(str(folder))
+            # The library names a file by the second: a run that goes on within it would write over what was there.
+            self._writer: Any = SummaryWriter(str(folder), filename_suffix=f".{time.time_ns()}")
         except OSError as error:
             raise fail(ArgumentError, "train", f"{folder} cannot take event files: {error.strerror or error}",
                        "choose another folder with --tensorboard") from None
