@@ -47,7 +47,7 @@ _SHARED = {
     "print_blob": True,
     "suppress_health_check": [hypothesis.HealthCheck.too_slow],
 }
-hypothesis.settings.register_profile("ci", **_SHARED)
+hypothesis.settings.register_profile("ci", max_examples=50, **_SHARED)
 hypothesis.settings.register_profile("quick", max_examples=20, **_SHARED)
 hypothesis.settings.register_profile("thorough", max_examples=2000, **_SHARED)
 hypothesis.settings.load_profile("ci")

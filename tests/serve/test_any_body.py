@@ -32,7 +32,7 @@ values = st.recursive(st.none() | st.booleans() | numbers | words, lambda inner:
                       | st.dictionaries(keys, inner, max_size=3), max_leaves=6)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40)
 @given(st.data())
 def test_any_body(server: Running, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from([*GOOD]))
