@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from callers import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morpho.base.errors import ValueFault
-from morpho.runtime.code_cache import disk
+from morpho.runtime.code_cache import disk, policy
 from morpho.runtime.code_cache.disk import HEADER, SUFFIX, DiskCache
 
 KEY = "00112233445566778899aabbccddeeff"
@@ -251,17 +252,66 @@ def test_a_folder_that_vanishes_is_made_again(folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_least_recently_used_leaves_first(folder: Path) -> None:
+def test_what_was_asked_for_again_stays_through_a_scan(folder: Path) -> None:
+    """S3-FIFO, as in memory: files that are written and never read leave before one that was read, however many."""
     each = HEADER.size + 100
-    cache = DiskCache(folder, 3 * each)
-    for number in range(3):
+    cache = DiskCache(folder, 8 * each)
+    for number in range(8):
         assert cache.put(key(number), b"x" * 100)
-    assert cache.get(key(0)) is not None
-    assert cache.put(key(3), b"x" * 100)
-    assert [cache.get(key(number)) is not None for number in range(4)] == [True, False, True, True]
-    assert cache.put(key(4), b"x" * (2 * each))
-    assert sum(path.stat().st_size for path in folder.iterdir()) <= 3 * each
-    assert cache.stats()["evictions"] == 4 and cache.stats()["entries"] == 1
+    assert cache.get(key(0)) is not None and cache.get(key(5)) is not None
+    for number in range(100, 200):
+        assert cache.put(key(number), b"x" * 100)
+    assert [number for number in range(8) if cache.get(key(number)) is not None] == [0, 5]
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 8 * each
+    assert cache.stats()["evictions"] == 100 and cache.stats()["entries"] == 8
+
+
+def test_a_large_stranger_has_to_ask_twice(folder: Path) -> None:
+    each = HEADER.size + 100
+    cache = DiskCache(folder, 8 * each)
+    for number in range(8):
+        assert cache.put(key(number), b"x" * 100)
+    large = b"y" * (4 * each)
+    assert not cache.put(KEY, large) and cache.stats()["entries"] == 8 and cache.stats()["evictions"] == 0
+    assert cache.put(KEY, large) and cache.get(KEY) == large
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 8 * each
+
+
+def test_an_eviction_looks_at_no_more_files_than_leave(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: the folder is not listed, nor a file looked at; the shelf counts its steps."""
+    steps = []
+    for entries in (50, 400):
+        cache = DiskCache(folder / str(entries), entries * (HEADER.size + 10))
+        for number in range(entries):
+            cache.put(key(number), b"x" * 10)
+        before = cache._shelf.steps
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "scandir", lambda path: pytest.fail("listed"))
+            for number in range(1000, 1040):
+                assert cache.put(key(number), b"x" * 10)
+        assert cache.stats()["evictions"] == 40
+        steps.append(cache._shelf.steps - before)
+    assert steps[0] == steps[1] == 40
+
+
+@pytest.mark.parametrize("skew", (0.9, 1.1))
+def test_files_hit_as_often_as_the_policy_does_in_memory(folder: Path, skew: float) -> None:
+    """The same requests through files and through the bare policy: the same hits, so docs' table holds for both."""
+    draws = np.random.default_rng(7)
+    weights = 1 / np.arange(1, 201) ** skew
+    trace = draws.choice(200, 1200, p=weights / weights.sum())
+    cache = DiskCache(folder, 20 * (HEADER.size + 8))
+    shelf: policy.Shelf[int, None] = policy.Shelf(20 * (HEADER.size + 8))
+    hits = 0
+    for number in trace.tolist():
+        entry = shelf.entries.get(number)
+        if entry is None:
+            shelf.add(number, None, HEADER.size + 8)
+        else:
+            hits, entry.uses = hits + 1, min(entry.uses + 1, policy.MOST_USES)
+        if cache.get(key(number)) is None:
+            cache.put(key(number), b"x" * 8)
+    assert cache.stats()["hits"] == hits > 300
 
 
 def test_larger_than_the_limit_is_not_kept(folder: Path) -> None:
@@ -283,30 +333,38 @@ def test_replacing_a_file_counts_it_once(folder: Path) -> None:
     assert cache.stats()["bytes"] == sum(path.stat().st_size for path in folder.iterdir()) <= 500
 
 
-def test_what_an_earlier_process_left_is_evicted_by_its_time_of_last_use(folder: Path) -> None:
+def test_what_an_earlier_process_read_again_stays(folder: Path) -> None:
+    """The use stands in the file's time of access, so that a new process knows which files were asked for."""
     each = HEADER.size + 100
     first = DiskCache(folder, 10 * each)
-    for number in range(3):
+    for number in range(8):
         first.put(key(number), b"x" * 100)
-        used = time.time() - 100_000 * (number + 1)
-        os.utime(folder / (key(number) + SUFFIX), (used, used))
+        written = time.time() - 100_000 * (number + 1)
+        os.utime(folder / (key(number) + SUFFIX), (written, written))
     (folder / "notes.txt").write_text("not ours")
-    assert DiskCache(folder, 10 * each).get(key(2)) is not None  # touched by its use
-    second = DiskCache(folder, 3 * each)
-    assert second.put(key(3), b"x" * 100)
-    assert [second.get(key(number)) is not None for number in range(4)] == [True, False, True, True]
+    assert DiskCache(folder, 10 * each).get(key(6)) is not None
+    second = DiskCache(folder, 6 * each)
+    for number in range(10, 15):
+        assert second.put(key(number), b"x" * 100)
+    assert [number for number in range(8) if second.get(key(number)) is not None] == [6]
     assert (folder / "notes.txt").exists()
 
 
-def test_a_read_touches_the_file_at_most_once_an_hour(folder: Path) -> None:
+def test_a_use_is_noted_at_most_once_an_hour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = DiskCache(folder, 10_000)
     cache.put(KEY, b"payload")
     path = folder / (KEY + SUFFIX)
-    for age, touched in ((1000.0, False), (5000.0, True)):
-        before = time.time() - age
-        os.utime(path, (before, before))
-        assert cache.get(KEY) == b"payload"
-        assert (path.stat().st_mtime > before + 1) == touched
+    noted = []
+    monkeypatch.setattr(disk, "_mark_asked_for", noted.append)
+    now = time.time()
+    for accessed, written, marks in ((now - 5000, now - 5000, 1), (now - 1000, now - 5000, 0), (now - 4000, now - 5000, 1)):
+        noted.clear()
+        os.utime(path, (accessed, written))
+        assert cache.get(KEY) == b"payload" and len(noted) == marks
+    monkeypatch.undo()
+    os.utime(path, (now - 5000, now - 5000))
+    assert cache.get(KEY) == b"payload"
+    assert path.stat().st_atime > now - 10 and abs(path.stat().st_mtime - (now - 5000)) < 1
 
 
 def test_the_folder_is_listed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +372,7 @@ def test_the_folder_is_listed_once(folder: Path, monkeypatch: pytest.MonkeyPatch
     calls = []
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: calls.append(path) or scandir(path))
-    cache = DiskCache(folder, 400)
+    cache = DiskCache(folder, 600)
     assert cache.get(KEY) == b"payload" and not calls
     for number in range(20):
         assert cache.put(key(number), b"x" * 50)
@@ -322,7 +380,7 @@ def test_the_folder_is_listed_once(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_deletions_by_others_are_tolerated(folder: Path) -> None:
-    cache = DiskCache(folder, 400)
+    cache = DiskCache(folder, 600)
     for number in range(3):
         cache.put(key(number), b"x" * 50)
     for path in folder.iterdir():

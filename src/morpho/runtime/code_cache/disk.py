@@ -12,6 +12,9 @@ b'object code'
 One file per key: magic, version, length, sha256 of key and payload, payload. A file is written under a temporary name
 and moved into place, so a reader sees all of it or nothing. Whatever is wrong (a damaged file, a full disk, a folder
 others can write to) is counted and said once; the caller is told "not there" and computes anew.
+
+S3-FIFO (`policy.py`) decides which files leave, as in memory. What it knows of a file outlives the process in the
+file's times: the time of change is when it was written, and the time of access is later than that once it was asked for.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ import stat
 import struct
 import tempfile
 import time
-from collections import OrderedDict
 from pathlib import Path
 
 from morpho.base.errors import ValueFault, fail, sentence
 from morpho.base.python.fork_safe import ForkSafe
+from morpho.runtime.code_cache.policy import MOST_USES, Entry, Shelf
 
 MAGIC = b"MORPHO\r\n"
 VERSION = 1
@@ -63,8 +66,8 @@ class DiskCache(ForkSafe):
         self.folder = Path(folder)
         self.limit_bytes, self.shared, self.advice = limit_bytes, shared, advice
         self._usable: bool | None = None  # None: not looked at yet
-        self._sizes: OrderedDict[str, int] | None = None  # file name -> bytes, least recently used first
-        self._bytes = 0
+        self._shelf: Shelf[str, str] = Shelf(limit_bytes)  # file names: which of them leave for a new one
+        self._listed = False  # whether the shelf has what was in the folder
         self._unlisted_bytes = 0  # written since the folder was listed
         self._said: set[str] = set()
         self._unsaid: list[str] = []  # messages that wait until no lock is held
@@ -77,14 +80,13 @@ class DiskCache(ForkSafe):
         payload = self._look(key, path) if self._open_folder(create=False) else None
         with self._lock:
             self._counts["misses" if payload is None else "hits"] += 1
-            # Another thread may have removed it since it was read.
-            if payload is not None and self._sizes is not None and (name in self._sizes or path.exists()):
-                self._record(name, HEADER.size + len(payload))
-                self._shrink_to(self.limit_bytes)  # it may be another process's file, new to this one
+            if payload is not None and self._listed:
+                self._used(name, HEADER.size + len(payload))
         return payload
 
     def put(self, key: str, data: bytes) -> bool:
-        """Keep `data` under `key`, and say whether it was kept; what was used least recently makes room for it."""
+        """Keep `data` under `key`, and say whether it was kept; others leave for it, unless it has to be asked for
+        again before they do (a file of more than a quarter of the limit, when there is no room)."""
         name = _file_name(key)
         nbytes = HEADER.size + len(data)
         if nbytes > self.limit_bytes or not self._open_folder(create=True):
@@ -93,14 +95,16 @@ class DiskCache(ForkSafe):
         with self._lock:
             try:
                 if self.shared and self._unlisted_bytes > LIST_AGAIN_SHARE * self.limit_bytes:
-                    self._sizes = None
+                    self._listed = False
+                self._list()
+                if not self._admit(name, nbytes):
+                    return False
                 self._unlisted_bytes += nbytes
-                self._shrink_to(self.limit_bytes - nbytes, replacing=name)
-                self._write(name, header, data)
-                self._record(name, nbytes)
+                self._write(name, header, data, asked_for=name in self._shelf.main)
                 self._counts["writes"] += 1
                 return True
             except OSError as error:
+                self._shelf.take(name)
                 self._counts["errors"] += 1
                 self._say("write", f"{self.folder} cannot be written: {error}; going on without",
                           f"free some space, or {self.advice}")
@@ -115,8 +119,7 @@ class DiskCache(ForkSafe):
         """Forget `key`, if it is there: `cache.remove("00112233445566778899aabbccddeeff")`."""
         name = _file_name(key)
         with self._lock:
-            if self._sizes is not None:
-                self._bytes -= self._sizes.pop(name, 0)
+            self._shelf.take(name)
             _remove(self.folder / name)
 
     def clear(self) -> None:
@@ -124,9 +127,11 @@ class DiskCache(ForkSafe):
         if not self._open_folder(create=False):
             return
         with self._lock:
-            for name in self._listing():
-                _remove(self.folder / name)
-            self._sizes, self._bytes = None, 0
+            self._listed = False
+            self._list()
+            for entry in self._shelf.clear():
+                _remove(self.folder / entry.value)
+            self._listed = False
 
     def is_usable(self) -> bool:
         """Whether there is a folder to write to, made if it was not there."""
@@ -137,11 +142,13 @@ class DiskCache(ForkSafe):
         usable = self._open_folder(create=False)
         with self._lock:
             try:
-                entries = len(self._listing()) if usable else 0
+                if usable:
+                    self._list()
             except OSError:
-                entries = 0
-            size = self._bytes if entries else 0
-            return {**self._counts, "bytes": size, "limit_bytes": self.limit_bytes, "entries": entries}
+                usable = False
+            held = self._shelf
+            return {**self._counts, "bytes": held.small_bytes + held.main_bytes if usable else 0,
+                    "limit_bytes": self.limit_bytes, "entries": len(held.entries) if usable else 0}
 
     def _open_folder(self, create: bool) -> bool:
         """Whether the folder is there, ours, and closed to others; a refusal is final for this object."""
@@ -169,41 +176,55 @@ class DiskCache(ForkSafe):
         self._report("folder", f"{self.folder} is not used, because {why}", hint or self.advice)
         return False
 
-    def _listing(self) -> OrderedDict[str, int]:
-        """The sizes by last use, read from the folder once; call it with the lock held."""
-        if self._sizes is None:
-            found = []
-            with os.scandir(self.folder) as files:
-                for file in files:
-                    if file.name.endswith(SUFFIX) and _KEY.fullmatch(file.name.removesuffix(SUFFIX)):
-                        found.append((file.name, *_time_and_size(file)))
-                    elif file.name.endswith(TEMPORARY) and time.time() - _time_and_size(file)[0] > STALE_AFTER_S:
-                        _remove(file.path)
-            found.sort(key=lambda row: row[1])
-            self._sizes = OrderedDict((name, size) for name, _, size in found)
-            self._bytes = sum(self._sizes.values())
-            self._unlisted_bytes = 0
-        return self._sizes
+    def _list(self) -> None:
+        """Learn what is in the folder, once, and again when `put` says so; call it with the lock held.
 
-    def _record(self, name: str, nbytes: int) -> None:
-        """`name` was used just now and has `nbytes`; call it with the lock held."""
-        sizes = self._listing()
-        self._bytes += nbytes - sizes.pop(name, 0)
-        sizes[name] = nbytes
-
-    def _shrink_to(self, nbytes: int, replacing: str = "") -> None:
-        """Remove the least recently used until at most `nbytes` are left, not counting the file about to be replaced.
-
-        Others may have removed them already. Call it with the lock held.
+        Never for an eviction: that takes names off the shelf's queues, whatever the folder holds.
         """
-        sizes = self._listing()
-        while self._bytes - sizes.get(replacing, 0) > nbytes:
-            name, size = sizes.popitem(last=False)
-            self._bytes -= size
-            self._counts["evictions"] += 1
-            _remove(self.folder / name)
+        if self._listed:
+            return
+        found, there = [], set()
+        with os.scandir(self.folder) as files:
+            for file in files:
+                if file.name.endswith(SUFFIX) and _KEY.fullmatch(file.name.removesuffix(SUFFIX)):
+                    there.add(file.name)
+                    if file.name not in self._shelf.entries:
+                        found.append((*_times_and_size(file), file.name))
+                elif file.name.endswith(TEMPORARY) and time.time() - _times_and_size(file)[0] > STALE_AFTER_S:
+                    _remove(file.path)
+        for name in [name for name in self._shelf.entries if name not in there]:
+            self._shelf.take(name)  # another process removed it
+        for _, asked_for, size, name in sorted(found):  # in the order of their last use
+            self._drop(self._shelf.add(name, name, size, known=asked_for))
+        self._listed, self._unlisted_bytes = True, 0
 
-    def _write(self, name: str, header: bytes, data: bytes) -> None:
+    def _used(self, name: str, nbytes: int) -> None:
+        """A file was read just now; call it with the lock held."""
+        entry = self._shelf.entries.get(name)
+        if entry is not None and entry.nbytes == nbytes:
+            entry.uses = min(entry.uses + 1, MOST_USES)
+        elif os.path.lexists(self.folder / name):  # another process's, new to this one; not one removed since it was read
+            self._drop(self._shelf.add(name, name, nbytes, known=True))
+
+    def _admit(self, name: str, nbytes: int) -> bool:
+        """Make room for a file that is about to be written, if it earns it; call it with the lock held.
+
+        Others may have removed those that leave already.
+        """
+        wanted = self._shelf.room_for(name, nbytes)
+        left = self._shelf.add(name, name, nbytes)  # one that is not wanted is remembered, and wanted the next time
+        if wanted:
+            self._drop(left, but=name)
+        return wanted
+
+    def _drop(self, left: tuple[list[Entry[str]], int], but: str = "") -> None:
+        """Remove the files of entries that left the shelf, `but` the one that is about to be replaced."""
+        for entry in left[0]:
+            if entry.value != but:
+                self._counts["evictions"] += 1
+                _remove(self.folder / entry.value)
+
+    def _write(self, name: str, header: bytes, data: bytes, asked_for: bool) -> None:
         """Write the file under a temporary name, readable by its owner only, and move it into place."""
         try:
             handle, temporary = tempfile.mkstemp(prefix="." + name[:16] + ".", suffix=TEMPORARY, dir=self.folder)
@@ -214,6 +235,8 @@ class DiskCache(ForkSafe):
             with open(handle, "wb") as file:
                 file.write(header)
                 file.write(data)
+            if asked_for:
+                _mark_asked_for(temporary)
             os.replace(temporary, self.folder / name)
         except BaseException:
             _remove(temporary)
@@ -233,8 +256,7 @@ class DiskCache(ForkSafe):
         """Remove a file that is not ours or not whole."""
         with self._lock:
             self._counts["corrupt"] += 1
-            if self._sizes is not None:
-                self._bytes -= self._sizes.pop(path.name, 0)
+            self._shelf.take(path.name)
             self._say("corrupt", f"{path} is removed, because {reason}; it will be made again")
             try:
                 os.unlink(path)
@@ -298,7 +320,8 @@ def _read(path: Path, key: str, limit_bytes: int) -> bytes | None:
             return None
         with open(handle, "rb", closefd=False) as file:
             payload = _verify(file.read(found.st_size), key)
-        _touch(handle, found.st_mtime)
+        if found.st_atime <= found.st_mtime or time.time() - found.st_atime > TOUCH_AFTER_S:
+            _mark_asked_for(handle)
         return payload
     finally:
         os.close(handle)
@@ -321,22 +344,23 @@ def _verify(content: bytes, key: str) -> bytes:
     return payload
 
 
-def _touch(handle: int, modified: float) -> None:
-    """Note the use in the file's time, for the other processes, at most once an hour."""
-    if time.time() - modified > TOUCH_AFTER_S:
-        try:
-            os.utime(handle)
-        except OSError:  # a read-only folder has no eviction either
-            pass
+def _mark_asked_for(file: int | str) -> None:
+    """Note a use in the file's time of access, for the processes after this one; the time of change stays."""
+    try:
+        changed_ns = os.stat(file).st_mtime_ns
+        os.utime(file, ns=(max(time.time_ns(), changed_ns + 1), changed_ns))
+    except OSError:  # a read-only folder has no eviction either
+        pass
 
 
-def _time_and_size(file: os.DirEntry[str]) -> tuple[float, int]:
-    """(time of last use, bytes) of a listed file; another process may have removed it since."""
+def _times_and_size(file: os.DirEntry[str]) -> tuple[float, bool, int]:
+    """(time of last use, asked for since it was written, bytes) of a listed file; another process may have removed it
+    since."""
     try:
         found = file.stat(follow_symlinks=False)
     except FileNotFoundError:
-        return 0.0, 0
-    return found.st_mtime, found.st_size
+        return 0.0, False, 0
+    return max(found.st_mtime, found.st_atime), found.st_atime > found.st_mtime, found.st_size
 
 
 def _remove(path: str | Path) -> None:

@@ -51,12 +51,15 @@ class Shelf(Generic[Key, Value]):
         self.small_bytes = self.main_bytes = self.ghost_bytes = 0
         self.steps = 0  # entries moved or dropped to make room
 
-    def add(self, key: Key, value: Value, nbytes: int) -> tuple[list[Entry[Value]], int]:
-        """Keep `value` if it earns its bytes: (every entry that left, how many of them left for lack of room)."""
+    def add(self, key: Key, value: Value, nbytes: int, known: bool = False) -> tuple[list[Entry[Value]], int]:
+        """Keep `value` if it earns its bytes: (every entry that left, how many of them left for lack of room).
+
+        `known`: somebody asked for it before, as the caller knows; it goes where entries go that were asked for twice.
+        """
         replaced = self.take(key)
         gone = [] if replaced is None else [replaced]
         entry = Entry(value, nbytes)
-        known = replaced is not None or self._forget_ghost(key)
+        known = self._forget_ghost(key) or replaced is not None or known
         if nbytes > self.limit_bytes or (not known and self._too_large_for_a_stranger(nbytes)):
             self._remember_ghost(key, nbytes)
             return [*gone, entry], 0
@@ -82,6 +85,11 @@ class Shelf(Generic[Key, Value]):
         if entry is not None:
             self.small_bytes -= entry.nbytes
         return entry
+
+    def room_for(self, key: Key, nbytes: int) -> bool:
+        """Whether `add` would keep a value of `nbytes` under `key`."""
+        known = key in self.entries or hash(key) in self.ghosts
+        return nbytes <= self.limit_bytes and (known or not self._too_large_for_a_stranger(nbytes))
 
     def clear(self) -> list[Entry[Value]]:
         """Remove everything, ghosts too, and hand back the entries."""

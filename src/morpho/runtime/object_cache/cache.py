@@ -6,8 +6,8 @@
 >>> store.get("squares"), store.get("cubes")
 ([0, 1, 4, 9], None)
 
-Both tiers are bounded in bytes. In memory S3-FIFO decides who leaves (`code_cache/policy.py`), on disk the least
-recently used does; neither looks at more entries than leave. However many threads and processes want a missing value,
+Both tiers are bounded in bytes, and S3-FIFO decides who leaves in both (`code_cache/policy.py`): an eviction looks at
+no more entries than leave. However many threads and processes want a missing value,
 it is made once. A file is written under another name and moved into place, and its checksum is compared when it is
 read: a damaged one is a miss, and counted.
 """
