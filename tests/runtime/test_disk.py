@@ -357,9 +357,9 @@ def test_a_use_is_noted_at_most_once_an_hour(folder: Path, monkeypatch: pytest.M
     noted = []
     monkeypatch.setattr(disk, "_mark_asked_for", noted.append)
     now = time.time()
-    for accessed, written, marks in ((now - 5000, now - 5000, 1), (now - 1000, now - 5000, 0), (now - 4000, now - 5000, 1)):
+    for accessed, marks in ((now - 5000, 1), (now - 1000, 0), (now - 4000, 1)):
         noted.clear()
-        os.utime(path, (accessed, written))
+        os.utime(path, (accessed, now - 5000))
         assert cache.get(KEY) == b"payload" and len(noted) == marks
     monkeypatch.undo()
     os.utime(path, (now - 5000, now - 5000))

@@ -14,7 +14,7 @@ and moved into place, so a reader sees all of it or nothing. Whatever is wrong (
 others can write to) is counted and said once; the caller is told "not there" and computes anew.
 
 S3-FIFO (`policy.py`) decides which files leave, as in memory. What it knows of a file outlives the process in the
-file's times: the time of change is when it was written, and the time of access is later than that once it was asked for.
+file's times: the time of change is when it was written, the time of access is later once it was asked for.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class DiskCache(ForkSafe):
         entry = self._shelf.entries.get(name)
         if entry is not None and entry.nbytes == nbytes:
             entry.uses = min(entry.uses + 1, MOST_USES)
-        elif os.path.lexists(self.folder / name):  # another process's, new to this one; not one removed since it was read
+        elif os.path.lexists(self.folder / name):  # of another process; not removed since
             self._drop(self._shelf.add(name, name, nbytes, known=True))
 
     def _admit(self, name: str, nbytes: int) -> bool:
