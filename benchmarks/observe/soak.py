@@ -1,8 +1,9 @@
 """``python -m benchmarks.observe.soak --steps 1000000``: a program that repeats itself for long; nothing may grow.
 
-Each step compiles nothing new: a compiled training step with state, lazy evaluation, a gradient, now and then a profile
-and a batch from a loader. At every tenth of the way counts of tensors, nodes, programs, blocks and plans, and the
-resident set, are compared with those after warming up.
+Each step compiles nothing new: a compiled training step with state and a look into a cache; every hundredth also lazy
+evaluation and a gradient outside of `compile`, every thousandth batches from a loader, every ten thousandth a profile.
+At every fiftieth of the way counts of tensors, nodes, programs, blocks and plans, and the resident set, are printed; at
+the end they are compared with those after the first tenth.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import morpho as mo
 from morpho.observe.memory.leaks import RESIDENT_SLACK, counts
 
 WARM_UP = 30
-PROFILE_EVERY = 1000  # steps; the first one belongs to warming up
+LAZY_EVERY, LOADER_EVERY, PROFILE_EVERY = 100, 1000, 10_000  # steps; the first ones belong to warming up
+PARTS = 50  # of the way: a line each
 
 
 def program() -> Callable[[int], None]:
@@ -33,11 +35,15 @@ def program() -> Callable[[int], None]:
 
     loader = mo.data.DataLoader(mo.data.TensorDataset(mo.ones((4, 16))), batch_size=2)
 
+    store = mo.cache(memory="64KiB")
+
     def step(number: int) -> None:
         train(x)
-        float(mo.sum(mo.exp(x)))
-        carried[0] = carried[0] - 0.01 * mo.grad(lambda y: mo.sum(y * y))(carried[0])
-        if number % 10 == 0:
+        store.get_or_create(number % 5000, lambda: bytes(100))  # more than fits: some are evicted at all times
+        if number % LAZY_EVERY == 0:
+            float(mo.sum(mo.exp(x)))
+            carried[0] = carried[0] - 0.01 * mo.grad(lambda y: mo.sum(y * y))(carried[0])
+        if number % LOADER_EVERY == 0:
             for (batch,) in loader:
                 mo.sum(batch).realise()
         if number % PROFILE_EVERY == 0:
@@ -55,16 +61,16 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     step, begun = program(), time.perf_counter()
     for number in range(WARM_UP):
-        step(number)
+        step(number * LAZY_EVERY)
     first = None
-    for tenth in range(10):
-        for number in range(tenth * chosen.steps // 10, (tenth + 1) * chosen.steps // 10):
+    for part in range(PARTS):
+        for number in range(part * chosen.steps // PARTS, (part + 1) * chosen.steps // PARTS):
             step(number)
         now = counts()
-        if first is None:
-            first = now  # after the first tenth: caches have what they will have
+        if first is None and part + 1 >= PARTS // 10:
+            first = now  # caches have what they will have
         if not chosen.quiet:
-            print(f"{(tenth + 1) * chosen.steps // 10:9d} steps, {time.perf_counter() - begun:8.1f} s: "
+            print(f"{(part + 1) * chosen.steps // PARTS:9d} steps, {time.perf_counter() - begun:8.1f} s: "
                   + ", ".join(f"{name} {value}" for name, value in now.items()), flush=True)
     assert first is not None
     grown = {name: (first[name], now[name]) for name in first

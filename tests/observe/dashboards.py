@@ -50,3 +50,19 @@ def written_cluster(worker: int | None = None) -> None:
     path = history.ledger_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def written_ranks(folder: Path) -> None:
+    """Two ranks of which one is slower, one that has gone silent and tells nonsense, and files that are no rank's."""
+    folder.mkdir(parents=True)
+    now = time.time()
+    for rank in (0, 1):
+        told = {"rank": rank, "host": "<b>vm</b>", "process": 4000 + rank, "time": now, "cpu_cores": 0.9,
+                "rss_bytes": 200 << 20, "threads": 4, "pool_bytes": 1 << 20, "loss": 2.25, "tokens": 4096,
+                "step_p50_s": 0.2 + 0.1 * rank, "step_p95_s": 0.4, "collective_calls": 120, "collective_bytes": 9 << 20,
+                "cache_hits": 90, "cache_misses": 10}
+        (folder / f"rank-{rank}.json").write_text(json.dumps(told))
+    (folder / "rank-2.json").write_text('{"rank": 2, "time": 5, "loss": "high", "cpu_cores": 1e999, "rss_bytes": [1]}')
+    for name, text in (("rank-7.json", "{"), ("rank-8.json", "[1]"), ("rank-9.json", '{"rank": null}'), ("notes", "x")):
+        (folder / name).write_text(text)
+    (folder / "rank-10.json").symlink_to(folder / "rank-0.json")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,12 +15,15 @@ from typing import Any
 
 import httpx
 import pytest
-from dashboards import written_cluster, written_run
+from dashboards import written_cluster, written_ranks, written_run
 from typer.testing import CliRunner
 
 import morpho as mo
+from morpho.base import settings
+from morpho.cli import launch as launching
 from morpho.cli.main import app
 from morpho.cluster.frontend import history, status
+from morpho.observe.monitor.ranks import read_ranks
 from morpho.serve.dashboard.server import Dashboard
 from morpho.serve.dashboard.sources import Sources, run_id
 
@@ -41,7 +46,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
     ledger = history.ledger_path()
     before = ledger.read_bytes() if ledger.exists() else None
     written_cluster()
-    with Dashboard([root / "runs"]) as dashboard:
+    written_ranks(root / "ranks")
+    with Dashboard([root / "runs"], ranks=root / "ranks") as dashboard:
         yield dashboard
     status.clear()
     ledger.unlink() if before is None else ledger.write_bytes(before)
@@ -53,7 +59,8 @@ def client(dashboard: Dashboard, token: str | None = None, **headers: str) -> ht
 
 
 # -- who may look ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", ["/api/live", "/api/runs", "/api/curves?run=x", "/api/cluster", "/api/ledger"])
+@pytest.mark.parametrize("path", ["/api/live", "/api/runs", "/api/curves?run=x", "/api/cluster", "/api/ledger",
+                                  "/api/ranks"])
 def test_figures_need_the_token_on_loopback_too(shown: Dashboard, path: str) -> None:
     with client(shown, token="wrong") as other, client(shown) as right:
         assert other.get(path).status_code == 401
@@ -75,6 +82,50 @@ def test_a_browser_is_bound_and_other_pages_and_names_are_refused(shown: Dashboa
             assert one.get(path).status_code == 404
     with pytest.raises(mo.errors.ArgumentError, match="token is not 16"):
         Dashboard(token="short")
+
+
+def raw(dashboard: Dashboard, sent: bytes, end: bool = True) -> bytes:
+    """What the server answers to bytes that no client library would send."""
+    with socket.create_connection((dashboard.options.host, dashboard.options.port), 10) as line:
+        answer = b""
+        with contextlib.suppress(ConnectionError):  # the server need not read all of it
+            line.sendall(sent)
+            if end:
+                line.shutdown(socket.SHUT_WR)
+            while piece := line.recv(65536):
+                answer += piece
+    return answer
+
+
+def test_requests_that_no_browser_sends(shown: Dashboard) -> None:
+    host = f"Host: 127.0.0.1:{shown.options.port}\r\n".encode()
+    bearer = f"Authorization: Bearer {shown.token}\r\n".encode()
+    for path in (b"/../../../etc/passwd", b"//etc/passwd", b"/%2e%2e/%2e%2e/etc/passwd", b"/page.js/../../server.py",
+                 b"/api/curves?run=../../secret&run=%00&run=" + b"a" * 3000):
+        answer = raw(shown, b"GET " + path + b" HTTP/1.1\r\n" + host + bearer + b"Connection: close\r\n\r\n", end=False)
+        assert b"not for the page" not in answer and b"root:" not in answer, path
+        assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 400")) or (b"/api/curves" in path and b"{}" in answer)
+    huge = raw(shown, b"GET / HTTP/1.1\r\n" + host + b"X: " + b"a" * (1 << 20) + b"\r\n\r\n")
+    assert not huge.startswith(b"HTTP/1.1 200")
+    for said in (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" * 40,
+                 b"POST /api/runs HTTP/1.1\r\n" + host + bearer + b"Content-Length: 99999999999\r\n\r\n",
+                 b"GET /api/runs HTTP/1.1\r\n" + host + b"Authorization: Bearer " + b"\xff" * 40 + b"\r\n\r\n"):
+        assert not raw(shown, said).startswith(b"HTTP/1.1 200"), said[:60]
+    with client(shown) as one:
+        assert one.get("/api/runs").status_code == 200
+
+
+def test_slow_clients_keep_nobody_waiting(shown: Dashboard) -> None:
+    """Many who never finish what they say, and the next one is answered at once."""
+    lines = [socket.create_connection((shown.options.host, shown.options.port), 10) for _ in range(100)]
+    try:
+        for line in lines:
+            line.sendall(b"GET /api/runs HTTP/1.1\r\nHos")
+        with client(shown) as one:
+            assert one.get("/api/runs").status_code == 200
+    finally:
+        for line in lines:
+            line.close()
 
 
 def test_no_resource_is_fetched_from_elsewhere() -> None:
@@ -105,6 +156,43 @@ def test_a_pipeline_and_its_predictions(shown: Dashboard) -> None:
         == [("alpha", "beta", 2304), ("beta", "gamma", 2304)]
     assert [round(row["errors"]["token_s"], 2) for row in ledger["rows"]] == [0.4, 0.05]
     assert ledger["corrections"]["alpha"] == pytest.approx(1.225)
+
+
+def test_ranks_tell_their_own_figures(shown: Dashboard) -> None:
+    with client(shown) as one:
+        rows = one.get("/api/ranks").json()["ranks"]
+    assert [row["rank"] for row in rows] == [0, 1, 2]  # and nothing of the files that are no rank's
+    assert rows[1]["step_p50_s"] == pytest.approx(0.3) and rows[0]["rss_bytes"] > 1 << 20 and rows[2]["late_s"] > 60
+    assert "loss" not in rows[2] and "cpu_cores" not in rows[2]
+
+
+def test_launched_ranks_report_and_go_on_as_ranks(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nfrom morpho.observe.runs.log import count_step\n"
+                      "count_step(2.5, 100, 0.25)\nprint(sys.argv[1:])\n")
+    done = subprocess.run([sys.executable, "-m", "morpho.cli.rank", str(tmp_path), "--least", "1", str(script),
+                           "a", "b"], env=settings.environment(OMPI_COMM_WORLD_RANK="3"), capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == "['a', 'b']\n", done.stderr
+    (row,) = read_ranks(tmp_path)
+    assert (row["rank"], row["loss"], row["tokens"]) == (3, 2.5, 100) and row["rss_bytes"] > 1 << 20
+    assert 0.24 < row["step_p50_s"] < 0.26
+
+
+def test_the_launcher_shows_its_ranks_and_they_are_not_asked_to(monkeypatch: pytest.MonkeyPatch,
+                                                                tmp_path: Path) -> None:
+    """`train --nodes 2 --dashboard` and `launch --dashboard`: the page is the launcher's, the ranks tell its folder."""
+    jobs: list[Any] = []
+    monkeypatch.setattr(launching, "run_job", lambda job, say: jobs.append(job) or 0)
+    script = tmp_path / "script.py"
+    script.write_text("")
+    for words in (["train", "--nodes", "2", "--dashboard", "--out", str(tmp_path / "run")],
+                  ["launch", "-n", "2", "--dashboard", str(script)]):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0 and "dashboard at http://127.0.0.1" in done.output, done.output
+        words = jobs[-1].words()
+        assert "--dashboard" not in words and words[2] == "morpho.cli.rank" and "morpho-ranks-" in words[3]
+    launching.launch([str(script)], 2, None, 0, None, 1, 0.0)
+    assert jobs[-1].words()[2] == "morpho.cluster.launch.worker"
 
 
 def test_an_unchanged_run_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +235,7 @@ def test_the_page_shows_it_all(shown: Dashboard, width: int, dark: bool, tmp_pat
         browser.until("document.querySelectorAll('#loss polyline').length === 2")
         text = browser.value("document.body.innerText")
         for word in ("held-out loss", "tokens/s", "layers [9, 20)", "in reserve", "2.25 KiB/token", "+40 %", "lr 0.003",
-                     "120 / 200", "morpho_pool_live_bytes", "threads", "memory"):
+                     "120 / 200", "slowest step 1.50 x", "morpho_pool_live_bytes", "threads", "memory"):
             assert word in text, word
         assert browser.value("document.querySelectorAll('#parts .row').length") == 4
         assert browser.value("document.documentElement.scrollWidth") <= width

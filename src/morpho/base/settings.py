@@ -146,6 +146,14 @@ def world_size() -> int | None:
     return None
 
 
+def world_rank() -> int | None:
+    """Which of them this process is, as the launcher says; None without one."""
+    for variable in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"):
+        if os.environ.get(variable, "").isdigit():
+            return int(os.environ[variable])
+    return None
+
+
 def environment(**changes: str) -> dict[str, str]:
     """The environment of a process to start: this one's, with changes."""
     return {**os.environ, **changes}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ def show(folders: Sequence[Path], host: str, port: int, token_file: Path | None)
 
 
 @contextmanager
-def watching(wanted: bool, folders: Sequence[Path] = ()) -> Iterator[None]:
+def watching(wanted: bool, folders: Sequence[Path] = (), ranks: Path | None = None) -> Iterator[None]:
     """While the block runs, the page of this process, on the usual port or, where that is taken, on any."""
     if not wanted:
         yield
@@ -34,9 +35,20 @@ def watching(wanted: bool, folders: Sequence[Path] = ()) -> Iterator[None]:
     from morpho.serve.dashboard.server import Dashboard
 
     try:
-        made = Dashboard(folders, port=PORT)
+        made = Dashboard(folders, port=PORT, ranks=ranks)
     except ArgumentError:
-        made = Dashboard(folders, port=0)
+        made = Dashboard(folders, port=0, ranks=ranks)
     with made:
         print(f"dashboard at {made.address}", file=sys.stderr, flush=True)
         yield
+
+
+@contextmanager
+def watching_ranks(wanted: bool, folders: Sequence[Path] = ()) -> Iterator[Path | None]:
+    """While the block runs, the page of ranks that this process starts; they tell the folder how they stand. Ranks on
+    other machines are shown where they have that folder too."""
+    if not wanted:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="morpho-ranks-") as folder, watching(True, folders, Path(folder)):
+        yield Path(folder)

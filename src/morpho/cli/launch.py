@@ -11,12 +11,14 @@ import typer
 from rich.console import Console
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.cli.dashboard import watching_ranks
 from morpho.cluster.hosts.file import read_hosts as read_file
 from morpho.cluster.launch import mpiexec
 from morpho.cluster.launch.launcher import Elastic, Job, module_job
 from morpho.cluster.launch.launcher import launch as run_job
 from morpho.cluster.launch.mpiexec import HERE, Hosts
 
+RANK = "morpho.cli.rank"
 _HOST = re.compile(r"[\w.-]+(:\d+)?")
 
 
@@ -42,8 +44,8 @@ def read_hosts(text: str | None, count: int | None = None) -> Hosts:
 
 
 def launch(program: Sequence[str], count: int | None, hosts: str | None, max_restarts: int, elastic: str | None,
-           threads: int | None, heartbeat_s: float) -> None:
-    """Start the ranks, and end as they ended."""
+           threads: int | None, heartbeat_s: float, dashboard: bool = False) -> None:
+    """Start the ranks, and end as they ended; with `dashboard`, a page of them while they run."""
     where = read_hosts(hosts, count)
     bounds = None if elastic is None else Elastic.of(elastic)
     wanted = count or (bounds.most if bounds else sum(slots for _, slots in where.slots) or 1)
@@ -52,20 +54,26 @@ def launch(program: Sequence[str], count: int | None, hosts: str | None, max_res
     if threads is None and not where.slots:
         threads = mpiexec.fair_threads(wanted)
     job = Job(tuple(program), wanted, where, bounds.least if bounds else 1, max_restarts, threads, heartbeat_s or None)
-    _end(job)
+    _end(job, dashboard)
 
 
 def again(command: str, given: Mapping[str, object], nodes: int) -> None:
-    """A command with the options that were given, on several ranks of this machine."""
+    """A command with the options that were given, on several ranks of this machine; the page of `--dashboard` is this
+    process's, and shows all of them."""
+    given = dict(given)
+    dashboard, out = bool(given.pop("dashboard", False)), given.get("out")
     words = [command]
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
         words += [option] if value is True else [f"{option}={value}"]
-    _end(module_job("morpho", words, nodes))
+    _end(module_job("morpho", words, nodes), dashboard, [Path(str(out))] if out else [])
 
 
-def _end(job: Job) -> None:
+def _end(job: Job, dashboard: bool = False, runs: Sequence[Path] = ()) -> None:
     console = Console(stderr=True)
-    code = run_job(job, lambda text: console.print(text, style="dim"))
+    with watching_ranks(dashboard, runs) as folder:
+        if folder is not None:
+            job = replace(job, worker=(RANK, str(folder)))
+        code = run_job(job, lambda text: console.print(text, style="dim"))
     if code:
         raise typer.Exit(code if 0 < code < 256 else 1)

@@ -247,10 +247,8 @@ def launch(
 ) -> None:
     """Start ranks of a script: `morpho launch -n 4 train.py`. Where one dies, the others go on without it."""
     from morpho.cli import launch as part
-    from morpho.cli.dashboard import watching
 
-    with watching(dashboard):
-        part.launch(program, count, hosts, max_restarts, elastic, threads, heartbeat)
+    part.launch(program, count, hosts, max_restarts, elastic, threads, heartbeat, dashboard)
 
 
 @app.command("doctor")

@@ -27,6 +27,7 @@ from morpho.cluster.world import init
 from morpho.models.training import Run, Settings
 from morpho.observe.runs import Events, RunLog
 from morpho.observe.runs.known import remember
+from morpho.observe.runs.log import count_step
 from morpho.weights.atomic import atomic_file
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -123,6 +124,7 @@ class Told:
     def step(self, now: Any) -> None:
         """One step was made."""
         if self._console.quiet:
+            count_step(now.loss, now.tokens, now.seconds)
             return
         if self._log is None:  # also of a rank that takes over from one that died
             self._log = RunLog(self._folder, now.step - 1, lambda text: self._console.print(text, style="dim"))

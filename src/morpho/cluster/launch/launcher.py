@@ -57,10 +57,11 @@ class Job:
     threads: int | None = None
     heartbeat_s: float | None = None
     extra: Mapping[str, str] | None = None
+    worker: tuple[str, ...] = (WORKER,)  # the module that a rank is, and its first arguments
 
     def words(self) -> list[str]:
         """The command of one rank."""
-        return [sys.executable, "-m", WORKER, "--least", str(self.least), *self.program]
+        return [sys.executable, "-m", *self.worker, "--least", str(self.least), *self.program]
 
 
 def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:

@@ -32,6 +32,13 @@ _tokens = metrics.counter("morpho_train_tokens", "Tokens that training has read.
 _loss = metrics.gauge("morpho_train_loss", "The loss of the last step.")
 
 
+def count_step(loss: float, tokens: int, seconds: float) -> None:
+    """Count a step among the figures of this process; ranks that write no file do that too."""
+    _step_seconds.observe(seconds)
+    _tokens.add(tokens)
+    _loss.set(loss)
+
+
 class RunLog:
     """Writes the file; what goes wrong with it is said once, and training goes on.
 
@@ -56,9 +63,7 @@ class RunLog:
     def step(self, step: int, loss: float, lr: float, *, tokens: int, seconds: float, held_out: float | None = None,
              parts: Mapping[str, float] | None = None) -> None:
         """One step of training."""
-        _step_seconds.observe(seconds)
-        _tokens.add(tokens)
-        _loss.set(loss)
+        count_step(loss, tokens, seconds)
         record: dict[str, Any] = {"step": step, "loss": round(loss, 5), "lr": lr, "tokens": tokens,
                                   "seconds": round(seconds, 6)}
         if held_out is not None:

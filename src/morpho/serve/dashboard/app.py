@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI application: four files and five addresses, behind the same guard as the model server."""
+"""The dashboard as an ASGI application: four files and six addresses, behind the same guard as the model server."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class Pages:
         asked = parse_qs(scope["query_string"].decode("latin-1"))
         readers: dict[str, Any] = {
             "/api/live": self._sources.live, "/api/runs": self._sources.runs, "/api/cluster": self._sources.cluster,
+            "/api/ranks": self._sources.ranks,
             "/api/ledger": self._sources.ledger, "/api/curves": lambda: self._sources.curves(asked.get("run", []))}
         if path not in readers:
             raise ApiError(404, "there is nothing at this address")

@@ -24,9 +24,9 @@ class Dashboard:
     """
 
     def __init__(self, folders: Sequence[Path] = (), host: str = "127.0.0.1", port: int = 0,
-                 token: str | None = None) -> None:
+                 token: str | None = None, ranks: Path | None = None) -> None:
         check_extra()
-        self._folders = folders
+        self._folders, self._ranks = folders, ranks
         self.token = token or secrets.token_urlsafe(24)
         self.options = Options(host, port, self.token, shutdown_timeout_s=2.0, watch_s=0.0)
         self._listener = bound(self.options)
@@ -48,7 +48,7 @@ class Dashboard:
         from morpho.serve.dashboard.app import make_app
         from morpho.serve.dashboard.sources import Sources
 
-        return server_of(make_app(Sources(self._folders, sampler), self.options), self.options, when_ready)
+        return server_of(make_app(Sources(self._folders, sampler, self._ranks), self.options), self.options, when_ready)
 
     def __enter__(self) -> Dashboard:
         ready = threading.Event()

@@ -12,6 +12,7 @@ from typing import Any
 
 from morpho.cluster.frontend import history, status
 from morpho.observe.monitor import alerts, snapshot
+from morpho.observe.monitor.ranks import read_ranks
 from morpho.observe.monitor.sampling import Sampler
 from morpho.observe.runs.known import folders as known_folders
 from morpho.observe.runs.log import FILE
@@ -25,10 +26,12 @@ SAMPLES = 240
 
 class Sources:
     """Runs of `folders` (runs, or folders that hold some; none: all that this machine remembers), and, with a
-    `sampler`, the figures of this process."""
+    `sampler`, the figures of this process; `ranks` is a folder that ranks tell how they stand."""
 
-    def __init__(self, folders: Sequence[Path] = (), sampler: Sampler | None = None) -> None:
+    def __init__(self, folders: Sequence[Path] = (), sampler: Sampler | None = None,
+                 ranks: Path | None = None) -> None:
         self._folders, self._sampler = [Path(folder) for folder in folders], sampler
+        self._ranks = ranks
         self._read: dict[Path, tuple[Any, RunRecord]] = {}  # by what changes when a run goes on
 
     # -- runs ----------------------------------------------------------------------------------------------------------
@@ -77,6 +80,10 @@ class Sources:
             return {"process": None, "metrics": {}, "samples": [], "alerts": []}
         return {"process": os.getpid(), "metrics": snapshot(), "samples": list(self._sampler.history)[-SAMPLES:],
                 "alerts": alerts.firing()}
+
+    def ranks(self) -> dict[str, Any]:
+        """What the ranks that this process started say of themselves."""
+        return {"ranks": [] if self._ranks is None else read_ranks(self._ranks)}
 
     # -- pipelines -----------------------------------------------------------------------------------------------------
     def cluster(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ function seconds(value) {
   if (value >= 1) return `${value.toPrecision(3)} s`;
   return value >= 1e-3 ? `${(value * 1e3).toPrecision(3)} ms` : value > 0 ? `${(value * 1e6).toPrecision(3)} µs` : "0 s";
 }
+const cores = (value) => value === null || value === undefined ? "–" : value.toFixed(2);
 const percent = (value) => `${value >= 0 ? "+" : ""}${(100 * value).toFixed(0)} %`;
 const day = (time) => time ? new Date(time * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }) : "–";
 
@@ -89,7 +90,7 @@ function showTiles() {
   if (memory) tiles.push(["memory", bytes(memory)]);
   const threads = sample.threads ?? last(curve?.threads);
   if (threads) tiles.push(["threads", short(threads)]);
-  if (sample.cpu_cores !== undefined) tiles.push(["cores in use", short(sample.cpu_cores)]);
+  if (sample.cpu_cores !== undefined) tiles.push(["cores in use", cores(sample.cpu_cores)]);
   for (const [number, gpu] of (sample.gpus || []).entries()) {
     tiles.push([`GPU ${number}, ${bytes(gpu.used_bytes)}`, `${Math.round(100 * (gpu.utilisation || 0))} %`]);
   }
@@ -207,6 +208,23 @@ function showLive() {
       "prefix_hits", "errors"].map((name) => cell(of(`morpho_${name}`, labels), "number")))), "");
 }
 
+function showRanks(found) {
+  const rows = found.ranks, steps = rows.map((row) => row.step_p50_s).filter((value) => value > 0);
+  by("ranks-section").hidden = !rows.length;
+  by("ranks-note").textContent = steps.length > 1 ? `slowest step ${(Math.max(...steps) / Math.min(...steps)).toFixed(2)} x the fastest` : "";
+  table(by("ranks"), [["rank"], ["host"], ["process", "number"], ["cores", "number"], ["threads", "number"], ["memory", "number"],
+    ["pool", "number"], ["loss", "number"], ["step p50, p95", "number"], ["collectives", "number"], ["cache hits", "number"],
+    ["heard", "number"]], rows.map((row) => {
+    const asked = (row.cache_hits || 0) + (row.cache_misses || 0);
+    return element("tr", {}, cell(String(row.rank)), cell(row.host), cell(String(row.process ?? "–"), "number"), cell(cores(row.cpu_cores), "number"),
+      cell(short(row.threads), "number"), cell(bytes(row.rss_bytes), "number"), cell(bytes(row.pool_bytes), "number"),
+      cell(short(row.loss), "number"), cell(row.step_p50_s ? `${seconds(row.step_p50_s)}, ${seconds(row.step_p95_s)}` : "–", "number"),
+      cell(row.collective_calls ? `${short(row.collective_calls)}, ${bytes(row.collective_bytes)}` : "–", "number"),
+      cell(asked ? `${Math.round(100 * row.cache_hits / asked)} %` : "–", "number"),
+      cell(row.late_s > 8 ? `${seconds(row.late_s)} ago` : "now", row.late_s > 8 ? "number warn" : "number"));
+  }), "");
+}
+
 function showCluster(found) {
   if (!found.pipelines.length) {
     by("cluster").replaceChildren(element("p", { kind: "empty", text: "no pipeline runs here: morpho run MODEL --nodes N starts one" }));
@@ -252,13 +270,14 @@ async function refresh() {
   if (busy) return;
   busy = true;
   try {
-    const [live, runs, cluster, ledger] = await Promise.all(["/api/live", "/api/runs", "/api/cluster", "/api/ledger"].map(ask));
+    const [live, runs, cluster, ledger, ranks] = await Promise.all(["/api/live", "/api/runs", "/api/cluster", "/api/ledger",
+      "/api/ranks"].map(ask));
     Object.assign(state, { live, runs: runs.runs });
     state.chosen = state.chosen.filter((id) => state.runs.some((run) => run.id === id));
     if (!state.picked && state.runs.length && !state.chosen.includes(state.runs[0].id)) state.chosen = [state.runs[0].id];
     const asked = state.chosen.map((id) => `run=${encodeURIComponent(id)}`).join("&");
     state.curves = state.chosen.length ? (await ask(`/api/curves?${asked}`)).curves : {};
-    showTiles(); showRuns(); showCurves(); showLive(); showCluster(cluster); showLedger(ledger);
+    showTiles(); showRuns(); showCurves(); showLive(); showRanks(ranks); showCluster(cluster); showLedger(ledger);
     by("state").textContent = state.live.process ? `process ${state.live.process}` : state.runs.some((run) => run.live) ? "a run is live" : "watching";
     by("state").className = "state yes";
   } catch (error) {
