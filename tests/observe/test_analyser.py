@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks.observe import verdicts
 from benchmarks.observe.pathologies import all_pathologies
-from benchmarks.observe.verdicts import slug
+from benchmarks.observe.verdicts import by_another, slug
 from morpho.observe.analyse.analyser import analyse, headline
 from morpho.observe.analyse.verdict import KINDS
 from morpho.observe.record.session import joined
@@ -31,16 +33,32 @@ def test_the_right_verdict_comes_first(path: Path) -> None:
     kinds, trace = stored(path)
     found = analyse(trace)
     assert found[0].kind in kinds, [(one.kind, round(one.share, 2)) for one in found]
-    assert found[0].advice and 0 < found[0].gain <= 1
+    assert found[0].advice and (0 < found[0].gain <= 1) == bool(trace.ops or trace.spans)
 
 
 def test_every_program_has_a_trace_and_every_kind_a_program() -> None:
     programs = all_pathologies()
-    assert len(programs) >= 25
+    assert len(programs) >= 50
+    assert 25 <= sum(map(by_another, programs.values())) <= len(programs)
     assert {slug(name) for name in programs} == {path.stem for path in STORED}
     assert {kind for path in STORED for kind in stored(path)[0]} == set(KINDS)
     for name, one in programs.items():
         assert stored(TRACES / f"{slug(name)}.json")[0] == one.kinds
+
+
+def test_the_table_of_all_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verdicts.main(["--stored"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    right, count = map(int, re.match(r"(\d+) of (\d+) first verdicts right", last).groups())
+    assert count == len(STORED) and right >= 0.9 * count and "who had not read the analyser" in last
+
+
+def test_a_script_without_morpho_is_told_so() -> None:
+    found = analyse(trace({"python": 0.99}, stacks={"main (a.py:1);slow (a.py:7)": 0.8, "main (a.py:1)": 0.1}))
+    assert str(found[0]) == ("no kernel of Morpho ran: 990 ms are Python and other libraries, most of it in "
+                             "slow (a.py:7); there is no gain to promise: use tensor operations there, or a profiler "
+                             "of Python.")
+    assert found[0].kind == "python" and found[0].gain == 0 and len(found) == 1
 
 
 def trace(seconds: dict[str, float], **more: object) -> Trace:
@@ -130,7 +148,7 @@ def spans(kind: str, count: int, seconds: float, **detail: object) -> list[SpanR
     ({"python": 0.9}, {"counters": {"realisations": 100}}, "python", "mo.compile"),
     ({"python": 0.9}, {"counters": {"realisations": 100, "syncs": 90}}, "python", "read once"),
     ({"python": 0.9}, {"counters": {"native_calls": 100}}, "python", "mo.fori_loop"),
-    ({"python": 0.9}, {}, "python", "no kernel"),
+    ({"python": 0.9}, {}, "python", "no kernel of Morpho ran"),
     ({"device": 0.9}, {}, "compute", "device"),
     ({"compile": 0.7}, {"spans": spans("compile", 3, 0.1)}, "cold", "warm-up"),
     ({"compile": 0.7}, {"spans": spans("compile", 30, 0.02)}, "recompiles", "realise()"),

@@ -171,7 +171,8 @@ def test_launched_ranks_report_and_go_on_as_ranks(tmp_path: Path) -> None:
     script.write_text("import sys\nfrom morpho.observe.runs.log import count_step\n"
                       "count_step(2.5, 100, 0.25)\nprint(sys.argv[1:])\n")
     done = subprocess.run([sys.executable, "-m", "morpho.cli.rank", str(tmp_path), "--least", "1", str(script),
-                           "a", "b"], env=settings.environment(OMPI_COMM_WORLD_RANK="3"), capture_output=True, text=True)
+                           "a", "b"], env=settings.environment(OMPI_COMM_WORLD_RANK="3"), capture_output=True,
+                          text=True)
     assert done.returncode == 0 and done.stdout == "['a', 'b']\n", done.stderr
     (row,) = read_ranks(tmp_path)
     assert (row["rank"], row["loss"], row["tokens"]) == (3, 2.5, 100) and row["rss_bytes"] > 1 << 20

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import morpho as mo
 from benchmarks.observe import soak
@@ -53,6 +56,14 @@ def test_a_leak_is_found_and_named() -> None:
     kept: list[mo.Tensor] = []
     found = {leak.what: leak for leak in watch_for_leaks(lambda: kept.append(mo.ones(10_000).realise()), 20, 2)}
     assert found["live bytes"].per_step >= 40_000 and found["tensors"].after - found["tensors"].before >= 20
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ((3, 10), "takes a function"), ((print, 0), "steps"), ((print, 2.5), "steps"), ((print, 5, -1), "warm_up"),
+    ((print, True), "steps"), ((None, 1), "takes a function")])
+def test_wrong_calls_are_one_sentence(wrong: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(mo.errors.ArgumentError, match=said):
+        mo.memory.watch_for_leaks(*wrong)
 
 
 def test_a_program_that_repeats_itself_collects_nothing() -> None:

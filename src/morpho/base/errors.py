@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from types import CodeType, FrameType
 
 __all__ = [
     "MorphoError", "ShapeError", "DTypeError", "AxisError", "IndexFault", "ArgumentError", "ValueFault", "NotFinite",
@@ -20,7 +21,9 @@ __all__ = [
 ]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
-_BLOCKS = contextlib.__file__  # an error inside a `with` block of Morpho's own comes through here
+Place = tuple[CodeType, int]
+# By file name. An error inside a `with` block of Morpho's own comes through contextlib.
+_ours: dict[str, bool] = {contextlib.__file__: True}
 
 
 class MorphoError(Exception):
@@ -211,15 +214,40 @@ class PeerLost(GroupError, ConnectionError):
 
 def user_line() -> str:
     """`file:line` of the innermost frame outside Morpho, or an empty string when there is none."""
-    frame = sys._getframe(1)
+    return line_of(user_place())
+
+
+def user_place(depth: int = 1) -> Place | None:
+    """Where the innermost frame outside Morpho is, as its code and the instruction; `line_of` makes a line of it when
+    somebody wants to read it, which takes ten times as long. `depth`: so many frames are known to be Morpho's."""
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
-        filename = frame.f_code.co_filename
-        # The __init__ that `dataclass` writes is compiled from text, and belongs to the class's module.
-        written = filename == "<string>" and str(frame.f_globals.get("__name__", "")).startswith("morpho.")
-        if not filename.startswith(_PACKAGE) and not written and filename != _BLOCKS:
-            return f"{filename}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
+        code = frame.f_code
+        ours = _ours.get(code.co_filename)
+        if ours is None:
+            ours = _is_ours(code.co_filename, frame)
+        if not ours:
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+def _is_ours(filename: str, frame: FrameType) -> bool:
+    """Whether a file is Morpho's; remembered, except of what is compiled from text."""
+    if filename == "<string>":  # the __init__ that `dataclass` writes belongs to the class's module
+        return str(frame.f_globals.get("__name__", "")).startswith("morpho.")
+    _ours[filename] = filename.startswith(_PACKAGE)
+    return _ours[filename]
+
+
+def line_of(place: Place | None) -> str:
+    """`file:line` of a place, or an empty string."""
+    if place is None:
+        return ""
+    code, instruction = place
+    line = next((line for start, end, line in code.co_lines() if start <= instruction < end and line is not None),
+                code.co_firstlineno)
+    return f"{code.co_filename}:{line}"
 
 
 def sentence(operation: str, message: str, hint: str = "", line: str | None = None) -> str:

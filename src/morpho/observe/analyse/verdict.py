@@ -31,7 +31,7 @@ class Verdict:
     wall_s: float
     finding: str  # a sentence without its full stop
     advice: str  # what to change, as an order
-    gain_s: float  # an estimate
+    gain_s: float  # an estimate; 0: none is made
     line: str = ""  # of the user's program
 
     @property
@@ -45,4 +45,6 @@ class Verdict:
         return min(self.gain_s / self.wall_s, 1.0) if self.wall_s else 0.0
 
     def __str__(self) -> str:
+        if self.gain_s <= 0:  # nobody can say
+            return f"{self.finding}; {self.advice}."
         return f"{self.finding}; {self.advice} would save about {100 * self.gain:.0f} %."

@@ -16,6 +16,8 @@ def python(facts: Facts) -> Verdict | None:
     eager, syncs = facts.count("realisations"), facts.count("syncs")
     if seconds <= 0:
         return None
+    if not (facts.trace.ops or facts.trace.spans or calls or eager):
+        return _nothing_of_ours(facts, seconds)
     lines = Counter(span.detail.get("line", "") for span in facts.trace.spans if span.kind == "realise")
     line = lines.most_common(1)[0][0] if lines else ""
     if eager > calls:
@@ -30,6 +32,17 @@ def python(facts: Facts) -> Verdict | None:
         what, advice = "no kernel of Morpho's", "tensor operations instead of Python and NumPy ones"
     finding = f"{percent(seconds / facts.wall_s)} of the time is Python around kernels: {what}"
     return Verdict("python", seconds, facts.wall_s, finding, advice, 0.8 * seconds, line)
+
+
+def _nothing_of_ours(facts: Facts, seconds: float) -> Verdict:
+    """A script that asks Morpho for nothing, or for single elements: where its time went is all that can be said."""
+    frames: Counter[str] = Counter()
+    for stack, sampled_s in facts.trace.stacks.items():
+        frames[stack.rpartition(";")[2]] += sampled_s  # type: ignore[assignment]
+    hottest = f", most of it in {frames.most_common(1)[0][0]}" if frames else ""
+    finding = f"no kernel of Morpho ran: {format_seconds(seconds)} are Python and other libraries{hottest}"
+    advice = "there is no gain to promise: use tensor operations there, or a profiler of Python"
+    return Verdict("python", seconds, facts.wall_s, finding, advice, 0.0)
 
 
 def recompiles(facts: Facts) -> Verdict | None:

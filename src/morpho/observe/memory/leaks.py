@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from morpho.backends.cpu.driver import executable as driver
+from morpho.base.errors import ArgumentError, fail
 from morpho.ir import node as nodes
 from morpho.observe.record.sampler import rss_bytes
 from morpho.runtime.memory.pool import pool
@@ -49,6 +50,12 @@ def watch_for_leaks(step: Callable[[], object], steps: int, warm_up: int = 32) -
     >>> mo.memory.watch_for_leaks(lambda: (x + 1).numpy(), 50)
     []
     """
+    if not callable(step):
+        raise fail(ArgumentError, "memory", f"watch_for_leaks takes a function to repeat, not a {type(step).__name__}",
+                   "write mo.memory.watch_for_leaks(lambda: f(x), 100)")
+    for name, value, least in (("steps", steps, 1), ("warm_up", warm_up, 0)):
+        if type(value) is not int or value < least:
+            raise fail(ArgumentError, "memory", f"{name} must be a whole number of at least {least}, and is {value!r}")
     for _ in range(warm_up):
         step()
     before = counts()

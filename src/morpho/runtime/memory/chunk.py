@@ -9,6 +9,7 @@ from sys import getrefcount
 
 import numpy as np
 
+from morpho.base.errors import Place
 from morpho.base.target import ALIGNMENT_BYTES
 
 MAPPED_BYTES = 1 << 20  # from here on a chunk is its own mapping, below it comes from malloc
@@ -34,12 +35,12 @@ def size_class(nbytes: int) -> int:
 class Chunk:
     """A piece of system memory; it goes back to the system when nothing refers to it any more."""
 
-    __slots__ = ("address", "capacity", "owner", "asked", "epoch", "line")
+    __slots__ = ("address", "capacity", "owner", "asked", "epoch", "place")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.epoch = 0
-        self.line = ""  # of the user's program that asked for it, while somebody tracks
+        self.place: Place | None = None  # in the user's program that asked for it, while somebody tracks
         self.owner, self.address, zeroed = _map(capacity) if capacity >= MAPPED_BYTES else _allocate(capacity)
         self.asked = ZEROED if zeroed else 0
 

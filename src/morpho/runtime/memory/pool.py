@@ -31,7 +31,16 @@ from sys import getrefcount
 from threading import RLock
 
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail
+from morpho.base.errors import (
+    ArgumentError,
+    DeviceError,
+    MemoryLimit,
+    MorphoError,
+    Place,
+    ValueFault,
+    fail,
+    line_of,
+)
 from morpho.base.python.fork_safe import ForkSafe
 from morpho.base.target import ALIGNMENT_BYTES
 from morpho.base.units import format_bytes
@@ -206,12 +215,16 @@ class Pool(ForkSafe):
         """The bytes and the number of blocks in use by the line that asked for them; "" where nobody tracked."""
         with self._lock:
             free = {id(chunk) for shelf in list(self._shelves.values()) for chunk in list(shelf)}
-            found: dict[str, tuple[int, int]] = {}
+            found: dict[Place | None, tuple[int, int]] = {}
             for chunk in list(self._chunks):
                 if id(chunk) not in free and chunk.asked > 0:
-                    nbytes, blocks = found.get(chunk.line, (0, 0))
-                    found[chunk.line] = nbytes + chunk.asked, blocks + 1
-            return found
+                    nbytes, blocks = found.get(chunk.place, (0, 0))
+                    found[chunk.place] = nbytes + chunk.asked, blocks + 1
+        lines: dict[str, tuple[int, int]] = {}
+        for place, held in found.items():  # several instructions may stand in a line
+            nbytes, blocks = lines.get(line := line_of(place), (0, 0))
+            lines[line] = nbytes + held[0], blocks + held[1]
+        return lines
 
     @property
     def held_bytes(self) -> int:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from morpho.base.errors import user_line
+from morpho.base.errors import user_place
 from morpho.runtime.memory.chunk import Chunk
 
 
 class Watched(Protocol):
     """What a watch asks a pool."""
 
-    @property
-    def held_bytes(self) -> int: ...
+    _held_bytes: int
 
     def asked_bytes(self) -> int: ...
 
@@ -52,9 +51,9 @@ class Tracker(Watch):
         self._looked_bytes = 0
 
     def see(self, pool: Watched, chunk: Chunk) -> None:
-        chunk.line = user_line()
-        if pool.held_bytes > self._looked_bytes:  # only what makes the pool grow can be a peak
-            self._looked_bytes = pool.held_bytes + pool.held_bytes // 64  # and a little more is not worth a look
+        chunk.place = user_place(3)  # a line only when somebody reads it: this runs at every request
+        if pool._held_bytes > self._looked_bytes:  # only what makes the pool grow can be a peak
+            self._looked_bytes = pool._held_bytes + pool._held_bytes // 64  # and a little more is not worth a look
             found = pool.holders()
             total = sum(nbytes for nbytes, _ in found.values()) + chunk.asked
             if total > self.peak_bytes or not self.at_peak:
