@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,10 @@ CASES: dict[str, Callable[[np.random.Generator], tuple[Callable[..., Any], tuple
                                                tensor(r, 70, 40, dtype=mo.float64))),
     "batched": lambda r: (lambda x, w: x @ w, (tensor(r, 3, 20, 40), tensor(r, 3, 40, 30))),
     "convolution": lambda r: (lambda x, w: mo.relu(mo.conv2d(x, w)), (tensor(r, 1, 8, 20, 20), tensor(r, 16, 8, 3, 3))),
+    "attention": lambda r: (lambda q, k, v: mo.attention(q, k, v, causal=True),
+                            (tensor(r, 1, 4, 100, 32), tensor(r, 1, 2, 100, 32), tensor(r, 1, 2, 100, 32))),
+    "sparse": lambda r: (lambda a, x: a @ x, (mo.sparse.from_dense(np.triu(r.random((200, 200)) < 0.1).astype("f")),
+                                              tensor(r, 200, 9))),
     "loop": lambda r: (lambda x: mo.exp(x) * 2, (tensor(r, 300, 4000),)),
 }
 
@@ -95,8 +100,6 @@ def test_a_slice_is_the_node_of_the_program(rng: np.random.Generator) -> None:
 
 def test_sizes_within_a_bucket_share_a_choice_and_keep_their_bits(rng: np.random.Generator) -> None:
     """A choice found at one size serves all of its bucket."""
-    from dataclasses import replace
-
     from morpho.cost.tuned_choices import Choice, Choices
 
     for rows in (33, 40, 48):
@@ -159,3 +162,34 @@ def test_a_slice_holds_a_bounded_amount(monkeypatch: pytest.MonkeyPatch, rng: np
     assert all(part.bits(choice) == expected for choice in near)
     assert len(part._calls) < 6 and PLAIN not in part._calls
     assert part.bits(PLAIN) == expected
+
+
+@pytest.mark.parametrize(("name", "choice", "said"), [
+    ("attention", {"tile_rows": 16}, "mc 16"), ("attention", {"threads": "one"}, "threads one"),
+    ("sparse", {"tile_rows": 128}, "mc 128"), ("given", {"prefetch": "4"}, "prefetch 4")])
+def test_a_choice_reaches_the_step_and_keeps_the_bits(name: str, choice: dict[str, Any], said: str,
+                                                      rng: np.random.Generator) -> None:
+    """Rows of a tile of attention, row splits of sparse products, prefetch distance: taken, and said by `explain`."""
+    from morpho.cost.tuned_choices import Choice, Choices
+
+    function, args = CASES[name](rng)
+    plain = mo.compile(function)
+    expected = plain(*args).numpy().tobytes()
+    assert plain.current is not None and "from the tuner" not in plain.explain()
+    before = {tuple(step.values) for step in plain.current.plan.lowered.steps}
+    chosen = Choices.of({key: Choice(**choice) for key in plain.current.plan.lowered.problems})
+    with thresholds.using(replace(thresholds.current(), choices=chosen)):
+        other = mo.compile(function)
+        assert other(*args).numpy().tobytes() == expected
+        assert f"from the tuner: {said}" in other.explain()
+        assert other.current is not None
+        if "tile_rows" in choice:
+            assert {tuple(step.values) for step in other.current.plan.lowered.steps} != before
+
+
+def test_the_prefetch_distance_is_in_the_code() -> None:
+    from morpho.backends.cpu.gemm.tiling import Register
+
+    register = Register((8,), 3, 16)
+    assert [replace(register, prefetch=word).panels_ahead for word in ("", "on", "2", "4")] == [1, 1, 2, 4]
+    assert [replace(register, prefetch=word).prefetches for word in ("off", "on", "2")] == [False, True, True]

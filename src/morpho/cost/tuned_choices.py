@@ -20,6 +20,7 @@ from morpho.base.dims import Size, upper
 SHARING = ("", "one", "many")
 FUSION = ("", "split")
 GEMV_WAYS = ("", "columns", "streamed")
+PANELS_AHEAD = ("2", "4")
 MOST_TILE = 1 << 16  # rows, columns or values of k of a tile, in files too
 WORDS = {"way": "{}", "tile_rows": "mc {}", "tile_columns": "nc {}", "k_block": "kc {}", "height": "mr {}",
          "vectors": "nr {} vectors", "prefetch": "prefetch {}", "threads": "threads {}", "epilogue": "epilogue {}",
@@ -37,12 +38,12 @@ class Choice:
     """
 
     way: str = ""  # a row of the dispatch table
-    tile_rows: int = 0  # mc: rows of a work item
+    tile_rows: int = 0  # mc: rows of a work item; of a sparse product rows and elements together
     tile_columns: int = 0  # nc: columns of a work item
     k_block: int = 0  # kc: values of k in a block
     height: int = 0  # mr: rows of the highest register tile
     vectors: int = 0  # nr, in vectors
-    prefetch: str = ""  # of the next panel: "on" or "off"
+    prefetch: str = ""  # of the next panel: "on" or "off"; of one further on: how many panels ahead
     threads: str = ""  # "one" or "many"
     epilogue: str = ""  # "split": what follows a product is a kernel of its own
     prologue: str = ""  # "split": what comes before it is
@@ -66,7 +67,7 @@ class Choice:
 PLAIN = Choice()
 _KINDS = {field.name: type(field.default) for field in fields(Choice)}
 _ALLOWED = {"threads": SHARING, "epilogue": FUSION, "prologue": FUSION, "gemv": GEMV_WAYS,
-            "prefetch": ("", "on", "off")}
+            "prefetch": ("", "on", "off", *PANELS_AHEAD)}
 
 
 def choice_from_row(row: Any) -> Choice | None:
@@ -142,7 +143,7 @@ class Problem:
     """What can be tuned in a program, as the lowering met it: its key and what alternatives are made of."""
 
     key: str
-    kind: str  # product, conv or loop
+    kind: str  # product, conv, attention, sparse or loop
     node: Any  # of the fused graph
     sizes: tuple[int, ...] = ()  # of a product: batch, m, k, n
     ways: tuple[str, ...] = ()  # rows of the dispatch table that can be taken, the default first

@@ -24,7 +24,7 @@ from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.cost.tuned_choices import NO_CHOICES, Choice, Problem
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, has_symbols, rebuild
-from morpho.ir.views import is_view
+from morpho.ir.views import is_view, look_through
 from morpho.program.pipeline import ProgramContext, finish
 from morpho.program.program import HostStep
 from morpho.runtime.memory.pool import Allocation, pool
@@ -81,6 +81,7 @@ class Slice:
         if needed + sum(upper(_count(spec.shape)) * spec.dtype.itemsize for spec in problem.node.outputs) > MOST_BYTES:
             raise Unsliced("it takes more memory than tuning may")
         self.inputs = [_filled(count, dtype) for _, dtype, count in self.specs]
+        self._fill_what_is_no_number()
         self._calls: dict[Choice, tuple[Callable[[], Any], int]] = {}  # with the bytes each holds, the latest last
         self._shared: dict[Any, Allocation] = {}  # results and arenas: one choice runs at a time
 
@@ -91,6 +92,24 @@ class Slice:
         while len(self._calls) > 2 and sum(held for _, held in self._calls.values()) > MOST_BYTES:
             del self._calls[next(iter(self._calls))]
         return found[0]
+
+    def _fill_what_is_no_number(self) -> None:
+        """Rows and indices of a sparse operand, rows of equal length; a mask that lets all pass."""
+        node = self.graph.outputs[0]
+        for place, child in enumerate(node.inputs):
+            root, _ = look_through(child, is_view)
+            if root.op.name != "parameter" or root.dtype.numpy.kind not in "biu":
+                continue
+            count = self.specs[root["index"]][2]
+            values = np.ones(count, root.dtype.numpy)
+            if self.problem.kind == "sparse":
+                rows, elements, _ = self.problem.sizes
+                limit = upper(node.inputs[0].shape[0])
+                values = (np.linspace(0, elements, count) if place == 2 else
+                          np.arange(count) * 7919 % limit).astype(root.dtype.numpy)
+            elif self.problem.kind != "attention":
+                continue
+            ctypes.memmove(self.inputs[root["index"]].address, values.ctypes.data, values.nbytes)
 
     def bits(self, choice: Choice) -> list[bytes]:
         """What a choice computes, byte for byte."""

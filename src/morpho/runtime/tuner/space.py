@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.cost.dispatch_thresholds import GEMV_WAY, MOST_GEMV_ROWS
-from morpho.cost.tuned_choices import PLAIN, Choice, Problem
+from morpho.cost.tuned_choices import PANELS_AHEAD, PLAIN, Choice, Problem
 
 TILE_ROWS = (16, 32, 64, 128, 256)
 TILE_COLUMNS = (96, 192, 384, 768, 1536)
@@ -20,6 +20,8 @@ K_BLOCKS = (128, 256, 512, 1024)
 MICRO_KERNELS = ((8, 2), (8, 1), (4, 3), (4, 4), (4, 6), (2, 4))  # rows x vectors that fit 32 registers with operands
 SMALL_MICRO_KERNELS = ((4, 2), (4, 1), (2, 3), (2, 4))  # ... 16 registers
 GEMV_TILES = (64, 256, 1024, 4096)
+ATTENTION_ROWS = (8, 16, 32, 64)  # of queries in a tile: the default is one of the last two
+ROW_SPLITS = (128, 256, 512, 2048, 4096, 16384)  # rows and elements that a thread takes at once; the default: 1024
 GEMV_WAYS = ("columns", "streamed")
 Knobs = dict[str, list[dict[str, Any]]]
 
@@ -28,6 +30,12 @@ def knobs(problem: Problem) -> Knobs:
     """By knob, its settings besides the default, for the sizes of a problem."""
     if problem.kind == "loop":
         return {"threads": _threads(problem)}
+    if problem.kind == "attention":
+        return {"tile_rows": [{"tile_rows": rows} for rows in ATTENTION_ROWS if rows < 2 * problem.sizes[1]],
+                "threads": _threads(problem)}
+    if problem.kind == "sparse":
+        return {"tile_rows": [{"tile_rows": steps} for steps in ROW_SPLITS if steps < 2 * sum(problem.sizes[:2])],
+                "threads": _threads(problem)}
     if problem.kind == "conv":
         return {"way": [{"way": way} for way in problem.ways[1:]], "threads": _threads(problem),
                 "epilogue": [{"epilogue": "split"}] * problem.has_epilogue}
@@ -41,7 +49,8 @@ def knobs(problem: Problem) -> Knobs:
         "tile_rows": [{"tile_rows": rows} for rows in TILE_ROWS if rows < 2 * m and m > 8],
         "tile_columns": [{"tile_columns": columns} for columns in TILE_COLUMNS if columns < 2 * n],
         "k_block": [{"k_block": depth} for depth in K_BLOCKS if depth < 2 * k],
-        "prefetch": [{"prefetch": "off" if problem.prefetches else "on"}] if problem.register[1] else [],
+        "prefetch": [{"prefetch": word} for word in ("off" if problem.prefetches else "on", *PANELS_AHEAD)
+                     if problem.register[1]],
         "threads": _threads(problem),
         "epilogue": [{"epilogue": "split"}] * problem.has_epilogue,
         "prologue": [{"prologue": "split"}] * problem.has_prologue,

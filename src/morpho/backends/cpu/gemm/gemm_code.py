@@ -215,7 +215,7 @@ class GemmCode:
 
     def panel_after(self, panel: str, number: Value) -> str:
         """Where the panel after one lies that has this number in its tile; any address will do."""
-        return self.e.offset(panel, self.memory, self.v["k"] * self.register.width)
+        return self.e.offset(panel, self.memory, self.v["k"] * (self.register.width * self.register.panels_ahead))
 
     def share_of_row(self, rows: Value) -> Value:
         """Bytes of a panel for a value of k and one of so many rows, times a power of two."""

@@ -30,7 +30,7 @@ class Register:
     vectors: int
     lanes: int
     item: int = 4  # bytes of a sum, and at most of a value of the panel
-    prefetch: str = field(default="", repr=False)  # "on" and "off" leave no choice
+    prefetch: str = field(default="", repr=False)  # "on", "off", or how many panels ahead
 
     @property
     def width(self) -> int:
@@ -42,7 +42,12 @@ class Register:
         """Whether the next panel is prefetched: vectors as wide as a cache line consume lines faster than the hardware
         prefetcher brings them. One line per value of k: 95 to 97 % of the FMA peak on AVX-512, where a burst before
         every tile gave 91 % (notes/gemm.md, 2026-11-16)."""
-        return self.prefetch == "on" if self.prefetch else self.lanes * self.item >= CACHE_LINE
+        return self.prefetch != "off" if self.prefetch else self.lanes * self.item >= CACHE_LINE
+
+    @property
+    def panels_ahead(self) -> int:
+        """The prefetch distance, in panels."""
+        return int(self.prefetch) if self.prefetch.isdigit() else 1
 
     def tuned(self, choice: Choice) -> Register:
         """This tile as a choice has it: lower, or of other vectors. Every element of C stays one chain over k."""

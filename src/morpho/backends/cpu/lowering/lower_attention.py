@@ -125,14 +125,16 @@ def strides(place: View | None, rank: int, group: Size, kind: str) -> tuple[Size
     return (*batch, head * group, head, *(*rest, 0, 0)[:2])
 
 
-def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target) -> list[Call]:
-    """The forward kernel: q, k, v, result, logarithms, mask, offset."""
+def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target,
+                    tile_rows: int = 0) -> list[Call]:
+    """The forward kernel: q, k, v, result, logarithms, mask, offset. `tile_rows`: of queries in a tile, where somebody
+    chose: every row meets the blocks of keys in the same order, whatever tile it is in."""
     sizes = Sizes(node)
     q, k, v, *extra = inputs
     mask = extra.pop(0) if node["masked"] else None
     offset = extra.pop(0) if node["moving"] else None
     places = (q, k, v, results[0], results[1], mask, offset)
-    tile = sizes.tile(target.threads)
+    tile = min(tile_rows, TALL_TILE) or sizes.tile(target.threads)
     rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
     numbers = sizes.numbers(rows, tile)
     for operand, place in zip(OPERANDS, places, strict=True):

@@ -8,7 +8,7 @@ from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.control.lower_control import lower_control
-from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
+from morpho.backends.cpu.lowering.lower_attention import Sizes, lower_attention, lower_attention_backward
 from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_linalg import is_lapack, is_small, lower_lapack, lower_matrix
@@ -17,10 +17,12 @@ from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.lower_sparse import FOLLOWED, SparseLowering
+from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
 from morpho.backends.cpu.lowering.split_group import split_group
-from morpho.base.dims import Size, product
+from morpho.base.dims import Size, product, upper
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
+from morpho.cost.tuned_choices import Choice, Problem
 from morpho.ir.body import symbols_in
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
@@ -317,15 +319,27 @@ class GraphLowering(SparseLowering):
     def lower_attention(self, node: Node) -> None:
         inputs = [self.view(child) for child in node.inputs]
         targets = [self.as_reshaped(node, number) for number in range(len(node.outputs))]
+        said, threads = "", "auto"
         if node.op.name == "paged_attention":
             calls = [lower_paged_attention(node, inputs, targets, self.target)]
         elif node.op.name == "attention":
-            calls = lower_attention(node, inputs, targets, self.target)
+            choice = self.attention_choice(node)
+            calls = lower_attention(node, inputs, targets, self.target, choice.tile_rows)
+            said, threads = tuned_words(choice), self.threads_for(node, choice.threads)
         else:
             calls = lower_attention_backward(node, inputs, targets, self.target, self.new_slot)
         for call in calls:
-            self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations))
+            self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations, choice=said,
+                          threads=threads))
         self.views[node.serial] = targets
+
+    def attention_choice(self, node: Node) -> Choice:
+        """Rows of a tile and threads, where the tuner has found some."""
+        sizes = Sizes(node)
+        extent = (sizes.heads, sizes.group * sizes.queries, sizes.keys, sizes.depth)
+        key = self.problem_key(node, "attention", node.dtype.name, extent, "causal" if node["causal"] else "")
+        return self.tuned(node, Problem(key, "attention", node, tuple(upper(size) for size in extent),
+                                        threads=self.target.threads)).choice
 
     def lower_page_write(self, node: Node) -> None:
         """Each line of the old pages that is not written stays: they may be written over."""

@@ -10,6 +10,7 @@ from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.destinations import DestinationLowering
 from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
 from morpho.backends.cpu.sparse.kernels import (
     PIECE,
     SPMM,
@@ -23,6 +24,7 @@ from morpho.backends.cpu.sparse.kernels import (
     TriangularKernel,
 )
 from morpho.base.dims import Size, upper
+from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.ir.views import is_view
@@ -32,10 +34,10 @@ from morpho.program.view import View, whole
 FOLLOWED = "spmm"
 
 
-def merge_pieces(rows: Size, count: Size) -> tuple[Size, int]:
+def merge_pieces(rows: Size, count: Size, piece: int = PIECE) -> tuple[Size, int]:
     """Pieces of the merge path, and the steps of one; where sizes are not known each step is a piece."""
     if isinstance(rows, int) and isinstance(count, int):
-        return -(-(rows + count) // PIECE), PIECE
+        return -(-(rows + count) // piece), piece
     return rows + count, 1
 
 
@@ -66,13 +68,17 @@ class SparseLowering(DestinationLowering):
             dense = self.copied(dense, node)
         indices, indptr, data = (self.flat(child) for child in node.inputs[1:])
         rows, count = node.shape[0], data.shape[0]
-        pieces, piece = merge_pieces(rows, count)
+        key = self.problem_key(node, "spmm", node.dtype.name, (rows, count, node.shape[1]))
+        choice = self.tuned(node, Problem(key, "sparse", node, tuple(map(upper, (rows, count, node.shape[1]))),
+                                          threads=self.target.threads)).choice
+        pieces, piece = merge_pieces(rows, count, choice.tile_rows or PIECE)  # a row is one piece's in any case
         kernel = SpmmKernel(node.dtype, indices.dtype, indptr.dtype, node.attributes.get("semiring", "plus_times"),
                             single, dense.strides[0] != 1)
         values = SPMM.values(rows=rows, size=dense.shape[0], count=count, piece=piece, columns=node.shape[1],
                              stride=dense.strides[0])
         return Step(kernel, (dense, indices, indptr, data, target), (4,), values, pieces, node.shape[1] * piece,
-                    "spmv" if single else "spmm", node.origin, operations=2 * count * node.shape[1])
+                    "spmv" if single else "spmm", node.origin, operations=2 * count * node.shape[1],
+                    threads=self.threads_for(node, choice.threads), choice=tuned_words(choice))
 
     def lower_spmm(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)

@@ -11,7 +11,7 @@ from morpho.backends.cpu.lowering.builder import Builder
 from morpho.base.dims import Size
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DispatchThresholds
-from morpho.cost.tuned_choices import Problem, bucket
+from morpho.cost.tuned_choices import Choice, Problem, bucket
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.views import is_view, look_through
@@ -20,6 +20,11 @@ from morpho.program.program import HostStep
 from morpho.program.view import View
 
 PRODUCTS = ("matmul", "gemm")  # nodes with a right operand that may be packed
+
+
+def tuned_words(choice: Choice) -> str:
+    """What `explain()` says of a step for which the tuner chose; nothing where it did not."""
+    return "" if choice.is_default else f"from the tuner: {choice.said()}"
 
 
 class OperandFacts(Builder):
