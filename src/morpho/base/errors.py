@@ -23,7 +23,7 @@ __all__ = [
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 Place = tuple[CodeType, int]
 # By file name. An error inside a `with` block of Morpho's own comes through contextlib.
-_ours: dict[str, bool] = {contextlib.__file__: True}
+known_files: dict[str, bool] = {contextlib.__file__: True}
 
 
 class MorphoError(Exception):
@@ -223,7 +223,7 @@ def user_place(depth: int = 1) -> Place | None:
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
-        ours = _ours.get(code.co_filename)
+        ours = known_files.get(code.co_filename)
         if ours is None:
             ours = _is_ours(code.co_filename, frame)
         if not ours:
@@ -236,8 +236,8 @@ def _is_ours(filename: str, frame: FrameType) -> bool:
     """Whether a file is Morpho's; remembered, except of what is compiled from text."""
     if filename == "<string>":  # the __init__ that `dataclass` writes belongs to the class's module
         return str(frame.f_globals.get("__name__", "")).startswith("morpho.")
-    _ours[filename] = filename.startswith(_PACKAGE)
-    return _ours[filename]
+    known_files[filename] = filename.startswith(_PACKAGE)
+    return known_files[filename]
 
 
 def line_of(place: Place | None) -> str:

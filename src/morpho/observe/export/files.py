@@ -5,19 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.observe.export import flame, html, perfetto, text
+from morpho.observe.export import flame, html, perfetto, pftrace, text
 from morpho.observe.trace.model import Trace
 
-ENDINGS = (".html", ".svg", ".perfetto.json", ".json", ".txt")
+ENDINGS = (".html", ".svg", ".perfetto.json", ".pftrace", ".json", ".txt")
 
 
 def save(trace: Trace, path: str | Path) -> Path:
-    """Write a report (.html, .txt), a flame graph (.svg), a Perfetto trace (.perfetto.json) or the trace (.json)."""
+    """Write a report (.html, .txt), a flame graph (.svg), a Perfetto trace (.perfetto.json, .pftrace) or the
+    trace (.json)."""
     where = Path(path)
     if not where.absolute().parent.is_dir():
         raise fail(ArgumentError, "profile", f"there is no folder {where.parent} for {where.name}", "make it first")
     if where.name.endswith(".perfetto.json"):
         return perfetto.write(trace, where)
+    if where.suffix == ".pftrace":
+        return pftrace.write(trace, where)
     if where.suffix == ".json":
         return trace.save(where)
     written = {".html": html.page, ".svg": flame.svg, ".txt": text.report}.get(where.suffix)

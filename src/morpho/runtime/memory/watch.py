@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from sys import _getframe
 from typing import Protocol
 
-from morpho.base.errors import user_place
+from morpho.base.errors import known_files, user_place
 from morpho.runtime.memory.chunk import Chunk
 
 
@@ -51,7 +52,15 @@ class Tracker(Watch):
         self._looked_bytes = 0
 
     def see(self, pool: Watched, chunk: Chunk) -> None:
-        chunk.place = user_place(3)  # a line only when somebody reads it: this runs at every request
+        # This runs at every request: the walk of `user_place` written out, and a line only when somebody reads it.
+        frame = _getframe(2)
+        code = frame.f_code
+        while known_files.get(code.co_filename):
+            frame = frame.f_back  # type: ignore[assignment]
+            if frame is None:
+                break
+            code = frame.f_code
+        chunk.place = (code, frame.f_lasti) if known_files.get(code.co_filename) is False else user_place(2)
         if pool._held_bytes > self._looked_bytes:  # only what makes the pool grow can be a peak
             self._looked_bytes = pool._held_bytes + pool._held_bytes // 64  # and a little more is not worth a look
             found = pool.holders()
