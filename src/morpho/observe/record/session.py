@@ -288,7 +288,8 @@ class Profile:
         return self.report()
 
     def save(self, path: str | Path) -> Path:
-        """Write the trace (.json), a Perfetto trace (.perfetto.json, .pftrace), a flame graph (.svg), a report (.html)."""
+        """Write the trace (.json), a Perfetto trace (.perfetto.json, .pftrace), a flame graph (.svg) or a report
+        (.html)."""
         from morpho.observe.export.files import save
 
         return save(self.trace, path)
