@@ -18,7 +18,7 @@ from morpho.base.errors import ArgumentError, fail, sentence
 from morpho.models.base import LanguageModel
 from morpho.models.files import names
 from morpho.models.files.filling import check_depth, filled, kept, wanted
-from morpho.models.files.gguf_llama import from_gguf
+from morpho.models.files.gguf import from_gguf
 from morpho.models.files.json_file import read_json
 from morpho.models.files.parts import with_parts
 from morpho.models.registry import family
