@@ -32,8 +32,8 @@ from morpho.weights.transforms import concat, reshape, split, transpose, unpermu
 
 __all__ = [
     "BytePairs", "FileFault", "FolderInUse", "GgufConfig", "GgufFile", "MissingExtra", "MissingFile", "NameFault",
-    "PullError", "Rule", "SentencePieces", "StorageError", "StreamDecoder", "Tokenizer", "Weights", "chatml", "concat", "encode_chat",
-    "is_pulled",
+    "PullError", "Rule", "SentencePieces", "StorageError", "StreamDecoder", "Tokenizer", "Weights", "chatml", "concat",
+    "encode_chat", "is_pulled",
     "load", "load_gguf", "load_tokenizer", "match", "model_path", "pull_model", "render_chat", "reshape", "save",
     "save_tokenizer", "split", "train_bpe", "transpose", "unpermute",
 ]

@@ -87,6 +87,8 @@ TOKENIZER = KeyTable({f"tokenizer.{name}": key for name, key in {
 def check_model(metadata: Mapping[str, Any], file: str, ignore: Collection[str] = ()) -> None:
     """Every key of a file is known; one that changes the result and is not computed is an error."""
     form = metadata.get("general.architecture", "llama")
+    if not isinstance(form, str) or form not in OTHERS:
+        raise fail(FileFault, "load_gguf", f"{file}: general.architecture is {shortened(form)}, which is not known")
     for name in REQUIRED:
         if metadata.get(f"{form}.{name}") is None:
             raise fail(FileFault, "load_gguf", f"{file}: {form}.{name} is not there")

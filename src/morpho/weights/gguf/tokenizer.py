@@ -47,7 +47,7 @@ def _byte_pairs(metadata: Mapping[str, Any], name: str, pattern: str, split_digi
         raise fail(FileFault, "load_gguf", f"{name} has a merge that is not two words")
     of_type = _by_type(tokens, types)
     plain = {token: number for number, token in enumerate(tokens) if types[number] not in (CONTROL, USER_DEFINED)}
-    return BytePairs(plain, pairs, of_type[CONTROL], added=of_type[USER_DEFINED], split_digits=split_digits,  # type: ignore[arg-type]
+    return BytePairs(plain, pairs, of_type[CONTROL], added=of_type[USER_DEFINED], split_digits=split_digits,
                      pattern=pattern, **_named(metadata, name, len(tokens)))
 
 
@@ -105,7 +105,8 @@ def _only(metadata: Mapping[str, Any], name: str, key: str, value: Any) -> None:
     found = metadata.get(f"tokenizer.ggml.{key}", value)
     if found != value:
         raise fail(FileFault, "load_gguf", f"{name}: tokenizer.ggml.{key} is {shortened(found)}, and only {value} is "
-                                           "computed for this tokenizer", f'go on without it with ignore=["tokenizer.ggml.{key}"]')
+                                           "computed for this tokenizer",
+                   f'go on without it with ignore=["tokenizer.ggml.{key}"]')
 
 
 def text_of(fields: Mapping[str, Any], key: str, default: str | None = None) -> str:
