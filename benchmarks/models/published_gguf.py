@@ -24,7 +24,8 @@ PROMPTS = ["The capital of France is", "def fibonacci(n):\n    ", "Once upon a t
            "In der Hauptstadt von Japan", "La somme de 2 et 3 est"]
 CORPUS = Path(__file__).parents[1] / "corpus"
 ODD = ["", " ", "  two  blanks ", "tab\tand\nline\n\nbreaks\r\n", "naïve café — “quotes”", "日本語のテキスト",
-       "🙂👩‍👩‍👧 family", "x = 12345.678e-9; // no", "\u0301combining", "don't WE'LL I'm", "a" * 300, "   \n   \n", "ſ 'S", "½ ² Ⅻ ٣"]
+       "🙂👩‍👩‍👧 family", "x = 12345.678e-9; // no", "\u0301combining", "don't WE'LL I'm", "a" * 300, "   \n   \n",
+       "ſ 'S", "½ ² Ⅻ ٣"]
 
 
 def ask(port: int, path: str, body: dict[str, Any]) -> Any:
