@@ -163,7 +163,8 @@ def test_a_vocabulary_without_some_bytes() -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "complaint"), [
-    ("tokenizer.ggml.model", "llama", "unknown tokenizer"), ("tokenizer.ggml.pre", "qwen2", "unknown tokenizer"),
+    ("tokenizer.ggml.model", "llama", "unknown tokenizer"), ("tokenizer.ggml.pre", "tekken", "unknown tokenizer"),
+    ("tokenizer.ggml.add_space_prefix", True, "add_space_prefix is True"),
     ("tokenizer.ggml.tokens", ["a", "a"], "one token twice"), ("tokenizer.ggml.tokens", [1, 2], "no tokens"),
     ("tokenizer.ggml.merges", ["abc"], "not two words"), ("tokenizer.ggml.merges", ["a zzz"], "a merge needs"),
     ("tokenizer.ggml.token_type", [1], "a type for each"), ("tokenizer.ggml.eos_token_id", 999, "eos_token_id is 999"),

@@ -91,6 +91,40 @@ def unpermute(heads: int) -> Transform:
     return apply
 
 
+def shift(by: float) -> Transform:
+    """A number added to each tensor: norms whose weight is kept less 1.
+
+    >>> from morpho.weights.transforms import shift
+    >>> shift(-1.0)([mo.ones((2,))], 1)[0].tolist()
+    [0.0, 0.0]
+    """
+    return lambda tensors, wanted: [_plain(tensor) + by for tensor in tensors]
+
+
+def heads_together(heads: int) -> Transform:
+    """Rows of all queries, all keys, all values put so that those of a head stand side by side.
+
+    >>> from morpho.weights.transforms import heads_together
+    >>> heads_together(2)([mo.arange(6)], 1)[0].tolist()
+    [0, 2, 4, 1, 3, 5]
+    """
+    def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
+        return [_reordered(tensor, (3, heads)) for tensor in tensors]
+    return apply
+
+
+def _reordered(tensor: Weight, parts: tuple[int, int]) -> Weight:
+    """Rows that are (a, b, rest) put as (b, a, rest)."""
+    rows = tensor.shape[0]
+    if rows % (parts[0] * parts[1]):
+        raise fail(ShapeError, "heads_together", f"{rows} rows are not {parts[0]} times {parts[1]} heads")
+    data = tensor.data if isinstance(tensor, Quantised) else tensor
+    rest = data.shape[1:]
+    apart = reshape_tensor(data, (*parts, rows // (parts[0] * parts[1]), *rest))
+    found = reshape_tensor(permute_dims(apart, (1, 0, *range(2, apart.ndim))), (rows, *rest))
+    return Quantised.of_tensor(found, tensor.shape, tensor.kind) if isinstance(tensor, Quantised) else found
+
+
 def _unpermuted(tensor: Weight, heads: int) -> Weight:
     rows = tensor.shape[0]
     if rows % (2 * heads):

@@ -8,7 +8,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import machine
-from morpho.models.files.gguf_llama import config_of_gguf
+from morpho.models.files.gguf import config_of_gguf
 from morpho.models.files.json_file import read_json
 from morpho.plan import Cluster, Constraints, ModelCard, Node, Plan, solve
 from morpho.runtime.measure import machine_profile

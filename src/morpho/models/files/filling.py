@@ -19,7 +19,8 @@ LOG = logging.getLogger("morpho")
 
 def check_depth(config: Mapping[str, Any], tensors: int, file: str) -> None:
     """A model of more layers than the file has tensors is not begun."""
-    for name in ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "layers", "llama.block_count"):
+    known = ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "layers")
+    for name in (*known, *(key for key in config if key.endswith(".block_count"))):
         found = config.get(name)
         counts = found if isinstance(found, list) else [found]
         if any(isinstance(count, int) and count > tensors for count in counts):

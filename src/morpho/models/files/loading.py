@@ -18,7 +18,7 @@ from morpho.base.errors import ArgumentError, fail, sentence
 from morpho.models.base import LanguageModel
 from morpho.models.files import names
 from morpho.models.files.filling import check_depth, filled, kept, wanted
-from morpho.models.files.gguf_llama import from_gguf
+from morpho.models.files.gguf import from_gguf
 from morpho.models.files.json_file import read_json
 from morpho.models.files.parts import with_parts
 from morpho.models.registry import family
@@ -40,7 +40,7 @@ SHIPPED = Path(__file__).parent.parent / "shipped"  # the small model that comes
 def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True,
          ignore: Collection[str] = (), activations: str = "exact") -> Any:
     """A model with the weights of a folder (config.json, and model.safetensors or shards with their index) of GPT-2,
-    BERT, T5, Llama or Morpho's own form, or of a GGUF file of Llama form; in evaluation mode.
+    BERT, T5, Llama, another family or Morpho's own form, or of a GGUF file; in evaluation mode.
 
     Weights become `dtype`. Those that a GGUF file holds in blocks stay packed unless `packed` is off. Names that are
     missing, left over or of another shape are one error that lists them. Every setting in the files is used, known not

@@ -137,20 +137,22 @@ TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama
                                                                             for name in decoder_names.FAMILIES}}
 
 
-def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
-    """Llama in a GGUF file: other names, and queries and keys with the numbers that turn together side by side."""
-    plain = {"attn_norm": "input_layernorm", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-             "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-             "ffn_down": "mlp.down_proj"}
+def gguf_rules(norms: Mapping[str, str], heads: int = 0, kv_heads: int = 0) -> list[Rule]:
+    """A decoder in a GGUF file: other names, `norms` and other weights of a layer by theirs. With a number of heads,
+    queries and keys have the numbers that turn together side by side."""
+    plain = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+             "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+             "ffn_down": "mlp.down_proj", **norms}
+    turned = {"attn_q": heads, "attn_k": kv_heads} if heads else {}
     return [
         Rule("token_embd.weight", "model.embed_tokens.weight"),
         Rule("output_norm.weight", "model.norm.weight"),
         Rule("output.weight", "lm_head.weight"),
         Rule("rope_freqs.weight", None),  # read with the configuration
-        Rule("blk.{i}.attn_q.{what}", "model.layers.{i}.self_attn.q_proj.{what}", unpermute(heads)),
-        Rule("blk.{i}.attn_k.{what}", "model.layers.{i}.self_attn.k_proj.{what}", unpermute(kv_heads)),
+        *(Rule(f"blk.{{i}}.{theirs}.{{what}}", f"model.layers.{{i}}.{plain[theirs]}.{{what}}", unpermute(count))
+          for theirs, count in turned.items()),
         *(Rule(f"blk.{{i}}.{theirs}.{{what}}", f"model.layers.{{i}}.{ours}.{{what}}")
-          for theirs, ours in plain.items()),
+          for theirs, ours in plain.items() if theirs not in turned),
     ]
 
 

@@ -31,12 +31,13 @@ from morpho.tensor.functions.move import reshape
 from morpho.tensor.functions.products.quantised import Quantised
 from morpho.weights.errors import FileFault, MissingExtra
 from morpho.weights.gguf.header import NATIVE, Place, read_header
-from morpho.weights.gguf.keys import TOKENIZER, rope_scaling
+from morpho.weights.gguf.keys import rope_scaling
 from morpho.weights.gguf.repack import REPACKED, repacked
+from morpho.weights.gguf.tokenizer import text_of, tokenizer_of
 from morpho.weights.named import NamedTensors
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import Malformed, shortened
-from morpho.weights.text.bpe import BytePairs
+from morpho.weights.text.tokenizer import Tokenizer
 from morpho.weights.transforms import Weight
 
 DTYPES: dict[str, DType] = {
@@ -44,10 +45,6 @@ DTYPES: dict[str, DType] = {
     "I16": dtypes.int16, "I32": dtypes.int32, "I64": dtypes.int64,
 }
 QUANTISED = {"Q8_0": "q8_0", "Q4_1": "q4_1"}
-# Pre-tokenizers of byte-level BPE with GPT-2's pattern: whether numbers fall into single digits first.
-SPLITS_DIGITS = {"gpt-2": False, "phi-2": False, "mpt": False, "olmo": False, "jais": False, "smollm": True,
-                 "refact": True, "command-r": True, "codeshell": True, "exaone": True}
-CONTROL, USER_DEFINED = 3, 4  # types of tokens
 _log = logging.getLogger("morpho")
 
 
@@ -111,11 +108,16 @@ class GgufFile:
                                                f" {names[0]} for one: products do not read {kinds[names[0]]} packed"))
 
     @cached_property
+    def fields(self) -> dict[str, Any]:
+        """What the header says of the model, without the name of its architecture before each key."""
+        before = text_of(self.metadata, "general.architecture") + "."
+        return {key.removeprefix(before): value for key, value in self.metadata.items()
+                if key.startswith(before) and key not in self.ignore}
+
+    @cached_property
     def config(self) -> GgufConfig:
         """The sizes of the model."""
-        architecture = _text(self.metadata, "general.architecture")
-        fields = {key.removeprefix(architecture + "."): value for key, value in self.metadata.items()
-                  if key.startswith(architecture + ".") and key not in self.ignore}
+        architecture, fields = text_of(self.metadata, "general.architecture"), self.fields
         heads, width = _size(fields, "attention.head_count"), _size(fields, "embedding_length")
         kv_heads = _size(fields, "attention.head_count_kv", heads)
         head_width = _size(fields, "attention.key_length", max(width // heads, 1))
@@ -124,7 +126,7 @@ class GgufFile:
                                                f"attention.head_count_kv={kv_heads} heads of keys and values")
         eps = fields.get("attention.layer_norm_rms_epsilon", fields.get("attention.layer_norm_epsilon"))
         return GgufConfig(
-            architecture, _text(self.metadata, "general.name", self.path.stem), _size(fields, "block_count"), width,
+            architecture, text_of(self.metadata, "general.name", self.path.stem), _size(fields, "block_count"), width,
             _size(fields, "feed_forward_length"), heads, kv_heads, head_width,
             _size(fields, "vocab_size", self._rows("token_embd.weight")), _size(fields, "context_length"),
             _positive("attention.layer_norm_rms_epsilon", eps),
@@ -136,14 +138,14 @@ class GgufFile:
             rope_scaling(fields, self.path.name))
 
     @cached_property
-    def tokenizer(self) -> BytePairs:
-        """The tokenizer of the file: byte-level BPE."""
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the file: byte-level BPE or SentencePiece's."""
         return tokenizer_of(self.metadata, self.path.name, self.ignore)
 
     @property
     def chat_template(self) -> str:
         """The template of a chat, empty where there is none."""
-        return _text(self.metadata, "tokenizer.chat_template", "")
+        return text_of(self.metadata, "tokenizer.chat_template", "")
 
     def _rows(self, name: str) -> int | None:
         return self._places[name].shape[0] if name in self._places else None
@@ -232,13 +234,6 @@ def _sizes(kind: int) -> tuple[str, int, int]:
 
 
 # -- metadata ----------------------------------------------------------------------------------------------------------
-def _text(fields: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    found = fields.get(key, default)
-    if not isinstance(found, str):
-        raise fail(FileFault, "load_gguf", f"{key} is {shortened(found)}, not a text")
-    return found
-
-
 def _size(fields: Mapping[str, Any], key: str, default: int | None = None) -> int:
     found = fields.get(key, default)
     if type(found) is not int or not 0 < found < 1 << 31:
@@ -256,54 +251,3 @@ def _positive(key: str, found: Any) -> float | None:
     if found is None or (type(found) in (int, float) and 0 < found < math.inf):
         return None if found is None else float(found)
     raise fail(FileFault, "load_gguf", f"{key} is {shortened(found)}", "give a positive number")
-
-
-def tokenizer_of(metadata: Mapping[str, Any], name: str, ignore: Collection[str] = ()) -> BytePairs:
-    """The tokenizer that a file's metadata describes."""
-    metadata = {key: value for key, value in metadata.items() if key.startswith("tokenizer.") and key not in ignore}
-    TOKENIZER.check("load_gguf", name, metadata, kind=FileFault)
-    kind, before = _text(metadata, "tokenizer.ggml.model"), _text(metadata, "tokenizer.ggml.pre", "")
-    if kind != "gpt2" or before not in SPLITS_DIGITS:
-        raise fail(FileFault, "load_gguf", f"{name}: tokenizer.ggml.model is {shortened(kind)} and "
-                   f"tokenizer.ggml.pre {shortened(before)}: an unknown tokenizer",
-                   "byte-level BPE with " + ", ".join(SPLITS_DIGITS) + " is; load another with load_tokenizer")
-    tokens, merges = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.merges")
-    if not _are_texts(tokens) or not _are_texts(merges) or len({*tokens}) != len(tokens):  # type: ignore[arg-type, misc]
-        raise fail(FileFault, "load_gguf", f"{name} has no tokens and merges, or one token twice")
-    types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)  # type: ignore[arg-type]
-    if not isinstance(types, list) or len(types) != len(tokens):  # type: ignore[arg-type]
-        raise fail(FileFault, "load_gguf", f"{name} does not have a type for each token")
-    pairs = [tuple(merge.split(" ")) for merge in merges]  # type: ignore[union-attr]
-    if any(len(pair) != 2 for pair in pairs):
-        raise fail(FileFault, "load_gguf", f"{name} has a merge that is not two words")
-    of_type = {wanted: {token: number for number, token in enumerate(tokens) if types[number] == wanted and token}  # type: ignore[arg-type]
-               for wanted in (CONTROL, USER_DEFINED)}
-    plain = {token: number for number, token in enumerate(tokens) if types[number] not in of_type}  # type: ignore[arg-type]
-    return BytePairs(plain, pairs, of_type[CONTROL], added=of_type[USER_DEFINED], split_digits=SPLITS_DIGITS[before],
-                     eos=_token(metadata, "eos", len(tokens)), bos=_token(metadata, "bos", len(tokens)),  # type: ignore[arg-type]
-                     pad=_token(metadata, "padding", len(tokens)), **_around(metadata, name),  # type: ignore[arg-type]
-                     chat_template=_text(metadata, "tokenizer.chat_template", ""))
-
-
-def _around(metadata: Mapping[str, Any], name: str) -> dict[str, list[int]]:
-    """Which tokens are put around a text."""
-    found: dict[str, list[int]] = {"before": [], "after": []}
-    for which, where in (("bos", "before"), ("eos", "after")):
-        if metadata.get(f"tokenizer.ggml.add_{which}_token"):
-            if f"tokenizer.ggml.{which}_token_id" not in metadata:
-                raise fail(FileFault, "load_gguf", f"{name}: tokenizer.ggml.add_{which}_token is True, and there is no "
-                                                   f"{which}_token_id")
-            found[where] = [metadata[f"tokenizer.ggml.{which}_token_id"]]
-    return found
-
-
-def _are_texts(found: Any) -> bool:
-    return isinstance(found, list) and bool(found) and all(isinstance(text, str) for text in found)
-
-
-def _token(metadata: Mapping[str, Any], which: str, count: int) -> int | None:
-    found = metadata.get(f"tokenizer.ggml.{which}_token_id")
-    if found is not None and (type(found) is not int or not 0 <= found < count):
-        raise fail(FileFault, "load_gguf", f"tokenizer.ggml.{which}_token_id is {shortened(found)} in a vocabulary of "
-                                           f"{count}")
-    return found

@@ -17,7 +17,7 @@ _scale = used(keys.number(above=0))
 _off, _one = only(0, 0.0), only(1.0, 1, 0.0, 0)  # a scale of 0 stands for none
 _id = irrelevant("a prompt holds its own tokens")
 
-# Keys of Llama's form, after "llama.".
+# Keys of a model, after the name of its architecture: Llama's.
 SIZES = ("vocab_size", "context_length", "embedding_length", "block_count", "feed_forward_length",
          "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
          "rope.dimension_count")
@@ -33,11 +33,23 @@ MODEL = KeyTable({
     "logit_scale": _one, "residual_scale": _one, "embedding_scale": _one, "attention.causal": only(True),
     "attn_logit_softcapping": _off, "final_logit_softcapping": _off, "attention.max_alibi_bias": _off,
     "attention.clamp_kqv": _off, "pooling_type": _off, "use_parallel_residual": only(False),
-    "expert_count": _off, "expert_used_count": _off, "expert_shared_count": _off,
+    "expert_count": used(keys.whole()), "expert_used_count": used(keys.whole()), "expert_shared_count": _off,
     "tensor_data_layout": only("Meta AI original pth"),
 })
-REQUIRED = [f"llama.{name}" for name in ("block_count", "context_length", "embedding_length", "feed_forward_length",
-                                         "attention.head_count")]
+_DENSE = {"expert_count": _off, "expert_used_count": _off}
+_ALL = {**_DENSE, "attention.scale": _off, "attention.sliding_window": _off}  # every layer sees all
+_WINDOW = {**_DENSE, "attention.scale": _off, "final_logit_softcapping": used(keys.number(least=0))}
+OTHERS: dict[str, dict[str, keys.Key]] = {  # where an architecture differs from Llama's
+    "llama": {}, "qwen2": _ALL, "qwen3": _ALL, "smollm3": _ALL, "olmo2": _ALL,
+    "olmo": {**_ALL, "attention.clamp_kqv": used(keys.number(least=0))},
+    "gemma2": {**_WINDOW, "attn_logit_softcapping": used(keys.number(least=0))},
+    "gemma3": {**_WINDOW, "attention.sliding_window_pattern": _size, "rope.freq_base_swa": _scale},
+    "phi3": {**_DENSE, "attention.scale": _off, "rope.scaling.original_context_length": _size,
+             "rope.scaling.attn_factor": used(keys.number(least=0)), "rope.scaling.type": only("none", "longrope"),
+             "rope.scaling.factor": _off},
+    "gptneox": {**_ALL, "use_parallel_residual": used(keys.flag())},
+}
+REQUIRED = ("block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count")
 GENERAL = KeyTable({
     "general.architecture": used(keys.text()), "general.name": used(keys.text()),
     "general.alignment": used(keys.positive()), "general.type": only("model"),
@@ -57,14 +69,14 @@ GENERAL = KeyTable({
 TOKENIZER = KeyTable({f"tokenizer.{name}": key for name, key in {
     "ggml.model": used(keys.text()), "ggml.pre": used(keys.text()),
     **{f"ggml.{name}": used(keys.Kind(lambda value: isinstance(value, list), "a list"))
-       for name in ("tokens", "token_type", "merges")},
-    **{f"ggml.{name}_token_id": used(keys.token()) for name in ("bos", "eos", "eot", "eom", "padding")},
+       for name in ("tokens", "token_type", "merges", "scores")},
+    **{f"ggml.{name}_token_id": used(keys.token()) for name in ("bos", "eos", "eot", "eom", "padding",
+                                                                            "unknown")},
     "ggml.add_bos_token": used(keys.flag()), "ggml.add_eos_token": used(keys.flag()),
-    "ggml.add_sep_token": only(False), "ggml.add_space_prefix": only(False),
+    "ggml.add_sep_token": only(False), "ggml.add_space_prefix": used(keys.flag()),
     "ggml.remove_extra_whitespaces": only(False),
-    "ggml.scores": irrelevant("the merges have their order"),
     **{f"ggml.{name}_token_id": _id for name in (
-        "unknown", "seperator", "separator", "mask", "cls", "prefix", "suffix", "middle", "fim_pre", "fim_suf",
+        "seperator", "separator", "mask", "cls", "prefix", "suffix", "middle", "fim_pre", "fim_suf",
         "fim_mid", "fim_pad", "fim_rep", "fim_sep")},
     "chat_template": used(keys.text()), "chat_template.*": irrelevant("templates that a caller may choose by name"),
     "chat_templates": irrelevant("templates that a caller may choose by name"),
@@ -73,11 +85,15 @@ TOKENIZER = KeyTable({f"tokenizer.{name}": key for name, key in {
 
 
 def check_model(metadata: Mapping[str, Any], file: str, ignore: Collection[str] = ()) -> None:
-    """Every key of a file in Llama's form is known; one that changes the result and is not computed is an error."""
+    """Every key of a file is known; one that changes the result and is not computed is an error."""
+    form = metadata.get("general.architecture", "llama")
+    if not isinstance(form, str) or form not in OTHERS:
+        raise fail(FileFault, "load_gguf", f"{file}: general.architecture is {shortened(form)}, which is not known")
     for name in REQUIRED:
-        if metadata.get(name) is None:
-            raise fail(FileFault, "load_gguf", f"{file}: {name} is not there")
-    table = KeyTable({**GENERAL, **TOKENIZER, **{f"llama.{name}": key for name, key in MODEL.items()}})
+        if metadata.get(f"{form}.{name}") is None:
+            raise fail(FileFault, "load_gguf", f"{file}: {form}.{name} is not there")
+    model = {**MODEL, **OTHERS[form]}
+    table = KeyTable({**GENERAL, **TOKENIZER, **{f"{form}.{name}": key for name, key in model.items()}})
     table.check("load_gguf", file, metadata, ignore=ignore, kind=FileFault)
 
 

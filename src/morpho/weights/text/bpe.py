@@ -21,15 +21,16 @@ from morpho.weights.text.tokenizer import Tokenizer, checked_text
 
 CACHED_WORDS = 1 << 16  # then the cache is emptied: a text of ever new words must not fill the memory
 CACHED_BYTES = 256  # longer words are not kept
-_BYTE_OF = {character: byte for byte, character in enumerate(byte_characters())}
+_CHARACTERS = byte_characters()
+_BYTE_OF = {character: byte for byte, character in enumerate(_CHARACTERS)}
 SHORT = 48  # up to this many bytes, looking at every pair is quicker than a heap
 
 
 class BytePairs(Tokenizer):
     """A byte-level BPE tokenizer: `vocabulary` maps the written form of every token (a printable character for each
     byte) to its number, `merges` lists the pairs in order, `specials` the texts that are tokens of their own; `added`
-    are so too, but belong to the text and are shown. `before` and `after` are put around every
-    text.
+    are so too, but belong to the text and are shown. `before` and `after` are put around every text. `pattern` is how
+    a text falls into words: "gpt-2", "qwen2" or "llama-bpe".
 
     >>> tokenizer = mo.weights.train_bpe(["low lower lowest"], 270)
     >>> type(tokenizer).__name__, tokenizer.decode(tokenizer.encode("lower"))
@@ -39,9 +40,9 @@ class BytePairs(Tokenizer):
     def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], specials: Mapping[str, int],
                  *, added: Mapping[str, int] | None = None, split_digits: bool = False, eos: int | None = None,
                  bos: int | None = None, pad: int | None = None, before: Sequence[int] = (),
-                 after: Sequence[int] = (), chat_template: str = "") -> None:
+                 after: Sequence[int] = (), chat_template: str = "", pattern: str = "gpt-2") -> None:
         self.vocabulary, self.merges, self.specials = dict(vocabulary), list(merges), dict(specials)
-        self.added = dict(added or {})
+        self.added, self.pattern = dict(added or {}), pattern
         self.split_digits, self.eos, self.bos, self.chat_template = split_digits, eos, bos, chat_template
         self.pad, self.before, self.after = pad, list(before), list(after)
         written = {**self.vocabulary, **self.added, **self.specials}
@@ -49,7 +50,7 @@ class BytePairs(Tokenizer):
         self._byte_numbers = _byte_numbers(self.vocabulary)
         self._ranks = _ranks(self.vocabulary, self.merges)
         self._cache: dict[str, list[int]] = {}
-        self._splitters = {True: _splitter({**self.added, **self.specials}), False: _splitter(self.added)}
+        self._splitters = {True: splitter_of({**self.added, **self.specials}), False: splitter_of(self.added)}
 
     @cached_property
     def vocab_size(self) -> int:
@@ -90,8 +91,8 @@ class BytePairs(Tokenizer):
     def _encode_plain(self, text: str) -> list[int]:
         found: list[int] = []
         cache = self._cache
-        for piece in pieces(text):
-            for word in words(piece, self.split_digits):
+        for piece in pieces(text, pattern=self.pattern):
+            for word in words(piece, self.split_digits, self.pattern):
                 numbers = cache.get(word)
                 if numbers is None:
                     numbers = self._merged(word.encode())
@@ -102,7 +103,14 @@ class BytePairs(Tokenizer):
                 found += numbers
         return found
 
+    @property
+    def whole_words(self) -> bool:
+        """Whether a word that is a token is taken as it is, as Llama 3's are, whatever merges would make of it."""
+        return self.pattern == "llama-bpe"
+
     def _merged(self, word: bytes) -> list[int]:
+        if self.whole_words and (known := self.vocabulary.get("".join(_CHARACTERS[byte] for byte in word))) is not None:
+            return [known]
         numbers = [self._byte_numbers[byte] for byte in word if byte in self._byte_numbers]
         return merge_short(numbers, self._ranks) if len(word) <= SHORT else merge_long(numbers, self._ranks)
 
@@ -175,7 +183,7 @@ def _byte_numbers(vocabulary: Mapping[str, int]) -> dict[int, int]:
     return found
 
 
-def _splitter(tokens: Mapping[str, int]) -> re.Pattern[str] | None:
+def splitter_of(tokens: Mapping[str, int]) -> re.Pattern[str] | None:
     """Finds tokens that are texts of their own; of two at one place the longer is meant."""
     if not tokens:
         return None

@@ -1,6 +1,7 @@
-"""How a text falls into words before byte pairs are merged: GPT-2's pattern, in the standard library's `re`.
+"""How a text falls into words before byte pairs are merged: the patterns of GPT-2, Qwen2 and Llama 3, in the standard
+library's `re`.
 
-The pattern asks for letters (Unicode's categories L*), numbers (N*) and white space, which `re` has no names for. Its
+The patterns ask for letters (Unicode's categories L*), numbers (N*) and white space, which `re` has no names for. Its
 `\\w` is L* and N* and the underscore, its `\\d` is Nd, and its `\\s` takes four control characters too many; so numbers
 other than decimal digits are a table here (of Unicode 18), and letters are what is left of `\\w`.
 
@@ -9,6 +10,8 @@ other than decimal digits are a table here (of Unicode 18), and letters are what
 ['We', "'ve", ' ', ' 12', ' apples', '!']
 >>> words("in 1234", split_digits=True)
 ['in', ' ', '1', '2', '3', '4']
+>>> words("in 1234!\\n", pattern="llama-bpe")
+['in', ' ', '123', '4', '!\\n']
 """
 
 from __future__ import annotations
@@ -40,30 +43,53 @@ _NUMBER = rf"[\d{_OTHER_NUMBERS}]"
 _MARK = rf"(?:[^\w{_SPACE}{_OTHER_NUMBERS}]|_)"  # neither letter, number nor space
 _GPT2 = (rf"'s|'t|'re|'ve|'m|'ll|'d| ?{_LETTER}+| ?{_NUMBER}+| ?{_MARK}+"
          rf"|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+")
+# Others take line breaks with the marks before them, one character of any kind with the letters after it, and numbers
+# in groups.
+_NEWER = (rf"'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|(?:[^\w\r\n{_OTHER_NUMBERS}]|_)?{_LETTER}+|{_NUMBER}{{GROUP}}"
+          rf"| ?{_MARK}+[\r\n]*|[{_SPACE}]*[\r\n]+|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+")
+# The same in the words of the tokenizers library.
+_PUBLISHED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}GROUP| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+              r"|\s+(?!\S)|\s+")
+GROUPS = {"qwen2": "", "llama-bpe": "{1,3}"}
+_LINE_END = re.compile(rf"\n(?=[^{_SPACE}])")
 _BEGINNING = re.compile(rf"[^{_SPACE}]\n")  # of white space, with a line break
 _IS_SPACE = re.compile(f"[{_SPACE}]")
 
 
 @cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    return re.compile(_GPT2), re.compile(rf"({_NUMBER})")
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(_NEWER.replace("{GROUP}", GROUPS[name]) if name in GROUPS else _GPT2)
 
 
-def words(text: str, split_digits: bool = False) -> list[str]:
+@cache
+def _single_number() -> re.Pattern[str]:
+    return re.compile(rf"({_NUMBER})")
+
+
+def published_pattern(name: str) -> str:
+    """The pattern as `tokenizer.json` writes it, for those that are not GPT-2's."""
+    return _PUBLISHED.replace("GROUP", GROUPS[name])
+
+
+def words(text: str, split_digits: bool = False, pattern: str = "gpt-2") -> list[str]:
     """The words of a text, which together are the text; with `split_digits` every number's character is one word."""
-    pattern, number = _patterns()
+    found = _pattern(pattern)
     if not split_digits:
-        return pattern.findall(text)
-    return [word for piece in number.split(text) for word in pattern.findall(piece)]
+        return found.findall(text)
+    return [word for piece in _single_number().split(text) for word in found.findall(piece)]
 
 
-def pieces(text: str, characters: int = 1 << 20) -> Iterator[str]:
-    """A long text in parts with the same words: each begins where white space does, at a line break.
+def pieces(text: str, characters: int = 1 << 20, pattern: str = "gpt-2") -> Iterator[str]:
+    """A long text in parts with the same words: each begins where white space does, at a line break; where words end
+    with line breaks, each begins after one.
 
     >>> from morpho.weights.text.pretokenise import pieces
     >>> list(pieces("one two\\nthree\\nfour", 10))
     ['one two', '\\nthree', '\\nfour']
     """
+    if pattern in GROUPS:
+        yield from _after_lines(text, characters)
+        return
     start = 0
     while len(text) - start > characters:
         cut = text.rfind("\n", start + 1, start + characters)
@@ -73,6 +99,16 @@ def pieces(text: str, characters: int = 1 << 20) -> Iterator[str]:
             cut = next((found.start() + 1 for found in _BEGINNING.finditer(text, start + characters)), len(text))
         yield text[start:cut]
         start = cut
+    if start < len(text):
+        yield text[start:]
+
+
+def _after_lines(text: str, characters: int) -> Iterator[str]:
+    start = 0
+    for found in _LINE_END.finditer(text):
+        if found.end() - start >= characters:
+            yield text[start:found.end()]
+            start = found.end()
     if start < len(text):
         yield text[start:]
 

@@ -19,6 +19,7 @@ from morpho.weights.errors import FileFault, MissingExtra, MissingFile
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import shortened
 from morpho.weights.text.bpe import BytePairs
+from morpho.weights.text.pretokenise import GROUPS, published_pattern
 from morpho.weights.text.tokenizer import Tokenizer, checked_ids, checked_text
 from morpho.weights.text.tokenizer_keys import check_around, check_config, check_document
 
@@ -341,16 +342,21 @@ def _pair(merge: Any, name: str) -> tuple[str, str]:
 def _document(tokenizer: BytePairs) -> dict[str, Any]:
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     digits = {"type": "Digits", "individual_digits": True}
+    before = {"type": "Sequence", "pretokenizers": [digits, level]} if tokenizer.split_digits else level
+    if tokenizer.pattern in GROUPS:
+        split = {"type": "Split", "pattern": {"Regex": published_pattern(tokenizer.pattern)}, "behavior": "Isolated",
+                 "invert": False}
+        before = {"type": "Sequence", "pretokenizers": [split, {**level, "use_regex": False}]}
     others = {**tokenizer.added, **tokenizer.specials}
     added = [{"id": number, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
               "normalized": False, "special": text in tokenizer.specials}
              for text, number in sorted(others.items(), key=lambda item: item[1])]
     return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [digits, level]} if tokenizer.split_digits else level,
-        "post_processor": _template_of(tokenizer), "decoder": level,
+        "pre_tokenizer": before, "post_processor": _template_of(tokenizer), "decoder": level,
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                  "ignore_merges": tokenizer.whole_words,
                   "vocab": {**others, **tokenizer.vocabulary},
                   "merges": [list(pair) for pair in tokenizer.merges]},
     }

@@ -1,4 +1,4 @@
-"""A model in Llama's form from a GGUF file."""
+"""A decoder from a GGUF file, of any architecture in `gguf_forms.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.files import names
 from morpho.models.files.filling import check_depth, filled, kept, wanted
+from morpho.models.files.gguf_forms import FORMS, Form, form_of
 from morpho.models.registry import from_config
 from morpho.models.text.generation_keys import Defaults
 from morpho.nn import init
@@ -22,21 +22,17 @@ ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn, a message
 def from_gguf(file: GgufFile, dtype: Any, packed: bool, keep: Callable[[Any], None] | None = None) -> Any:
     """The model, with weights packed as the file has them or not. Every key of the header is used, known not to
     matter, or an error that names it."""
-    name, form = file.path.name, file.metadata.get("general.architecture")
-    if form != "llama":
-        raise fail(ArgumentError, "models.load", f"{name}: general.architecture is {shortened(form)}, which cannot be "
-                                                 "built", "files of Llama form can")
-    check_model(file.metadata, name, file.ignore)
-    sizes = file.config
-    check_depth({"llama.block_count": sizes.layers}, len(file.tensors), name)
+    name = file.path.name
+    config, form = config_of_gguf(file), _form(file)
     with init.undrawn():
-        model = from_config(config_of_gguf(file), dtype=dtype)
+        model = from_config(config, dtype=dtype)
     try:
-        found = match(file.tensors, wanted(model), names.gguf_llama(sizes.heads, sizes.kv_heads))
+        found = match(file.tensors, wanted(model), form.rules(file))
     except NameFault as error:
-        sizes_said = {f"llama.{key}": file.metadata.get(f"llama.{key}") for key in SIZES}
-        said = ", ".join(f"{key}={value}" for key, value in sizes_said.items() if value is not None)
-        rest = ", ".join(key for key, value in sizes_said.items() if value is None)
+        before = file.config.architecture
+        sizes = {f"{before}.{key}": file.fields.get(key) for key in SIZES}
+        said = ", ".join(f"{key}={value}" for key, value in sizes.items() if value is not None)
+        rest = ", ".join(key for key, value in sizes.items() if value is None)
         raise NameFault(f"{error} Hint: {name} says {said}{', and leaves out ' + rest if rest else ''}.") from None
     found = kept(model, found, keep)
     if not packed:
@@ -46,25 +42,38 @@ def from_gguf(file: GgufFile, dtype: Any, packed: bool, keep: Callable[[Any], No
 
 
 def config_of_gguf(file: GgufFile) -> dict[str, Any]:
-    """The settings of a Llama, out of a file's header."""
+    """The settings of a model, out of a file's header, which is checked."""
+    form = _form(file)
+    check_model(file.metadata, file.path.name, file.ignore)
     sizes = file.config
-    if sizes.rope_dimensions != sizes.head_width:
-        raise fail(FileFault, "models.load", f"{file.path.name}: llama.rope.dimension_count is {sizes.rope_dimensions},"
-                                             f" and only llama.attention.key_length, {sizes.head_width}, is computed")
+    before = sizes.architecture
+    check_depth({f"{before}.block_count": sizes.layers}, len(file.tensors), file.path.name)
+    if sizes.rope_dimensions != sizes.head_width and form.family not in ("phi3", "gpt_neox"):
+        raise fail(FileFault, "models.load", f"{file.path.name}: {before}.rope.dimension_count is "
+                                             f"{sizes.rope_dimensions}, and only {before}.attention.key_length, "
+                                             f"{sizes.head_width}, is computed")
     if sizes.value_width != sizes.head_width:
-        raise fail(FileFault, "models.load", f"{file.path.name}: llama.attention.value_length is {sizes.value_width}, "
-                                             f"and only llama.attention.key_length, {sizes.head_width}, is computed")
+        raise fail(FileFault, "models.load", f"{file.path.name}: {before}.attention.value_length is "
+                                             f"{sizes.value_width}, and only {before}.attention.key_length, "
+                                             f"{sizes.head_width}, is computed")
     ends = [file.metadata[key] for key in (f"tokenizer.ggml.{end}_token_id" for end in ENDS) if key in file.metadata]
     ends = [*dict.fromkeys(ends)]
     return {
-        "model_type": "llama", "vocab_size": sizes.vocab_size, "hidden_size": sizes.width,
+        "model_type": form.family, "vocab_size": sizes.vocab_size, "hidden_size": sizes.width,
         "intermediate_size": sizes.feed_forward, "num_hidden_layers": sizes.layers, "head_dim": sizes.head_width,
         "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads,
-        "max_position_embeddings": sizes.context, "rms_norm_eps": sizes.norm_eps or 1e-5,
-        "rope_theta": sizes.rope_theta or 10000.0, "rope_scaling": _scaling(file), "tie_word_embeddings": sizes.tied,
-        "sliding_window": sizes.window, "attention_scale": sizes.attention_scale,
-        "attention_bias": "blk.0.attn_q.bias" in file.tensors, "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
-        "eos_token_id": (ends[0] if len(ends) == 1 else ends) if ends else None}
+        "max_position_embeddings": sizes.context, "rope_theta": sizes.rope_theta or 10000.0,
+        "rope_scaling": _scaling(file), "tie_word_embeddings": sizes.tied,
+        "eos_token_id": (ends[0] if len(ends) == 1 else ends) if ends else None, **form.settings(file)}
+
+
+def _form(file: GgufFile) -> Form:
+    found = form_of(file)
+    if found is None:
+        form = file.metadata.get("general.architecture")
+        raise fail(ArgumentError, "models.load", f"{file.path.name}: general.architecture is {shortened(form)}, which "
+                                                 "cannot be built", "files of " + ", ".join(FORMS) + " can")
+    return found
 
 
 def _scaling(file: GgufFile) -> dict[str, Any] | None:
