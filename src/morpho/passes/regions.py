@@ -12,6 +12,7 @@ from morpho.ops.sources import pick
 from morpho.passes.absorb_loops import absorb_loops
 from morpho.passes.moving_slices import move_slices
 from morpho.passes.register_loops import fits_registers
+from morpho.passes.sink_indices import sink_indices
 
 Optimise = Callable[[Graph], Graph]
 
@@ -32,7 +33,7 @@ def optimise_bodies(graph: Graph, optimise: Optimise, unfused: Optimise | None) 
                 return make(plain.op, plain.inputs, dict(plain.attributes) | {"registers": True}, origin=node.origin)
         return made
 
-    return move_slices(absorb_loops(merge_scans(graph))).map(each)
+    return move_slices(absorb_loops(merge_scans(sink_indices(graph)))).map(each)
 
 
 def merge_scans(graph: Graph) -> Graph:

@@ -23,6 +23,7 @@ GENERATORS: dict[str, str] = {
     "ScanKernel": "morpho.backends.cpu.loops.sequential.scan_code",
     "RegisterLoop": "morpho.backends.cpu.loops.sequential.register_loop_code",
     "ScatterKernel": "morpho.backends.cpu.loops.sequential.scatter_code",
+    "ScatterLoop": "morpho.backends.cpu.loops.sequential.scatter_loop_code",
     "SearchKernel": "morpho.backends.cpu.loops.sequential.search_code",
     "RadixSortKernel": "morpho.backends.cpu.loops.sorting.radix_code",
     "MergeSortKernel": "morpho.backends.cpu.loops.sorting.merge_code",
