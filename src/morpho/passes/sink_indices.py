@@ -26,7 +26,7 @@ def sink_indices(graph: Graph) -> Graph:
 
 
 def _wrapped(loop: Node) -> dict[int, Node]:
-    """Constants of a loop that are indices counted from the end, by number, with the constants that they are made of."""
+    """Constants of a loop that are indices counted from the end, by number, and those that they are made of."""
     constants = list(enumerate(loop.inputs))[loop["carries"] + loop.attributes.get("xs", 0):]
     given = [child for _, child in constants]
     found = {number: _unwrapped(child) for number, child in constants}

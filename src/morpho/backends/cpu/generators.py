@@ -22,6 +22,7 @@ GENERATORS: dict[str, str] = {
     "LoopKernel": "morpho.backends.cpu.loops.generate",
     "ScanKernel": "morpho.backends.cpu.loops.sequential.scan_code",
     "RegisterLoop": "morpho.backends.cpu.loops.sequential.register_loop_code",
+    "LaneLoop": "morpho.backends.cpu.loops.sequential.lane_loop_code",
     "ScatterKernel": "morpho.backends.cpu.loops.sequential.scatter_code",
     "ScatterLoop": "morpho.backends.cpu.loops.sequential.scatter_loop_code",
     "SearchKernel": "morpho.backends.cpu.loops.sequential.search_code",

@@ -29,7 +29,7 @@ from morpho.ir.views import look_through
 from morpho.passes.fusion.prologue import product_after
 from morpho.program.kernel import Kernel
 from morpho.program.program import Control, Program, Step
-from morpho.program.view import View, as_pairs, look, padded, part_of, whole
+from morpho.program.view import View, look, padded, part_of, whole
 
 OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that take complex numbers
 SPARSE = ("spmm", "spmm_transposed", "sddmm", "row_reduce", "spgemm_count", "spgemm", "sptrsv", "incomplete_factors")

@@ -1,4 +1,4 @@
-"""From a scatter and the places of its operands to a kernel and its numbers; scatters of a line with what they scatter."""
+"""From a scatter to a kernel and its numbers; scatters along a line together with what they scatter."""
 
 from __future__ import annotations
 

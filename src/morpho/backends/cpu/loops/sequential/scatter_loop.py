@@ -1,10 +1,10 @@
 """Scatters along a line whose indices and values are computed by the very loop that puts them in their places.
 
 One walk over memory where there were three (indices, values, scatter), and several scatters share it: counts and
-weights of a histogram, both ends of the edges of a mesh. Indices and values are computed a chunk at a time, in vectors,
-and then go to their places one by one, in order: the sum at each place is one chain, with the bits of a `ScatterKernel`.
-What is summed up at a place stays in a register as long as the next index is the same, as in sorted rows of a sparse
-matrix: through memory every addition would wait for the store before it.
+weights of a histogram, both ends of the edges of a mesh. Values go to their places one by one, in order: the sum at
+each place is one chain, with the bits of a `ScatterKernel`. What is summed up at a place stays in a register as long as
+the next index is the same, as in sorted rows of a sparse matrix: through memory every addition would wait for the store
+before it. All of it is scalar code: gathers of vectors, and vectors taken apart through memory, were slower (notes/).
 """
 
 from __future__ import annotations

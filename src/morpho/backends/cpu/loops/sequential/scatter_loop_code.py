@@ -1,4 +1,4 @@
-"""The function of a `ScatterLoop`: chunks of indices and values, then each to its place."""
+"""The function of a `ScatterLoop`: one column after the other, each value to its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from morpho.backends.cpu.loops.sequential.scatter_code import combined
 from morpho.backends.cpu.loops.sequential.scatter_loop import Scatter, ScatterLoop
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
-
 
 State = list[Value]
 TOGETHER = 4  # values that one turn of the loop over a chunk puts in their places
@@ -125,7 +124,7 @@ class ScatterLoopCode(LoopCode):
 
     def gather_chunk(self, number: int, values: dict[int, Value], column: Value, count: Value | None) -> Value:
         """An element that is looked up."""
-        e, instruction = self.e, self.kernel.instructions[number]
+        instruction = self.kernel.instructions[number]
         access, which = instruction.access, instruction.inputs[0]
         none = self.kernel.accesses[access].pattern == "none"
         at = self.inside(access, values[which], self.kernel.instructions[which].dtype, none)
