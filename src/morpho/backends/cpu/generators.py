@@ -20,6 +20,7 @@ from morpho.program.kernel import Kernel
 
 GENERATORS: dict[str, str] = {
     "LoopKernel": "morpho.backends.cpu.loops.generate",
+    "TransposeKernel": "morpho.backends.cpu.loops.transpose",
     "ScanKernel": "morpho.backends.cpu.loops.sequential.scan_code",
     "RegisterLoop": "morpho.backends.cpu.loops.sequential.register_loop_code",
     "LaneLoop": "morpho.backends.cpu.loops.sequential.lane_loop_code",

@@ -70,6 +70,7 @@ class GraphLowering(ScatterLowering):
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
                  thresholds: DispatchThresholds) -> None:
         super().__init__(graph, own_outputs, inputs, target, constants, thresholds)
+        self.vector_bits = 0 if target.kind == "cuda" else target.vector_bits
         self.prepare_destinations()
         self.join_scatters()
         self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
