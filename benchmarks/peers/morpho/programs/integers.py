@@ -9,7 +9,8 @@ def crc16(data):
     def byte(crc, value):
         crc = crc ^ value
         for _ in range(8):
-            crc = (crc >> 1) ^ (-(crc & 1) & 0x8408)
+            half = crc >> 1
+            crc = mo.where((crc & 1) == 1, half ^ 0x8408, half)
         return crc, None
 
     return mo.scan(byte, mo.asarray(0xFFFF, dtype=mo.int32), data)[0]
