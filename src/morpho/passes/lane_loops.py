@@ -23,7 +23,8 @@ def fits_lanes(node: Node, turn: Body) -> bool:
     count = product(shape)
     if not isinstance(count, int) or count < LEAST or not isinstance(node["length"], int) or node["length"] < 2:
         return False
-    streamed = [*node.inputs[node["carries"]:node["carries"] + node["xs"]], *node.outputs[node["carries"]:]]
+    slices = node.inputs[node["carries"]:node["carries"] + node["xs"]]
+    streamed = [*(one.spec for one in slices), *node.outputs[node["carries"]:]]
     if sum(product(one.shape) * one.dtype.itemsize for one in streamed) > MOST_STREAMED:
         return False
     if any(output.shape != shape for output in turn.outputs) or any(one.dtype.is_complex for one in streamed):

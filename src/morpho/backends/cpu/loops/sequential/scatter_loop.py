@@ -21,7 +21,7 @@ class Scatter(NamedTuple):
     """Values put or combined (`mode`) at indices of a target; numbers of the loop's instructions and of its access."""
 
     mode: str
-    index: int
+    indices: int
     value: int
     target: int
     unit: bool  # the target's elements lie side by side

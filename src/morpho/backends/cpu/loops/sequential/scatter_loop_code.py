@@ -95,22 +95,22 @@ class ScatterLoopCode(LoopCode):
         """The indices and values of a column, and each value to its place; the state after that."""
         e, state = self.e, list(state)
         values = self.chunk_values(step, column, None, self.input_places(step, column, None, None))
-        places = {scatter: self.place(scatter, values[scatter.index]) for scatter in self.scatters}
+        places = {scatter: self.place(scatter, values[scatter.indices]) for scatter in self.scatters}
         for scatter, place in places.items():
             if scatter.mode == "set":
                 e.store(scalars.to_memory(e, values[scatter.value], self.dtype_of(scatter)), place.name)
-        for index in dict.fromkeys(scatter.index for scatter in self.combining):
+        for index in dict.fromkeys(scatter.indices for scatter in self.combining):
             self.combine([(n, s, places[s], values[s.value]) for n, s in enumerate(self.combining)
-                          if s.index == index], state)
+                          if s.indices == index], state)
         return state
 
     def place(self, scatter: Scatter, index: Value) -> Value:
         """Where an index points to."""
         e = self.e
-        at = self.inside(scatter.target, index, self.kernel.instructions[scatter.index].dtype, scatter.unit)
+        at = self.reach(scatter.target, index, self.kernel.instructions[scatter.indices].dtype, scatter.unit)
         return Value(e, e.offset(self.bases[scatter.target], self.memory(scatter), at), "ptr", 1)
 
-    def inside(self, access: int, index: Value, dtype: DType, unit: bool = False) -> Value:
+    def reach(self, access: int, index: Value, dtype: DType, unit: bool = False) -> Value:
         """How far an index of an access points; one outside its axis ends the call."""
         e = self.e
         at = self.kernel.record.at("gathers") + 2 * self.kernel.gathered.index(access)
@@ -127,7 +127,7 @@ class ScatterLoopCode(LoopCode):
         instruction = self.kernel.instructions[number]
         access, which = instruction.access, instruction.inputs[0]
         none = self.kernel.accesses[access].pattern == "none"
-        at = self.inside(access, values[which], self.kernel.instructions[which].dtype, none)
+        at = self.reach(access, values[which], self.kernel.instructions[which].dtype, none)
         if none:
             return self.from_index(at, instruction.dtype)
         return self.element(access, at + self.inner_offset(access, column), instruction.dtype)
