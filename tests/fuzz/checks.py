@@ -28,7 +28,8 @@ from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.core import Tensor
 
 Array = Any
-PASSES_OFF = ("", "simplify", "cse", "views,tidy", "fold", "inline", "fuse", "epilogue", "prologue", "memory")
+PASSES_OFF = ("", "simplify", "cse", "views,tidy", "stencils", "fold", "inline", "fuse", "epilogue", "prologue",
+              "memory")
 
 
 class Mismatch(AssertionError):

@@ -10,8 +10,10 @@ from morpho.ir.node import Node, make, rebuild
 from morpho.ops.control.records import bodies_of, with_bodies
 from morpho.ops.sources import pick
 from morpho.passes.absorb_loops import absorb_loops
+from morpho.passes.lane_loops import fits_lanes
 from morpho.passes.moving_slices import move_slices
 from morpho.passes.register_loops import fits_registers
+from morpho.passes.sink_indices import sink_indices
 
 Optimise = Callable[[Graph], Graph]
 
@@ -30,9 +32,11 @@ def optimise_bodies(graph: Graph, optimise: Optimise, unfused: Optimise | None) 
             plain = with_bodies(node, lambda body: body.map(unfused))
             if fits_registers(node, bodies_of(plain), bodies_of(made)):
                 return make(plain.op, plain.inputs, dict(plain.attributes) | {"registers": True}, origin=node.origin)
+            if node.op.name == "scan" and fits_lanes(node, plain["turn"]):
+                return make(plain.op, plain.inputs, dict(plain.attributes) | {"lanes": True}, origin=node.origin)
         return made
 
-    return move_slices(absorb_loops(merge_scans(graph))).map(each)
+    return move_slices(absorb_loops(merge_scans(sink_indices(graph)))).map(each)
 
 
 def merge_scans(graph: Graph) -> Graph:

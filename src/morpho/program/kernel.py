@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-Role = Literal["loop", "gemm", "gemv", "pack", "attention", "scan", "scatter"]
+Role = Literal["loop", "gemm", "gemv", "pack", "attention", "scan", "scatter", "lookup_scatter"]
 
 
 class Kernel(Protocol):

@@ -35,13 +35,13 @@ def nussinov(bases):
 
     def row(step, pairs):
         i = n - 2 - step
+        inner = jnp.concatenate([jnp.zeros(1, jnp.int32), pairs[i + 1][:-1]])
+        best = jnp.where(index > i, inner + ((i < index - 1) & (bases[i] + bases == 3)).astype(jnp.int32), 0)
 
-        def inner(j, pairs):
-            split = jnp.where((index >= i) & (index < j), pairs[i] + jnp.roll(pairs[:, j], -1), 0)
-            both = pairs[i + 1, j - 1] + ((i < j - 1) & (bases[i] + bases[j] == 3))
-            return pairs.at[i, j].set(jnp.maximum(both, split.max()))
+        def split(k, best):
+            return jnp.where(index > k, jnp.maximum(best, best[k] + pairs[k + 1]), best)
 
-        return lax.fori_loop(i + 1, n, inner, pairs)
+        return pairs.at[i].set(lax.fori_loop(i, n - 1, split, best))
 
     return lax.fori_loop(0, n - 1, row, jnp.zeros((n, n), jnp.int32))
 

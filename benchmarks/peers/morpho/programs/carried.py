@@ -68,14 +68,15 @@ def lu(a):
 
 
 def cholesky(a):
+    """The factor is carried turned: what a turn reads and writes of it are rows."""
     index = mo.arange(a.shape[0])
 
-    def step(j, lower):
-        column = a[:, j] - lower @ lower[j]
-        lower[:, j] = mo.where(index >= j, column / mo.sqrt(column[j]), 0.0)
-        return lower
+    def step(j, upper):
+        row = a[j] - upper[:, j] @ upper
+        upper[j] = mo.where(index >= j, row / mo.sqrt(row[j]), 0.0)
+        return upper
 
-    return mo.fori_loop(0, a.shape[0], step, mo.zeros_like(a))
+    return mo.fori_loop(0, a.shape[0], step, mo.zeros_like(a)).T
 
 
 def trisolv(lower, b):

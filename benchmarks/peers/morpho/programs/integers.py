@@ -9,7 +9,8 @@ def crc16(data):
     def byte(crc, value):
         crc = crc ^ value
         for _ in range(8):
-            crc = (crc >> 1) ^ (-(crc & 1) & 0x8408)
+            half = crc >> 1
+            crc = mo.where((crc & 1) == 1, half ^ 0x8408, half)
         return crc, None
 
     return mo.scan(byte, mo.asarray(0xFFFF, dtype=mo.int32), data)[0]
@@ -29,18 +30,20 @@ def compute(a, b):
 
 
 def nussinov(bases):
-    """What is not computed yet is 0, so that all splits may be looked at."""
+    """A row at a time: as soon as the best of a place is known, it is tried as the left part of all places behind."""
     n = bases.shape[0]
+    index = mo.arange(n)
 
     def row(step, pairs):
         i = n - 2 - step
+        inner = mo.concat([mo.zeros(1, dtype=mo.int32), pairs[i + 1][:-1]])
+        best = mo.where(index > i, inner + ((i < index - 1) & (bases[i] + bases == 3)).astype(mo.int32), 0)
 
-        def column(j, pairs):
-            both = pairs[i + 1, j - 1] + ((i < j - 1) & (bases[i] + bases[j] == 3)).astype(mo.int32)
-            pairs[i, j] = mo.maximum(both, mo.max(pairs[i] + mo.roll(pairs[:, j], -1)))
-            return pairs
+        def split(k, best):
+            return mo.where(index > k, mo.maximum(best, best[k] + pairs[k + 1]), best)
 
-        return mo.fori_loop(i + 1, n, column, pairs)
+        pairs[i] = mo.fori_loop(0, n - 1, split, best)  # there is nothing to add before i
+        return pairs
 
     return mo.fori_loop(0, n - 1, row, mo.zeros((n, n), dtype=mo.int32))
 

@@ -43,12 +43,10 @@ def nussinov(bases):
     pairs = np.zeros((n, n), np.int32)
     for i in range(n - 2, -1, -1):
         for j in range(i + 1, n):
-            best = pairs[i + 1, j - 1]
-            if i < j - 1 and bases[i] + bases[j] == 3:
-                best += 1
-            for k in range(i, j):
-                best = max(best, pairs[i, k] + pairs[k + 1, j])
-            pairs[i, j] = best
+            pairs[i, j] = pairs[i + 1, j - 1] + (1 if i < j - 1 and bases[i] + bases[j] == 3 else 0)
+        for k in range(i, n - 1):
+            for j in range(k + 1, n):
+                pairs[i, j] = max(pairs[i, j], pairs[i, k] + pairs[k + 1, j])
     return pairs
 
 

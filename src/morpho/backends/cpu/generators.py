@@ -20,9 +20,12 @@ from morpho.program.kernel import Kernel
 
 GENERATORS: dict[str, str] = {
     "LoopKernel": "morpho.backends.cpu.loops.generate",
+    "TransposeKernel": "morpho.backends.cpu.loops.transpose",
     "ScanKernel": "morpho.backends.cpu.loops.sequential.scan_code",
     "RegisterLoop": "morpho.backends.cpu.loops.sequential.register_loop_code",
+    "LaneLoop": "morpho.backends.cpu.loops.sequential.lane_loop_code",
     "ScatterKernel": "morpho.backends.cpu.loops.sequential.scatter_code",
+    "ScatterLoop": "morpho.backends.cpu.loops.sequential.scatter_loop_code",
     "SearchKernel": "morpho.backends.cpu.loops.sequential.search_code",
     "RadixSortKernel": "morpho.backends.cpu.loops.sorting.radix_code",
     "MergeSortKernel": "morpho.backends.cpu.loops.sorting.merge_code",

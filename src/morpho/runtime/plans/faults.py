@@ -28,8 +28,9 @@ def index_fault(outputs: Sequence[Node], step: Step, known: Mapping[int, str],
             worst = _worst(node, realise)
             if worst is not None:
                 return out_of_range(_name(node), _size(node), worst, node.origin)
-    scatters = step.kernel.role == "scatter"  # what gathers may be anywhere in a fused step
-    checks = [node for node in checks if (node.op.name == "scatter") == scatters] or checks
+    if step.kernel.role != "lookup_scatter":  # what gathers may be anywhere in a fused step
+        scatters = step.kernel.role == "scatter"
+        checks = [node for node in checks if (node.op.name == "scatter") == scatters] or checks
     lines = dict.fromkeys(known.get(node.serial, node.origin) for node in checks)
     names, sizes = (dict.fromkeys(map(found, checks)) for found in (_name, _size))
     return out_of_range(" or ".join(map(str, names)), _only(sizes, None), line=_only(lines, step.origin))

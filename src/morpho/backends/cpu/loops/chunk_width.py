@@ -9,6 +9,7 @@ from morpho.base.machine import Isa
 from morpho.ops.elementwise import COSTLY
 
 LONG_CHAIN = 8
+MANY_LOADS = 8  # of a long chain, as of a stencil of stencils
 SHORT_ROW_VECTORS = 2  # of a chunk of a short row: the last chunk, which is masked, is one of few
 
 
@@ -48,7 +49,9 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
         widest = max(widest, max(i.dtype.compute.itemsize for i in moving))
     vectors = vectors_of_functions(kernel, isa) if heavy else 4
     if is_long_chain(kernel) and (isa.architecture == "aarch64" or isa.vector_bits == 512):
-        vectors = 8  # it waits for itself; 32 registers hold more of them side by side
+        # It waits for itself; 32 registers hold more of them side by side, but not what many loads are kept for.
+        loads = sum(i.name == "load" and i.full for i in kernel.instructions)
+        vectors = 8 if loads <= MANY_LOADS else 2
     if kernel.short_rows:
         vectors = min(vectors, SHORT_ROW_VECTORS)
     return min(TREE_LANES, isa.vector_bits // 8 // widest * vectors)

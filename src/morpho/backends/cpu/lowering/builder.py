@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 
 from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, LoopCall, LoopKernel, lane_dtype
+from morpho.backends.cpu.loops.transpose import as_transpose
 from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.base.dims import Shape, half_of, product
 from morpho.base.dtypes import DType, bool_
@@ -32,6 +33,8 @@ def operations(group: Node) -> list[str]:
 
 class Builder(ABC):
     """What the lowering of every node needs; `lower_graph.py` adds the nodes."""
+
+    vector_bits = 0  # of the target, where copies may be made of its vectors
 
     def __init__(self, inputs: int, own_outputs: bool) -> None:
         self.own_outputs = own_outputs
@@ -152,7 +155,14 @@ class Builder(ABC):
     def copy(self, source: View | float | int | bool, target: View, node: Node) -> None:
         if isinstance(source, View) and source.dtype.is_complex:
             source, target = as_pairs(source), as_pairs(target)
-        self.step(lower_copy(source, target), node, "copy" if isinstance(source, View) else "fill")
+        lowered = lower_copy(source, target)
+        turned = as_transpose(lowered, self.vector_bits)
+        if turned is None:
+            self.step(lowered, node, "copy" if isinstance(source, View) else "fill")
+            return
+        kernel, values = turned
+        self.add(Step(kernel, lowered.views, (1,), values, -(-values[0] // kernel.side), kernel.side * lowered.columns,
+                      "copy (transposed)", node.origin))
 
     def lower_source(self, node: Node) -> None:
         """A constant, range or size that is wanted in memory."""

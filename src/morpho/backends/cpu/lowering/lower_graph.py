@@ -14,9 +14,9 @@ from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_linalg import is_lapack, is_small, lower_lapack, lower_matrix
 from morpho.backends.cpu.lowering.lower_pages import lower_page_write, lower_paged_attention
 from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
-from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
+from morpho.backends.cpu.lowering.lower_scatter import ScatterLowering
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
-from morpho.backends.cpu.lowering.lower_sparse import FOLLOWED, SparseLowering
+from morpho.backends.cpu.lowering.lower_sparse import FOLLOWED
 from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product, upper
@@ -29,10 +29,9 @@ from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.ir.views import look_through
 from morpho.passes.fusion.prologue import product_after
-from morpho.passes.memory.liveness import checked_indices
 from morpho.program.kernel import Kernel
 from morpho.program.program import Control, Program, Step
-from morpho.program.view import View, as_pairs, look, padded, part_of, whole
+from morpho.program.view import View, look, padded, part_of, whole
 
 OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that take complex numbers
 SPARSE = ("spmm", "spmm_transposed", "sddmm", "row_reduce", "spgemm_count", "spgemm", "sptrsv", "incomplete_factors")
@@ -67,13 +66,15 @@ def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, 
     return GraphLowering(graph, own_outputs, inputs, target, constants, thresholds).build(announce)
 
 
-class GraphLowering(SparseLowering):
+class GraphLowering(ScatterLowering):
     """Walks a graph once; every kind of node has a method here, or in `lower_matmul.py`."""
 
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
                  thresholds: DispatchThresholds) -> None:
         super().__init__(graph, own_outputs, inputs, target, constants, thresholds)
+        self.vector_bits = 0 if target.kind == "cuda" else target.vector_bits
         self.prepare_destinations()
+        self.join_scatters()
         self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
         self.pairs: dict[int, View] = {}  # serial of a `complex` -> its memory, of which a part may be written already
 
@@ -156,7 +157,7 @@ class GraphLowering(SparseLowering):
             self.lower_lapack(node)
         else:
             self.lower_host(node, fallback=node.op.kind not in ("host", "collective") and native)
-        indices = checked_indices(node)
+        indices = self.indices_checked_by(node)
         if indices and indices <= self.checked:
             for step in self.program.steps[first:]:
                 if isinstance(step, Step):
@@ -164,8 +165,10 @@ class GraphLowering(SparseLowering):
         self.checked |= indices or set()
 
     def only_left(self, node: Node) -> bool:
-        """Whether a group was found to be the left side of a product and nothing else, and still is."""
-        return bool(node.attributes.get("waits")) and product_after(node, self.graph) is not None
+        """Whether a group was found to be the left side of a product and nothing else, and still is, or is computed by
+        the loop that scatters it."""
+        return node.serial in self.joined_groups or (
+            bool(node.attributes.get("waits")) and product_after(node, self.graph) is not None)
 
     def only_windows(self, node: Node) -> bool:
         users = self.graph.users[node.serial]
@@ -375,28 +378,3 @@ class GraphLowering(SparseLowering):
                 strides = tuple(place.strides[axes.index(axis)] for axis in range(last + 1))
                 return View(place.slot, 0, spec.shape, strides, spec.dtype)
         return self.new_slot(spec.shape, spec.dtype)
-
-    def lower_scatter(self, node: Node) -> None:
-        """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
-        if node.dtype.is_complex and node["mode"] not in ("set", "add"):
-            self.lower_host(node, fallback=False)
-            return
-        index, value = (self.view(child) for child in node.inputs[1:])
-        taken = self.base_of(node)
-        base = self.number_or_place(node.inputs[0])
-        target = taken or self.new_slot(node.shape, node.dtype)
-        self.views[node.serial] = [target]
-        if node.dtype.is_complex:  # both parts go to the same place
-            assert isinstance(base, View)
-            base, value, target = as_pairs(base), as_pairs(value), as_pairs(target)
-            index = View(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
-        wide = target
-        if node["mode"] in ("add", "mul") and node.dtype.compute is not node.dtype:
-            wide = self.new_slot(target.shape, node.dtype.compute)
-        if taken is None or wide is not target:
-            self.copy(base, wide, node)
-        found = lower_scatter((index, value, wide), node["axis"], node["mode"])
-        self.add(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
-                      "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
-        if wide is not target:
-            self.copy(wide, target, node)

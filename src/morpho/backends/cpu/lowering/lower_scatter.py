@@ -1,12 +1,23 @@
-"""From a scatter and the places of its operands to a kernel and its numbers."""
+"""From a scatter to a kernel and its numbers; scatters along a line together with what they scatter."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from morpho.backends.cpu.loops.loop_spec import Store
 from morpho.backends.cpu.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
+from morpho.backends.cpu.loops.sequential.scatter_loop import Scatter, ScatterLoop
+from morpho.backends.cpu.lowering.builder import operations
+from morpho.backends.cpu.lowering.group_body import Operand, structural_hash
+from morpho.backends.cpu.lowering.joined_scatters import Cluster, body_of, find_clusters
+from morpho.backends.cpu.lowering.lower_group import GroupLowering
+from morpho.backends.cpu.lowering.lower_sparse import SparseLowering
 from morpho.base.dims import Size, product
-from morpho.program.view import View
+from morpho.ir.node import Node
+from morpho.ir.printing import joined
+from morpho.passes.memory.liveness import checked_indices
+from morpho.program.program import Step
+from morpho.program.view import View, as_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +55,87 @@ def _column_axis(places: tuple[View, View, View], others: list[int]) -> int | No
     if not others:
         return None
     return max(others, key=lambda d: (places[TARGET].strides[d] == 1, places[INDEX].strides[d] == 0, d))
+
+
+class ScatterLowering(SparseLowering):
+    """Scatters, alone or with the groups that compute what they scatter."""
+
+    def join_scatters(self) -> None:
+        """Find the scatters that are computed by one loop; called once per graph."""
+        found = [] if self.target.kind == "cuda" else find_clusters(self.graph)
+        self.clusters: dict[int, Cluster] = {node.serial: cluster for cluster in found for node in cluster.scatters}
+        self.joined_groups: set[int] = {group.serial for cluster in found for group in cluster.groups}
+
+    def indices_checked_by(self, node: Node) -> set[tuple[int, Size]] | None:
+        """What the steps of a node check, those of scatters that are joined with it too; see `checked_indices`."""
+        cluster = self.clusters.get(node.serial)
+        found: set[tuple[int, Size]] = set()
+        for part in (node,) if cluster is None else (*cluster.groups, *cluster.scatters):
+            indices = checked_indices(part)
+            if indices is None:
+                return None
+            found |= indices
+        return found
+
+    def lower_scatter(self, node: Node) -> None:
+        """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
+        if node.serial in self.clusters:
+            self.lower_cluster(self.clusters[node.serial])
+            return
+        if node.dtype.is_complex and node["mode"] not in ("set", "add"):
+            self.lower_host(node, fallback=False)
+            return
+        index, value = (self.view(child) for child in node.inputs[1:])
+        taken = self.base_of(node)
+        base = self.number_or_place(node.inputs[0])
+        target = taken or self.new_slot(node.shape, node.dtype)
+        self.views[node.serial] = [target]
+        if node.dtype.is_complex:  # both parts go to the same place
+            assert isinstance(base, View)
+            base, value, target = as_pairs(base), as_pairs(value), as_pairs(target)
+            index = View(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
+        wide = target
+        if node["mode"] in ("add", "mul") and node.dtype.compute is not node.dtype:
+            wide = self.new_slot(target.shape, node.dtype.compute)
+        if taken is None or wide is not target:
+            self.copy(base, wide, node)
+        found = lower_scatter((index, value, wide), node["axis"], node["mode"])
+        self.add(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
+                      "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
+        if wide is not target:
+            self.copy(wide, target, node)
+
+    def lower_cluster(self, cluster: Cluster) -> None:
+        """One loop for scatters along a line and the groups that compute what they scatter."""
+        body = body_of(cluster)
+        inputs = [self.view(child) for child in body.inputs]
+        targets = [self.scatter_target(node) for node in cluster.scatters]
+        lowering = GroupLowering(cluster.space, (), inputs)
+        outputs = (*body.indices, *body.values)
+        lowering.mappings = lowering.find_mappings(outputs)
+        lowering.hashes = structural_hash(outputs, inputs, cluster.space)
+        scatters, stores = [], []
+        for node, target, *pair in zip(cluster.scatters, targets, body.indices, body.values, strict=True):
+            index, value = (lowering.value(part, lowering.mappings[part.serial]) for part in pair)
+            axis = node["axis"]
+            lowering.operands.append(Operand("gather", target.dtype, target, (0,) * len(cluster.space),
+                                             target.shape[axis], target.strides[axis]))
+            scatters.append(Scatter(node["mode"], index, value, len(lowering.operands) - 1,
+                                    target.strides[axis] == 1))
+            stores += [Store(len(lowering.operands) - 1, number, True) for number in (index, value)]
+        call = lowering.finish(tuple(stores))
+        labels = [name for group in cluster.groups for name in operations(group)]
+        labels += ["scatter" if node["mode"] == "set" else f"scatter_{node['mode']}" for node in cluster.scatters]
+        self.add(Step(ScatterLoop(call.kernel, tuple(scatters)), call.views, tuple(s.target for s in scatters),
+                      call.values, call.rows, call.columns, joined(labels), cluster.scatters[0].origin, threads="one"))
+        self.waiting -= {group.serial for group in cluster.groups}
+        self.lowered |= {node.serial for node in (*cluster.groups, *cluster.scatters)}
+
+    def scatter_target(self, node: Node) -> View:
+        """Memory for the result of a scatter, with the base in it."""
+        taken = self.base_of(node)
+        target = taken or self.new_slot(node.shape, node.dtype)
+        if taken is None:
+            self.copy(self.number_or_place(node.inputs[0]), target, node)
+        self.views[node.serial] = [target]
+        return target

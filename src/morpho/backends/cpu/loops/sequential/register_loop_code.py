@@ -13,10 +13,10 @@ from morpho.base.machine import Isa
 
 def generate(kernel: RegisterLoop, isa: Isa, name: str) -> str:
     """The LLVM module of a `RegisterLoop`."""
-    return _Code(kernel, isa).text(name)
+    return RegisterLoopCode(kernel, isa).text(name)
 
 
-class _Code:
+class RegisterLoopCode:
     """One such function being written."""
 
     def __init__(self, kernel: RegisterLoop, isa: Isa) -> None:
@@ -27,9 +27,15 @@ class _Code:
     def text(self, name: str) -> str:
         e, kernel = self.e, self.kernel
         self.bases = [e.load_pointer("%buffers", number) for number in range(len(kernel.operands))]
-        self.pointers = list(self.bases)
         numbers = kernel.record.load(e)
-        turns, strides = numbers["turns"], kernel.record.loaded("strides", numbers)
+        self.all_turns(numbers["turns"], kernel.record.loaded("strides", numbers))
+        e.line("ret i32 0")
+        return f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + "\n".join(e.declarations)
+
+    def all_turns(self, turns: Value, strides: list[Value]) -> None:
+        """The loop, from the first values of what is carried to the last ones in their places."""
+        e, kernel = self.e, self.kernel
+        self.pointers, self.values = list(self.bases), {}
         self.write(self.invariant())
         firsts = [self.load(carry.operand, carry.offset) for carry in kernel.carries]
         head, body, done = e.fresh("head"), e.fresh("body"), e.fresh("done")
@@ -37,7 +43,7 @@ class _Code:
         e.branch(head)
         e.label(head)
         turn = Value(e, "%" + e.fresh("t"), "i64", 1)
-        phis = [Value(e, "%" + e.fresh("c"), first.element, 1) for first in firsts]
+        phis = [Value(e, "%" + e.fresh("c"), first.element, first.lanes) for first in firsts]
         place = len(e.lines)  # the phis go here once the values of the back edge are known
         self.values |= {carry.value: phi for carry, phi in zip(kernel.carries, phis, strict=True)}
         if kernel.test is None:
@@ -66,8 +72,6 @@ class _Code:
         self.pointers = self.bases
         for phi, carry in zip(phis, kernel.carries, strict=True):
             self.store(phi, carry.operand, carry.offset)
-        e.line("ret i32 0")
-        return f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + "\n".join(e.declarations)
 
     def invariant(self) -> list[int]:
         """Instructions that have the same value at every turn; not those that may fail if there is a turn."""
@@ -89,9 +93,9 @@ class _Code:
         e, (name, dtype, inputs, attributes) = self.e, self.kernel.instructions[number]
         arguments = [self.values[child] for child in inputs]
         if name == "constant":
-            return e.constant(attributes[0], scalars.register_type(dtype), 1)
+            return e.constant(attributes[0], scalars.register_type(dtype))
         if name == "counter":
-            return self.counter
+            return self.counter if e.lanes == 1 else e.splat(self.counter)
         if name == "load":
             return self.load(*attributes)
         if name == "lookup":

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop, Store
+from morpho.backends.cpu.lowering.control.lower_lanes import lower_lane_loop
 from morpho.backends.cpu.lowering.control.scalarise import Scalars, offsets_of
-from morpho.base.dims import Shape, Size, product
-from morpho.base.dtypes import DType
+from morpho.backends.cpu.lowering.control.seam import Lowering, place_of
+from morpho.base.dims import Size, product
 from morpho.ir.body import Body
-from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.views import is_view, look_through
 from morpho.ops.control.records import COUNTER, parts
@@ -28,21 +28,6 @@ from morpho.program.program import AnyStep, Control, Cursor, HostStep, Program, 
 from morpho.program.view import View
 
 UNKNOWN_TURNS = 1 << 16  # of a loop that ends by itself, for estimates
-
-
-class Lowering(Protocol):
-    """What is asked of the lowering of the graph around, and of a body."""
-
-    program: Program
-    views: dict[int, list[View]]
-
-    def new_slot(self, shape: Shape, dtype: DType, kind: str = "temporary") -> View: ...
-    def view(self, node: Node) -> View: ...
-    def materialised(self, node: Node) -> Node: ...
-    def copy(self, source: View | float | int | bool, target: View, node: Node) -> None: ...
-    def number_or_place(self, node: Node) -> View | float | int | bool: ...
-    def inside(self, graph: Graph, outside: set[int], own: frozenset[int]) -> Lowering: ...
-    def lower_nodes(self) -> None: ...
 
 
 @dataclass
@@ -61,14 +46,11 @@ class Region:
 
 def lower_control(low: Lowering, node: Node) -> None:
     """The steps of a loop or branch."""
-    if node.attributes.get("registers"):
-        lower_register_loop(low, node)
-        return
+    for mark, lower in (("registers", lower_register_loop), ("lanes", lower_lane_loop)):
+        if node.attributes.get(mark):
+            lower(low, node)
+            return
     {"scan": _lower_scan, "while_loop": _lower_while, "switch": _lower_switch}[node.op.name](low, node)
-
-
-def _place(low: Lowering, node: Node) -> View:
-    return low.view(low.materialised(node))
 
 
 def _number(low: Lowering) -> int:
@@ -81,8 +63,8 @@ def _lower_scan(low: Lowering, node: Node) -> None:
     carries, xs, constants = parts(node)
     turns, backwards, turn = node["length"], node["reverse"], node["turn"]
     init = [low.number_or_place(carry) for carry in carries]
-    sources = [_place(low, x) for x in xs]
-    fixed = [_place(low, constant) for constant in constants]
+    sources = [place_of(low, x) for x in xs]
+    fixed = [place_of(low, constant) for constant in constants]
     homes = [low.new_slot(carry.shape, carry.dtype) for carry in carries]
     counter = low.new_slot((), COUNTER.dtype) if node["counts"] else None
     moving = [_cursor(low, source, turns, backwards) for source in sources]
@@ -123,7 +105,7 @@ def _body(low: Lowering, node: Node, body: Body, given: Sequence[View], kept: se
     early = [_copied_early(inner, output, node) if number >= carries or output.attributes.get("index") != number
              or output.op.name != "parameter" else given[number] for number, output in enumerate(body.outputs)]
     inner.lower_nodes()
-    region.results = [_place(inner, output) if place is None else place
+    region.results = [place_of(inner, output) if place is None else place
                       for output, place in zip(body.outputs, early, strict=True)]
     return region
 
@@ -280,8 +262,8 @@ def lower_register_loop(low: Lowering, node: Node) -> None:
     backwards = is_scan and node["reverse"]
     sliced = node["xs"] if is_scan else 0
     init = [low.number_or_place(carry) for carry in node.inputs[:count]]
-    sources = [_known(low, _place(low, x), 1, node) for x in node.inputs[count:count + sliced]]
-    fixed = [_known(low, _place(low, constant), 0, node) for constant in node.inputs[count + sliced:]]
+    sources = [_known(low, place_of(low, x), 1, node) for x in node.inputs[count:count + sliced]]
+    fixed = [_known(low, place_of(low, constant), 0, node) for constant in node.inputs[count + sliced:]]
     homes = [low.new_slot(carry.shape, carry.dtype) for carry in node.inputs[:count]]
     for value, home in zip(init, homes, strict=True):
         low.copy(value, home, node)
@@ -342,7 +324,7 @@ def _carried(scalars: Scalars, place: View, number: int) -> np.ndarray:
 def _lower_while(low: Lowering, node: Node) -> None:
     count = node["carries"]
     init = [low.number_or_place(carry) for carry in node.inputs[:count]]
-    fixed = [_place(low, constant) for constant in node.inputs[count:]]
+    fixed = [place_of(low, constant) for constant in node.inputs[count:]]
     homes = [low.new_slot(carry.shape, carry.dtype) for carry in node.inputs[:count]]
     kept = {place.slot for place in homes}
     test = _body(low, node, node["test"], [*homes, *fixed], kept)
@@ -359,8 +341,8 @@ def _lower_while(low: Lowering, node: Node) -> None:
 
 # -- switch ------------------------------------------------------------------------------------------------------------
 def _lower_switch(low: Lowering, node: Node) -> None:
-    which = _place(low, node.inputs[0])
-    operands = [_place(low, operand) for operand in node.inputs[1:]]
+    which = place_of(low, node.inputs[0])
+    operands = [place_of(low, operand) for operand in node.inputs[1:]]
     targets = [low.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
     number, program = _number(low), low.program
     program.steps.append(Control("branch", number, "switch", node.origin, value=which, reads=[which]))

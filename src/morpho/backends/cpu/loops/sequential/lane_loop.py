@@ -1,0 +1,40 @@
+"""A loop whose turns compute every element from the same element of what is carried: each vector of elements runs
+through all turns in registers.
+
+The loop over turns is inside the one over elements: what is carried is read once and written once, not once a turn, and
+a slice or a stacked result of each turn is the only memory that a turn touches. Recurrences along one axis of an array
+(filters, tridiagonal systems) are such loops over the other axis. Elements are rows: threads divide them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.cpu.loops.sequential.register_loop import RegisterLoop
+from morpho.program.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class LaneLoop(Kernel):
+    """The loop of one element, and for every operand whether elements are side by side; if not, all see the same."""
+
+    loop: RegisterLoop
+    beside: tuple[bool, ...]
+
+    role = "scan"
+
+    @property
+    def flops(self) -> int:
+        """Operations of one turn of an element."""
+        return self.loop.flops
+
+    @property
+    def op_names(self) -> frozenset[str]:
+        """Elementwise ops whose emitters its code uses."""
+        return self.loop.op_names
+
+    @property
+    def record(self) -> Record:
+        """That of the loop: the number of turns, and how far every operand moves at each, in elements."""
+        return self.loop.record

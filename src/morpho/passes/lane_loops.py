@@ -1,0 +1,48 @@
+"""Which loops are one kernel because each element goes its own way: nothing in a turn looks at another element."""
+
+from __future__ import annotations
+
+from morpho.base.dims import Shape, product
+from morpho.ir.body import Body
+from morpho.ir.node import Node
+from morpho.ops.elementwise import COSTLY
+from morpho.passes.fusion.candidates import NATIVE
+
+PASSED = frozenset({"reshape", "expand", "copy", "remat_barrier"})  # between equal shapes, or from a number
+MOST_OPERATIONS = 96  # of a turn: more do not fit the registers
+MOST_CARRIED = 12
+MOST_STREAMED = 1 << 24  # bytes of slices and results: from farther memory whole rows come faster than parts of them
+LEAST = 8  # elements that fill vectors
+
+
+def fits_lanes(node: Node, turn: Body) -> bool:
+    """Whether a scan is a `LaneLoop`; `turn` is its body in plain operations."""
+    if node.op.name != "scan" or not 0 < node["carries"] <= MOST_CARRIED:
+        return False
+    shape = node.inputs[0].shape
+    count = product(shape)
+    if not isinstance(count, int) or count < LEAST or not isinstance(node["length"], int) or node["length"] < 2:
+        return False
+    slices = node.inputs[node["carries"]:node["carries"] + node["xs"]]
+    streamed = [*(one.spec for one in slices), *node.outputs[node["carries"]:]]
+    if sum(product(one.shape) * one.dtype.itemsize for one in streamed) > MOST_STREAMED:
+        return False
+    if any(output.shape != shape for output in turn.outputs) or any(one.dtype.is_complex for one in streamed):
+        return False
+    operations = sum(part.op.kind == "elementwise" for part in turn.graph.nodes)
+    return 0 < operations <= MOST_OPERATIONS and all(_is_by_element(part, shape) for part in turn.graph.nodes)
+
+
+def _is_by_element(part: Node, shape: Shape) -> bool:
+    """Whether an operation of a body computes elements from the same elements, or from numbers; complex numbers are
+    only taken apart and put together."""
+    if any(one.shape != shape and product(one.shape) != 1 for one in (part, *part.inputs)):
+        return False
+    if part.op.name in ("parameter", "part", "complex"):
+        return part.dtype.is_complex or part.dtype.compute is part.dtype
+    if any(one.dtype.is_complex or one.dtype.compute is not one.dtype for one in (part, *part.inputs)):
+        return False
+    if part.op.kind == "elementwise":
+        cheap = part.op.flops < COSTLY or part.dtype.is_integer  # no polynomials, whose tables fill the registers
+        return cheap and (part.op.name in NATIVE or part.op.name == "cast")
+    return part.op.name in PASSED or part.op.name == "constant"

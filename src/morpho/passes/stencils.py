@@ -1,0 +1,90 @@
+"""Stencils of stencils: a value of which others only see shifted parts is computed by each of them.
+
+A Laplacian that two neighbours read at two places each has to be in memory as a whole, and so do fluxes made of it:
+four kernels that wait for memory. To compute a cheap value again costs less than to write and read it. The parts of its
+operands are views, and equal ones are one load of the kernel.
+"""
+
+from __future__ import annotations
+
+from morpho.base.dims import product
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build, rebuild
+from morpho.ir.views import look_through
+from morpho.ops.elementwise import COSTLY
+
+LEAST_BYTES = 1 << 18  # of a value that is better not in memory: smaller ones stay in the cache
+MOST_PARTS = 4  # that are read of it
+MOST_OPERATIONS = 32  # to compute an element of it
+MOST_LOADS = 10  # of an element of it: the kernel has those of all parts
+
+
+def recompute_stencils(graph: Graph) -> Graph:
+    """slice(f(a, b)) becomes f(slice(a), slice(b)) where all that reads f(a, b) are a few slices."""
+    outputs = set(graph.outputs)
+    seen = {node.serial for node in graph.nodes if node not in outputs and _is_seen_in_parts(node, graph)}
+    if not seen:
+        return graph
+    done: dict[int, Node] = {}
+    again: set[int] = set()  # new serials of values that are computed again
+    for node in graph.nodes:
+        new = rebuild(node, [done[child.serial] for child in node.inputs])
+        if node.op.name == "slice" and new.inputs[0].serial in again:
+            new = _part(new.inputs[0], new["starts"], new["sizes"], {})
+        if node.serial in seen and _is_cheap(new):
+            again.add(new.serial)
+        done[node.serial] = new
+    return Graph(tuple(done[node.serial] for node in graph.outputs))
+
+
+def _is_seen_in_parts(node: Node, graph: Graph) -> bool:
+    """Whether some slices, but nothing else, read a large value of elementwise operations."""
+    users = graph.users[node.serial]
+    count = product(node.shape)
+    large = isinstance(count, int) and count * node.dtype.itemsize >= LEAST_BYTES
+    return large and node.op.kind == "elementwise" and 2 <= len(users) <= MOST_PARTS and all(
+        user.op.name == "slice" and all(step == 1 for step in user["steps"]) for user in users)
+
+
+def _is_cheap(node: Node) -> bool:
+    """Whether few operations on few elements of memory make an element of a value."""
+    operations, loads = 0, set()
+    stack, seen = [node], {node.serial}
+    while stack:
+        part = stack.pop()
+        if part.op.kind == "elementwise":
+            operations += part.op.flops
+            if part.op.flops >= COSTLY:
+                return False
+            new = [child for child in part.inputs if child.serial not in seen]
+            seen |= {child.serial for child in new}
+            stack += new
+        elif _number(part) is None:
+            if look_through(part, lambda view: view.op.name == "slice")[0].op.kind != "source":
+                return False
+            loads.add(part.serial)
+    return operations <= MOST_OPERATIONS and len(loads) <= MOST_LOADS
+
+
+def _number(node: Node) -> Node | None:
+    """The number that a value repeats."""
+    root = look_through(node, lambda view: view.op.name in ("expand", "reshape"))[0]
+    return root if product(root.shape) == 1 else None
+
+
+def _part(node: Node, starts: tuple[int, ...], sizes: tuple[int, ...], known: dict[int, Node]) -> Node:
+    """A part of a value, computed from the parts of what it is made of; the depth is that of a cheap one."""
+    if node.serial not in known:
+        if node.op.kind == "elementwise":
+            inputs = [_part(child, starts, sizes, known) for child in node.inputs]
+            made = build(node.op.name, *inputs, **node.attributes)
+        elif (number := _number(node)) is not None:
+            made = build("expand", build("reshape", number, shape=(1,) * len(sizes)), shape=sizes)
+        elif node.op.name == "slice":
+            places = zip(node["starts"], node["steps"], starts, strict=True)
+            made = build("slice", node.inputs[0], starts=tuple(first + step * start for first, step, start in places),
+                         sizes=sizes, steps=node["steps"])
+        else:
+            made = build("slice", node, starts=starts, sizes=sizes, steps=(1,) * len(sizes))
+        known[node.serial] = made
+    return known[node.serial]

@@ -1,0 +1,105 @@
+"""Loops whose elements go their own ways: one kernel, the bits of the turns one after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+
+Array = Any
+
+
+def by_element(function: Any) -> int:
+    """How many kernels of a compiled function are whole loops."""
+    return sum("scan by element" in line for line in function.explain().splitlines())
+
+
+@pytest.mark.parametrize("shape", [(64,), (33,), (1001,), (3, 5, 7)])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_recurrence_with_slices_and_results(shape: tuple[int, ...], reverse: bool, rng: np.random.Generator) -> None:
+    x, scale, first = rng.random((6, *shape)), rng.random(shape), rng.random(shape)
+    times = rng.random(6)
+
+    def turn(carry: Any, given: Any) -> Any:
+        old, older = carry
+        row, time = given
+        new = mo.sqrt(mo.maximum(row * time - 0.3 * old, 0.0)) / (older + 2.0) * mo.asarray(scale)
+        return (new, old), (new, new > old)
+
+    f = mo.compile(lambda first, x, t: mo.scan(turn, (first, first * 2), (x, t), reverse=reverse))
+    slow = mo.compile(lambda first, x, t: mo.scan(turn, (first, first * 2), (x, t), reverse=reverse))
+    given = [mo.asarray(a) for a in (first, x, times)]
+    with mo.settings(passes_off="registers"):
+        (a, b), (ys, larger) = slow(*given)
+    assert by_element(slow) == 0
+    for threads in (1, 3):
+        with mo.settings(threads=threads):
+            (c, d), (found, more) = f(*given)
+        for one, other in ((a, c), (b, d), (ys, found), (larger, more)):
+            assert one.numpy().tobytes() == other.numpy().tobytes()
+    assert by_element(f) == 1
+    old, older = first, first * 2
+    for t in reversed(range(6)) if reverse else range(6):
+        old, older = np.sqrt(np.maximum(x[t] * times[t] - 0.3 * old, 0.0)) / (older + 2.0) * scale, old
+        assert np.allclose(found.numpy()[t], old, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_numbers_are_carried_as_two(dtype: str, rng: np.random.Generator) -> None:
+    c = (rng.normal(0, 1, 37) + 1j * rng.normal(0, 1, 37)).astype(dtype)
+
+    def turn(i: Any, carry: Any) -> Any:
+        z, count = carry
+        inside = mo.real(z) ** 2 + mo.imag(z) ** 2 < 4
+        return mo.where(inside, z * z + mo.asarray(c), z), count + inside.astype("int64") * i
+
+    def run(c: Any) -> Any:
+        return mo.fori_loop(0, 12, turn, (c * 0.5, mo.zeros(37, dtype="int64")))
+
+    f, slow = mo.compile(run), mo.compile(lambda c: run(c))
+    with mo.settings(passes_off="registers"):
+        want = slow(mo.asarray(c))
+    got = f(mo.asarray(c))
+    assert by_element(f) == 1 and by_element(slow) == 0
+    assert [one.numpy().tobytes() for one in got] == [one.numpy().tobytes() for one in want]
+
+
+def test_columns_of_an_array_are_turned_first_and_integers_stay_exact(rng: np.random.Generator) -> None:
+    x = rng.integers(-9, 9, (20, 11))
+
+    def turn(carry: Any, column: Any) -> Any:
+        new = carry * 3 // 2 + column % 5
+        return new, new
+
+    f = mo.compile(lambda x: mo.scan(turn, mo.zeros(20, dtype="int64"), x.T))
+    last, ys = f(mo.asarray(x))
+    want = np.zeros(20, np.int64)
+    for t in range(11):
+        want = want * 3 // 2 + x[:, t] % 5
+        assert ys.numpy()[t].tolist() == want.tolist()
+    assert last.tolist() == want.tolist() and by_element(f) == 1
+
+
+@pytest.mark.parametrize("turn", [
+    lambda carry, row: (mo.roll(carry, 1) + row, carry), lambda carry, row: (carry - mo.sum(carry) + row, carry),
+    lambda carry, row: (mo.exp(carry) * row, carry)], ids=["neighbours", "sums", "polynomials"])
+def test_others_are_loops_over_kernels(turn: Any, rng: np.random.Generator) -> None:
+    x = mo.asarray(rng.random((5, 100)))
+    f = mo.compile(lambda x: mo.scan(turn, x[0], x))
+    f(x)
+    assert by_element(f) == 0
+
+
+def test_gradients_and_state(rng: np.random.Generator) -> None:
+    x = rng.random((4, 50))
+
+    def loss(x: Any) -> Any:
+        return mo.sum(mo.scan(lambda carry, row: (0.5 * carry + row * row, carry), x[0], x)[0])
+
+    slope = mo.compile(mo.grad(loss))(mo.asarray(x)).numpy()
+    want = 2 * x * (0.5 ** np.arange(3, -1, -1))[:, None]
+    want[0] += 0.5**4
+    assert np.allclose(slope, want)
