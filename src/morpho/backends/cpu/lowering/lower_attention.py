@@ -140,7 +140,8 @@ def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View],
         numbers[f"{operand}_strides"] = strides(place, len(sizes.batch), sizes.group, kind)
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
                              flops=2 * lines * sizes.line,
-                             scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width)),
+                             scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width),
+                                                                 target.isa.matrix_units),
                              uneven=rows != sizes.heads)
     return [Call(kernel, places, (3, 4), kernel.record.values(**numbers), rows, sizes.keys, sizes.operations)]
 

@@ -33,7 +33,8 @@ def lower_paged_attention(node: Node, inputs: Sequence[View], results: Sequence[
     tile = sizes.tile(target.threads)
     rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
     kernel = PagedAttentionKernel(node.dtype, 1, None, True, flops=2 * lines * sizes.line,
-                                  scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width)))
+                                  scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width),
+                                                                      target.isa.matrix_units))
     numbers = {**sizes.numbers(rows, tile), "pages": k.shape[0], "k_page": k.strides[0], "v_page": v.strides[0]}
     for operand, place in zip(kernel.operands, places, strict=True):
         numbers[f"{operand}_strides"] = strides(place, 1, sizes.group, "own")
