@@ -2,7 +2,8 @@
 
     python -m benchmarks.probes.attention_parts [BATCH HEADS LENGTH DEPTH]
 
-Answers are wrong where a part is missing; only its time is looked at: the least of some calls, each in a process of its own.
+Answers are wrong where a part is missing; only its time is looked at: the least of some calls, each part in a process
+of its own.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ class BlockCode(TileCode):
     """What the forward kernel does with a block."""
 
     mask: DType | None
+    most_rows = TALL_TILE  # of a tile
     paged: bool  # whether keys and values lie in pages
     tiles: list[Shape]  # those that are written: half a group and a whole one
     depth: Value  # padded, as the width is
@@ -42,15 +43,15 @@ class BlockCode(TileCode):
 
     def lay_out(self) -> None:
         """Scratch: per row, per group of rows, then the tile and the block."""
-        tile = TALL_TILE
+        tile, packed = self.most_rows, TALL_TILE
         self.offsets = {key: self.scratch(8 * tile) for key in ("q", "o", "lse", *["mask"] * (self.mask is not None))}
         self.lower, self.upper = self.scratch(4 * tile), self.scratch(4 * tile)
         self.limits = self.scratch(32 * (tile // self.shape.rows))  # per group: least lower, most lower, ... upper
         self.m, self.sums, self.factor = (self.elements(tile) for _ in range(3))
         self.seen = self.scratch(8 * (tile // self.shape.rows))  # per group: keys of the block it sees, if a whole one
-        self.s, self.marks = self.elements(KEY_BLOCK * tile), self.elements(KEY_BLOCK * self.shape.rows)
+        self.s, self.marks = self.elements(KEY_BLOCK * packed), self.elements(KEY_BLOCK * self.shape.rows)
         self.top, self.flag = self.elements(tile), self.scratch(8)
-        self.q, self.o = self.elements(tile * self.depth), self.elements(tile * self.width)
+        self.q, self.o = self.elements(packed * self.depth), self.elements(tile * self.width)
         self.k_room, self.v_room = self.elements(KEY_BLOCK * self.depth), self.elements(KEY_BLOCK * self.width)
 
     @property

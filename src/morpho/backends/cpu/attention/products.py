@@ -1,7 +1,7 @@
 """Attention's two products: queries by keys, then probabilities by values; for tiles of rows and for one row alone.
 
-Where a shape is `paired` (bfloat16, forwards), sums have the order of matrix units: of every 32 values of k the even and
-the odd ones are a chain each, from zero; both are added, and then added to the total.
+Where a shape is `paired` (bfloat16, forwards), sums have the order of matrix units: of every 32 values of k the even
+and the odd ones are a chain each, from zero; both are added, and then added to the total.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.attention.amx import units
 from morpho.backends.cpu.attention.amx.units import GROUP, ITEM, KEY_TILES
-from morpho.backends.cpu.attention.attention import KEY_BLOCK, PAIR_BLOCK, TALL_TILE
+from morpho.backends.cpu.attention.attention import KEY_BLOCK, PAIR_BLOCK, UNIT_TILE
 from morpho.backends.cpu.attention.attention_code import smax, smin
 from morpho.backends.cpu.attention.blocks import UNKNOWN, KeyBlock
 from morpho.backends.cpu.attention.forward_code import ForwardCode
@@ -16,6 +16,8 @@ from morpho.backends.cpu.gemm.amx.amx_code import TILE_BYTES, configure, release
 
 class AmxForwardCode(ForwardCode):
     """Groups of 32 rows, 64 keys at a time."""
+
+    most_rows = UNIT_TILE
 
     def add_tiles(self) -> None:
         shape = self.shape
@@ -38,7 +40,7 @@ class AmxForwardCode(ForwardCode):
         self.unit_depth = self.padded(n["depth"], PAIR_BLOCK)
         self.depth_tiles = self.unit_depth.shift_right(5)
         self.width_tiles = self.width.shift_right(4)
-        self.unit_q = self.scratch(self.unit_depth * (TALL_TILE * ITEM))
+        self.unit_q = self.scratch(self.unit_depth * (UNIT_TILE * ITEM))
         self.unit_k = self.scratch(self.unit_depth * (KEY_BLOCK * ITEM))
         self.unit_v = self.scratch(self.width * (KEY_BLOCK * ITEM))
         self.unit_p = self.scratch(2 * KEY_TILES * TILE_BYTES)
