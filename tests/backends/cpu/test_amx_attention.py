@@ -99,3 +99,9 @@ def test_the_unit_multiplies_and_nothing_is_widened() -> None:
     text = generate(AttentionKernel(mo.bfloat16, 1, None, False), isa, "f")
     assert text.count("@llvm.x86.tdpbf16ps(i8 ") == 8 and "ldtilecfg" in text and "tilerelease" in text
     assert "tdpbf16ps" not in generate(AttentionKernel(mo.float16, 1, None, False), isa, "f")
+
+
+def test_tall_tiles(unit: None, rng: np.random.Generator) -> None:
+    """As many rows as there is room for: 256, and a last tile of a few."""
+    with mo.settings(threads=1):
+        same(*(drawn(rng, 6, 259, 32) for _ in range(3)), causal=True)
