@@ -1,9 +1,9 @@
 """GEMM on a B that changes from call to call: every work item packs the columns it needs and uses them at once.
 
 A pack step of its own costs a launch, and leaves half of what it wrote in the cache of another core. Here an item is a
-tile of columns with all rows, or, where threads are many, with a part of them: it packs its columns, a block of k at a time, into the scratch of its thread, where they
-stay for the tiles of rows. Tiles are whole vectors wide, not whole panels: the last panel of a tile may be narrower, so
-that threads have equal shares and no zeros are multiplied.
+tile of columns with all rows, or, where threads are many, with a part of them: it packs its columns, a block of k at a
+time, into the scratch of its thread, where they stay for the tiles of rows. Tiles are whole vectors wide, not whole
+panels: the last panel of a tile may be narrower, so that threads have equal shares and no zeros are multiplied.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def vectors_of_tile(product: Matmul, tiling: Tiling) -> tuple[int, int] | None:
 
 
 def grid(m: int, n: int, threads: int, lanes: int, panel: int) -> tuple[int, int]:
-    """Vectors of a tile of columns, and parts of rows, such that the thread with the most work ends first: it multiplies
-    its items, and packs the rows and the columns of each.
+    """Vectors of a tile of columns, and parts of rows, such that the thread with the most work ends first: it
+    multiplies its items, and packs the rows and the columns of each.
 
     >>> grid(256, 256, 16, 16, 3)
     (4, 4)

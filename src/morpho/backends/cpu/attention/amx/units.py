@@ -1,8 +1,8 @@
 """The routines of attention on matrix units: operands packed as tiles, the two products, and what lies between them.
 
 A tile has 16 lines of 64 bytes. A left tile holds 32 values of k of 16 lines; a right one holds pairs of k, a line for
-each pair, with its 16 columns side by side. The first product is keys by queries: keys are read as they lie, and its result
-is `[key][row]`, with rows in the lanes, as the softmax wants it. The second one is weights by values.
+each pair, with its 16 columns side by side. The first product is keys by queries: keys are read as they lie, and its
+result is `[key][row]`, with rows in the lanes, as the softmax wants it. The second one is weights by values.
 """
 
 from __future__ import annotations
