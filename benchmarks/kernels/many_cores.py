@@ -3,24 +3,32 @@
     python -m benchmarks.kernels.many_cores --threads 1,2,8,16
     python -m benchmarks.kernels.many_cores --threads 16 --only attention,wake --json out.json
 
-Each number of threads is a process of its own, in which the two take turns; the workers of the other one sleep
-meanwhile. Medians of rounds; answers are compared. `wake` is what one small kernel costs that all threads share, over
-the same kernel on one thread: called again and again, and after a pause in which the workers went to sleep.
+For each number of threads Morpho and PyTorch have a process each, which take turns: one sleeps while the other runs, so
+that neither meets the other's threads. Medians of rounds; answers are compared. `wake` is what one small kernel costs
+that all threads share, over the same kernel on one thread: called again and again, and after a pause in which the
+workers went to sleep.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
-PAUSE_S = 0.004  # until the threads of OpenMP sleep
+import numpy as np
+
+GROUPS = ("elementwise", "products", "attention", "model", "wake")
+
+PAUSE_S = 0.004  # until the threads of OpenMP sleep, which look for work a while after every call
 ROUND_S = 0.008
 ROUNDS = 7
 SLOW_S = 0.05  # of what takes longer, three rounds will do
@@ -31,88 +39,91 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 6e-2}
 
 
 class Case(NamedTuple):
-    """What both compute."""
+    """What one of the two computes."""
 
     name: str
-    own: Callable[[], Any]
-    peer: Callable[[], Any]
-    tolerance: float = TOLERANCE["float32"]
+    call: Callable[[], Any]
+    dtype: str = "float32"
 
 
-def elementwise() -> Iterator[Case]:
-    """Maps, a reduction and a scan of a million numbers."""
-    import numpy as np
-    import torch
-
-    import morpho as mo
-
-    rng = np.random.default_rng(0)
-    x, y = (rng.random(ELEMENTS, dtype=np.float32) for _ in range(2))
-    mx, my, tx, ty = mo.asarray(x), mo.asarray(y), torch.from_numpy(x.copy()), torch.from_numpy(y.copy())
-    out, target = mo.zeros((ELEMENTS,)).realise(), torch.empty(ELEMENTS)
-    add, total = mo.compile(lambda a, b: a + b), mo.compile(lambda a: a.sum())
-    exp, scan = mo.compile(lambda a: mo.exp(a)), mo.compile(lambda a: mo.cumulative_sum(a))
-    yield Case("add 1M", lambda: add(mx, my, out=out), lambda: torch.add(tx, ty, out=target))
-    yield Case("exp 1M", lambda: exp(mx, out=out), lambda: torch.exp(tx, out=target))
-    yield Case("sum 1M", lambda: total(mx), lambda: tx.sum())
-    yield Case("cumsum 1M", lambda: scan(mx), lambda: torch.cumsum(tx, 0))
-
-
-def products() -> Iterator[Case]:
-    """Squares of float32 and of bfloat16."""
-    import numpy as np
-    import torch
-
-    import morpho as mo
-
-    rng, multiply = np.random.default_rng(1), mo.compile(lambda a, b: a @ b)
-    for n in SIDES:
-        a, b = (rng.standard_normal((n, n), dtype=np.float32) for _ in range(2))
-        for word, own, dtype in (("sgemm", mo.float32, torch.float32), ("bf16 gemm", mo.bfloat16, torch.bfloat16)):
-            m = [mo.asarray(z).astype(own).realise() for z in (a, b)]
-            t = [torch.from_numpy(z).to(dtype) for z in (a, b)]
-            yield Case(f"{word} {n}", lambda m=m: multiply(*m), lambda t=t: t[0] @ t[1],  # type: ignore[misc]
-                       TOLERANCE[own.name])
-
-
-def attention() -> Iterator[Case]:
-    """Causal attention of bfloat16."""
-    import numpy as np
-    import torch
-    from torch.nn import functional
-
-    import morpho as mo
-
-    rng, attend = np.random.default_rng(2), mo.compile(lambda q, k, v: mo.attention(q, k, v, causal=True))
-    for shape in HEADS:
-        arrays = [rng.standard_normal(shape, dtype=np.float32) for _ in range(3)]
-        m = [mo.asarray(z).astype(mo.bfloat16).realise() for z in arrays]
-        t = [torch.from_numpy(z).bfloat16() for z in arrays]
-        yield Case(f"bf16 attention {'x'.join(map(str, shape))}", lambda m=m: attend(*m),  # type: ignore[misc]
-                   lambda t=t: functional.scaled_dot_product_attention(*t, is_causal=True),  # type: ignore[misc]
-                   TOLERANCE["bfloat16"])
-
-
-def model() -> Iterator[Case]:
-    """GPT-2 124M, one sequence of 128 tokens, float32."""
-    import numpy as np
-    import torch
-
+def own_cases(groups: list[str]) -> Iterator[Case]:
+    """Morpho's."""
     import morpho as mo
     from benchmarks.models import gpt2
-    from benchmarks.peers.morpho import gpt as own
-    from benchmarks.peers.torch import gpt as peer
+    from benchmarks.peers.morpho.gpt import Inference
 
-    weights = gpt2.make_weights(gpt2.SMALL, 0)
-    ids = np.random.default_rng(3).integers(0, gpt2.SMALL.vocabulary, (1, 128))
-    inference, there = own.Inference(weights), peer.build(weights, gpt2.SMALL.heads, exact=False).eval()
-    mine, theirs = mo.asarray(ids).realise(), torch.from_numpy(ids)
+    if "elementwise" in groups:
+        x, y = map(mo.asarray, vectors())
+        out = mo.zeros((ELEMENTS,)).realise()
+        add, total = mo.compile(lambda a, b: a + b), mo.compile(lambda a: a.sum())
+        exp, scan = mo.compile(lambda a: mo.exp(a)), mo.compile(lambda a: mo.cumulative_sum(a))
+        yield Case("add 1M", lambda: add(x, y, out=out))
+        yield Case("exp 1M", lambda: exp(x, out=out))
+        yield Case("sum 1M", lambda: total(x))
+        yield Case("cumsum 1M", lambda: scan(x))
+    multiply = mo.compile(lambda a, b: a @ b)
+    attend = mo.compile(lambda q, k, v: mo.attention(q, k, v, causal=True))
+    for name, dtype, arrays in products(groups):
+        yield Case(name, partial(multiply, *(mo.asarray(z).astype(dtype).realise() for z in arrays)), dtype)
+    for name, arrays in heads(groups):
+        given = [mo.asarray(z).astype("bfloat16").realise() for z in arrays]
+        yield Case(name, partial(attend, *given), "bfloat16")
+    if "model" in groups:
+        inference = Inference(gpt2.make_weights(gpt2.SMALL, 0))
+        yield Case("GPT-2 f32 1x128", partial(inference.forward, mo.asarray(ids()).realise()))
 
-    def call() -> Any:
-        with torch.inference_mode():
-            return there(theirs)
 
-    yield Case("GPT-2 f32 1x128", lambda: inference.forward(mine), call)
+def peer_cases(groups: list[str]) -> Iterator[Case]:
+    """PyTorch's."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from benchmarks.models import gpt2
+    from benchmarks.peers.torch.gpt import build
+
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    if "elementwise" in groups:
+        x, y = map(torch.from_numpy, vectors())
+        out = torch.empty(ELEMENTS)
+        yield Case("add 1M", lambda: torch.add(x, y, out=out))
+        yield Case("exp 1M", lambda: torch.exp(x, out=out))
+        yield Case("sum 1M", lambda: x.sum())
+        yield Case("cumsum 1M", lambda: torch.cumsum(x, 0))
+    for name, dtype, arrays in products(groups):
+        yield Case(name, partial(torch.matmul, *(torch.from_numpy(z).to(getattr(torch, dtype)) for z in arrays)), dtype)
+    for name, arrays in heads(groups):
+        given = [torch.from_numpy(z).bfloat16() for z in arrays]
+        yield Case(name, partial(scaled_dot_product_attention, *given, is_causal=True), "bfloat16")
+    if "model" in groups:
+        model = build(gpt2.make_weights(gpt2.SMALL, 0), gpt2.SMALL.heads, exact=False).eval()
+        yield Case("GPT-2 f32 1x128", partial(model, torch.from_numpy(ids())))
+
+
+def vectors() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.random(ELEMENTS, dtype=np.float32) for _ in range(2)]
+
+
+def products(groups: list[str]) -> Iterator[tuple[str, str, list[np.ndarray]]]:
+    """Squares of float32 and of bfloat16."""
+    rng = np.random.default_rng(1)
+    for n in SIDES if "products" in groups else ():
+        arrays = [rng.standard_normal((n, n), dtype=np.float32) for _ in range(2)]
+        yield f"sgemm {n}", "float32", arrays
+        yield f"bf16 gemm {n}", "bfloat16", arrays
+
+
+def heads(groups: list[str]) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Causal attention of bfloat16."""
+    rng = np.random.default_rng(2)
+    for shape in HEADS if "attention" in groups else ():
+        yield (f"bf16 attention {'x'.join(map(str, shape))}",
+               [rng.standard_normal(shape, dtype=np.float32) for _ in range(3)])
+
+
+def ids() -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 50257, (1, 128))
 
 
 def wake_up(threads: int) -> dict[str, float]:
@@ -141,9 +152,7 @@ def wake_up(threads: int) -> dict[str, float]:
             for word, pause_s in (("awake", 0.0), ("asleep", 0.002))}
 
 
-GROUPS = {"elementwise": elementwise, "products": products, "attention": attention, "model": model}
-
-
+# -- a process: it computes when it is told to -------------------------------------------------------------------------
 def seconds(call: Callable[[], Any], times: int) -> float:
     started = time.perf_counter()
     for _ in range(times):
@@ -151,39 +160,71 @@ def seconds(call: Callable[[], Any], times: int) -> float:
     return (time.perf_counter() - started) / times
 
 
-def measure(case: Case, rounds: int) -> dict[str, Any]:
-    """Both in turn: medians in seconds, and whether they agree."""
-    import numpy as np
-
-    first = np.array(case.own().astype("float32"))  # a copy: `out=` takes memory that nobody else holds
-    second = case.peer().float().numpy().copy()
-    scale = float(np.abs(second).max()) or 1.0
-    calls, found = (case.own, case.peer), ([], [])  # type: tuple[Any, Any], tuple[list[float], list[float]]
-    once = [seconds(call, 1) for call in calls]
-    times = [max(1, round(ROUND_S / max(min(taken, seconds(call, 1)), 1e-7)))
-             for call, taken in zip(calls, once, strict=True)]
-    for _ in range(rounds if max(once) < SLOW_S else min(rounds, 3)):
-        for call, count, row in zip(calls, times, found, strict=True):
-            time.sleep(PAUSE_S)
-            if count > 1:
-                call()
-            row.append(seconds(call, count))
-    own, peer = (statistics.median(row) for row in found)
-    return {"name": case.name, "own_s": own, "peer_s": peer, "ratio": peer / own,
-            "agrees": bool(np.abs(first - second).max() <= case.tolerance * scale)}
+def serve(cases: Iterator[Case], folder: str) -> None:
+    """Each case: its answer into a file, then a round for every line that is read, until one says `next`."""
+    for number, case in enumerate(cases):
+        answer = case.call()
+        answer = np.array(answer.astype("float32")) if hasattr(answer, "realise") else answer.float().numpy()
+        np.save(f"{folder}/{number}.npy", answer)
+        del answer
+        once = min(seconds(case.call, 1) for _ in range(2))
+        times = max(1, round(ROUND_S / max(once, 1e-7)))
+        print(json.dumps({"name": case.name, "dtype": case.dtype, "once_s": once}), flush=True)
+        while sys.stdin.readline().strip() == "go":
+            if times > 1:
+                case.call()
+            print(json.dumps(seconds(case.call, times)), flush=True)
+    print(json.dumps(None), flush=True)
 
 
-def work(threads: int, only: list[str], rounds: int) -> None:
-    """What one process does: a line of JSON per case."""
-    import torch
+class Worker:
+    """The process of one of the two."""
 
-    torch.set_num_threads(threads)
-    for name, cases in GROUPS.items():
-        if name in only:
-            for case in cases():
-                print(json.dumps({"threads": threads, **measure(case, rounds)}), flush=True)
-    if "wake" in only and threads > 1:
-        print(json.dumps({"threads": threads, "name": "wake", **wake_up(threads)}), flush=True)
+    def __init__(self, who: str, threads: str, groups: str, folder: str) -> None:
+        command = [sys.executable, "-m", "benchmarks.kernels.many_cores", "--worker", who, "--only", groups,
+                   "--folder", folder, "--threads", threads]
+        environment = {**os.environ, "MORPHO_THREADS": threads, "OMP_NUM_THREADS": threads}
+        self.folder = folder
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
+
+    def read(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit("[many_cores] a process ended early: see above")
+        return json.loads(line)
+
+    def tell(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+
+def compare(threads: str, groups: list[str], rounds: int) -> Iterator[dict[str, Any]]:
+    """Both processes in turn, case by case."""
+    with tempfile.TemporaryDirectory() as own, tempfile.TemporaryDirectory() as peer:
+        both = [Worker(who, threads, ",".join(groups), folder) for who, folder in (("own", own), ("peer", peer))]
+        for number in itertools.count():
+            cases = [worker.read() for worker in both]
+            if cases[0] is None:
+                break
+            slow = max(case["once_s"] for case in cases) > SLOW_S
+            found: tuple[list[float], list[float]] = ([], [])
+            for _ in range(min(rounds, 3) if slow else rounds):
+                for worker, row in zip(both, found, strict=True):
+                    time.sleep(PAUSE_S)
+                    worker.tell("go")
+                    row.append(worker.read())
+            for worker in both:
+                worker.tell("next")
+            first, second = (np.load(f"{worker.folder}/{number}.npy") for worker in both)
+            most = TOLERANCE[cases[0]["dtype"]] * float(np.abs(second).max())
+            own_s, peer_s = (statistics.median(row) for row in found)
+            yield {"threads": int(threads), "name": cases[0]["name"], "own_s": own_s, "peer_s": peer_s,
+                   "ratio": peer_s / own_s, "agrees": bool(np.abs(first - second).max() <= most)}
+        if "wake" in groups and threads != "1":
+            yield {"threads": int(threads), "name": "wake", **both[0].read()}
 
 
 def line(row: dict[str, Any]) -> str:
@@ -196,30 +237,26 @@ def line(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--threads", default=f"1,{os.cpu_count()}")
-    parser.add_argument("--only", default=",".join([*GROUPS, "wake"]), help="groups of cases")
+    parser.add_argument("--only", default=",".join(GROUPS), help="groups of cases")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", default="")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    only = given.only.split(",")
-    unknown = set(only) - {*GROUPS, "wake"}
+    groups = given.only.split(",")
+    unknown = sorted(set(groups) - set(GROUPS))
     if unknown:
-        parser.error(f"no group {sorted(unknown)[0]!r}: there are {', '.join([*GROUPS, 'wake'])}")
+        parser.error(f"no group {unknown[0]!r}: there are {', '.join(GROUPS)}")
     if given.worker:
-        work(int(given.threads), only, given.rounds)
+        serve({"own": own_cases, "peer": peer_cases}[given.worker](groups), given.folder)
+        if given.worker == "own" and "wake" in groups and given.threads != "1":
+            print(json.dumps(wake_up(int(given.threads))), flush=True)
         return
     rows = []
     for threads in given.threads.split(","):
-        command = [sys.executable, "-m", "benchmarks.kernels.many_cores", "--worker", "--threads", threads,
-                   "--only", given.only, "--rounds", str(given.rounds)]
-        environment = {**os.environ, "MORPHO_THREADS": threads, "OMP_NUM_THREADS": threads}
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for text in process.stdout:
-                rows.append(json.loads(text))
-                print(line(rows[-1]), flush=True)
-        if process.returncode:
-            sys.exit(f"[many_cores] the process of {threads} threads ended with {process.returncode}")
+        for row in compare(threads, groups, given.rounds):
+            rows.append(row)
+            print(line(row), flush=True)
     if given.json:
         with open(given.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
