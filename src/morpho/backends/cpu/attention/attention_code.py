@@ -55,10 +55,15 @@ class Shape:
 
     @property
     def keys(self) -> int:
-        """Keys that are multiplied at once; pairs need three registers each."""
+        """Keys that are multiplied at once; the sum of a pair takes three registers."""
         if self.paired:
             return (8 if self.wide else 4) // self.vectors
         return 8 if self.wide or self.vectors == 1 else 4
+
+    @property
+    def padding(self) -> int:
+        """The depth of queries and keys is padded to a multiple of it."""
+        return 2 * self.strip if self.paired else self.strip
 
     @property
     def strip(self) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from morpho.backends.cpu.attention.attention import KEY_BLOCK, TALL_TILE
 from morpho.backends.cpu.attention.attention_code import LARGEST, Shape, any_lane, smax, smin
-from morpho.backends.cpu.attention.products import stored_strip
+from morpho.backends.cpu.attention.products import UNROLLED_PAIRS, stored_strip
 from morpho.backends.cpu.attention.tiles import TileCode
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
@@ -78,8 +78,9 @@ class BlockCode(TileCode):
                       *self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room, stored=stored),
                       *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room, often, stored))
         if shape.paired:
-            with e.when(e.icmp("ne", keys & 1, 0)), e.loop(0, self.width, shape.lanes) as loop:  # keys come in pairs
-                e.store(e.constant(0.0, shape.element), self.at(self.v_room, keys * self.width + loop.index))
+            end = (keys + (UNROLLED_PAIRS - 1)) & -UNROLLED_PAIRS  # keys come in pairs
+            with e.loop(keys * self.width, end * self.width, shape.lanes) as loop:
+                e.store(e.constant(0.0, shape.element), self.at(self.v_room, loop.index))
         e.store(e.constant(UNKNOWN, "i64", 1), self.flag)
         with e.loop(0, groups, carried=[e.constant(0, "i64", 1)]) as loop:
             seen, _ = self.view(loop.index, start)

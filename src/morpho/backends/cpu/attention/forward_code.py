@@ -48,7 +48,7 @@ class ForwardCode(BlockCode):
     def body(self) -> None:
         e, n, shape = self.e, self.n, self.shape
         self.lines = n["group"] * n["queries"]
-        self.depth, self.width = self.padded(n["depth"], shape.strip), self.padded(n["width"], shape.columns)
+        self.depth, self.width = self.padded(n["depth"], shape.padding), self.padded(n["width"], shape.columns)
         self.lay_out()
         tiles = e.instruction("udiv", self.lines + n["tile"] - 1, n["tile"])
         first, last = self.pieces(tiles * self.heads())

@@ -25,6 +25,7 @@ from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
 from morpho.base.dtypes import DType, bfloat16
 
 UNROLLED = 2  # values of k per turn of the loops
+UNROLLED_PAIRS = 4  # the same where they are paired
 HEAD = 64  # columns of most models' heads: one row takes them at once where there are registers for them
 
 
@@ -52,20 +53,29 @@ def score_tile(shape: Shape) -> Routine:
 
 def score_tiles(shape: Shape) -> Routine:
     """The same for `tiles` tiles, each with `seen` keys of its own, `count` at most. All of them take some keys before
-    the next ones are read: lines far apart in memory may not stay in the nearest cache until the next tile."""
+    the next ones are read: lines far apart in memory may not stay in the nearest cache until the next tile. Of pairs,
+    whose keys are packed, and which take fewer at once, a tile takes all keys: rather its queries stay there."""
     f = Routine(shape, "score_tiles", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr",
                 top="ptr", tiles="i64", seen="ptr")
     e, lanes, rows = f.e, shape.lanes, shape.rows
     with e.loop(0, f["tiles"] * rows, lanes) as loop:
         f.store(f.constant(MINUS_INFINITY, lanes), "%top", loop.index)
+
+    def multiply(tile: Value, key: Value, lines: list[str]) -> None:
+        top = f.at("%top", tile * rows)
+        tops = [f.load(top, n * lanes, lanes) for n in range(shape.vectors)]
+        target = f.at("%s", (tile * KEY_BLOCK + key) * rows)
+        for n, new in enumerate(_scores(f, f.at("%q", tile * rows * f["depth"]), lines, tops, target)):
+            f.store(new, top, n * lanes)
+
+    if shape.paired:
+        with e.loop(0, f["tiles"]) as tiles, e.loop(0, _seen(f, tiles.index), shape.keys) as groups:
+            multiply(tiles.index, groups.index, _key_lines(f, groups.index))
+        return f
     with e.loop(0, f["count"], shape.keys) as groups:
         lines = _key_lines(f, groups.index)
         with e.loop(0, f["tiles"]) as tiles, e.when(e.icmp("slt", groups.index, _seen(f, tiles.index))):
-            target = f.at("%s", (tiles.index * KEY_BLOCK + groups.index) * rows)
-            top = f.at("%top", tiles.index * rows)
-            tops = [f.load(top, n * lanes, lanes) for n in range(shape.vectors)]
-            for n, new in enumerate(_scores(f, f.at("%q", tiles.index * rows * f["depth"]), lines, tops, target)):
-                f.store(new, top, n * lanes)
+            multiply(tiles.index, groups.index, lines)
     return f
 
 
@@ -89,15 +99,19 @@ def _scores(f: Routine, q: str, lines: list[str], tops: list[Value], target: str
         strips = [f.load(line, index, shape.strip) for line in lines] if shape.by_lane else []
         left = f.at(q, index * rows)
         for c in range(shape.strip):
-            queries = [f.load(left, c * rows + n * lanes, lanes) for n in range(vectors)]
             totals = chains[c % len(chains)]
+            queries = [f.load(left, c * rows + n * lanes, lanes) for n in range(vectors)]
             for i, line in enumerate(lines):
                 factor = _spread(e, strips[i], c, lanes) if strips else e.splat(f.load(line, index + c, 1))
                 for n in range(vectors):
                     totals[vectors * i + n] = e.fma(queries[n], factor, totals[vectors * i + n])
 
+    def added_strips(index: Value, chains: list[list[Value]]) -> None:
+        for strip in range(0, shape.padding, shape.strip):
+            added(index + strip, chains)
+
     none = [f.constant(0.0, lanes)] * (vectors * shape.keys)
-    found = _summed(f, f["depth"], shape.strip, none, added)
+    found = _summed(f, f["depth"], shape.padding, none, added_strips)
     tops = list(tops)
     for i, total in enumerate(found):
         f.store(total, target, i * lanes)
@@ -169,9 +183,9 @@ def _value_part(f: Routine, row: Value, column: Value, weights: str, count: Valu
            for n in range(vectors)]
     # UNROLLED: few enough steps for a processor to foresee the end of the loop
     if shape.paired:
-        # Weights past the last key are zero, and blocks of values end with a line that is there.
-        found = _summed(f, (count + 1) & -2, UNROLLED, old,
-                        lambda key, chains: _value_keys(f, weights, column, key, chains, UNROLLED))
+        # Weights past the last key are zero, and so are values past the last one.
+        found = _summed(f, (count + (UNROLLED_PAIRS - 1)) & -UNROLLED_PAIRS, UNROLLED_PAIRS, old,
+                        lambda key, chains: _value_keys(f, weights, column, key, chains, UNROLLED_PAIRS))
     else:
         whole = count & -UNROLLED
         for start, end, step in ((None, whole, UNROLLED), (whole, count, 1)):
@@ -191,10 +205,10 @@ def _value_keys(f: Routine, first: str, column: Value, key: Value, chains: list[
     weights_at = f.at(first, key * shape.rows)
     line = f.at("%v", key * f["stride"] + column)
     for i in range(count):
+        totals = chains[i % len(chains)]
         weights = _weights(f, f.at(weights_at, i * shape.rows))
         values = [f.load(line, n * shape.lanes, shape.lanes) for n in range(shape.value_vectors)]
         pairs = [(weight, value) for weight in weights for value in values]
-        totals = chains[i % len(chains)]
         totals[:] = [e.fma(value, weight, total) for (weight, value), total in zip(pairs, totals, strict=True)]
         line = f.at(line, f["stride"])
 
@@ -286,7 +300,8 @@ def score_row(shape: Shape, stored: DType | None = None) -> Routine:
                     totals = chains[c % len(chains)]
                     totals[g] = e.fma(key, factor, totals[g])
 
-        for g, total in enumerate(_summed(f, f["depth"], strip, [f.constant(0.0, lanes)] * together, added)):
+        none = [f.constant(0.0, lanes)] * together
+        for g, total in enumerate(_summed(f, f["depth"], strip, none, added)):
             f.store(clamped(f, total * e.splat(f["scale"], lanes) if shape.paired else total), "%s",
                     groups.index + g * lanes)
     return f
