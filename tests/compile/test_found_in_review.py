@@ -74,7 +74,7 @@ def test_arenas_of_earlier_sizes_are_given_back() -> None:
     one = mo.pool.stats()["live_bytes"] - before  # every thread has scratch in it
     for n in range(200_001, 200_010):
         f(mo.ones(n))
-    assert 0 < one and mo.pool.stats()["live_bytes"] - before < 2 * one
+    assert one > 0 and mo.pool.stats()["live_bytes"] - before < 2 * one
 
 
 def test_numpy_functions_and_formatting_take_tensors() -> None:
