@@ -235,7 +235,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", default=f"1,{os.cpu_count()}")
     parser.add_argument("--only", default=",".join(GROUPS), help="groups of cases")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
