@@ -142,7 +142,8 @@ def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View],
     mask = extra.pop(0) if node["masked"] else None
     offset = extra.pop(0) if node["moving"] else None
     places = (q, k, v, results[0], results[1], mask, offset)
-    tile = sizes.tile(target.threads, tallest_tile(node.dtype, target))
+    tallest = tallest_tile(node.dtype, target)
+    tile = sizes.tile(target.threads, tallest)
     rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
     numbers = sizes.numbers(rows, tile)
     for operand, place in zip(OPERANDS, places, strict=True):
@@ -151,7 +152,7 @@ def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View],
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
                              flops=2 * lines * sizes.line,
                              scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width),
-                                                                 target.isa.matrix_units),
+                                                                 tallest == UNIT_TILE),
                              uneven=rows != sizes.heads)
     return [Call(kernel, places, (3, 4), kernel.record.values(**numbers), rows, sizes.keys, sizes.operations)]
 
