@@ -151,7 +151,8 @@ def test_text_and_dot_show_what_was_compiled() -> None:
         return mo.grad(lambda y: block(block(block(block(y)))).sum())(x)
 
     compiled = mo.compile(step, memory_budget=0.9)
-    compiled(mo.ones((48, 48)) * 0.01)
+    with mo.settings(threads=2):  # the scratch of many threads would be more than the other tenth
+        compiled(mo.ones((48, 48)) * 0.01)
     done = sum(node.op.name == "remat_barrier" for node in compiled.current.plan.optimised.nodes)
     assert done and compiled.text().count("= remat_barrier") == done == compiled.dot().count('label="remat_barrier')
     assert compiled.text(after="remat") == compiled.text()

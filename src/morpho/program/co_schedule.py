@@ -39,6 +39,12 @@ def least_work(step: Step, thresholds: DispatchThresholds) -> int:
     return LEAST_OF.get(step.threads, min(usual, LEAST_OF["one"]))
 
 
+def least_shared_work(step: Step, thresholds: DispatchThresholds) -> int:
+    """The same for the driver, which also shares less among threads that are awake (`run_code.py`)."""
+    found = least_work(step, thresholds)
+    return found if step.is_product or found != WORK_PER_THREAD else WORK_PER_THREAD // 4
+
+
 def pieces_per_thread(step: Step) -> int:
     """Into how many pieces per thread a step is divided: tiles of a product and of attention one by one, as they are
     few and large."""

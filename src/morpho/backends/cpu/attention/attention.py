@@ -17,7 +17,9 @@ from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 
 KEY_BLOCK = 64  # keys of a block; blocks start at multiples of it
+PAIR_BLOCK = 32  # values of k that matrix units add up at once, the even and the odd ones apart
 TILE, TALL_TILE = 32, 64  # rows of a tile; 128 were no faster (notes/attention.md, 2026-11-16)
+UNIT_TILE = 256  # on matrix units: values are packed for so many rows (notes/attention.md, 2026-11-18)
 FAR = 1 << 40  # positions are held within this: beyond the end of any axis
 WIDEST = 64  # elements that padding adds to a line at most
 OPERANDS = ("q", "k", "v", "o", "lse", "mask", "offset")
@@ -32,10 +34,14 @@ def record_of(rank: int, operands: Sequence[str]) -> Record:
                   + " ".join(f"{operand}_strides[{rank + 4}]" for operand in operands))
 
 
-def forward_scratch_bytes(depth: int, width: int) -> int:
-    """Bytes for one thread: tables, two blocks of scores, a tile of queries and results, a block of keys and values."""
-    fixed = TALL_TILE * (4 * 8 + 2 * 4 + 3 * 8 + 6 * 8) + 2 * KEY_BLOCK * TALL_TILE * 8 + 20 * 64
-    return fixed + (TALL_TILE + KEY_BLOCK) * (depth + width + 2 * WIDEST) * 8
+def forward_scratch_bytes(depth: int, width: int, units: bool = False) -> int:
+    """Bytes for one thread: tables, two blocks of scores, a tile of queries and results, a block of keys and values;
+    with matrix `units`, the operands of their products as tiles."""
+    rows = UNIT_TILE if units else TALL_TILE
+    fixed = rows * (4 * 8 + 2 * 4 + 3 * 8 + 6 * 8) + 2 * KEY_BLOCK * TALL_TILE * 8 + 20 * 64
+    line = depth + width + 2 * WIDEST
+    tiles = (UNIT_TILE * 3 + KEY_BLOCK) * line * 2 + TALL_TILE * KEY_BLOCK * 2 + 4 * 64
+    return fixed + (TALL_TILE + KEY_BLOCK) * line * 8 + (tiles if units else 0)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class Shape:
     wide: bool  # whether there are 32 registers
     native_half: bool
     vectors: int  # of rows in a tile
+    paired: bool = False  # whether products have the order of matrix units, which multiply pairs of bfloat16
 
     @staticmethod
     def of(dtype: DType, isa: Isa) -> Shape:
@@ -54,8 +55,15 @@ class Shape:
 
     @property
     def keys(self) -> int:
-        """Keys that are multiplied at once."""
+        """Keys that are multiplied at once; the sum of a pair takes three registers."""
+        if self.paired:
+            return (8 if self.wide else 4) // self.vectors
         return 8 if self.wide or self.vectors == 1 else 4
+
+    @property
+    def padding(self) -> int:
+        """The depth of queries and keys is padded to a multiple of it."""
+        return 2 * self.strip if self.paired else self.strip
 
     @property
     def strip(self) -> int:
@@ -65,7 +73,7 @@ class Shape:
     @property
     def value_rows(self) -> int:
         """Rows of the second product's tile."""
-        return min(self.rows, 8 if self.wide else 4)
+        return min(self.rows, (8 if self.wide else 4) // (2 if self.paired else 1))
 
     @property
     def value_vectors(self) -> int:

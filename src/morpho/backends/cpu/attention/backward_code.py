@@ -166,7 +166,7 @@ class QueriesCode(BackwardCode):
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             with e.when(self.partly(start, KEY_BLOCK)):
                 self.call(f"mask_tile{kind}", self.s, start, 0, keys, lower, upper, mask,
-                          e.offset(self.offsets["mask"], "i64", first), step, self.top)
+                          e.offset(self.offsets["mask"], "i64", first), step, self.one, self.top)
             self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys)
             self.call(f"value_tile{kind}", self.t, k, k_stride, keys, self.depth, self.ones,
                       self.at(self.dq, first * self.depth))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from morpho.backends.cpu.attention.attention import KEY_BLOCK, TALL_TILE
 from morpho.backends.cpu.attention.attention_code import LARGEST, Shape, any_lane, smax, smin
-from morpho.backends.cpu.attention.products import stored_strip
+from morpho.backends.cpu.attention.products import UNROLLED_PAIRS, stored_strip
 from morpho.backends.cpu.attention.tiles import TileCode
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
@@ -35,6 +35,7 @@ class BlockCode(TileCode):
     """What the forward kernel does with a block."""
 
     mask: DType | None
+    most_rows = TALL_TILE  # of a tile
     paged: bool  # whether keys and values lie in pages
     tiles: list[Shape]  # those that are written: half a group and a whole one
     depth: Value  # padded, as the width is
@@ -42,16 +43,21 @@ class BlockCode(TileCode):
 
     def lay_out(self) -> None:
         """Scratch: per row, per group of rows, then the tile and the block."""
-        tile = TALL_TILE
+        tile, packed = self.most_rows, TALL_TILE
         self.offsets = {key: self.scratch(8 * tile) for key in ("q", "o", "lse", *["mask"] * (self.mask is not None))}
         self.lower, self.upper = self.scratch(4 * tile), self.scratch(4 * tile)
         self.limits = self.scratch(32 * (tile // self.shape.rows))  # per group: least lower, most lower, ... upper
         self.m, self.sums, self.factor = (self.elements(tile) for _ in range(3))
         self.seen = self.scratch(8 * (tile // self.shape.rows))  # per group: keys of the block it sees, if a whole one
-        self.s, self.marks = self.elements(KEY_BLOCK * tile), self.elements(KEY_BLOCK * self.shape.rows)
+        self.s, self.marks = self.elements(KEY_BLOCK * packed), self.elements(KEY_BLOCK * self.shape.rows)
         self.top, self.flag = self.elements(tile), self.scratch(8)
-        self.q, self.o = self.elements(tile * self.depth), self.elements(tile * self.width)
+        self.q, self.o = self.elements(packed * self.depth), self.elements(tile * self.width)
         self.k_room, self.v_room = self.elements(KEY_BLOCK * self.depth), self.elements(KEY_BLOCK * self.width)
+
+    @property
+    def early_scale(self) -> Value:
+        """What queries are multiplied by: the products of pairs are scaled afterwards."""
+        return self.one if self.shape.paired else self.scale
 
     def ways(self, left: Value) -> list[tuple[Shape | None, Value]]:
         """How a group of so many rows is taken: one by one, as half a tile or a whole one, and when."""
@@ -71,6 +77,10 @@ class BlockCode(TileCode):
         block = KeyBlock(start, keys, stored,
                       *self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room, stored=stored),
                       *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room, often, stored))
+        if shape.paired:
+            end = (keys + (UNROLLED_PAIRS - 1)) & -UNROLLED_PAIRS  # keys come in pairs
+            with e.loop(keys * self.width, end * self.width, shape.lanes) as loop:
+                e.store(e.constant(0.0, shape.element), self.at(self.v_room, loop.index))
         e.store(e.constant(UNKNOWN, "i64", 1), self.flag)
         with e.loop(0, groups, carried=[e.constant(0, "i64", 1)]) as loop:
             seen, _ = self.view(loop.index, start)
@@ -133,7 +143,7 @@ class BlockCode(TileCode):
         first = e.convert("sext", lower, "i64") - start
         with e.when(e.icmp("sgt", count, 0) & e.icmp("slt", first, KEY_BLOCK)):
             self.call_row("score", block, self.at(self.q, row * self.depth), block.k, block.k_stride, self.depth, count,
-                          block.keys, self.marks, block.v)
+                          block.keys, self.scale, self.marks, block.v)
             partial = e.icmp("slt", count, KEY_BLOCK) | e.icmp("sgt", first, 0)
             if self.mask is not None:
                 partial = e.constant(True, "i1", 1)
@@ -198,23 +208,33 @@ class BlockCode(TileCode):
         would reach rows that may not see it, as 0 * inf: then rows take their values one by one, and this is false."""
         e, kind, at_top = self.e, shape.vectors, self.at(self.top, first)
         top = e.absolute(e.load(at_top, shape.element, shape.rows))
+        if shape.paired:
+            top = e.maximum(top, e.absolute(top * e.splat(self.scale, shape.rows)))
         strange = any_lane(e, e.fcmp("uge", top, LARGEST[shape.element]))  # overflown: clamp
         partial = e.icmp("slt", clear, KEY_BLOCK) | strange
+        scale = self.one
+        if shape.paired:  # the largest is that of products before they are scaled
+            partial = partial | (e.fcmp("oge", self.scale, 0.0) ^ 1)
+            scale = e.select(partial, self.one, self.scale)
         with e.when(partial):
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             mask = "null" if self.mask is None else self.buffers["mask"]
             step = e.constant(0, "i64", 1) if self.mask is None else self.strides["mask"][self.rank + 3]
             offsets = "null" if self.mask is None else e.offset(self.offsets["mask"], "i64", first)
             self.call(f"mask_tile{kind}", s, block.start, smin(e, clear, seen), seen, lower, upper, mask, offsets, step,
-                      at_top)
+                      self.scale, at_top)
             with e.when(e.icmp("eq", self.word(self.flag, 0), UNKNOWN)):
-                self.call("finite", block.v, block.v_stride, block.keys, self.width, self.flag)
+                self.ask_finite(block)
         whole = e.icmp("ne", self.word(self.flag, 0), 0) | (partial ^ 1)
         with e.when(whole ^ 1), e.loop(0, KEY_BLOCK * shape.rows, shape.rows) as loop:
             e.store(e.load(self.at(s, loop.index), shape.element, shape.rows), self.at(self.marks, loop.index))
         m, sums, factor = (self.at(table, first) for table in (self.m, self.sums, self.factor))
-        self.call(f"softmax_tile{kind}", s, m, sums, factor, at_top, seen)
+        self.call(f"softmax_tile{kind}", s, m, sums, factor, at_top, seen, scale)
         return whole
+
+    def ask_finite(self, block: KeyBlock) -> None:
+        """Store at the flag whether all values of the block are finite."""
+        self.call("finite", block.v, block.v_stride, block.keys, self.width, self.flag)
 
     def value_rows(self, shape: Shape, s: str, first: Value, left: Value, block: KeyBlock, seen: Value) -> None:
         """The second product of a group, row by row."""

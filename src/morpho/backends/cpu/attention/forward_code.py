@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from morpho.backends.cpu.attention import packing, products, scores
 from morpho.backends.cpu.attention.attention import FAR, KEY_BLOCK, AttentionKernel
 from morpho.backends.cpu.attention.attention_code import MINUS_INFINITY, prefetch, smax, smin
@@ -9,12 +11,8 @@ from morpho.backends.cpu.attention.blocks import BlockCode
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.codegen.vector_math.logarithm import log
+from morpho.base.dtypes import bfloat16
 from morpho.base.machine import Isa
-
-
-def generate(kernel: AttentionKernel, isa: Isa, name: str) -> str:
-    """The LLVM module of a `AttentionKernel`."""
-    return ForwardCode(kernel, isa).module(name)
 
 
 class ForwardCode(BlockCode):
@@ -22,6 +20,7 @@ class ForwardCode(BlockCode):
 
     def __init__(self, kernel: AttentionKernel, isa: Isa) -> None:
         super().__init__(kernel.dtype, kernel.rank, isa)
+        self.shape = replace(self.shape, paired=kernel.dtype is bfloat16)
         self.operands, self.record, self.paged = kernel.operands, kernel.record, kernel.paged
         self.mask, self.moving = kernel.mask, kernel.moving
         shape = self.shape
@@ -31,6 +30,11 @@ class ForwardCode(BlockCode):
         if self.dtype.itemsize < 4:
             self.add(products.score_row(shape, self.dtype))
             self.add(products.value_row(shape, self.dtype))
+        self.add_tiles()
+
+    def add_tiles(self) -> None:
+        """The routines of many rows."""
+        shape = self.shape
         self.tiles = [shape.half, shape] if shape.lanes > 1 else []
         if self.tiles:
             for routine in (packing.pack_lanes(shape, self.dtype), packing.finite(shape),
@@ -44,7 +48,7 @@ class ForwardCode(BlockCode):
     def body(self) -> None:
         e, n, shape = self.e, self.n, self.shape
         self.lines = n["group"] * n["queries"]
-        self.depth, self.width = self.padded(n["depth"], shape.strip), self.padded(n["width"], shape.columns)
+        self.depth, self.width = self.padded(n["depth"], shape.padding), self.padded(n["width"], shape.columns)
         self.lay_out()
         tiles = e.instruction("udiv", self.lines + n["tile"] - 1, n["tile"])
         first, last = self.pieces(tiles * self.heads())
@@ -102,13 +106,17 @@ class ForwardCode(BlockCode):
 
     def begin(self, groups: Value, count: Value, placed: Value) -> None:
         """Nothing seen yet; queries packed, transposed where a group has enough rows."""
-        e, n, shape = self.e, self.n, self.shape
+        e, shape = self.e, self.shape
         with e.loop(0, placed, shape.lanes) as loop:
             e.store(e.constant(MINUS_INFINITY, shape.element), self.at(self.m, loop.index))
             e.store(e.constant(0.0, shape.element), self.at(self.sums, loop.index))
         with e.loop(0, self.width * placed, 4 * shape.lanes) as loop:  # what is written past the last is room
             for i in range(4):
                 e.store(e.constant(0.0, shape.element), self.at(self.o, loop.index + i * shape.lanes))
+        self.pack_queries(groups, count)
+
+    def pack_queries(self, groups: Value, count: Value) -> None:
+        e, n, shape = self.e, self.n, self.shape
         step = self.strides["q"][self.rank + 3]
         with e.loop(0, groups) as loop:
             first = loop.index * shape.rows
@@ -119,12 +127,12 @@ class ForwardCode(BlockCode):
                     offsets = e.offset(self.offsets["q"], "i64", first)
                     if tile is not None:
                         self.call("pack_lanes", self.buffers["q"], offsets, step, left, n["depth"], self.depth,
-                                  self.scale, tile.rows, target)
+                                  self.early_scale, tile.rows, target)
                         continue
                     with e.loop(0, left) as lines:
                         source = self.pointer("q", self.word(offsets, lines.index))
                         line = self.at(target, lines.index * self.depth)
-                        self.call("pack_lines", source, 0, step, 1, n["depth"], self.depth, self.scale, line)
+                        self.call("pack_lines", source, 0, step, 1, n["depth"], self.depth, self.early_scale, line)
 
     # -- results ---------------------------------------------------------------------------------------------------
     def finish(self, count: Value) -> None:

@@ -1,8 +1,14 @@
-"""Attention's two products: queries by keys, then probabilities by values; for tiles of rows and for one row alone."""
+"""Attention's two products: queries by keys, then probabilities by values; for tiles of rows and for one row alone.
+
+Where a shape is `paired` (bfloat16, forwards), sums have the order of matrix units: of every 32 values of k the even
+and the odd ones are a chain each, from zero; both are added, and then added to the total.
+"""
 
 from __future__ import annotations
 
-from morpho.backends.cpu.attention.attention import KEY_BLOCK
+from collections.abc import Callable
+
+from morpho.backends.cpu.attention.attention import KEY_BLOCK, PAIR_BLOCK
 from morpho.backends.cpu.attention.attention_code import (
     MINUS_INFINITY,
     Routine,
@@ -10,6 +16,7 @@ from morpho.backends.cpu.attention.attention_code import (
     clamped,
     lane,
     shuffled,
+    smax,
     smin,
     transposed,
 )
@@ -18,6 +25,7 @@ from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
 from morpho.base.dtypes import DType, bfloat16
 
 UNROLLED = 2  # values of k per turn of the loops
+UNROLLED_PAIRS = 4  # the same where they are paired
 HEAD = 64  # columns of most models' heads: one row takes them at once where there are registers for them
 
 
@@ -45,20 +53,29 @@ def score_tile(shape: Shape) -> Routine:
 
 def score_tiles(shape: Shape) -> Routine:
     """The same for `tiles` tiles, each with `seen` keys of its own, `count` at most. All of them take some keys before
-    the next ones are read: lines far apart in memory may not stay in the nearest cache until the next tile."""
+    the next ones are read: lines far apart in memory may not stay in the nearest cache until the next tile. Of pairs,
+    whose keys are packed, and which take fewer at once, a tile takes all keys: rather its queries stay there."""
     f = Routine(shape, "score_tiles", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr",
                 top="ptr", tiles="i64", seen="ptr")
     e, lanes, rows = f.e, shape.lanes, shape.rows
     with e.loop(0, f["tiles"] * rows, lanes) as loop:
         f.store(f.constant(MINUS_INFINITY, lanes), "%top", loop.index)
+
+    def multiply(tile: Value, key: Value, lines: list[str]) -> None:
+        top = f.at("%top", tile * rows)
+        tops = [f.load(top, n * lanes, lanes) for n in range(shape.vectors)]
+        target = f.at("%s", (tile * KEY_BLOCK + key) * rows)
+        for n, new in enumerate(_scores(f, f.at("%q", tile * rows * f["depth"]), lines, tops, target)):
+            f.store(new, top, n * lanes)
+
+    if shape.paired:
+        with e.loop(0, f["tiles"]) as tiles, e.loop(0, _seen(f, tiles.index), shape.keys) as groups:
+            multiply(tiles.index, groups.index, _key_lines(f, groups.index))
+        return f
     with e.loop(0, f["count"], shape.keys) as groups:
         lines = _key_lines(f, groups.index)
         with e.loop(0, f["tiles"]) as tiles, e.when(e.icmp("slt", groups.index, _seen(f, tiles.index))):
-            target = f.at("%s", (tiles.index * KEY_BLOCK + groups.index) * rows)
-            top = f.at("%top", tiles.index * rows)
-            tops = [f.load(top, n * lanes, lanes) for n in range(shape.vectors)]
-            for n, new in enumerate(_scores(f, f.at("%q", tiles.index * rows * f["depth"]), lines, tops, target)):
-                f.store(new, top, n * lanes)
+            multiply(tiles.index, groups.index, lines)
     return f
 
 
@@ -76,22 +93,58 @@ def _scores(f: Routine, q: str, lines: list[str], tops: list[Value], target: str
     """Stores the scores of a tile of queries and some keys, and gives the largest of each row after them."""
     e, shape = f.e, f.shape
     lanes, rows, vectors = shape.lanes, shape.rows, shape.vectors
-    with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * (vectors * shape.keys)) as loop:
-        totals = list(loop.values)
-        strips = [f.load(line, loop.index, shape.strip) for line in lines] if shape.by_lane else []
-        left = f.at(q, loop.index * rows)
+
+    def added(index: Value, chains: list[list[Value]]) -> None:
+        """A strip of the depth onto the chains, which take turns."""
+        strips = [f.load(line, index, shape.strip) for line in lines] if shape.by_lane else []
+        left = f.at(q, index * rows)
         for c in range(shape.strip):
+            totals = chains[c % len(chains)]
             queries = [f.load(left, c * rows + n * lanes, lanes) for n in range(vectors)]
             for i, line in enumerate(lines):
-                factor = _spread(e, strips[i], c, lanes) if strips else e.splat(f.load(line, loop.index + c, 1))
+                factor = _spread(e, strips[i], c, lanes) if strips else e.splat(f.load(line, index + c, 1))
                 for n in range(vectors):
                     totals[vectors * i + n] = e.fma(queries[n], factor, totals[vectors * i + n])
-        loop.next(*totals)
+
+    def added_strips(index: Value, chains: list[list[Value]]) -> None:
+        for strip in range(0, shape.padding, shape.strip):
+            added(index + strip, chains)
+
+    none = [f.constant(0.0, lanes)] * (vectors * shape.keys)
+    found = _summed(f, f["depth"], shape.padding, none, added_strips)
     tops = list(tops)
-    for i, total in enumerate(loop.values):
+    for i, total in enumerate(found):
         f.store(total, target, i * lanes)
         tops[i % vectors] = e.maximum(tops[i % vectors], total)
     return tops
+
+
+def _summed(f: Routine, count: Value, step: int, totals: list[Value],
+            added: Callable[[Value, list[list[Value]]], None]) -> list[Value]:
+    """Totals after `count` values of k, a multiple of `step`, which is even where the shape is paired; `added` puts
+    `step` values from an index on onto chains, those of even and of odd values in turn."""
+    e = f.e
+    if not f.shape.paired:
+        with e.loop(0, count, step, carried=totals) as loop:
+            chain = list(loop.values)
+            added(loop.index, [chain])
+            loop.next(*chain)
+        return list(loop.values)
+    none = [e.constant(0.0, total.element, total.lanes) for total in totals]
+    with e.loop(0, count, PAIR_BLOCK, carried=totals) as blocks:
+        end = smin(e, blocks.index + PAIR_BLOCK, count)
+        with e.loop(blocks.index, end, step, carried=none * 2) as loop:
+            chains = [list(loop.values[:len(none)]), list(loop.values[len(none):])]
+            added(loop.index, chains)
+            loop.next(*chains[0], *chains[1])
+        blocks.next(*_joined_chains(loop.values, blocks.values))
+    return list(blocks.values)
+
+
+def _joined_chains(chains: list[Value], totals: list[Value]) -> list[Value]:
+    """Totals with the sum of the even and the odd chain of each added."""
+    count = len(totals)
+    return [total + (even + odd) for total, even, odd in zip(totals, chains[:count], chains[count:], strict=True)]
 
 
 def value_tile(shape: Shape) -> Routine:
@@ -128,27 +181,36 @@ def _value_part(f: Routine, row: Value, column: Value, weights: str, count: Valu
     factors = _weights(f, f.at("%factor", row))
     old = [f.load(out, n * lanes, lanes) * factor for out, factor in zip(outs, factors, strict=True)
            for n in range(vectors)]
-    whole = count & -UNROLLED  # few enough steps for a processor to foresee the end of the loop
-    with e.loop(0, whole, UNROLLED, carried=old) as loop:
-        loop.next(*_value_keys(f, weights, column, loop.index, loop.values, UNROLLED))
-    with e.loop(whole, count, carried=loop.values) as loop:
-        loop.next(*_value_keys(f, weights, column, loop.index, loop.values, 1))
-    for i, total in enumerate(loop.values):
+    # UNROLLED: few enough steps for a processor to foresee the end of the loop
+    if shape.paired:
+        # Weights past the last key are zero, and so are values past the last one.
+        found = _summed(f, (count + (UNROLLED_PAIRS - 1)) & -UNROLLED_PAIRS, UNROLLED_PAIRS, old,
+                        lambda key, chains: _value_keys(f, weights, column, key, chains, UNROLLED_PAIRS))
+    else:
+        whole = count & -UNROLLED
+        for start, end, step in ((None, whole, UNROLLED), (whole, count, 1)):
+            with e.loop(0 if start is None else start, end, step, carried=old) as loop:
+                chain = list(loop.values)
+                _value_keys(f, weights, column, loop.index, [chain], step)
+                loop.next(*chain)
+            old = list(loop.values)
+        found = old
+    for i, total in enumerate(found):
         f.store(total, outs[i // vectors], i % vectors * lanes)
 
 
-def _value_keys(f: Routine, first: str, column: Value, key: Value, totals: list[Value], count: int) -> list[Value]:
-    """The totals after `count` keys more; the weights of key 0 begin at `first`."""
+def _value_keys(f: Routine, first: str, column: Value, key: Value, chains: list[list[Value]], count: int) -> None:
+    """`count` keys more onto the chains, in turn; the weights of key 0 begin at `first`."""
     e, shape = f.e, f.shape
     weights_at = f.at(first, key * shape.rows)
     line = f.at("%v", key * f["stride"] + column)
     for i in range(count):
+        totals = chains[i % len(chains)]
         weights = _weights(f, f.at(weights_at, i * shape.rows))
         values = [f.load(line, n * shape.lanes, shape.lanes) for n in range(shape.value_vectors)]
         pairs = [(weight, value) for weight in weights for value in values]
-        totals = [e.fma(value, weight, total) for (weight, value), total in zip(pairs, totals, strict=True)]
+        totals[:] = [e.fma(value, weight, total) for (weight, value), total in zip(pairs, totals, strict=True)]
         line = f.at(line, f["stride"])
-    return totals
 
 
 def _weights(f: Routine, address: str) -> list[Value]:
@@ -217,26 +279,31 @@ def score_row(shape: Shape, stored: DType | None = None) -> Routine:
     Keys are packed, or as they are `stored`: half floats that are used once are not worth packing. As many elements
     that begin at `ahead`, and lie as far apart as keys do, are asked for meanwhile."""
     f = Routine(shape, "score_stored_row" if stored else "score_row", q="ptr", k="ptr", stride="i64", depth="i64",
-                count="i64", keys="i64", s="ptr", ahead="ptr")
+                count="i64", keys="i64", scale="element", s="ptr", ahead="ptr")
     e, lanes = f.e, shape.lanes
     together = 2 if lanes > 1 else 4  # more of them would be more streams than a processor follows
     strip = stored_strip(shape, stored)
     with e.loop(0, f["count"], together * lanes) as groups:
         lines = [_line(f, "%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"], stored)
                  for i in range(together * lanes)]
-        with e.loop(0, f["depth"], strip, carried=[f.constant(0.0, lanes)] * together) as loop:
-            totals = list(loop.values)
-            place = groups.index * f["stride"] + loop.index * (together * lanes)
+
+        def added(index: Value, chains: list[list[Value]], first: Value = groups.index,
+                  lines: list[str] = lines) -> None:
+            """A strip of the depth onto the chains, which take turns."""
+            place = first * f["stride"] + index * (together * lanes)
             _prefetch_line(f, place, together * lanes * strip, stored)
-            queries = [f.load("%q", loop.index + c, shape.strip) for c in range(0, strip, shape.strip)]
+            queries = [f.load("%q", index + c, shape.strip) for c in range(0, strip, shape.strip)]
             factors = [_spread(e, query, c, lanes) for query in queries for c in range(shape.strip)]
             for g in range(together):
-                keys = _transposed_keys(f, lines[g * lanes:(g + 1) * lanes], loop.index, stored)
-                for key, factor in zip(keys, factors, strict=True):
+                keys = _transposed_keys(f, lines[g * lanes:(g + 1) * lanes], index, stored)
+                for c, (key, factor) in enumerate(zip(keys, factors, strict=True)):
+                    totals = chains[c % len(chains)]
                     totals[g] = e.fma(key, factor, totals[g])
-            loop.next(*totals)
-        for g, total in enumerate(loop.values):
-            f.store(clamped(f, total), "%s", groups.index + g * lanes)
+
+        none = [f.constant(0.0, lanes)] * together
+        for g, total in enumerate(_summed(f, f["depth"], strip, none, added)):
+            f.store(clamped(f, total * e.splat(f["scale"], lanes) if shape.paired else total), "%s",
+                    groups.index + g * lanes)
     return f
 
 
@@ -262,7 +329,7 @@ def value_row(shape: Shape, stored: DType | None = None) -> Routine:
     f = Routine(shape, "value_stored_row" if stored else "value_row", p="ptr", marks="ptr", step="i64", v="ptr",
                 stride="i64", clear="i64", count="i64", width="i64", factor="element", o="ptr", ahead="ptr")
     e, done = f.e, f.e.constant(0, "i64", 1)
-    most = min(16 if shape.wide else 8, HEAD // shape.lanes)
+    most = min((16 if shape.wide else 8) // (2 if shape.paired else 1), HEAD // shape.lanes)
     for vectors in (most, shape.value_vectors):
         until = f["width"] & -(vectors * shape.lanes)
         with e.loop(done, until, vectors * shape.lanes) as columns:
@@ -280,19 +347,51 @@ def _value_columns(f: Routine, column: Value, vectors: int, stored: DType | None
         line = _line(f, "%v", key * f["stride"] + column, stored)
         return [e.fma(_elements(f, line, n * lanes, lanes, stored), weight, total) for n, total in enumerate(sums)]
 
-    old = [f.load(out, n * lanes, lanes) * e.splat(f["factor"]) for n in range(vectors)]
-    with e.loop(0, f["clear"], carried=old) as loop:
-        if stored:
-            _prefetch_line(f, loop.index * f["stride"] + column, vectors * lanes, stored)
-        loop.next(*added(loop.index, loop.values))
-    with e.loop(f["clear"], f["count"], carried=loop.values) as loop:
+    def added_if_seen(key: Value, sums: list[Value], there: Value | None = None) -> list[Value]:
+        """The same unless the key is masked, or not `there`."""
         seen, after, before = e.fresh("seen"), e.fresh("after"), e.block
-        e.branch_if(e.fcmp("une", f.load("%marks", loop.index * f["step"], 1), MINUS_INFINITY), seen, after)
+        marked = e.fcmp("une", f.load("%marks", key * f["step"], 1), MINUS_INFINITY)
+        e.branch_if(marked if there is None else marked & there, seen, after)
         e.label(seen)
-        news = added(loop.index, loop.values)
+        news = added(key, sums)
         e.branch(after)
         e.label(after)
-        loop.next(*[e.assign(f"phi {new.type} [ {total.name}, %{before} ], [ {new.name}, %{seen} ]", new.element, lanes)
-                    for new, total in zip(news, loop.values, strict=True)])
-    for n, total in enumerate(loop.values):
+        return [e.assign(f"phi {new.type} [ {total.name}, %{before} ], [ {new.name}, %{seen} ]", new.element, lanes)
+                for new, total in zip(news, sums, strict=True)]
+
+    def ask(key: Value) -> None:
+        if stored:
+            _prefetch_line(f, key * f["stride"] + column, vectors * lanes, stored)
+
+    old = [f.load(out, n * lanes, lanes) * e.splat(f["factor"]) for n in range(vectors)]
+    if f.shape.paired:
+        found = _paired_columns(f, old, ask, added, added_if_seen)
+    else:
+        with e.loop(0, f["clear"], carried=old) as loop:
+            ask(loop.index)
+            loop.next(*added(loop.index, loop.values))
+        with e.loop(f["clear"], f["count"], carried=loop.values) as loop:
+            loop.next(*added_if_seen(loop.index, loop.values))
+        found = list(loop.values)
+    for n, total in enumerate(found):
         f.store(total, out, n * lanes)
+
+
+def _paired_columns(f: Routine, old: list[Value], ask: Callable[[Value], None], added: Callable[..., list[Value]],
+                    added_if_seen: Callable[..., list[Value]]) -> list[Value]:
+    """Totals of one row after all keys: pairs that are clear, then those with a look at each of the two."""
+    e, count = f.e, len(old)
+    none = [e.constant(0.0, total.element, total.lanes) for total in old]
+    with e.loop(0, f["count"], PAIR_BLOCK, carried=old) as blocks:
+        end = smin(e, blocks.index + PAIR_BLOCK, f["count"])
+        middle = smax(e, smin(e, end, f["clear"]) & -2, blocks.index)
+        with e.loop(blocks.index, middle, 2, carried=none * 2) as loop:
+            for odd in range(2):
+                ask(loop.index + odd)
+            loop.next(*added(loop.index, loop.values[:count]), *added(loop.index + 1, loop.values[count:]))
+        with e.loop(middle, end, 2, carried=loop.values) as loop:
+            after = loop.index + 1
+            loop.next(*added_if_seen(loop.index, loop.values[:count]),
+                      *added_if_seen(after, loop.values[count:], e.icmp("slt", after, end)))
+        blocks.next(*_joined_chains(loop.values, blocks.values))
+    return list(blocks.values)

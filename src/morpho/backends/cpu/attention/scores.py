@@ -16,9 +16,11 @@ from morpho.backends.cpu.attention.attention_code import (
     smin,
 )
 from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.vector_math.exponential import exp_nonpositive
+from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.cpu.codegen.vector_math.exponential import exp_nonpositive, exp_short
 from morpho.base.dtypes import DType, bool_
+
+QUIET_NAN, HALF_UNIT = 0x7FC00000, 0x7FFF  # bits of float32; just less than half of the last place of bfloat16
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
@@ -37,22 +39,27 @@ def mask_tile(shape: Shape, mask: DType | None) -> Routine:
     """Scores that a row may not see become -inf, those past `count` too; a float mask is added.
 
     Row r sees the keys from lower[r] up to upper[r]; its line of the mask begins at element offsets[r]. The scores of
-    the first `clear` keys, which all rows see, are only clamped.
+    the first `clear` keys, which all rows see, are only clamped. Pairs are multiplied by the scale here, not before.
     """
     f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", clear="i64", count="i64", lower="ptr",
-                upper="ptr", mask="ptr", offsets="ptr", step="i64", top="ptr")
+                upper="ptr", mask="ptr", offsets="ptr", step="i64", scale="element", top="ptr")
     e, rows = f.e, shape.rows
+
+    def scaled(key: Value) -> Value:
+        score = f.load("%s", key * rows, rows)
+        return clamped(f, score * e.splat(f["scale"], rows) if shape.paired else score)
+
     lower, upper = (e.load(f"%{name}", "i32", rows) for name in ("lower", "upper"))
     none = f.constant(MINUS_INFINITY, rows)
     with e.loop(0, f["clear"], carried=[none]) as keys:
-        score = clamped(f, f.load("%s", keys.index * rows, rows))
+        score = scaled(keys.index)
         f.store(score, "%s", keys.index * rows)
         keys.next(e.maximum(keys.values[0], score))
     with e.loop(f["clear"], f["count"], carried=keys.values) as keys:
         key = f["start"] + keys.index
         position = e.splat(e.convert("trunc", key, "i32"), rows)
         seen = e.icmp("sge", position, lower) & e.icmp("slt", position, upper)
-        score = clamped(f, f.load("%s", keys.index * rows, rows))
+        score = scaled(keys.index)
         if mask is not None:
             places = [e.load(e.offset("%offsets", "i64", r), "i64", 1) + key * f["step"] for r in range(rows)]
             value = _mask_value(f, _gathered(f, mask, places), mask)
@@ -128,11 +135,20 @@ def _turn(f: Routine, old: Value, top: Value) -> tuple[Value, Value, Value]:
     return new, shift, exp_nonpositive(e, old - shift)
 
 
+def rounded_power(e: Emitter, x: Value) -> Value:
+    """e**x for x <= 0, rounded to bfloat16, as a float32; 0 below 2**-64, so that matrix units meet no subnormals."""
+    bits = e.intrinsic("umin", e.bits(exp_short(e, x)), e.like(QUIET_NAN, e.bits(x)))  # any NaN is this one
+    return e.from_bits((bits + HALF_UNIT + (bits.shift_right(16) & 1)) & -(1 << 16), "float")
+
+
 def softmax_tile(shape: Shape) -> Routine:
-    """Scores of a block become exp(score - maximum); m, l and the factor of the earlier blocks are brought forward."""
-    f = Routine(shape, f"softmax_tile{shape.vectors}", s="ptr", m="ptr", l="ptr", factor="ptr", top="ptr", count="i64")
+    """Scores of a block become exp(score - maximum); m, l and the factor of the earlier blocks are brought forward.
+    Scores of pairs are multiplied by the scale before, and their powers rounded."""
+    f = Routine(shape, f"softmax_tile{shape.vectors}", s="ptr", m="ptr", l="ptr", factor="ptr", top="ptr", count="i64",
+                scale="element")
     e, rows = f.e, shape.rows
-    new, shift, factor = _turn(f, f.load("%m", 0, rows), f.load("%top", 0, rows))
+    top = f.load("%top", 0, rows)
+    new, shift, factor = _turn(f, f.load("%m", 0, rows), top * e.splat(f["scale"], rows) if shape.paired else top)
     f.store(new, "%m", 0)
     f.store(factor, "%factor", 0)
     # Keys: four vectors side by side, eight where half of them would wait for themselves and there are registers.
@@ -141,7 +157,10 @@ def softmax_tile(shape: Shape) -> Routine:
     done = (f["count"] + (together - 1)) & -together
     with e.loop(0, done, together) as keys:
         score = f.load("%s", keys.index * rows, together * rows)
-        f.store(exp_nonpositive(e, score - shifts), "%s", keys.index * rows)
+        if shape.paired:
+            f.store(rounded_power(e, score * e.splat(f["scale"], score.lanes) - shifts), "%s", keys.index * rows)
+        else:
+            f.store(exp_nonpositive(e, score - shifts), "%s", keys.index * rows)
     with e.loop(done, KEY_BLOCK) as keys:
         f.store(f.constant(0.0, rows), "%s", keys.index * rows)
 
@@ -169,7 +188,8 @@ def softmax_row(shape: Shape) -> Routine:
     shifts = e.splat(shift, chunk)
     seen = (f["count"] + (chunk - 1)) & -chunk
     with e.loop(0, seen, chunk) as keys:
-        f.store(exp_nonpositive(e, f.load("%s", keys.index, chunk) - shifts), "%p", keys.index)
+        power = rounded_power if shape.paired else exp_nonpositive
+        f.store(power(e, f.load("%s", keys.index, chunk) - shifts), "%p", keys.index)
     with e.loop(seen, KEY_BLOCK, chunk) as keys:  # exp(-inf)
         f.store(f.constant(0.0, chunk), "%p", keys.index)
     total = _folded(f, "%p", lambda a, b: a + b)

@@ -265,7 +265,7 @@ class PoolField(IntEnum):
     MUTEX = 0
     WORK = 8
     DONE = 16
-    STATE = 24  # of the offer: its number * 2^32, `OPEN` while threads may enter, and how many are inside
+    STATE = 24  # of the offer: its number * 2^32, and `OPEN` while threads may enter
     TASK = 25  # that is offered, or 0; whoever puts one here owns the pool until it is taken away
     SLEEPERS = 26  # threads asleep, or about to be: whoever finds none need not wake them
     STOP = 27
@@ -285,7 +285,9 @@ class PoolField(IntEnum):
     SELF = 41  # the C library's pthread_self
     PIECES = 42  # table: the pieces each thread has taken so far, each count in a line of its own (`LINE_WORDS`)
     WAITING = 43  # 1 while the owner sleeps until nobody is inside
-    SIZE = 44
+    INSIDE = 44  # table: 1 while a thread may be at a task, each in a line of its own
+    WANTED = 45  # threads that the offer is for, the owner among them: those with the lowest numbers
+    SIZE = 46
 
 
 class BudgetField(IntEnum):
@@ -315,6 +317,7 @@ class TaskField(IntEnum):
     STEP = 10  # from a piece of a range to the next one
     STATUS = 11
     OUTSIDE = 12  # 1 when the caller is no task worker, and so not among those counted as running
+    LEFT = 13  # helpers that left before the end, and took themselves off the budget
     RANGES = 16  # where the first one begins; `LINE_WORDS` each
 
 

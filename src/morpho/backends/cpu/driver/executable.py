@@ -28,7 +28,7 @@ from morpho.base.machine import host_architecture
 from morpho.base.python.blas import routine_address
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds
-from morpho.program.co_schedule import alternates, groups, least_work, pieces, pieces_per_thread
+from morpho.program.co_schedule import alternates, groups, least_shared_work, pieces, pieces_per_thread
 from morpho.program.program import AnyStep, Control, HostStep, Program, Step, span
 from morpho.program.view import View
 
@@ -175,7 +175,7 @@ class Executable:
             words += [address, len(step.views), self.place_tables[-1].ctypes.data, self.table.run(values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), step.work,
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
-                      pieces_per_thread(step), least_work(step, thresholds),
+                      pieces_per_thread(step), least_shared_work(step, thresholds),
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
                       self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step))]
         self.step_table = np.array(words or [0], np.int64)

@@ -16,6 +16,9 @@ from morpho.backends.cpu.driver.abi import (
 )
 from morpho.program.co_schedule import CHUNKS_PER_THREAD
 
+THREADS_PER_LEAST = 4  # threads for the least work that is shared, which takes one of them some 20 us
+WORTH_WAKING = 4  # times that work: threads are woken for it
+
 
 def _fill_places(f: Function, step: str, places: str) -> None:
     """The addresses of a step's operands."""
@@ -58,15 +61,22 @@ def run_step(f: Function) -> str:
     threads = e.assign("load i64, ptr %threads_at, align 8", "i64", 1)
     work = rows * columns * f.word("%step", StepField.WORK)
     by_columns = e.icmp("ne", f.word("%step", StepField.SPLITS), 0) & e.icmp("slt", rows, threads * CHUNKS_PER_THREAD)
-    pieces = threads * f.word("%step", StepField.PIECES)
     extent = e.select(by_columns, columns, rows)
     least = f.word("%step", StepField.LEAST)
     enough = e.icmp("sgt", work, least) & e.icmp("sgt", threads, 1) & e.icmp("sgt", extent, 1)
+    # Waking threads takes longer than a little work: that is shared only while they are awake.
+    awake = e.icmp("eq", e.assign("load atomic i64, ptr %sleepers_at monotonic, align 8", "i64", 1), 0)
+    enough = enough & (awake | e.icmp("sgt", work, least * WORTH_WAKING))
     e.branch_if(enough, shared, alone)
     e.label(alone)
     status = f.call_kernel(function, places, numbers, (zero, rows), (zero, columns), "%scratch")
     e.line(f"ret i32 {status.name}")
     e.label(shared)
+    # A thread more costs some 0.3 us: a little work is for a few of them.
+    fitting = e.instruction("udiv", work * THREADS_PER_LEAST, least | 1)
+    fitting = e.select(e.icmp("slt", fitting, 2), 2, fitting)
+    threads = e.select(e.icmp("slt", threads, fitting), threads, fitting)
+    pieces = threads * f.word("%step", StepField.PIECES)
     grain = e.instruction("udiv", extent + pieces - 1, pieces)
     grain = e.select(by_columns, (grain + 1023) & -1024, grain)
     items = e.instruction("udiv", extent + grain - 1, grain)
@@ -81,8 +91,9 @@ def run_step(f: Function) -> str:
         f.store(value, task, field)
     e.line(f"call void @share(ptr %pool, ptr {task})")
     e.line(f"ret i32 {e.convert('trunc', f.word(task, TaskField.STATUS), 'i32').name}")
-    head = f.head.replace("entry:\n", "entry:\n  %threads_at = getelementptr i64, ptr %pool, i64 "
-                          f"{int(PoolField.THREADS)}\n")
+    places_of_words = "".join(f"  %{name}_at = getelementptr i64, ptr %pool, i64 {int(field)}\n"
+                              for name, field in (("threads", PoolField.THREADS), ("sleepers", PoolField.SLEEPERS)))
+    head = f.head.replace("entry:\n", "entry:\n" + places_of_words)
     return head + e.text() + "\n}\n"
 
 

@@ -43,6 +43,8 @@ class Workers:
         self.words[PoolField.THREADS] = threads
         self.taken = (ctypes.c_int64 * (LINE_WORDS * max(threads, 1)))()
         self.words[PoolField.PIECES] = ctypes.addressof(self.taken)
+        self.inside = (ctypes.c_int64 * (LINE_WORDS * max(threads, 1)))()
+        self.words[PoolField.INSIDE] = ctypes.addressof(self.inside)
         self.words[PoolField.BUDGET] = ctypes.addressof(budget)
         loop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(worker)
         self.identities = (ctypes.c_int64 * max(threads, 1))()

@@ -133,6 +133,8 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, ta
             tile_panels = _ceil(tile_panels, 2)
         while tile_rows > 32 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
             tile_rows = _ceil(_ceil(tile_rows, 2), 8) * 8
+        while tile_panels > 2 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) * max(1, upper(batch)) < threads:
+            tile_panels = _ceil(tile_panels, 2)  # rather rows packed twice than a thread without work
         tile_rows = evened(rows, tile_rows, _ceil(panels, tile_panels) * max(1, upper(batch)), threads)
     if choice.tile_rows:
         tile_rows = min(rows, _ceil(choice.tile_rows, 8) * 8)

@@ -132,9 +132,11 @@ class UnpackedCode(GemmCode):
     def item(self, index: Value) -> None:
         """One tile of columns: its tiles of rows one after the other, the first of which finds nothing packed."""
         e, v, register = self.e, self.v, self.register
-        batch = e.instruction("udiv", index, v["column_tiles"])
+        upper = e.instruction("udiv", index, v["column_tiles"])
+        batch = e.instruction("udiv", upper, v["row_parts"])
+        part = upper - batch * v["row_parts"]
         self.batch_place = places_of_batch(e, batch, v)
-        first = (index - batch * v["column_tiles"]) * v["tile_vectors"]
+        first = (index - upper * v["column_tiles"]) * v["tile_vectors"]
         self.first_column = first * register.lanes
         self.last_column = e.intrinsic("smin", self.first_column + v["tile_vectors"] * register.lanes, v["n"])
         vectors = e.instruction("udiv", self.last_column - self.first_column + (register.lanes - 1),
@@ -143,14 +145,16 @@ class UnpackedCode(GemmCode):
         self.rest = vectors - self.whole * register.vectors
         panels = e.constant(0, "i64", 1), self.whole
         blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
-        packed = self.packed(batch)
-        with e.loop(0, v["row_tiles"]) as tiles:
+        packed = self.packed(upper)
+        first_tile, last_tile = (e.instruction("udiv", (part + i) * v["row_tiles"], v["row_parts"]) for i in range(2))
+        with e.loop(first_tile, last_tile) as tiles:
             top = tiles.index * v["tile_rows"]
             rows = top, e.intrinsic("smin", top + v["tile_rows"], v["m"])
             with e.loop(0, blocks) as loop:
-                with e.when(e.icmp("eq", tiles.index, 0)):
+                with e.when(e.icmp("eq", tiles.index, first_tile)):
                     self.pack_right(batch, panels, loop.index)
-                self.block(batch, rows, panels, loop.index, tiles.index * blocks + loop.index, packed)
+                place = (tiles.index - first_tile) * blocks + loop.index
+                self.block(batch, rows, panels, loop.index, place, packed)
             self.finish(batch, rows, panels)
 
     def narrow_panels(self, write: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ from morpho.backends.cpu.attention.attention import (
     RESULTS,
     TALL_TILE,
     TILE,
+    UNIT_TILE,
     WIDEST,
     AttentionBackwardKernel,
     AttentionKernel,
@@ -23,7 +24,7 @@ from morpho.backends.cpu.attention.attention import (
     forward_scratch_bytes,
 )
 from morpho.base.dims import Size, product, upper
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import DType, bfloat16
 from morpho.base.target import Target
 from morpho.ir.node import Node
 from morpho.program.view import View
@@ -107,12 +108,21 @@ class Sizes:
             return self.heads * -(-lines // of), of
         return self.heads * lines, 1
 
-    def tile(self, threads: int) -> int:
+    def tile(self, threads: int, tallest: int = TALL_TILE) -> int:
         """Rows of a tile: many where there are tiles enough. Tiles of an unknown number of rows are at least one a
         head."""
-        lines = self.group * self.queries
-        tiles = self.pieces(lines, TALL_TILE)[0] if isinstance(lines, int) else self.heads
-        return TALL_TILE if isinstance(tiles, int) and tiles >= TALL_TILES_PER_THREAD * threads else TILE
+        lines, tile = self.group * self.queries, tallest
+        while tile > TILE:
+            tiles = self.pieces(lines, tile)[0] if isinstance(lines, int) else self.heads
+            if isinstance(tiles, int) and tiles >= TALL_TILES_PER_THREAD * threads:
+                break
+            tile //= 2
+        return tile
+
+
+def tallest_tile(dtype: DType, target: Target) -> int:
+    """Rows of a tile at most."""
+    return UNIT_TILE if dtype is bfloat16 and target.isa.matrix_units else TALL_TILE
 
 
 def strides(place: View | None, rank: int, group: Size, kind: str) -> tuple[Size, ...]:
@@ -134,7 +144,8 @@ def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View],
     mask = extra.pop(0) if node["masked"] else None
     offset = extra.pop(0) if node["moving"] else None
     places = (q, k, v, results[0], results[1], mask, offset)
-    tile = min(tile_rows, TALL_TILE) or sizes.tile(target.threads)
+    tallest = tallest_tile(node.dtype, target)
+    tile = min(tile_rows, tallest) or sizes.tile(target.threads, tallest)
     rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
     numbers = sizes.numbers(rows, tile)
     for operand, place in zip(OPERANDS, places, strict=True):
@@ -142,7 +153,8 @@ def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View],
         numbers[f"{operand}_strides"] = strides(place, len(sizes.batch), sizes.group, kind)
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
                              flops=2 * lines * sizes.line,
-                             scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width)),
+                             scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width),
+                                                                 tallest == UNIT_TILE),
                              uneven=rows != sizes.heads)
     return [Call(kernel, places, (3, 4), kernel.record.values(**numbers), rows, sizes.keys, sizes.operations)]
 

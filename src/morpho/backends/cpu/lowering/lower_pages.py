@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from morpho.backends.cpu.attention.attention import PagedAttentionKernel, forward_scratch_bytes
+from morpho.backends.cpu.attention.attention import UNIT_TILE, PagedAttentionKernel, forward_scratch_bytes
 from morpho.backends.cpu.attention.pages import PageWriteKernel
-from morpho.backends.cpu.lowering.lower_attention import Call, Sizes, strides
+from morpho.backends.cpu.lowering.lower_attention import Call, Sizes, strides, tallest_tile
 from morpho.base.dims import product, upper
 from morpho.base.target import Target
 from morpho.ir.node import Node
@@ -30,10 +30,12 @@ def lower_paged_attention(node: Node, inputs: Sequence[View], results: Sequence[
     sizes = PagedSizes(node)
     q, k, v, pages, offset = inputs
     places = (q, k, v, results[0], results[1], None, offset, pages)
-    tile = sizes.tile(target.threads)
+    tallest = tallest_tile(node.dtype, target)
+    tile = sizes.tile(target.threads, tallest)
     rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
     kernel = PagedAttentionKernel(node.dtype, 1, None, True, flops=2 * lines * sizes.line,
-                                  scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width)))
+                                  scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width),
+                                                                      tallest == UNIT_TILE))
     numbers = {**sizes.numbers(rows, tile), "pages": k.shape[0], "k_page": k.strides[0], "v_page": v.strides[0]}
     for operand, place in zip(kernel.operands, places, strict=True):
         numbers[f"{operand}_strides"] = strides(place, 1, sizes.group, "own")

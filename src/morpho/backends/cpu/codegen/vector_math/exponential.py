@@ -35,6 +35,10 @@ FLOAT = Tables(
 # The tail for `exp` alone: relative error of e**r 2**-27.6, and 2**-29.6 for r < -1/4, where roundings weigh most.
 FLOAT_EXP_TAIL = (0.00135764887, 0.00836906862, 0.041672606, 0.166665167, 0.499999762)
 
+# For `exp_short`: relative error of e**r 2**-17.5.
+SHORT_TAIL = (0.041276198, 0.16753863, 0.50005156)
+SHORT_LN2, SHORT_LOWEST, SHORT_POWERS = 0.693147182, -44.36, 64
+
 # Relative error of e**r 2**-57.9, of 2**r 2**-59.4.
 DOUBLE = Tables(
     lowest=-746.0,
@@ -135,6 +139,20 @@ def exp_nonpositive(e: Emitter, x: Value) -> Value:
     inner = e.from_bits(count << form.mantissa, x.element)
     growth = exp_minus_one_reduced(e, r, FLOAT_EXP_TAIL if x.element == "float" else None)
     return e.fma(inner, growth, inner) * 2.0**-half
+
+
+def exp_short(e: Emitter, x: Value) -> Value:
+    """float32 e**x for x <= 0 where fewer bits will do: relative error 2**-16; 1 for 0; 0 below some 2**-63.5.
+
+    The lowest k gives a power of two whose bits are those of 0.0; it is 2**-63 times what it stands for, and the
+    polynomial 2**63 times, so that nothing in between is subnormal.
+    """
+    x = e.maximum(x, SHORT_LOWEST)
+    k, count = round_to_integer(e, x, LOG2_E, SHORT_POWERS)
+    r = e.fma(k, -SHORT_LN2, x)
+    large = 2.0 ** (format_of(x).bias - SHORT_POWERS)
+    growth = e.polynomial(r, [large * c for c in (*SHORT_TAIL, 1.0, 1.0)])
+    return growth * e.from_bits(count << format_of(x).mantissa, x.element)
 
 
 def exp2(e: Emitter, x: Value) -> Value:

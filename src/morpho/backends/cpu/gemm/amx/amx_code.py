@@ -33,6 +33,18 @@ def call(e: Emitter, name: str, *arguments: str) -> None:
     e.line(f"call void @llvm.x86.{name}({', '.join(arguments)})")
 
 
+def configure(e: Emitter) -> None:
+    """Whole tiles in all registers."""
+    shapes = "".join(f"\\{byte:02x}" for byte in SHAPES)
+    e.declarations.add(f'@tile_shapes = private unnamed_addr constant [64 x i8] c"{shapes}", align 64')
+    call(e, "ldtilecfg", "ptr @tile_shapes")
+
+
+def release(e: Emitter) -> None:
+    """The registers are free again: a thread that has none in use is switched faster."""
+    call(e, "tilerelease")
+
+
 def joined(e: Emitter, parts: list[Value]) -> Value:
     """Vectors of small integers as groups of 32 bits, the first lowest."""
     total = e.convert("zext", parts[0], "i32")
@@ -177,12 +189,10 @@ class AmxCode(GemmCode):
                 TileRowPacker(self.kernel, self.isa)]
 
     def begin(self) -> None:
-        shapes = "".join(f"\\{byte:02x}" for byte in SHAPES)
-        self.e.declarations.add(f'@tile_shapes = private unnamed_addr constant [64 x i8] c"{shapes}", align 64')
-        call(self.e, "ldtilecfg", "ptr @tile_shapes")
+        configure(self.e)
 
     def end(self) -> None:
-        call(self.e, "tilerelease")
+        release(self.e)
 
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
         e, v = self.e, self.v

@@ -1,0 +1,1 @@
+"""Attention of bfloat16 on matrix units."""
