@@ -54,8 +54,10 @@ def read_plan(path: Path) -> Plan:
 
 def summary(plan: Plan) -> str:
     """A plan in a few lines: who runs what, and how fast that should be."""
-    rows = [f"  {stage.node}: layers [{stage.start}, {stage.end})" for stage in plan.stages]
-    idle = [node.name for node in plan.cluster.nodes if node.name not in {stage.node for stage in plan.stages}]
+    rows = [f"  {' and '.join(stage.members or (stage.node,))}: layers [{stage.start}, {stage.end})"
+            for stage in plan.stages]
+    busy = {name for stage in plan.stages for name in (stage.node, *stage.members)}
+    idle = [node.name for node in plan.cluster.nodes if node.name not in busy]
     spare = f", {', '.join(idle)} in reserve" if idle else ""
     return "\n".join([f"[plan: {len(rows)} stages{spare}, {plan.predicted.tokens_per_s:.4g} tokens/s and "
                       f"{format_seconds(plan.predicted.latency_s)} a token predicted", *rows]) + "]"

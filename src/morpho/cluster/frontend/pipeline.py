@@ -21,6 +21,7 @@ from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
+from morpho.cluster.pipeline.shares import HEADS, check_shares
 from morpho.cluster.workers.job import WORKER, Job
 from morpho.cluster.workers.reports import end_process, is_running, is_stopped
 from morpho.models.text.sampling import Sampling
@@ -101,6 +102,8 @@ class Pipeline:
         places = self._checked(plan)
         mpiexec()  # no MPI: said before anything starts
         self.network = Asking(self.place)
+        family, sizes = self.network.model.model_type, self.network.model.config
+        check_shares(family, sizes, places)
         chunk = self.chunk = max(chunk, ENCODER_CHUNK) if self.network.two_parts else chunk
         names = [node.name for node in plan.cluster.nodes]
         cores = 0 if hosts.slots else fair_threads(len(places))
@@ -118,7 +121,9 @@ class Pipeline:
         self._adapting: Adapting | None = None
         width = next(int(config[name]) for name in WIDTHS if name in config)
         config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(),
-                  "stored": stored_failures(plan), "width": width, "context": self.network.context, "chunk": chunk,
+                  "family": family, "sizes": {name: sizes.get(name) for name in HEADS.get(family, ())},
+                  "stored": stored_failures(plan, lambda places: check_shares(family, sizes, places)),
+                  "width": width, "context": self.network.context, "chunk": chunk,
                   "streams": self.streams, "threads": threads or cores, "shims": shims or {},
                   "baseline": baseline.to_dict()}
         self._job = Job(config, names, self._handle, self._ended, hosts, secret, module)
@@ -213,7 +218,7 @@ class Pipeline:
 
     def recut(self, plan: Plan) -> None:
         """Go on with another plan; texts on their way go on with it."""
-        self._checked(plan)
+        check_shares(self.network.model.model_type, self.network.model.config, self._checked(plan))
         self._job.write({"plan": plan.to_json()})
         self.plan = plan
 
@@ -258,7 +263,7 @@ class Pipeline:
     def stages(self) -> list[dict[str, Any]]:
         """The nodes of the plan: who is alive, with which layers, and what it does."""
         with self._lock:
-            layers = {place.node: [place.start, place.end] for place in self.places}
+            layers = {node: [place.start, place.end] for place in self.places for node in place.members}
             there, said = dict(self.processes), dict(self.statistics)
         keys = ("doing", "streams", "kv_bytes", "memory_bytes", "sent_bytes")
         return [{"node": node.name, "alive": (alive := node.name in there and (
@@ -341,7 +346,7 @@ class Pipeline:
         if now - self._said_s < 0.5:
             return
         self._said_s = now
-        layers = {place.node: [place.start, place.end] for place in self.places}
+        layers = {node: [place.start, place.end] for place in self.places for node in place.members}
         status.write({"model": self.place, "epoch": self.epoch, "texts": len(self._answers), "workers": {
             node: {"process": process, "layers": layers.get(node, []), **{
                 key: said.get(key, "") for said in (self.statistics.get(node, {}),)
@@ -368,7 +373,8 @@ class Pipeline:
     @property
     def is_ready(self) -> bool:
         """Whether every stage of the epoch has its worker, with its layers."""
-        return self.epoch > 0 and all(self._ready.get(place.node) == self.epoch for place in self.places)
+        return self.epoch > 0 and all(
+            self._ready.get(node) == self.epoch for place in self.places for node in place.members)
 
     def _fence(self, name: str) -> None:
         """A worker that the others took for dead must not come back by itself: one that was only stopped is ended."""

@@ -36,7 +36,6 @@ class Stage:
 
     def __init__(self, part: Part, start: int, end: int, chunk: int) -> None:
         self.part, self.start, self.end, self.chunk = part, start, end, chunk
-        part.hold(range(start, end))
         model = part.model
         self.depth, self.cuts, self.frozen = depth_of(model), cuts_of(model), Frozen(model)
         self.is_first, self.is_last = start == 0, end == self.depth

@@ -47,6 +47,7 @@ class Kind(enum.IntEnum):
     MEMORY = 6  # what an encoder made, to the decoder's stages
     STOP = 7  # to every worker
     NEWS = 8  # to every worker: JSON of the frontend
+    SHARE = 9  # what a stage computes next, to those that share its layers; `stage` is the length of the cache
 
 
 DTYPES: dict[str, np.dtype[Any]] = {

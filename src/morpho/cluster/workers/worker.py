@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import morpho as mo
-from morpho.base.errors import MorphoError
+from morpho.base.errors import MorphoError, PeerLost
+from morpho.cluster.groups.mpi import MPIGroup
 from morpho.cluster.pipeline.baseline import Baseline
 from morpho.cluster.pipeline.parts import Part
-from morpho.cluster.pipeline.placement import from_rows, placement, to_rows
+from morpho.cluster.pipeline.placement import Place, from_rows, placement, to_rows
 from morpho.cluster.pipeline.request import MakeStream, Request, Stream, longest
+from morpho.cluster.pipeline.shares import Share, check_shares
 from morpho.cluster.pipeline.stages import make_stage
 from morpho.cluster.transport.channel import Channels
 from morpho.cluster.transport.frame import Kind, TransportError
@@ -55,6 +57,7 @@ class Worker:
         self.nodes: list[str] = []
         self.gate = 0  # the rank that reads requests, and hears those that the frontend does not
         self.channels: Channels | None = None
+        self.share: Share | None = None  # of a stage that several nodes share
         self.want: dict[str, Any] = {}
         self.faults, self._looked_s, self._frontend_s = 0, 0.0, time.monotonic()
         self.slow = 1.0  # for tests: how much longer than it needs the stage takes
@@ -91,6 +94,8 @@ class Worker:
                 self.report({"event": "fault", "node": self.node, "text": str(error)})
                 if self.faults > MOST_FAULTS:
                     raise
+            except PeerLost:
+                pass  # a member of the stage died, or knows of a death elsewhere
             except self.mpi.Exception as error:
                 known = (self.mpi.ERR_PROC_FAILED, self.mpi.ERR_PROC_FAILED_PENDING, self.mpi.ERR_REVOKED)
                 if error.Get_error_class() not in known:
@@ -99,6 +104,9 @@ class Worker:
     def _shrink(self) -> None:
         """A communicator of those that are alive; the old one is of no use to anybody any more."""
         self.channels = None
+        if self.share is not None:  # a member may wait for us in a collective of the stage
+            self.share.group.revoke()
+            self.share = None
         self.comm.Revoke()
         self.comm = self.comm.Shrink()
         self.comm.Set_errhandler(self.mpi.ERRORS_RETURN)
@@ -160,7 +168,8 @@ class Worker:
             if each["want"].get("plan"):
                 config.update(plan=each["want"]["plan"], stored={})
         try:
-            places = placement(Plan.from_json(config["plan"]), {each["node"] for each in said}, config["stored"])
+            places = placement(Plan.from_json(config["plan"]), {each["node"] for each in said}, config["stored"],
+                               lambda places: check_shares(config["family"], config["sizes"], places))
         except MorphoError as error:
             return {"problem": error.message or str(error)}
         return {"epoch": self.epoch + 1, "config": config, "places": to_rows(places)}
@@ -188,13 +197,14 @@ class Worker:
         self.comm.Set_errhandler(self.mpi.ERRORS_RETURN)
 
     def _serve(self, places: tuple[Any, ...]) -> None:
-        mine = next((place for place in places if place.node == self.node), None)
+        mine = next((place for place in places if self.node in place.members), None)
+        self.share = self._shared(places)
         stage, config, slow = None, self.config, self.slow
         baseline = Baseline(**config["baseline"])
         with mo.settings(**baseline.settings(config["threads"])):
             if mine is not None:
                 self.part = self.part or Part(config["models"].get(self.node, config["model"]))
-                stage = make_stage(self.part, mine.start, mine.end, config["chunk"])
+                stage = make_stage(self.part, mine.start, mine.end, config["chunk"], self.share)
                 if self.make_stream is None and self.streams_of is not None:
                     self.make_stream = self.streams_of(config["models"].get(self.node, config["model"]))
             self.channels = Channels(self.mpi, self.comm, self.epoch)
@@ -211,6 +221,17 @@ class Worker:
                 serve(serving, self._look)
             finally:
                 self.slow = serving.slow
+
+    def _shared(self, places: tuple[Place, ...]) -> Share | None:
+        """The group of those that share this worker's stage; all workers ask together."""
+        if all(len(place.members) == 1 for place in places):
+            return None
+        index = next((index for index, place in enumerate(places) if len(place.members) > 1
+                      and self.node in place.members), None)
+        members = () if index is None else places[index].members
+        color, key = (self.mpi.UNDEFINED, 0) if index is None else (index, members.index(self.node))
+        found = self.comm.Split(color, key)
+        return None if index is None else Share(key, len(members), MPIGroup(found, self.epoch))
 
     # -- the frontend ------------------------------------------------------------------------------------------------
     def _look(self, serving: Serving) -> bool:
