@@ -76,7 +76,8 @@ class Pipeline:
 
     `model` is a folder or a GGUF file, `plan` what `morpho.plan.solve` gave (or the path of its JSON); without one,
     `nodes` workers on this machine are planned for. `streams` is how many texts are on their way at once; `chunk`
-    how many tokens of a prompt go at a time. `events` lists what happened: epochs, deaths, faults.
+    how many tokens of a prompt go at a time. A host without the model gets the weights of its
+    layers from one that has them, unless `ship` is off. `events` lists what happened: epochs, deaths, faults.
 
         with cluster.Pipeline("my-model", nodes=3) as pipeline:
             for token in pipeline.generate([1, 2, 3], max_new_tokens=20): ...
@@ -91,7 +92,8 @@ class Pipeline:
                  nodes: int | None = None, streams: int | None = None, chunk: int = CHUNK, threads: int | None = None,
                  hosts: Hosts = HERE, models: Mapping[str, str] | None = None, secret: Path | None = None,
                  shims: dict[str, dict[str, float]] | None = None, baseline: Baseline = FAST,
-                 heard: Callable[[dict[str, Any]], None] | None = None, module: str = WORKER) -> None:
+                 heard: Callable[[dict[str, Any]], None] | None = None, module: str = WORKER,
+                 ship: bool = True) -> None:
         self.place = str(Path(model).resolve())
         config = config_of(self.place)
         if plan is None:
@@ -119,8 +121,9 @@ class Pipeline:
         self._asked: dict[str, tuple[int, float]] = {}
         self._done, self._most_at_once, self._said_s = list[_Answer](), 0, 0.0
         self._adapting: Adapting | None = None
+        self._moved_s = time.monotonic()  # when weights last came to a host that lacks them
         width = next(int(config[name]) for name in WIDTHS if name in config)
-        config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(),
+        config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(), "ship": ship,
                   "family": family, "sizes": {name: sizes.get(name) for name in HEADS.get(family, ())},
                   "stored": stored_failures(plan, lambda places: check_shares(family, sizes, places)),
                   "width": width, "context": self.network.context, "chunk": chunk,
@@ -204,8 +207,12 @@ class Pipeline:
                     self._job.write({"cancel": answer.request.number})
 
     def wait(self, timeout_s: float = START_S) -> Pipeline:
-        """Until all workers of the plan are ready; what keeps them from it is an error."""
-        if not self._met.wait(timeout_s):
+        """Until all workers of the plan are ready; what keeps them from it is an error. Weights that are on their way to
+        a host have the time they take."""
+        self._moved_s = time.monotonic()
+        while not self._met.wait(max(0.0, self._moved_s + timeout_s - time.monotonic())):
+            if time.monotonic() < self._moved_s + timeout_s:
+                continue
             raise fail(GroupError, "pipeline", f"the workers were not ready after {timeout_s:g} s", self._job.output())
         if self._failure:
             raise fail(GroupError, "pipeline", self._failure)
@@ -327,6 +334,8 @@ class Pipeline:
                     if answer.listener is not None:
                         del self._answers[event["request"]]
                         self._done = [*self._done[-MOST_DONE:], answer]
+            elif kind == "shipping":
+                self._moved_s = time.monotonic()
             elif kind == "beat":
                 self._beat(event["node"])
             elif kind == "statistics":

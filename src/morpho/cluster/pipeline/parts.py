@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster.pipeline.shares import Share, cut, rebind
-from morpho.models.files.loading import load_part
+from morpho.models.files.loading import load_part, part_ranges
 from morpho.nn.containers import Identity
 from morpho.nn.transformer.attention import KeyValueCache
 
@@ -177,6 +178,19 @@ class Part:
     def _blocks(self, model: Any, layers: Iterable[int]) -> list[Any]:
         blocks, depth = module_at(model, cuts_of(model).blocks), depth_of(model)
         return [blocks[layer - 1] for layer in layers if 0 < layer < depth - 1]
+
+    @staticmethod
+    def ranges(place: str, layers: Iterable[int]) -> list[tuple[str, int, int]]:
+        """Which bytes of a model's files layers are read from, as (file, start, stop); a GGUF file is read as a whole.
+
+        >>> len(Part.ranges(str(mo.models.SHIPPED), [])), len(Part.ranges(str(mo.models.SHIPPED), [1])) > 4
+        (0, True)
+        """
+        path = Path(place)
+        if path.is_file():
+            return [(path.name, 0, path.stat().st_size)]
+        kept = frozenset(layers)
+        return part_ranges(path, lambda model: Part(place)._strip(model, kept)) if kept else []
 
     def _names(self, model: Any, layers: Iterable[int], depth: int) -> set[str]:
         return {name for layer in layers for name in cuts_of(model).modules(model, layer, depth)}

@@ -48,6 +48,7 @@ class Kind(enum.IntEnum):
     STOP = 7  # to every worker
     NEWS = 8  # to every worker: JSON of the frontend
     SHARE = 9  # what a stage computes next, to those that share its layers; `stage` is the length of the cache
+    PIECE = 10  # of a file of weights: its hash and its bytes; `stage` is the file, `request` the number
 
 
 DTYPES: dict[str, np.dtype[Any]] = {

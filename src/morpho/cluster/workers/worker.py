@@ -28,8 +28,10 @@ from morpho.cluster.transport.channel import Channels
 from morpho.cluster.transport.frame import Kind, TransportError
 from morpho.cluster.workers.ledger import Ledger
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, say_all, stranger, version
+from morpho.cluster.workers.pieces import Store
 from morpho.cluster.workers.reports import Events, Inbox, is_running
 from morpho.cluster.workers.serving import Regroup, Serving, Stopped, serve
+from morpho.cluster.workers.shipping import Shipping
 from morpho.plan import Plan
 
 StreamsOf = Callable[[str], MakeStream]
@@ -58,6 +60,9 @@ class Worker:
         self.gate = 0  # the rank that reads requests, and hears those that the frontend does not
         self.channels: Channels | None = None
         self.share: Share | None = None  # of a stage that several nodes share
+        self.store: Store | None = None  # of a host that lacks the model
+        self.lacks: list[bool] = []  # by rank
+        self.digest = ""  # of the model
         self.want: dict[str, Any] = {}
         self.faults, self._looked_s, self._frontend_s = 0, 0.0, time.monotonic()
         self.slow = 1.0  # for tests: how much longer than it needs the stage takes
@@ -131,7 +136,9 @@ class Worker:
         self._learn(said)
         if self.comm.Get_rank() == self.gate:
             self.report({"event": "epoch", "epoch": self.epoch, "nodes": self.nodes, "places": decision["places"]})
-        return from_rows(decision["places"])
+        places = from_rows(decision["places"])
+        self._ship(places)
+        return places
 
     def _adopt(self) -> None:
         """Take over the newest configuration, after everybody has shown that it belongs here."""
@@ -143,9 +150,32 @@ class Worker:
         found = say_all(self.mpi, self.comm, {"epoch": self.epoch, "config": self.config})
         newest = max(found, key=lambda each: (bool(each["config"]), each["epoch"]))
         self.epoch, self.config = newest["epoch"], newest["config"]
-        model = self.config["models"].get(self.node, self.config["model"])
-        held = say_all(self.mpi, self.comm, {"node": self.node, "model": model, "digest": digest_of(model)})
-        self._stop_if(other_model(held))
+        digest = digest_of(self.place)
+        held = say_all(self.mpi, self.comm, {"node": self.node, "model": self.place, "digest": digest,
+                                             "lacks": not digest or not (self.store is None or self.store.is_whole)})
+        self._stop_if(other_model(held, self.config["ship"]))
+        self.lacks = [each["lacks"] for each in held]
+        self.digest = next(each["digest"] for each in held if each["digest"])
+
+    @property
+    def place(self) -> str:
+        """Where the model lies on this host."""
+        if self.store is not None:
+            return self.store.place
+        return str(self.config["models"].get(self.node, self.config["model"]))
+
+    def _ship(self, places: tuple[Place, ...]) -> None:
+        """Let hosts that lack the model have what their layers need of it."""
+        if not any(self.lacks):
+            return
+        shipping = Shipping(self.mpi, self.comm, self.epoch, self.node, self.report)
+        files = shipping.files(self.place, self.lacks)
+        lacks = self.lacks[self.comm.Get_rank()]
+        if lacks and self.store is None:
+            self.store = Store.open(self.digest, self.place, files)
+        mine = next((place for place in places if self.node in place.members), None)
+        layers = range(mine.start, mine.end) if mine is not None else range(0)
+        shipping.exchange(self.place, layers, self.store if lacks else None, files)
 
     def _stop_if(self, problem: str) -> None:
         """All know the same problem: the one that the frontend hears says it, and all stop."""
@@ -203,10 +233,10 @@ class Worker:
         baseline = Baseline(**config["baseline"])
         with mo.settings(**baseline.settings(config["threads"])):
             if mine is not None:
-                self.part = self.part or Part(config["models"].get(self.node, config["model"]))
+                self.part = self.part or Part(self.place)
                 stage = make_stage(self.part, mine.start, mine.end, config["chunk"], self.share)
                 if self.make_stream is None and self.streams_of is not None:
-                    self.make_stream = self.streams_of(config["models"].get(self.node, config["model"]))
+                    self.make_stream = self.streams_of(self.place)
             self.channels = Channels(self.mpi, self.comm, self.epoch)
             while self.unsaid:
                 self.report(self.unsaid.pop(0))
