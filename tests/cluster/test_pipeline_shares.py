@@ -62,6 +62,16 @@ def test_a_stage_of_two_nodes_survives_the_death_of_either(tmp_path):
         pipeline.wait()
         assert [row["layers"] for row in pipeline.stages()] == [[0, 3], [0, 3], [3, 6], [3, 6]]
         assert [*pipeline.generate(prompts, max_new_tokens=COUNT, temperature=0.9, seed=5)] == seeded
+        for epoch, other in ((2, plan_of(folder, [2, 3, 5])), (3, plan_of(folder, [3], shared=(2, 2)))):
+            found = []
+            for token in pipeline.generate(PROMPT, max_new_tokens=COUNT, temperature=0):
+                found.append(token)
+                if len(found) == 9:  # heads come together in one place, and part again
+                    pipeline.recut(other)
+            assert found == greedy
+            rows = [event for event in pipeline.events if event.get("epoch") == epoch]
+            assert min(next(row["resumed"] for row in rows if row["event"] == "epoch").values()) > len(PROMPT)
+            assert sum(row["layers"] for row in rows if row["event"] == "moved") > 2
         for victim in ("n1", "n2"):  # one that follows, then one that leads
             found = []
             for token in pipeline.generate(PROMPT, max_new_tokens=COUNT, temperature=0):

@@ -10,7 +10,7 @@ import json
 import resource
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +68,7 @@ class Serving:
     def __init__(self, channels: Channels, places: tuple[Place, ...], nodes: list[str], node: str, stage: Stage | None,
                  ledger: Ledger, width: int, context: int, report: Callable[[dict[str, Any]], None],
                  shims: dict[str, dict[str, float]], streams: int, baseline: Baseline = FAST,
-                 make_stream: MakeStream = Stream) -> None:
+                 make_stream: MakeStream = Stream, at: Mapping[int, int] | None = None) -> None:
         self.channels, self.places, self.nodes, self.node = channels, places, nodes, node
         self.stage, self.ledger, self.context, self.report = stage, ledger, context, report
         self.most_streams, self.slow, self.baseline, self.make_stream = streams, 1.0, baseline, make_stream
@@ -80,7 +80,7 @@ class Serving:
         self.two_parts = isinstance(stage, TwoPartStage)
         self.active: set[int] = set()
         self.streams: dict[int, Stream] = {}  # the last stage's
-        self.expected: dict[int, int] = {}  # the next position of each stream here
+        self.expected = dict(at or {})  # the next position of each stream here: not 0 where caches were kept
         self.early: dict[int, list[tuple[Header, np.ndarray]]] = {}  # activations that overtook their request
         self._link_up(width, shims)
         for request in ledger.open():
@@ -149,7 +149,7 @@ class Serving:
                 continue
             ids = [*request.prompt, *self.ledger.made[request.number]]
             chunk = self.stage.chunk
-            for at in range(0, len(ids), chunk):
+            for at in range(self.expected.get(request.number, 0), len(ids), chunk):
                 part = np.array([ids[at:at + chunk]], np.int64)
                 self.feeding.append(Piece(request.number, part, at, at + chunk >= len(ids)))
 
@@ -265,8 +265,10 @@ class Serving:
         assert self.stage is not None
         self.stage.open(header.request, header.stage)
         self.stage.run(header.request, x, header.position)
+        self.expected[header.request] = header.position + x.shape[1]
         if header.request in self.ledger.finished:
             self.stage.close(header.request)
+            self.expected.pop(header.request)
 
     def _run(self, number: int, x: np.ndarray, position: int) -> np.ndarray:
         """The stage, here and on those that share its layers."""

@@ -23,9 +23,11 @@ from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import Place, from_rows, placement, to_rows
 from morpho.cluster.pipeline.request import MakeStream, Request, Stream, longest
 from morpho.cluster.pipeline.shares import Share, check_shares
+from morpho.cluster.pipeline.stage import Stage, cache_length
 from morpho.cluster.pipeline.stages import make_stage
 from morpho.cluster.transport.channel import Channels
 from morpho.cluster.transport.frame import Kind, TransportError
+from morpho.cluster.workers.caches import CacheMoving, Kept, Move, held_of, homes, plan_moves
 from morpho.cluster.workers.ledger import Ledger
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, say_all, stranger, version
 from morpho.cluster.workers.pieces import Store
@@ -60,6 +62,9 @@ class Worker:
         self.gate = 0  # the rank that reads requests, and hears those that the frontend does not
         self.channels: Channels | None = None
         self.share: Share | None = None  # of a stage that several nodes share
+        self.kept: Kept | None = None  # caches of the last epoch
+        self.at: dict[int, int] = {}  # where requests go on from, and the caches that move for it
+        self.moves: list[Move] = []
         self.store: Store | None = None  # of a host that lacks the model
         self.lacks: list[bool] = []  # by rank
         self.digest = ""  # of the model
@@ -134,8 +139,10 @@ class Worker:
         self.epoch, self.config = decision["epoch"], decision["config"]
         self.want = {}
         self._learn(said)
+        self.at, self.moves = self._resumed(said, from_rows(decision["places"]))
         if self.comm.Get_rank() == self.gate:
-            self.report({"event": "epoch", "epoch": self.epoch, "nodes": self.nodes, "places": decision["places"]})
+            self.report({"event": "epoch", "epoch": self.epoch, "nodes": self.nodes, "places": decision["places"],
+                         "resumed": {str(number): at for number, at in self.at.items()}})
         places = from_rows(decision["places"])
         self._ship(places)
         return places
@@ -187,7 +194,7 @@ class Worker:
     def _said(self) -> list[dict[str, Any]]:
         ledger = self.ledger
         return say_all(self.mpi, self.comm, {
-            "node": self.node, "want": self.want, "heard": self.heard, "finished": ledger.finished.to_dict(),
+            "node": self.node, "want": self.want, "kept": None if self.kept is None else self.kept.said(), "heard": self.heard, "finished": ledger.finished.to_dict(),
             "requests": [request.to_dict() for request in ledger.open()],
             "made": {str(number): made for number, made in ledger.made.items()}})
 
@@ -216,6 +223,35 @@ class Worker:
         for number in ledger.requests:
             ledger.made[number] = longest(ledger.made[number], *(each["made"].get(str(number), []) for each in said))
 
+    def _resumed(self, said: list[dict[str, Any]], places: tuple[Place, ...]) -> tuple[dict[int, int], list[Move]]:
+        """Where requests go on from: all workers find the same. A token is left to be fed in any case."""
+        held, heads = held_of(said)
+        most = {request.number: len(request.prompt) + len(self.ledger.made[request.number]) - 1
+                for request in self.ledger.open()}
+        return plan_moves(held, homes(places, self.nodes, heads), places[-1].end, most) if heads else ({}, [])
+
+    def _stage(self, mine: Place) -> Stage:
+        """The stage of a place, with the caches that belong into it; the last one where nothing has changed."""
+        self.part = self.part or Part(self.place)
+        if self.kept is not None and self.kept.stage.is_still(self.part, mine.start, mine.end) and self.share is None:
+            for number in [number for number in self.kept.stage.streams if number not in self.ledger.requests]:
+                self.kept.stage.close(number)
+            return self.kept.stage
+        return make_stage(self.part, mine.start, mine.end, self.config["chunk"], self.share)
+
+    def _move(self, stage: Stage | None) -> None:
+        """Caches to where their layers are now."""
+        moving = CacheMoving(self.mpi, self.comm, self.epoch)
+        same = stage is not None and self.kept is not None and stage is self.kept.stage
+        moves = [move for move in self.moves if not (same and move.target == moving.rank == move.source)]
+        lengths = {number: cache_length(self.config["context"], self.ledger.requests[number].length())
+                   for number in self.at}
+        low = 0 if stage is None or self.share is None else self.share.index * stage.kv_heads
+        moving.run(moves, self.at, lengths, self.kept, stage, low)
+        if moving.moved or moving.kept or same:
+            self.report({"event": "moved", "node": self.node, "epoch": self.epoch, "layers": moving.moved,
+                         "bytes": moving.moved_bytes, "kept": moving.kept + (len(self.moves) - len(moves))})
+
     def _spawn(self, joining: list[str]) -> None:
         """Start workers for nodes that came back; they meet us on the merged communicator."""
         count = len(joining)
@@ -233,16 +269,17 @@ class Worker:
         baseline = Baseline(**config["baseline"])
         with mo.settings(**baseline.settings(config["threads"])):
             if mine is not None:
-                self.part = self.part or Part(self.place)
-                stage = make_stage(self.part, mine.start, mine.end, config["chunk"], self.share)
+                stage = self._stage(mine)
                 if self.make_stream is None and self.streams_of is not None:
                     self.make_stream = self.streams_of(self.place)
+            self._move(stage)
+            self.kept = None
             self.channels = Channels(self.mpi, self.comm, self.epoch)
             while self.unsaid:
                 self.report(self.unsaid.pop(0))
             serving = Serving(self.channels, places, self.nodes, self.node, stage, self.ledger, config["width"],
                               config["context"], self.report, config["shims"], config["streams"], baseline,
-                              self.make_stream or Stream)
+                              self.make_stream or Stream, self.at)
             serving.slow = slow
             self.report({"event": "ready", "node": self.node, "epoch": self.epoch, "process": os.getpid(),
                          "layers": [] if mine is None else [mine.start, mine.end],
@@ -251,6 +288,8 @@ class Worker:
                 serve(serving, self._look)
             finally:
                 self.slow = serving.slow
+                if stage is not None and not serving.two_parts and stage.kv_heads:
+                    self.kept = Kept(stage, serving.expected, self.share)
 
     def _shared(self, places: tuple[Place, ...]) -> Share | None:
         """The group of those that share this worker's stage; all workers ask together."""
