@@ -153,6 +153,9 @@ class Worker:
         said = say_all(self.mpi, self.comm, {"node": self.node, "epoch": self.epoch, "sees": self.sees,
                                              "version": version(), "proof": proof(self.secret, nonce, self.node)})
         self.gate = next((rank for rank, each in enumerate(said) if each["sees"]), 0)
+        if not any(each["sees"] for each in said):
+            print("none of the hosts is the machine that asked: name it among them", file=sys.stderr)
+            raise Stopped
         self._stop_if(stranger(said, self.secret, nonce))
         found = say_all(self.mpi, self.comm, {"epoch": self.epoch, "config": self.config})
         newest = max(found, key=lambda each: (bool(each["config"]), each["epoch"]))
