@@ -4,6 +4,7 @@ home and an environment of its own, and where the kernel allows it the second on
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,47 @@ def test_a_text_over_hosts_is_that_of_one_process(machines: Path) -> None:
     assert len(kept) == 1  # in the cache of that host, whose home it is
 
 
+def test_a_server_over_hosts_survives_a_machine(machines: Path) -> None:
+    pytest.importorskip("mpi4py", reason="workers are MPI processes: pip install 'morpho-tensor[cluster]'")
+    httpx = pytest.importorskip("httpx", reason="the client of the test")
+    expected = mo.models.load_with_tokenizer(mo.models.SHIPPED)[1].decode([*mo.models.generate(
+        *_prompt("In the beginning"), max_new_tokens=40, temperature=0)])
+    process = morpho(machines, "serve", f"tiny={mo.models.SHIPPED}", "--hosts", str(machines / "hosts.toml"), "--port",
+                     "0", "--quiet")
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        url = process.stdout.readline().split("API ")[1].split("/v1")[0]
+
+        def far() -> int:
+            stages = httpx.get(url + "/live", trust_env=False, timeout=60).json()["engines"][0]["stages"]
+            return next((row["process"] for row in stages if row["node"] == "far" and row["alive"]), 0)
+
+        def text() -> str:
+            asked = {"prompt": "In the beginning", "max_tokens": 40, "temperature": 0}
+            answer = httpx.post(url + "/v1/completions", json=asked, trust_env=False, timeout=120)
+            return str(answer.json()["choices"][0]["text"])
+
+        worker = far()
+        assert text() == expected
+        for victim in (daemon_of(worker), worker):  # a machine that is lost, with all that runs there
+            os.kill(victim, signal.SIGKILL)
+        assert text() == expected  # after MPI has ended the others too, and all were started again
+        assert far() not in (0, worker)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _prompt(text: str) -> tuple[object, list[int]]:
+    model, tokenizer = mo.models.load_with_tokenizer(mo.models.SHIPPED)
+    return model, tokenizer.encode(text)
+
+
+def daemon_of(process: int) -> int:
+    """What started a process on its machine: MPI's daemon."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_hosts_of_a_queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "PBS_NODEFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -85,7 +127,8 @@ def test_hosts_of_a_queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("SLURM_JOB_NODELIST", "fat[08-10],thin2")
     assert [host.name for host in read_hosts(Path("queue")).hosts] == ["fat08", "fat09", "fat10", "thin2"]
     (tmp_path / "hosts.toml").write_text("queue = true\ninterfaces = ['ib0']\n")
-    assert read_hosts(tmp_path / "hosts.toml").launch().slots == (("fat08", 1), ("fat09", 1), ("fat10", 1), ("thin2", 1))
+    assert [host for host, _ in read_hosts(tmp_path / "hosts.toml").launch().slots] == [
+        "fat08", "fat09", "fat10", "thin2"]
     for text in ("a[1-", "a[3-1]", "a[x]", "a]", "a[1-99999999]"):
         with pytest.raises(ArgumentError, match="SLURM_JOB_NODELIST="):
             expand(text)

@@ -13,10 +13,11 @@ import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.cluster.frontend import history, status
 from morpho.cluster.frontend.adapting import Adapting
+from morpho.cluster.frontend.reviving import Reviving
 from morpho.cluster.hosts.file import read_hosts
 from morpho.cluster.hosts.run import check_plan, is_reachable
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, stranger
-from morpho.cluster.workers.reports import EVENTS, INBOX, Events, Inbox
+from morpho.cluster.workers.reports import EVENTS, INBOX, Events, Inbox, InboxWriter
 
 
 def test_lines_of_the_inbox_are_not_lost_when_one_ends_an_epoch(tmp_path):
@@ -27,6 +28,54 @@ def test_lines_of_the_inbox_are_not_lost_when_one_ends_an_epoch(tmp_path):
     with open(file, "ab") as opened:
         opened.write(b'est": 3}\n')
     assert [*inbox.new()] == [{"request": 3}]
+
+
+def test_the_inbox_of_a_long_run_stays_small_and_loses_nothing(tmp_path):
+    still_open: list[dict[str, int]] = []
+    writer, inbox, heard = InboxWriter(tmp_path, lambda: still_open, most_bytes=200), Inbox(tmp_path), []
+    for number in range(500):
+        still_open = [{"request": number - 1}] if number else []
+        writer.write({"request": number})
+        if number % 7 == 0:  # a reader that is behind, and comes to several replaced files at once
+            heard += [news["request"] for news in inbox.new()]
+    for _ in range(2):
+        heard += [news["request"] for news in inbox.new()]
+    assert (tmp_path / INBOX).stat().st_size < 300 and heard[-1] == 499
+    assert [*dict.fromkeys(heard)] == sorted({*heard})  # in order; some twice, which the ledger takes once
+    late = [news["request"] for news in Inbox(tmp_path).new()]
+    assert late[-1] == 499 and len(late) < 30
+
+
+class Dying:
+    """A pipeline whose workers are told."""
+
+    is_ready, failure = True, ""
+
+    def __init__(self, plan):
+        self.plan, self.processes, self.started = plan, {"n0": 1, "n1": 2}, []
+
+    def restore(self, node):
+        self.started.append(node)
+
+    def start_again(self, nodes):
+        self.started.append(tuple(nodes))
+
+
+def test_workers_that_died_are_started_again_and_wait_longer_each_time(tmp_path):
+    pipeline = Dying(plan_of(folder_of(tmp_path, "llama"), [3]))
+    reviving = Reviving(pipeline, lambda name: name != "n1" or not unreachable, restarts=2)
+    unreachable = False
+    assert reviving.look(now=0.0) == []
+    del pipeline.processes["n1"]
+    assert [reviving.look(now=at) for at in (1.0, 1.5, 2.1, 2.2, 3.0, 4.2)] == [[], [], ["n1"], [], [], ["n1"]]
+    pipeline.is_ready = False  # the others are meeting
+    assert reviving.look(now=100.0) == []
+    unreachable = True
+    assert reviving.start_again(counted=True) and pipeline.started[-1] == ("n0",)
+    unreachable = False
+    assert reviving.start_again(counted=True) and pipeline.started[-1] == ("n0", "n1")
+    assert not reviving.start_again(counted=True)  # it does not help
+    assert reviving.start_again() and reviving.start_again()  # somebody asked for it
 
 
 def test_a_worker_without_a_frontend_does_not_wait_for_it(tmp_path):

@@ -66,7 +66,7 @@ def test_what_was_interrupted_goes_on_and_what_was_damaged_is_sent_again(folder)
 
 def test_pieces_and_names_that_are_wrong(folder):
     store = Store.open(digest_of(str(folder)), "m3", manifest(folder))
-    with pytest.raises(TransportError, match="piece 0 of config.json came with another hash"):
+    with pytest.raises(TransportError, match=r"piece 0 of config\.json came with another hash"):
         store.put("config.json", 0, b"abc", b"0" * 32)
     with pytest.raises(ArgumentError, match=r"'\.\./config\.json' is no name"):
         Store.open("d", "m", [{"name": "../config.json", "size": 1, "head": 1}])

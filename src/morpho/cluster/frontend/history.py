@@ -9,10 +9,12 @@ import json
 import statistics
 import time
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from morpho.base import settings
+from morpho.cluster.frontend.answers import Answer
 from morpho.plan import Plan
 from morpho.plan.predict.content import content_hash
 
@@ -34,6 +36,22 @@ def predicted(plan: Plan, streams: int) -> dict[str, Any]:
     return {"first_token_s": said.first_token_s, "token_s": said.latency_s, "tokens_per_s": rate,
             "link_bytes_per_token": links, "memory_bytes": {s.node: s.memory_needed_bytes for s in plan.stages},
             "stage_s": {s.node: s.compute_s for s in plan.stages}}
+
+
+def measured(answers: Iterable[Answer], said: Mapping[str, Mapping[str, Any]], stage_s: Mapping[str, float]
+             ) -> dict[str, Any]:
+    """What a run did: times of its answers, and what its workers said last."""
+    found: dict[str, Any] = {"sent_bytes": {node: row.get("sent_bytes", 0) for node, row in said.items()},
+                             "memory_bytes": {node: row.get("memory_bytes", 0) for node, row in said.items()},
+                             "stage_s": dict(stage_s)}
+    done = [answer for answer in answers if len(answer.times_s) > 1]
+    if done:
+        gaps = [b - a for answer in done for a, b in pairwise(answer.times_s)]
+        begun, over = min(each.begun_s for each in done), max(each.times_s[-1] for each in done)
+        found |= {"token_s": statistics.median(gaps),
+                  "first_token_s": min(each.times_s[0] - each.begun_s for each in done),
+                  "tokens_per_s": sum(len(each.made) for each in done) / (over - begun)}
+    return found
 
 
 def record(plan: Plan, model: str, streams: int, prompt_tokens: int, measured: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from morpho.cluster.hosts.file import Host, HostFile, read_hosts
 from morpho.plan import Cluster, Plan, solve
 
 REACH_S = 10.0
+RESTARTS = 3  # of all workers, after a machine was lost
 HERE_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -33,7 +34,9 @@ def host_pipeline(place: Path, hosts_path: Path, plan: Plan | None = None, show:
         raise fail(GroupError, "hosts", f"{unreachable.name} ({unreachable.address}) cannot be reached",
                    f"try: {hosts.agent or 'ssh'} {unreachable.address} true")
     return Pipeline(place, plan, hosts=hosts.launch(), secret=hosts.secret,
-                    models={host.name: host.model for host in hosts.hosts if host.model}, ship=hosts.ship, **more)
+                    models={host.name: host.model for host in hosts.hosts if host.model}, ship=hosts.ship,
+                    reachable=lambda name: is_reachable(next(host for host in hosts.hosts if host.name == name),
+                                                        hosts.agent), **{"restarts": RESTARTS, **more})
 
 
 def host_plan(place: Path, hosts: HostFile) -> Plan:

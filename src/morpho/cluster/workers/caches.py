@@ -123,7 +123,8 @@ class Kept:
 def held_of(said: Sequence[Mapping[str, Any]]) -> tuple[list[Held], int]:
     """What the workers of a meeting have, and how many heads a layer has (0 where nobody has any)."""
     rows = [(rank, each["kept"]) for rank, each in enumerate(said) if each.get("kept")]
-    found = [Held(rank, *row["layers"], row["low"], row["high"], {int(k): v for k, v in row["positions"].items()})
+    found = [Held(rank, row["layers"][0], row["layers"][1], row["low"], row["high"],
+                  {int(number): at for number, at in row["positions"].items()})
              for rank, row in rows]
     return found, max((row["heads"] for _, row in rows), default=0)
 

@@ -225,8 +225,9 @@ class Serving:
 
     def _receive(self, header: Header, payload: np.ndarray) -> None:
         if header.kind == Kind.REQUEST:
-            request = Request.from_dict(json.loads(payload.tobytes()))
-            if self.ledger.add(request):
+            data = json.loads(payload.tobytes())
+            request = Request.from_dict(data)
+            if self.ledger.add(request, data.get("made", ())):
                 self.begin(request)
         elif header.kind == Kind.FINISHED:
             self.finish(header.request)

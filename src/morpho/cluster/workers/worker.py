@@ -47,9 +47,10 @@ class Worker:
     def __init__(self, mpi: Any, comm: Any, node: str, config: dict[str, Any] | None, folder: Path, secret_file: str,
                  streams_of: StreamsOf | None = None) -> None:
         self.mpi, self.comm, self.node, self.folder = mpi, comm, node, folder
+        self._deaths = (mpi.ERR_PROC_FAILED, mpi.ERR_PROC_FAILED_PENDING, mpi.ERR_REVOKED)
         self.secret_file, self.secret = secret_file, secret_of(folder, secret_file)
         self.config: dict[str, Any] = config or {}
-        self.epoch, self.ledger = 0, Ledger()
+        self.epoch, self.ledger = 0, Ledger(self.config.get("finished"))
         self.part: Part | None = None
         self.streams_of = streams_of
         self.make_stream: MakeStream | None = None if streams_of else Stream
@@ -72,7 +73,7 @@ class Worker:
         self.faults, self._looked_s, self._frontend_s = 0, 0.0, time.monotonic()
         self.slow = 1.0  # for tests: how much longer than it needs the stage takes
         self.unsaid: list[dict[str, Any]] = []
-        self._lines = self.heard = 0  # of the inbox: read here, and those whose wishes have been met
+        self.heard = 0  # the serial number of the last wish for another plan or worker that has been met
 
     # -- talking -----------------------------------------------------------------------------------------------------
     def report(self, event: dict[str, Any]) -> None:
@@ -107,8 +108,7 @@ class Worker:
             except PeerLost:
                 pass  # a member of the stage died, or knows of a death elsewhere
             except self.mpi.Exception as error:
-                known = (self.mpi.ERR_PROC_FAILED, self.mpi.ERR_PROC_FAILED_PENDING, self.mpi.ERR_REVOKED)
-                if error.Get_error_class() not in known:
+                if error.Get_error_class() not in self._deaths:
                     raise
 
     def _shrink(self) -> None:
@@ -197,7 +197,8 @@ class Worker:
     def _said(self) -> list[dict[str, Any]]:
         ledger = self.ledger
         return say_all(self.mpi, self.comm, {
-            "node": self.node, "want": self.want, "kept": None if self.kept is None else self.kept.said(), "heard": self.heard, "finished": ledger.finished.to_dict(),
+            "node": self.node, "want": self.want, "kept": None if self.kept is None else self.kept.said(),
+            "heard": self.heard, "finished": ledger.finished.to_dict(),
             "requests": [request.to_dict() for request in ledger.open()],
             "made": {str(number): made for number, made in ledger.made.items()}})
 
@@ -260,7 +261,14 @@ class Worker:
         count = len(joining)
         words = ["-m", self.config["module"], str(self.folder), self.secret_file]
         arguments = [[*words, node] for node in joining]
-        inter = self.comm.Spawn_multiple([sys.executable] * count, arguments, [1] * count, root=0)
+        try:
+            inter = self.comm.Spawn_multiple([sys.executable] * count, arguments, [1] * count, root=0)
+        except self.mpi.Exception as error:
+            if error.Get_error_class() in self._deaths:
+                raise
+            self.report({"event": "fault", "node": self.node,
+                         "text": f"{', '.join(joining)} could not be started: {error.Get_error_string()}"})
+            return  # those that are there go on
         inter.Set_errhandler(self.mpi.ERRORS_RETURN)
         self.comm = inter.Merge(high=False)
         self.comm.Set_errhandler(self.mpi.ERRORS_RETURN)
@@ -313,7 +321,7 @@ class Worker:
             return False
         self._looked_s, found = now, False
         for news in self.inbox.new():
-            found, self._lines = True, self._lines + 1
+            found = True
             self._hear(serving, news)
         if now - self._frontend_s > 1.0:
             self._frontend_s = now
@@ -325,7 +333,7 @@ class Worker:
         others = [rank for rank in range(len(self.nodes)) if rank != self.gate]
         if "request" in news:
             request = Request.from_dict(news["request"])
-            if self.ledger.add(request):
+            if self.ledger.add(request, news["request"].get("made", ())):
                 raw = json.dumps(news["request"]).encode()
                 for rank in others:
                     serving.channels.control(rank, Kind.REQUEST, raw)
@@ -337,8 +345,8 @@ class Worker:
             serving.slow = news["slow"].get(self.node, 1.0)
             for rank in others:
                 serving.channels.control(rank, Kind.NEWS, json.dumps(news).encode())
-        elif ("join" in news or "plan" in news) and self._lines > self.heard:
-            self.heard = self._lines  # all know it after the meeting; a gate that dies before leaves it to the next
+        elif ("join" in news or "plan" in news) and news["serial"] > self.heard:
+            self.heard = news["serial"]  # all know it after the meeting; a gate that dies before leaves it to the next
             self.want = {"join": [news["join"]]} if "join" in news else {"plan": news["plan"]}
             raise Regroup
         elif "stop" in news:
