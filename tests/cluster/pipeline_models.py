@@ -49,7 +49,7 @@ def plan_of(folder: Path, cuts: list[int], spare: int = 0, activations: tuple[st
     nodes = [plan.Node(f"n{i}", 1 << 33, 1e8, {"f32": 1e8}) for i in range(sum(sizes) + spare)]
     cluster = plan.Cluster.uniform(nodes, 1e10, 1e-6)
     edges = [0, *cuts, card.depth]
-    dtype = activations[0] if activations else "f32"
-    stages = tuple(Stage(who[0], edges[i], edges[i + 1], dtype, who, (who,)) for i, who in enumerate(members))
+    dtypes = [*(activations or ["f32"])] * len(members)  # of the links, in turn
+    stages = tuple(Stage(who[0], edges[i], edges[i + 1], dtypes[i], who, (who,)) for i, who in enumerate(members))
     return complete(card, cluster, Proposal(stages), "optimal", bound=False, constraints=Constraints(
         activation_dtypes=activations, tensor=max(sizes)))

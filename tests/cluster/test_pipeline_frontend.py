@@ -11,6 +11,7 @@ from pipeline_models import folder_of, plan_of
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
+from morpho.cli.planning import measure as measuring
 from morpho.cluster.frontend import history, status
 from morpho.cluster.frontend.adapting import Adapting
 from morpho.cluster.frontend.reviving import Reviving
@@ -129,9 +130,30 @@ def test_the_ledger_keeps_what_was_predicted_and_measured(tmp_path):
     assert history.errors(row)["token_s"] == pytest.approx(1.0) and history.errors(row)["first_token_s"] == 0
     assert history.corrections([row]) == {"n0": pytest.approx(3.0)}
     assert {*row["predicted"]["memory_bytes"]} == {"n0", "n1"} and row["predicted"]["link_bytes_per_token"]
+    assert {*row["predicted"]["binds"].values()} <= {"memory bandwidth", "compute", "link"}
     with open(history.ledger_path(), "ab") as file:
         file.write(b"nonsense\n[1]\n")
     assert history.rows()[-1] == row
+
+
+def test_measuring_a_machine_takes_the_bandwidth_that_its_runs_had(tmp_path, capsys, monkeypatch):
+    plan = plan_of(folder_of(tmp_path, "llama"), [3])
+    swept = {"memory_bytes": 8e9, "memory_bytes_per_s": 2e10, "f32": 1e11}
+    monkeypatch.setattr(measuring, "profile", lambda anew: swept)
+    with mo.settings(cache_dir=str(tmp_path / "cache")):
+        for runs in range(1, 5):
+            said = history.predicted(plan, streams=1)
+            said["binds"]["n0"] = "memory bandwidth"
+            measured = {"stage_s": {node: 2 * seconds for node, seconds in said["stage_s"].items()}}
+            row = history.record(plan, "llama", 1, 7, measured)
+            row["predicted"] = said
+            history.ledger_path().write_text("".join(json.dumps(row) + "\n" for _ in range(runs)))
+            measuring.show("n0")
+            taken = runs >= history.LEAST_RUNS
+            assert (f'memory_bandwidth = "{0.1 / 2:.1f}GB/s"' in capsys.readouterr().out) is taken  # planned with 0.1
+        measuring.show("n0", history=False)
+        assert 'memory_bandwidth = "20.0GB/s"' in capsys.readouterr().out
+        assert "n0" not in history.effective(history.rows(), nodes=7)
 
 
 def test_running_pipelines_are_shown_and_dead_ones_forgotten():
