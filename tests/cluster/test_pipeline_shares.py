@@ -42,6 +42,22 @@ def test_shares_have_the_bits_of_whole_layers(tmp_path, family):
     assert np.array_equal(again[0][0], whole[0]) and len(parts[0].read) == 6  # and nothing was read again
 
 
+@pytest.mark.parametrize("family", CHANGES)
+def test_sums_over_rows_are_an_option_and_near(tmp_path, family):
+    folder = str(folder_of(tmp_path, family, **CHANGES[family]))
+    x = np.array([PROMPT])
+
+    def logits(share=None):
+        stage = make_stage(Part(folder), 0, 6, 128, share)
+        stage.open(1, 256)
+        return stage.run(1, x, 0).copy()
+
+    whole = logits()
+    found = run_threads(2, lambda group: logits(Share(group.rank, 2, group, exact=False)))
+    assert np.array_equal(*found) and not np.array_equal(found[0], whole)
+    np.testing.assert_allclose(found[0], whole, atol=1e-4 * np.abs(whole).max())
+
+
 def test_heads_that_do_not_part_are_an_error(tmp_path):
     plan = plan_of(folder_of(tmp_path, "llama"), [3], shared=(2, 1))
     assert places_of(plan)[0].members == ("n0", "n1")

@@ -45,7 +45,8 @@ class Pipeline:
     `nodes` workers on this machine are planned for. `streams` is how many texts are on their way at once; `chunk`
     how many tokens of a prompt go at a time. A host without the model gets the weights of its
     layers from one that has them, unless `ship` is off. With `revive` workers that died are started again.
-    `events` lists what happened: epochs, deaths, faults.
+    With `exact` off the nodes of a shared stage add parts of products instead of gathering them: fewer messages, and
+    text that is equal to a tolerance only. `events` lists what happened: epochs, deaths, faults.
 
         with cluster.Pipeline("my-model", nodes=3) as pipeline:
             for token in pipeline.generate([1, 2, 3], max_new_tokens=20): ...
@@ -62,7 +63,7 @@ class Pipeline:
                  shims: dict[str, dict[str, float]] | None = None, baseline: Baseline = FAST,
                  heard: Callable[[dict[str, Any]], None] | None = None, module: str = WORKER,
                  ship: bool = True, revive: bool = False, reachable: Callable[[str], bool] | None = None,
-                 restarts: int = 0) -> None:
+                 restarts: int = 0, exact: bool = True) -> None:
         self.place = str(Path(model).resolve())
         config = config_of(self.place)
         if plan is None:
@@ -93,7 +94,7 @@ class Pipeline:
         self._adapting: Adapting | None = None
         self._moved_s = time.monotonic()  # when weights last came to a host that lacks them
         width = next(int(config[name]) for name in WIDTHS if name in config)
-        config = {"model": self.place, "models": dict(models or {}), "ship": ship,
+        config = {"model": self.place, "models": dict(models or {}), "ship": ship, "exact": exact,
                   "family": family, "sizes": {name: sizes.get(name) for name in HEADS.get(family, ())},
                   "stored": stored_failures(plan, lambda places: check_shares(family, sizes, places)),
                   "width": width, "context": self.network.context, "chunk": chunk,

@@ -1,7 +1,9 @@
 """Tensor parallel inside a stage: each of its members keeps the columns and heads of its share of every block.
 
 Heads are gathered before the projection behind them, and so is what a feed-forward has inside, so that every product
-sums whole rows: bits are those of whole layers. Norms, the embedding and a head that is tied to it stay whole.
+sums whole rows: bits are those of whole layers. Norms, the embedding and a head that is tied to it stay whole. With
+`exact` off those products are cut by rows and their results added over the members: two sums a block instead of four
+gathers, equal to a tolerance.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.cluster.collectives import all_gather
-from morpho.cluster.parallel.tensor_parallel import ColumnParallelLinear, parallel_attention
+from morpho.cluster.collectives import all_gather, all_reduce
+from morpho.cluster.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear, parallel_attention
 from morpho.cluster.pipeline.placement import Place
 from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
@@ -28,10 +30,11 @@ class Share:
     index: int
     size: int
     group: Group
+    exact: bool = True
 
     def like(self, other: Share | None) -> bool:
         """Whether the same columns belong to both."""
-        return other is not None and (self.index, self.size) == (other.index, other.size)
+        return other is not None and (self.index, self.size, self.exact) == (other.index, other.size, other.exact)
 
 
 HEADS: dict[str, tuple[str, ...]] = {  # what a number of members must divide, by family
@@ -65,16 +68,16 @@ def cut(family: str, model: Any, blocks: Sequence[Any], share: Share) -> None:
     for block in blocks:
         _refuse_packed(block)
         if family == "gpt2":
-            block.attn, mlp = AttentionShare(block.attn, share.group), block.mlp
-            mlp.c_fc = TransposedColumns(mlp.c_fc, share.group)
-            mlp.c_proj = TransposedColumns(mlp.c_proj, share.group, gathers=True)
+            block.attn, mlp = AttentionShare(block.attn, share), block.mlp
+            mlp.c_fc, mlp.c_proj = TransposedColumns(mlp.c_fc, share.group), _last(mlp.c_proj, share)
             continue
-        parallel_attention(block.self_attn if family == "llama" else block.attention, share.group)
+        parallel_attention(block.self_attn if family == "llama" else block.attention, share.group, share.exact)
         mlp = block.mlp if family == "llama" else block.feed_forward
         if mlp.gate_proj is not None:
             mlp.gate_proj = ColumnParallelLinear.of(mlp.gate_proj, False, group=share.group)
         mlp.up_proj = ColumnParallelLinear.of(mlp.up_proj, False, group=share.group)
-        mlp.down_proj = ColumnParallelLinear.of(mlp.down_proj, True, True, share.group)
+        mlp.down_proj = (ColumnParallelLinear.of(mlp.down_proj, True, True, share.group) if share.exact else
+                         RowParallelLinear.of(mlp.down_proj, True, share.group))
     if isinstance(model.lm_head, Linear) and model.lm_head.out_features % share.size == 0:
         model.lm_head = ColumnParallelLinear.of(model.lm_head, True, group=share.group)
 
@@ -82,7 +85,7 @@ def cut(family: str, model: Any, blocks: Sequence[Any], share: Share) -> None:
 def rebind(model: Any, group: Group) -> None:
     """Let what has been cut speak over another group, of the same members."""
     for module in model.modules():
-        if isinstance(module, (ColumnParallelLinear, TransposedColumns, AttentionShare)):
+        if isinstance(module, (ColumnParallelLinear, RowParallelLinear, TransposedColumns, TransposedRows)):
             module.group = group
 
 
@@ -107,6 +110,24 @@ class TransposedColumns(Module):
         return all_gather(y, -1, self.group) if self.gathers else y
 
 
+class TransposedRows(Module):
+    """Rows of one of GPT-2's products: the result is a sum over the members."""
+
+    def __init__(self, whole: Any, group: Group) -> None:
+        self.group, share = group, int(whole.weight.shape[0]) // group.size
+        mine = whole.weight.numpy()[group.rank * share:(group.rank + 1) * share].copy()
+        self.weight = mo.nn.Parameter(mo.asarray(mine).astype(whole.weight.dtype), whole.weight.requires_grad)
+        self.bias = whole.bias
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return all_reduce(mo.matmul(x, self.weight), "sum", self.group) + self.bias
+
+
+def _last(whole: Any, share: Share) -> Module:
+    """The product that a branch of GPT-2 ends with."""
+    return TransposedColumns(whole, share.group, gathers=True) if share.exact else TransposedRows(whole, share.group)
+
+
 def _columns(whole: Any, group: Group, parts: int) -> Any:
     """A member's columns of a matrix that is `parts` matrices side by side."""
     split = whole.reshape(*whole.shape[:-1], parts, group.size, -1)[..., group.rank, :]
@@ -116,10 +137,9 @@ def _columns(whole: Any, group: Group, parts: int) -> Any:
 class AttentionShare(Module):
     """Some of the heads of GPT-2's attention."""
 
-    def __init__(self, whole: Any, group: Group) -> None:
-        self.group, self.heads, self.scale = group, whole.heads // group.size, whole.scale
-        self.c_attn = TransposedColumns(whole.c_attn, group, parts=3)
-        self.c_proj = TransposedColumns(whole.c_proj, group, gathers=True)
+    def __init__(self, whole: Any, share: Share) -> None:
+        self.heads, self.scale = whole.heads // share.size, whole.scale
+        self.c_attn, self.c_proj = TransposedColumns(whole.c_attn, share.group, parts=3), _last(whole.c_proj, share)
 
     def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any, mask: Any = None) -> mo.Tensor:
         joined = self.c_attn(x)

@@ -311,7 +311,8 @@ class Worker:
         members = () if index is None else places[index].members
         color, key = (self.mpi.UNDEFINED, 0) if index is None else (index, members.index(self.node))
         found = self.comm.Split(color, key)
-        return None if index is None else Share(key, len(members), MPIGroup(found, self.epoch))
+        return None if index is None else Share(key, len(members), MPIGroup(found, self.epoch),
+                                                   self.config["exact"])
 
     # -- the frontend ------------------------------------------------------------------------------------------------
     def _look(self, serving: Serving) -> bool:
