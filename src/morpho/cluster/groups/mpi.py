@@ -19,6 +19,7 @@ import numpy as np
 
 from morpho.base.dtypes import DType
 from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
+from morpho.cluster.groups.limit import AGREE_S, limited
 from morpho.cluster.launch.mpiexec import needs_mpi
 from morpho.runtime.groups.group import DONE, Group, Later, Work
 from morpho.runtime.groups.reducing import is_half, reduce_into
@@ -195,8 +196,9 @@ class MPIGroup(Group):
             raise self._told(error) from error
 
     def shrink(self) -> Group:
-        self._settle()
-        new = MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
+        with limited(AGREE_S, "the survivors' agreement on who is left"):
+            self._settle()
+            new = MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
         if self._processes is not None and self._hosts:
             self._fence(new)
         return new

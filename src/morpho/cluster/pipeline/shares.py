@@ -120,7 +120,7 @@ class TransposedRows(Module):
         self.bias = whole.bias
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        return all_reduce(mo.matmul(x, self.weight), "sum", self.group) + self.bias
+        return all_reduce(mo.matmul(x, self.weight), "sum", self.group) + self.bias  # type: ignore[no-any-return]
 
 
 def _last(whole: Any, share: Share) -> Module:

@@ -17,6 +17,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import MorphoError, PeerLost
+from morpho.cluster.groups.limit import AGREE_S, limited
 from morpho.cluster.groups.mpi import MPIGroup
 from morpho.cluster.pipeline.baseline import Baseline
 from morpho.cluster.pipeline.parts import Part
@@ -117,8 +118,9 @@ class Worker:
         if self.share is not None:  # a member may wait for us in a collective of the stage
             self.share.group.revoke()
             self.share = None
-        self.comm.Revoke()
-        self.comm = self.comm.Shrink()
+        with limited(AGREE_S, f"on {self.node}, the survivors' agreement on who is left"):
+            self.comm.Revoke()
+            self.comm = self.comm.Shrink()
         self.comm.Set_errhandler(self.mpi.ERRORS_RETURN)
 
     def _meet(self) -> tuple[Any, ...]:
@@ -270,7 +272,8 @@ class Worker:
                          "text": f"{', '.join(joining)} could not be started: {error.Get_error_string()}"})
             return  # those that are there go on
         inter.Set_errhandler(self.mpi.ERRORS_RETURN)
-        self.comm = inter.Merge(high=False)
+        with limited(AGREE_S, f"on {self.node}, meeting {', '.join(joining)}"):
+            self.comm = inter.Merge(high=False)
         self.comm.Set_errhandler(self.mpi.ERRORS_RETURN)
 
     def _serve(self, places: tuple[Any, ...]) -> None:
