@@ -42,7 +42,7 @@ def test_shares_have_the_bits_of_whole_layers(tmp_path, family):
     assert np.array_equal(again[0][0], whole[0]) and len(parts[0].read) == 6  # and nothing was read again
 
 
-@pytest.mark.parametrize("family", CHANGES)
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_sums_over_rows_are_an_option_and_near(tmp_path, family):
     folder = str(folder_of(tmp_path, family, **CHANGES[family]))
     x = np.array([PROMPT])
