@@ -33,19 +33,23 @@ def folder_of(where: Path, family: str, **changes: Any) -> Path:
     return folder
 
 
-def plan_of(folder: Path, cuts: list[int], spare: int = 0, activations: tuple[str, ...] = ()) -> plan.Plan:
-    """A plan with these cuts: stage i on node n<i>; further nodes hold nothing."""
+def plan_of(folder: Path, cuts: list[int], spare: int = 0, activations: tuple[str, ...] = (),
+            shared: tuple[int, ...] = ()) -> plan.Plan:
+    """A plan with these cuts: nodes n0, n1, ... one to a stage, or as many as `shared` says; further nodes hold
+    nothing."""
     from morpho.cluster.frontend.local import card_of
     from morpho.plan.predict.plan import Constraints, Stage
     from morpho.plan.solve.registry import Proposal
     from morpho.plan.solve.solver import complete
 
     card = card_of(folder, context=256)
-    count = len(cuts) + 1
-    nodes = [plan.Node(f"n{i}", 1 << 33, 1e8, {"f32": 1e8}) for i in range(count + spare)]
+    sizes = shared or (1,) * (len(cuts) + 1)
+    names = iter(f"n{i}" for i in range(99))
+    members = [tuple(next(names) for _ in range(size)) for size in sizes]
+    nodes = [plan.Node(f"n{i}", 1 << 33, 1e8, {"f32": 1e8}) for i in range(sum(sizes) + spare)]
     cluster = plan.Cluster.uniform(nodes, 1e10, 1e-6)
     edges = [0, *cuts, card.depth]
-    dtype = activations[0] if activations else "f32"
-    stages = tuple(Stage(f"n{i}", edges[i], edges[i + 1], dtype, (f"n{i}",), ((f"n{i}",),)) for i in range(count))
-    return complete(card, cluster, Proposal(stages), "optimal", constraints=Constraints(activation_dtypes=activations),
-                    bound=False)
+    dtypes = [*(activations or ["f32"])] * len(members)  # of the links, in turn
+    stages = tuple(Stage(who[0], edges[i], edges[i + 1], dtypes[i], who, (who,)) for i, who in enumerate(members))
+    return complete(card, cluster, Proposal(stages), "optimal", bound=False, constraints=Constraints(
+        activation_dtypes=activations, tensor=max(sizes)))

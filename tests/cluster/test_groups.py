@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import group_checks
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from starting import run_ranks
 from morpho import cluster
 from morpho.base.errors import GroupError, PeerLost
 from morpho.cluster.groups.hierarchical import HierarchicalGroup
+from morpho.cluster.groups.limit import EXIT_CODE
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.groups.threads import run_threads
 from morpho.runtime.groups.group import Group
@@ -41,6 +45,15 @@ def test_a_killed_process() -> None:
     printed = run_ranks(3, "shrink_ranks.py", code=None)
     assert sorted(line for line in printed.splitlines() if line.startswith("rank")) == [
         "rank 0 of 2, epoch 1, sum 2, True", "rank 1 of 2, epoch 1, sum 2, True"], printed
+
+
+def test_what_hangs_inside_mpi_is_bounded() -> None:
+    """In a process of its own: it ends itself, with a sentence."""
+    program = ("import time; from morpho.cluster.groups.limit import limited\n"
+               "with limited(60, 'this'): pass\nwith limited(0.05, 'the agreement'): time.sleep(60)")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == EXIT_CODE
+    assert done.stderr.startswith("[group] the agreement took longer than 0.05 s: this process ends")
 
 
 def test_threads_shrink() -> None:

@@ -52,6 +52,22 @@ def test_a_lossy_link_rounds_where_the_plan_says(tmp_path):
     assert not np.array_equal(*found) and np.allclose(*found, atol=0.1 * np.abs(found[0]).max())
 
 
+def test_links_send_what_the_plan_says_and_the_text_is_that_of_one_process_that_rounds_there(tmp_path):
+    pytest.importorskip("mpi4py", reason="workers are MPI processes: pip install 'morpho-tensor[cluster]'")
+    folder = folder_of(tmp_path, "llama")
+    plan = plan_of(folder, [2, 4], activations=("int8", "bf16"))
+    places = places_of(plan)
+    assert [place.dtype for place in places[:2]] == ["int8", "bf16"]
+    loose = {"temperature": 1.0, "seed": 8}  # a text that a little rounding changes soon
+    alone = [Chain(str(folder), places).tokens(request) for request in (
+        Request(1, PROMPT, 30), Request(2, PROMPT, 40, Sampling(1.0), 8))]
+    assert alone[1] != one_process(folder, 40, **loose)
+    with mo.cluster.Pipeline(folder, plan, threads=1, chunk=3) as pipeline:
+        found = [[*pipeline.wait().generate([*PROMPT], max_new_tokens=count, **settings)] for count, settings in (
+            (30, {"temperature": 0}), (40, loose))]
+    assert found == alone
+
+
 def test_a_part_reads_its_own_layers_and_no_layer_twice(tmp_path):
     part = Part(str(folder_of(tmp_path, "llama")))
     part.hold(range(2, 4))

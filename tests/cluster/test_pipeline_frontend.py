@@ -11,12 +11,14 @@ from pipeline_models import folder_of, plan_of
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
+from morpho.cli.planning import measure as measuring
 from morpho.cluster.frontend import history, status
 from morpho.cluster.frontend.adapting import Adapting
+from morpho.cluster.frontend.reviving import Reviving
 from morpho.cluster.hosts.file import read_hosts
 from morpho.cluster.hosts.run import check_plan, is_reachable
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, stranger
-from morpho.cluster.workers.reports import EVENTS, INBOX, Events, Inbox
+from morpho.cluster.workers.reports import EVENTS, INBOX, Events, Inbox, InboxWriter
 
 
 def test_lines_of_the_inbox_are_not_lost_when_one_ends_an_epoch(tmp_path):
@@ -27,6 +29,54 @@ def test_lines_of_the_inbox_are_not_lost_when_one_ends_an_epoch(tmp_path):
     with open(file, "ab") as opened:
         opened.write(b'est": 3}\n')
     assert [*inbox.new()] == [{"request": 3}]
+
+
+def test_the_inbox_of_a_long_run_stays_small_and_loses_nothing(tmp_path):
+    still_open: list[dict[str, int]] = []
+    writer, inbox, heard = InboxWriter(tmp_path, lambda: still_open, most_bytes=200), Inbox(tmp_path), []
+    for number in range(500):
+        still_open = [{"request": number - 1}] if number else []
+        writer.write({"request": number})
+        if number % 7 == 0:  # a reader that is behind, and comes to several replaced files at once
+            heard += [news["request"] for news in inbox.new()]
+    for _ in range(2):
+        heard += [news["request"] for news in inbox.new()]
+    assert (tmp_path / INBOX).stat().st_size < 300 and heard[-1] == 499
+    assert [*dict.fromkeys(heard)] == sorted({*heard})  # in order; some twice, which the ledger takes once
+    late = [news["request"] for news in Inbox(tmp_path).new()]
+    assert late[-1] == 499 and len(late) < 30
+
+
+class Dying:
+    """A pipeline whose workers are told."""
+
+    is_ready, failure = True, ""
+
+    def __init__(self, plan):
+        self.plan, self.processes, self.started = plan, {"n0": 1, "n1": 2}, []
+
+    def restore(self, node):
+        self.started.append(node)
+
+    def start_again(self, nodes):
+        self.started.append(tuple(nodes))
+
+
+def test_workers_that_died_are_started_again_and_wait_longer_each_time(tmp_path):
+    pipeline = Dying(plan_of(folder_of(tmp_path, "llama"), [3]))
+    reviving = Reviving(pipeline, lambda name: name != "n1" or not unreachable, restarts=2)
+    unreachable = False
+    assert reviving.look(now=0.0) == []
+    del pipeline.processes["n1"]
+    assert [reviving.look(now=at) for at in (1.0, 1.5, 2.1, 2.2, 3.0, 4.2)] == [[], [], ["n1"], [], [], ["n1"]]
+    pipeline.is_ready = False  # the others are meeting
+    assert reviving.look(now=100.0) == []
+    unreachable = True
+    assert reviving.start_again(counted=True) and pipeline.started[-1] == ("n0",)
+    unreachable = False
+    assert reviving.start_again(counted=True) and pipeline.started[-1] == ("n0", "n1")
+    assert not reviving.start_again(counted=True)  # it does not help
+    assert reviving.start_again() and reviving.start_again()  # somebody asked for it
 
 
 def test_a_worker_without_a_frontend_does_not_wait_for_it(tmp_path):
@@ -80,9 +130,30 @@ def test_the_ledger_keeps_what_was_predicted_and_measured(tmp_path):
     assert history.errors(row)["token_s"] == pytest.approx(1.0) and history.errors(row)["first_token_s"] == 0
     assert history.corrections([row]) == {"n0": pytest.approx(3.0)}
     assert {*row["predicted"]["memory_bytes"]} == {"n0", "n1"} and row["predicted"]["link_bytes_per_token"]
+    assert {*row["predicted"]["binds"].values()} <= {"memory bandwidth", "compute", "link"}
     with open(history.ledger_path(), "ab") as file:
         file.write(b"nonsense\n[1]\n")
     assert history.rows()[-1] == row
+
+
+def test_measuring_a_machine_takes_the_bandwidth_that_its_runs_had(tmp_path, capsys, monkeypatch):
+    plan = plan_of(folder_of(tmp_path, "llama"), [3])
+    swept = {"memory_bytes": 8e9, "memory_bytes_per_s": 2e10, "f32": 1e11}
+    monkeypatch.setattr(measuring, "profile", lambda anew: swept)
+    with mo.settings(cache_dir=str(tmp_path / "cache")):
+        for runs in range(1, 5):
+            said = history.predicted(plan, streams=1)
+            said["binds"]["n0"] = "memory bandwidth"
+            measured = {"stage_s": {node: 2 * seconds for node, seconds in said["stage_s"].items()}}
+            row = history.record(plan, "llama", 1, 7, measured)
+            row["predicted"] = said
+            history.ledger_path().write_text("".join(json.dumps(row) + "\n" for _ in range(runs)))
+            measuring.show("n0")
+            taken = runs >= history.LEAST_RUNS
+            assert (f'memory_bandwidth = "{0.1 / 2:.1f}GB/s"' in capsys.readouterr().out) is taken  # planned with 0.1
+        measuring.show("n0", history=False)
+        assert 'memory_bandwidth = "20.0GB/s"' in capsys.readouterr().out
+        assert "n0" not in history.effective(history.rows(), nodes=7)
 
 
 def test_running_pipelines_are_shown_and_dead_ones_forgotten():

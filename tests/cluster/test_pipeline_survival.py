@@ -53,6 +53,12 @@ class Workers:
                 action()
         return found
 
+    def moved(self, epoch):
+        """Where texts went on from in an epoch, and the layers whose caches went there or stayed."""
+        events = [event for event in self.pipeline.events if event.get("epoch") == epoch]
+        resumed = next(event["resumed"] for event in events if event["event"] == "epoch")
+        return resumed, {event["node"]: event for event in events if event["event"] == "moved"}
+
     @property
     def nodes(self):
         return [place.node for place in self.pipeline.places]
@@ -77,6 +83,10 @@ def test_several_texts_at_once_are_those_of_one_process(workers):
 def test_a_cut_moves_while_a_text_goes_on(workers):
     other = plan_of(workers.folder, [1, 2, 4])
     assert workers.text_while(7, lambda: workers.pipeline.recut(other), temperature=0) == workers.greedy
+    resumed, moved = workers.moved(epoch=2)
+    assert min(resumed.values()) >= len(PROMPT) + 5  # nothing was fed again but what was on its way
+    assert {node for node, row in moved.items() if row["layers"]} == {"n1", "n2", "n3"}  # one layer each, by message
+    assert sum(row["layers"] for row in moved.values()) == 3 and sum(row["kept"] for row in moved.values()) == 1
     workers.pipeline.recut(plan_of(workers.folder, [2, 3, 5]))
     assert [*workers.pipeline.generate(PROMPT, max_new_tokens=5, temperature=0)] == workers.greedy[:5]
     assert workers.pipeline.epoch == 3 and workers.nodes == ["n0", "n1", "n2", "n3"]

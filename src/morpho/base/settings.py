@@ -154,6 +154,15 @@ def world_rank() -> int | None:
     return None
 
 
+def job_hosts() -> tuple[str, str]:
+    """What a queue says of the machines of its job: ("slurm", list of nodes) or ("pbs", file of them), or two empty
+    texts."""
+    for kind, variable in (("slurm", "SLURM_JOB_NODELIST"), ("slurm", "SLURM_NODELIST"), ("pbs", "PBS_NODEFILE")):
+        if os.environ.get(variable):
+            return kind, os.environ[variable]
+    return "", ""
+
+
 def environment(**changes: str) -> dict[str, str]:
     """The environment of a process to start: this one's, with changes."""
     return {**os.environ, **changes}

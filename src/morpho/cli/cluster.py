@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.base.machine import machine
@@ -43,10 +44,23 @@ def measure(hosts_path: Path | None, nodes: int | None, out: Path | None) -> Non
             raise fail(GroupError, "cluster", f"the hosts could not be measured: {last[0]}")
         # On this machine every worker has one thread: as many as there are cores share its memory's bandwidth.
         share = 1 if hosts else min(len(names), machine().cores)
-        text = cluster_toml(names, json.loads(found.read_text()), share)
+        text = cluster_toml(names, _corrected(names, json.loads(found.read_text()), share, hosts is None), share)
     place.write_text(text)
     print(text, end="")
     print(f"written to {place}: plan with it, morpho plan MODEL --cluster {place}", file=sys.stderr)
+
+
+def _corrected(names: list[str], figures: list[dict[str, Any]], share: int, local: bool) -> list[dict[str, Any]]:
+    """Figures of nodes with the memory bandwidth that runs had, where the prediction ledger has enough of them."""
+    from morpho.cluster.frontend.history import effective, rows
+
+    known = effective(rows(), len(names) if local else None)
+    for name in names:
+        if name in known:
+            print(f"{name}: the bandwidth of its last {known[name][1]} runs is taken, {known[name][0] / 1e9:.3g} GB/s",
+                  file=sys.stderr)
+    return [{**each, "memory_bytes_per_s": known[name][0] * share} if name in known else each
+            for name, each in zip(names, figures, strict=True)]
 
 
 def status() -> None:

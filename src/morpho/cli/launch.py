@@ -12,6 +12,7 @@ from rich.console import Console
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.cli.dashboard import watching_ranks
+from morpho.cluster.hosts.file import QUEUE
 from morpho.cluster.hosts.file import read_hosts as read_file
 from morpho.cluster.launch import mpiexec
 from morpho.cluster.launch.launcher import Elastic, Job, module_job
@@ -30,7 +31,7 @@ def read_hosts(text: str | None, count: int | None = None) -> Hosts:
     """
     if text is None:
         return HERE
-    if text.endswith(".toml"):
+    if text.endswith(".toml") or text == QUEUE:
         found = read_file(Path(text)).launch()
         share = max(1, -(-(count or 0) // len(found.slots)))
         return replace(found, slots=tuple((host, share) for host, _ in found.slots))

@@ -103,7 +103,7 @@ def rename(weights: Mapping[str, Weight], rules: Sequence[Rule]) -> dict[str, We
     """
     found: dict[str, Weight] = {}
     for name, tensor in weights.items():
-        rule, _, targets = _choose(name, rules)
+        rule, _, targets = choose(name, rules)
         found.update(zip(targets, _transformed(rule, [tensor], targets), strict=True))
     return found
 
@@ -116,7 +116,7 @@ def _renamed(weights: Mapping[str, Weight], shapes: Mapping[str, Any],
     for name in weights:
         if name in done:
             continue
-        rule, sources, targets = _choose(name, rules)
+        rule, sources, targets = choose(name, rules)
         done.update(sources)
         absent = [source for source in sources if source not in weights]
         if absent:
@@ -133,7 +133,8 @@ def _renamed(weights: Mapping[str, Weight], shapes: Mapping[str, Any],
     return found, misfits
 
 
-def _choose(name: str, rules: Sequence[Rule]) -> tuple[Rule | None, tuple[str, ...], tuple[str, ...]]:
+def choose(name: str, rules: Sequence[Rule]) -> tuple[Rule | None, tuple[str, ...], tuple[str, ...]]:
+    """The rule that a name in a file falls under, the names it takes together, and those they become."""
     for rule in rules:
         fits = rule.sources(name)
         if fits is not None:

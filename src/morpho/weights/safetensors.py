@@ -79,6 +79,10 @@ class Weights(NamedTensors[tuple["MappedFile", Entry], Tensor]):
         file, entry = place
         return file.tensor(name, entry)
 
+    def place(self, name: str) -> tuple[MappedFile, Entry]:
+        """The file of a tensor, and where in it."""
+        return self._places[name]
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every tensor; none is read."""

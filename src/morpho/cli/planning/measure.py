@@ -30,16 +30,30 @@ ROWS, INNER, COLUMNS = 512, 1024, 1024
 TYPES = ("f32", "f16", "bf16", "int8", "q4")
 
 
-def show(name: str = "", anew: bool = False, card: ModelCard | None = None) -> None:
-    """Print the node; what is said beside goes to standard error, so that `>> office.toml` takes the node alone."""
+def show(name: str = "", anew: bool = False, card: ModelCard | None = None, history: bool = True) -> None:
+    """Print the node, with the bandwidth that runs of it had where the ledger has some; what is said beside goes to
+    standard error, so that `>> office.toml` takes the node alone."""
     name = name or platform.node() or "this-machine"
     if not NAME.fullmatch(name):
         raise fail(ArgumentError, "plan", f"{name!r} cannot be the name of a node",
                    "use letters, digits, hyphens, dots and underscores")
-    print(node_block(name, profile(anew)), end="")
+    print(node_block(name, corrected(name, profile(anew)) if history else profile(anew)), end="")
     if card is not None:
         print(measured_line(layers(card, anew)), end="")
     print("# append this to a cluster file, on every machine, and add [network] or [[link]]", file=sys.stderr)
+
+
+def corrected(name: str, found: dict[str, float]) -> dict[str, float]:
+    """A profile with the memory bandwidth of the runs in the prediction ledger, where there are enough of this node."""
+    from morpho.cluster.frontend.history import effective, rows
+
+    rate, runs = effective(rows()).get(name, (0.0, 0))
+    if not runs:
+        return found
+    swept = found["memory_bytes_per_s"]
+    print(f"# {runs} runs on {name} had a memory bandwidth of {rate / 1e9:.3g} GB/s, and the sweep {swept / 1e9:.3g}: "
+          "the runs' is taken (--no-history takes the sweep's)", file=sys.stderr)
+    return {**found, "memory_bytes_per_s": rate}
 
 
 def node_block(name: str, found: dict[str, float]) -> str:

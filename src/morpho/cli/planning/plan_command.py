@@ -102,9 +102,12 @@ def measure(
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Type of its weights.")] = "f16",
     context: Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a context, as for plan.")] = None,
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences that run together.")] = 1,
+    history: Annotated[bool, typer.Option(help="Take the memory bandwidth that runs had, where `morpho plan history` "
+                                               "has some of this name.")] = True,
 ) -> None:
     """Measure this machine (FLOP/s of each type, memory bandwidth, memory; layers) and print it for a cluster file."""
     from morpho.cli.planning import measure as part
     from morpho.plan import ModelCard
 
-    part.show(name, anew, ModelCard.from_config(model, batch=batch, context=context, dtype=dtype) if model else None)
+    part.show(name, anew, ModelCard.from_config(model, batch=batch, context=context, dtype=dtype) if model else None,
+              history)

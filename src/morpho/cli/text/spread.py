@@ -25,22 +25,24 @@ class Spread:
         return self.nodes is not None or self.hosts is not None or self.plan is not None
 
     def pipeline(self, place: Path, **more: Any) -> Any:
-        """The workers, started; what the plan is goes to standard error."""
+        """The workers, started, after the plan has been shown on standard error."""
         from morpho.cluster.frontend.local import local_plan
         from morpho.cluster.frontend.pipeline import Pipeline
         from morpho.cluster.hosts.run import host_pipeline
 
         given = None if self.plan is None else read_plan(self.plan)
         if self.hosts is not None:
-            made = host_pipeline(place, self.hosts, given, **more)
-        else:
-            plan = given or local_plan(place, self.nodes or 1)
-            if given is not None and self.nodes is not None and len(given.cluster.nodes) != self.nodes:
-                raise fail(ArgumentError, "run", f"the plan is for {len(given.cluster.nodes)} nodes, and --nodes says "
-                                                 f"{self.nodes}", "leave out one of them")
-            made = Pipeline(place, plan, **more)
-        print(summary(made.plan), file=sys.stderr)
-        return made
+            return host_pipeline(place, self.hosts, given, _show, **more)
+        plan = given or local_plan(place, self.nodes or 1)
+        if given is not None and self.nodes is not None and len(given.cluster.nodes) != self.nodes:
+            raise fail(ArgumentError, "run", f"the plan is for {len(given.cluster.nodes)} nodes, and --nodes says "
+                                             f"{self.nodes}", "leave out one of them")
+        _show(plan)
+        return Pipeline(place, plan, **more)
+
+
+def _show(plan: Plan) -> None:
+    print(summary(plan), file=sys.stderr, flush=True)
 
 
 def read_plan(path: Path) -> Plan:
@@ -54,8 +56,10 @@ def read_plan(path: Path) -> Plan:
 
 def summary(plan: Plan) -> str:
     """A plan in a few lines: who runs what, and how fast that should be."""
-    rows = [f"  {stage.node}: layers [{stage.start}, {stage.end})" for stage in plan.stages]
-    idle = [node.name for node in plan.cluster.nodes if node.name not in {stage.node for stage in plan.stages}]
+    rows = [f"  {' and '.join(stage.members or (stage.node,))}: layers [{stage.start}, {stage.end})"
+            for stage in plan.stages]
+    busy = {name for stage in plan.stages for name in (stage.node, *stage.members)}
+    idle = [node.name for node in plan.cluster.nodes if node.name not in busy]
     spare = f", {', '.join(idle)} in reserve" if idle else ""
     return "\n".join([f"[plan: {len(rows)} stages{spare}, {plan.predicted.tokens_per_s:.4g} tokens/s and "
                       f"{format_seconds(plan.predicted.latency_s)} a token predicted", *rows]) + "]"

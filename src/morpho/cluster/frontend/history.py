@@ -1,6 +1,7 @@
 """The prediction ledger: what each run was predicted to do and what it did, a line of JSON each, in the user's cache.
 
-`morpho plan history` shows the errors; `corrections` is what predictions of a node were off by.
+`morpho plan history` shows the errors; `corrections` is what predictions of a node were off by, and `effective` the
+bandwidth that `morpho plan measure` and `morpho cluster measure` write instead of the measured one.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ import json
 import statistics
 import time
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from morpho.base import settings
+from morpho.cluster.frontend.answers import Answer
 from morpho.plan import Plan
 from morpho.plan.predict.content import content_hash
 
 MOST_BYTES = 8 << 20
+LEAST_RUNS = 3  # before they are believed more than a measurement
 QUANTITIES = ("first_token_s", "token_s", "tokens_per_s")
 
 
@@ -33,7 +37,24 @@ def predicted(plan: Plan, streams: int) -> dict[str, Any]:
              for a, b in zip(plan.stages, plan.stages[1:])}
     return {"first_token_s": said.first_token_s, "token_s": said.latency_s, "tokens_per_s": rate,
             "link_bytes_per_token": links, "memory_bytes": {s.node: s.memory_needed_bytes for s in plan.stages},
-            "stage_s": {s.node: s.compute_s for s in plan.stages}}
+            "stage_s": {s.node: s.compute_s for s in plan.stages}, "binds": {s.node: s.binds for s in plan.stages},
+            "memory_bytes_per_s": {s.node: plan.cluster.node(s.node).memory_bytes_per_s for s in plan.stages}}
+
+
+def measured(answers: Iterable[Answer], said: Mapping[str, Mapping[str, Any]], stage_s: Mapping[str, float]
+             ) -> dict[str, Any]:
+    """What a run did: times of its answers, and what its workers said last."""
+    found: dict[str, Any] = {"sent_bytes": {node: row.get("sent_bytes", 0) for node, row in said.items()},
+                             "memory_bytes": {node: row.get("memory_bytes", 0) for node, row in said.items()},
+                             "stage_s": dict(stage_s)}
+    done = [answer for answer in answers if len(answer.times_s) > 1]
+    if done:
+        gaps = [b - a for answer in done for a, b in pairwise(answer.times_s)]
+        begun, over = min(each.begun_s for each in done), max(each.times_s[-1] for each in done)
+        found |= {"token_s": statistics.median(gaps),
+                  "first_token_s": min(each.times_s[0] - each.begun_s for each in done),
+                  "tokens_per_s": sum(len(each.made) for each in done) / (over - begun)}
+    return found
 
 
 def record(plan: Plan, model: str, streams: int, prompt_tokens: int, measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,3 +111,28 @@ def corrections(found: Iterable[Mapping[str, Any]], last: int = 8) -> dict[str, 
             if expected and seconds:
                 factors.setdefault(node, []).append(seconds / expected)
     return {node: statistics.median(values[-last:]) for node, values in factors.items()}
+
+
+def effective(found: Iterable[Mapping[str, Any]], nodes: int | None = None, last: int = 8
+              ) -> dict[str, tuple[float, int]]:
+    """Of each node: the memory bandwidth at which predictions of its stages would have been right, the median of its
+    last runs, and how many those are; `nodes` takes runs over so many only. Nodes with too few runs are left out.
+
+    It does not matter which figures a run was planned with: twice the time at half the bandwidth says the same.
+
+    >>> row = {"predicted": {"stage_s": {"a": 0.01}, "binds": {"a": "memory bandwidth"},
+    ...                      "memory_bytes_per_s": {"a": 8e9}}, "measured": {"stage_s": {"a": 0.02}}}
+    >>> effective([row] * LEAST_RUNS)
+    {'a': (4000000000.0, 3)}
+    """
+    rates: dict[str, list[float]] = {}
+    for row in found:
+        said = row["predicted"]
+        if nodes is not None and row.get("nodes") != nodes:
+            continue
+        for node, seconds in row["measured"].get("stage_s", {}).items():
+            rate, expected = said.get("memory_bytes_per_s", {}).get(node), said.get("stage_s", {}).get(node)
+            if rate and expected and seconds and said.get("binds", {}).get(node) == "memory bandwidth":
+                rates.setdefault(node, []).append(rate * expected / seconds)
+    return {node: (statistics.median(values[-last:]), min(len(values), last)) for node, values in rates.items()
+            if len(values) >= LEAST_RUNS}

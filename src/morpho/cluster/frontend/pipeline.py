@@ -3,70 +3,38 @@
 from __future__ import annotations
 
 import os
-import queue
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.cluster.frontend import history, status
-from morpho.cluster.frontend.adapting import LEAST_TOKENS, Adapting
+from morpho.cluster.frontend.adapting import Adapting
+from morpho.cluster.frontend.answers import Answer, Listener
 from morpho.cluster.frontend.asking import Asking
 from morpho.cluster.frontend.local import card_of, config_of, local_plan
+from morpho.cluster.frontend.reviving import Reviving
+from morpho.cluster.frontend.times import StageTimes
+from morpho.cluster.frontend.watching import watch
 from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
+from morpho.cluster.pipeline.shares import HEADS, check_shares
 from morpho.cluster.workers.job import WORKER, Job
-from morpho.cluster.workers.reports import end_process, is_running, is_stopped
+from morpho.cluster.workers.reports import end_process, is_running
 from morpho.models.text.sampling import Sampling
 from morpho.plan import Plan
 
 MOST_DONE = 1000  # answers that are kept for what was measured
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
-WATCH_EVERY_S, STOPPED_S, SILENT_S = 0.1, 0.8, 15.0
+MOST_WISHES = 8  # for another plan or worker, that a worker may not have heard of yet
 ENCODER_CHUNK = 512  # an encoder looks both ways: a prompt goes through it as a whole
 START_S = 120.0  # what workers are given until they have met
-Listener = Callable[[dict[str, Any]], None]
 WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
-
-
-class _Answer:
-    """The tokens of one request as they come; those that come again after a death are not taken twice."""
-
-    def __init__(self, request: Request, listener: Listener | None = None) -> None:
-        self.request, self.made, self.listener = request, [0] * 0, listener
-        self.news: queue.SimpleQueue[int | str | None] = queue.SimpleQueue()  # a token, an error, or the end
-        self.over = False
-        self.begun_s = time.perf_counter()
-        self.times_s: list[float] = []
-
-    def token(self, index: int, token: int, event: dict[str, Any]) -> None:
-        if index < len(self.made):
-            if self.made[index] != token:
-                self.end(f"token {index} of request {self.request.number} came twice, as {self.made[index]} and "
-                         f"{token}")
-            return
-        if index > len(self.made):
-            self.end(f"token {len(self.made)} of request {self.request.number} is missing")
-            return
-        self.made.append(token)
-        self.times_s.append(time.perf_counter())
-        if not self.over and self.listener is not None:
-            self.listener(event)
-        elif not self.over:
-            self.news.put(token)
-
-    def end(self, error: str | None = None, finish: str = "") -> None:
-        if not self.over:
-            self.over = True
-            self.news.put(error)
-            if self.listener is not None:
-                self.listener({"event": "end", "error": error, "finish": finish})
 
 
 class Pipeline:
@@ -75,7 +43,10 @@ class Pipeline:
 
     `model` is a folder or a GGUF file, `plan` what `morpho.plan.solve` gave (or the path of its JSON); without one,
     `nodes` workers on this machine are planned for. `streams` is how many texts are on their way at once; `chunk`
-    how many tokens of a prompt go at a time. `events` lists what happened: epochs, deaths, faults.
+    how many tokens of a prompt go at a time. A host without the model gets the weights of its
+    layers from one that has them, unless `ship` is off. With `revive` workers that died are started again.
+    With `exact` off the nodes of a shared stage add parts of products instead of gathering them: fewer messages, and
+    text that is equal to a tolerance only. `events` lists what happened: epochs, deaths, faults.
 
         with cluster.Pipeline("my-model", nodes=3) as pipeline:
             for token in pipeline.generate([1, 2, 3], max_new_tokens=20): ...
@@ -90,7 +61,9 @@ class Pipeline:
                  nodes: int | None = None, streams: int | None = None, chunk: int = CHUNK, threads: int | None = None,
                  hosts: Hosts = HERE, models: Mapping[str, str] | None = None, secret: Path | None = None,
                  shims: dict[str, dict[str, float]] | None = None, baseline: Baseline = FAST,
-                 heard: Callable[[dict[str, Any]], None] | None = None, module: str = WORKER) -> None:
+                 heard: Callable[[dict[str, Any]], None] | None = None, module: str = WORKER,
+                 ship: bool = True, revive: bool = False, reachable: Callable[[str], bool] | None = None,
+                 restarts: int = 0, exact: bool = True) -> None:
         self.place = str(Path(model).resolve())
         config = config_of(self.place)
         if plan is None:
@@ -101,29 +74,42 @@ class Pipeline:
         places = self._checked(plan)
         mpiexec()  # no MPI: said before anything starts
         self.network = Asking(self.place)
+        family, sizes = self.network.model.model_type, self.network.model.config
+        check_shares(family, sizes, places)
         chunk = self.chunk = max(chunk, ENCODER_CHUNK) if self.network.two_parts else chunk
-        names = [node.name for node in plan.cluster.nodes]
+        all_names = [node.name for node in plan.cluster.nodes]
         cores = 0 if hosts.slots else fair_threads(len(places))
         self.streams = streams or max(len(places) + 1, 2)
         self._lock = threading.RLock()
-        self._numbers, self._answers = iter(range(1, 1 << 40)), dict[int, _Answer]()
+        self._job_number = 0  # what workers of an earlier job say is not heard
+        self._last_number, self._answers = 0, dict[int, Answer]()
+        self._serial, self._wishes, self._cancelled = 0, list[dict[str, Any]](), set[int]()
         self.events: list[dict[str, Any]] = []
         self.processes: dict[str, int] = {}
         self.statistics: dict[str, dict[str, Any]] = {}
         self.epoch, self.places, self._ready, self._failure = 0, places, dict[str, int](), ""
         self._met, self._closed, self._heard = threading.Event(), threading.Event(), heard
-        self._hosts, self._beats, self._times = hosts, dict[str, float](), dict[str, tuple[int, float]]()
-        self._asked: dict[str, tuple[int, float]] = {}
-        self._done, self._most_at_once, self._said_s = list[_Answer](), 0, 0.0
+        self._hosts, self._beats, self._times = hosts, dict[str, float](), StageTimes()
+        self._done, self._most_at_once, self._said_s = list[Answer](), 0, 0.0
         self._adapting: Adapting | None = None
+        self._moved_s = time.monotonic()  # when weights last came to a host that lacks them
         width = next(int(config[name]) for name in WIDTHS if name in config)
-        config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(),
-                  "stored": stored_failures(plan), "width": width, "context": self.network.context, "chunk": chunk,
+        config = {"model": self.place, "models": dict(models or {}), "ship": ship, "exact": exact,
+                  "family": family, "sizes": {name: sizes.get(name) for name in HEADS.get(family, ())},
+                  "stored": stored_failures(plan, lambda places: check_shares(family, sizes, places)),
+                  "width": width, "context": self.network.context, "chunk": chunk,
                   "streams": self.streams, "threads": threads or cores, "shims": shims or {},
                   "baseline": baseline.to_dict()}
-        self._job = Job(config, names, self._handle, self._ended, hosts, secret, module)
+        self._start: Callable[[list[str], Any], Job] = lambda names, finished: Job(
+            {**config, "plan": self.plan.to_json(), "finished": finished}, names,
+            partial(self._of, self._job_number, self._handle), partial(self._of, self._job_number, self._ended),
+            hosts.of([all_names.index(name) for name in names]), secret, module, self._open_news)
+        self._job = self._start(all_names, None)
         if not hosts.slots:
-            threading.Thread(target=self._watch, daemon=True).start()
+            threading.Thread(target=watch, args=(self._closed, self._watched, self._silent), daemon=True).start()
+        self._reviving = Reviving(self, reachable, restarts)
+        if revive:
+            self._reviving.start()
 
     def _checked(self, plan: Plan) -> tuple[Any, ...]:
         """The places of a plan for this model; a plan for another one is an error."""
@@ -144,7 +130,7 @@ class Pipeline:
             raise fail(ArgumentError, "pipeline", f"the prompt has {longest} tokens, and an encoder's go through at "
                        f"once, {self.chunk} at most", f"make the pipeline with chunk={longest}")
         with self._lock:
-            answers = [self._submit(Request(next(self._numbers), *each)) for each in prompts]
+            answers = [self._submit(Request(self._number(), *each)) for each in prompts]
         if not several:
             return self._tokens(answers[0], rest())
         return ([*self._tokens(answer, rest())] for answer in answers)
@@ -155,8 +141,12 @@ class Pipeline:
         return at once: `{"event": "token", "token": ...}`, in the end `{"event": "end", "error": ..., "finish": ...}`.
         Its number is what `cancel` takes; `more` is for streams of another kind (`Request`)."""
         with self._lock:  # numbers are handed out and written in one order: see `Finished`
-            return self._submit(Request(next(self._numbers), prompt, count, sampling, seed, stops, more or {}),
+            return self._submit(Request(self._number(), prompt, count, sampling, seed, stops, more or {}),
                                 listener).request.number
+
+    def _number(self) -> int:
+        self._last_number += 1
+        return self._last_number
 
     def cancel(self, number: int) -> None:
         """End a request of `submit`; its listener hears nothing more."""
@@ -164,10 +154,21 @@ class Pipeline:
             answer = self._answers.pop(number, None)
             if answer is not None and not answer.over and not self._failure:
                 answer.over = True
-                self._job.write({"cancel": number})
+                self._forget(number)
 
-    def _submit(self, request: Request, listener: Listener | None = None) -> _Answer:
-        answer = _Answer(request, listener)
+    def _forget(self, number: int) -> None:
+        """Tell the workers that nobody wants a text any more, until they have heard it."""
+        self._cancelled.add(number)
+        self._job.write({"cancel": number})
+
+    def _open_news(self) -> list[dict[str, Any]]:
+        """What workers that have heard nothing must know: texts on their way, with the tokens there are."""
+        texts = [{"request": {**answer.request.to_dict(), "made": answer.made}} for _, answer in sorted(
+            self._answers.items()) if not answer.over]
+        return [*texts, *({"cancel": number} for number in sorted(self._cancelled)), *self._wishes]
+
+    def _submit(self, request: Request, listener: Listener | None = None) -> Answer:
+        answer = Answer(request, listener)
         with self._lock:
             if self._failure:
                 raise fail(GroupError, "pipeline", self._failure)
@@ -175,12 +176,12 @@ class Pipeline:
             self._most_at_once = max(self._most_at_once, len(self._answers))
             if request.count == 0:
                 answer.end()
-                self._job.write({"cancel": request.number})
+                self._forget(request.number)
             else:
                 self._job.write({"request": request.to_dict()})
         return answer
 
-    def _tokens(self, answer: _Answer, stops: Any) -> Iterator[int]:
+    def _tokens(self, answer: Answer, stops: Any) -> Iterator[int]:
         try:
             while True:
                 found = answer.news.get()
@@ -196,44 +197,69 @@ class Pipeline:
                 self._answers.pop(answer.request.number, None)
                 self._done = [*self._done[-MOST_DONE:], answer]
                 if not answer.over and not self._failure:
-                    self._job.write({"cancel": answer.request.number})
+                    self._forget(answer.request.number)
 
     def wait(self, timeout_s: float = START_S) -> Pipeline:
-        """Until all workers of the plan are ready; what keeps them from it is an error."""
-        if not self._met.wait(timeout_s):
+        """Until all workers of the plan are ready; what keeps them from it is an error. Weights on their way to a host
+        have the time they take."""
+        self._moved_s = time.monotonic()
+        while not self._met.wait(max(0.0, self._moved_s + timeout_s - time.monotonic())):
+            if time.monotonic() < self._moved_s + timeout_s:
+                continue
             raise fail(GroupError, "pipeline", f"the workers were not ready after {timeout_s:g} s", self._job.output())
         if self._failure:
             raise fail(GroupError, "pipeline", self._failure)
         return self
 
     def restore(self, node: str) -> None:
-        """Let a node that is gone come back: a worker is started for it, and the plan widens again."""
+        """Let a node that is gone come back: a worker is started for it, and the plan widens again. Over several hosts
+        all workers are started again, and texts go on from the tokens there are."""
         self.plan.cluster.index(node)
-        self._job.write({"join": node})
+        if self._hosts.slots:
+            self._reviving.start_again()
+        else:
+            self._wish({"join": node})
+
+    def start_again(self, nodes: list[str]) -> None:
+        """Begin with new workers on these nodes; texts on their way go on from the tokens there are."""
+        with self._lock:
+            old, self._wishes, self._job_number = self._job, [], self._job_number + 1
+            on_their_way = {number for number, answer in self._answers.items() if not answer.over}
+            self._cancelled -= on_their_way
+            self.epoch, self._ready, self._beats = 0, {}, {}
+            self.processes, self.statistics = {}, {}
+            first = min(on_their_way, default=self._last_number + 1)
+            over = [number for number in range(first, self._last_number + 1) if number not in on_their_way]
+        old.close()
+        with self._lock:
+            self._cancelled.clear()
+            self.events.append({"event": "restart", "nodes": nodes, "time": time.time()})
+            self._job = self._start(nodes, {"all_below": first, "others": over})
+            for news in self._open_news():
+                self._job.write(news)
 
     def recut(self, plan: Plan) -> None:
         """Go on with another plan; texts on their way go on with it."""
-        self._checked(plan)
-        self._job.write({"plan": plan.to_json()})
+        check_shares(self.network.model.model_type, self.network.model.config, self._checked(plan))
+        self._wish({"plan": plan.to_json()})
         self.plan = plan
+
+    def _wish(self, news: dict[str, Any]) -> None:
+        """Ask for another plan or worker: workers meet for it once, whoever of them reads it."""
+        with self._lock:
+            self._serial += 1
+            self._wishes = [*self._wishes[-MOST_WISHES + 1:], {**news, "serial": self._serial}]
+            self._job.write(self._wishes[-1])
 
     def stage_times(self) -> dict[str, float]:
         """Seconds that each stage takes for a token, measured in this epoch; a stage that made too few has none."""
         with self._lock:
-            return {node: seconds / tokens for node, (tokens, seconds) in self._times.items() if tokens >= LEAST_TOKENS}
+            return self._times.all()
 
     def recent_stage_times(self) -> dict[str, float]:
         """The same since the last time this was asked; a stage that made too few tokens in between has none."""
         with self._lock:
-            now, before = dict(self._times), self._asked
-            found = {}
-            for node, (tokens, seconds) in now.items():
-                told, spent = before.get(node, (0, 0.0))
-                told, spent = (told, spent) if told <= tokens else (0, 0.0)  # a new epoch counts from nothing
-                if tokens - told >= LEAST_TOKENS:
-                    found[node] = (seconds - spent) / (tokens - told)
-                    before[node] = (tokens, seconds)
-            return found
+            return self._times.recent()
 
     def adapting(self, **settings: Any) -> Adapting:
         """Cut the model anew where measured times say that it pays: see `Adapting`; until the pipeline is closed."""
@@ -243,30 +269,15 @@ class Pipeline:
     def measured(self) -> dict[str, Any]:
         """What this run did: see `history`."""
         with self._lock:
-            done = [answer for answer in self._done if len(answer.times_s) > 1]
-            links = {node: said.get("sent_bytes", 0) for node, said in self.statistics.items()}
-            memory = {node: said.get("memory_bytes", 0) for node, said in self.statistics.items()}
-        found: dict[str, Any] = {"sent_bytes": links, "memory_bytes": memory, "stage_s": self.stage_times()}
-        if done:
-            gaps = [b - a for answer in done for a, b in pairwise(answer.times_s)]
-            begun, over = min(each.begun_s for each in done), max(each.times_s[-1] for each in done)
-            found |= {"token_s": statistics.median(gaps), "first_token_s": min(
-                each.times_s[0] - each.begun_s for each in done),
-                "tokens_per_s": sum(len(each.made) for each in done) / (over - begun)}
-        return found
+            return history.measured(list(self._done), self.statistics, self.stage_times())
 
     def stages(self) -> list[dict[str, Any]]:
         """The nodes of the plan: who is alive, with which layers, and what it does."""
         with self._lock:
-            layers = {place.node: [place.start, place.end] for place in self.places}
+            layers = {node: [place.start, place.end] for place in self.places for node in place.members}
             there, said = dict(self.processes), dict(self.statistics)
-        keys = ("doing", "streams", "kv_bytes", "memory_bytes", "sent_bytes")
-        return [{"node": node.name, "alive": (alive := node.name in there and (
-            bool(self._hosts.slots) or is_running(there[node.name]))),
-            "process": there.get(node.name) if alive else None,
-            "layers": layers.get(node.name, []) if alive else [],
-            **{key: said.get(node.name, {}).get(key, 0) if alive else 0 for key in keys}}
-            for node in self.plan.cluster.nodes]
+        alive = [name for name, process in there.items() if self._hosts.slots or is_running(process)]
+        return status.stages([node.name for node in self.plan.cluster.nodes], alive, there, layers, said)
 
     @property
     def lock(self) -> threading.RLock:
@@ -292,6 +303,7 @@ class Pipeline:
         """End the workers."""
         if not self._closed.is_set():
             self._closed.set()
+            self._reviving.stop()
             if self._adapting is not None:
                 self._adapting.stop()
             if self._done:
@@ -308,6 +320,10 @@ class Pipeline:
         self.close()
 
     # -- what workers say --------------------------------------------------------------------------------------------
+    def _of(self, number: int, hear: Callable[[Any], None], said: Any) -> None:
+        if number == self._job_number:
+            hear(said)
+
     def _handle(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         with self._lock:
@@ -316,19 +332,21 @@ class Pipeline:
                 if answer is not None:
                     answer.token(event["index"], event["token"], event)
             elif kind == "end":
+                self._cancelled.discard(event["request"])
                 answer = self._answers.get(event["request"])
                 if answer is not None:
                     answer.end(event.get("error"), event.get("finish", ""))
                     if answer.listener is not None:
                         del self._answers[event["request"]]
                         self._done = [*self._done[-MOST_DONE:], answer]
+            elif kind == "shipping":
+                self._moved_s = time.monotonic()
             elif kind == "beat":
                 self._beat(event["node"])
             elif kind == "statistics":
                 self.statistics[event["node"]] = {**event, "time": time.time()}
                 if event["epoch"] == self.epoch:
-                    tokens, seconds = self._times.get(event["node"], (0, 0.0))
-                    self._times[event["node"]] = (tokens + event["tokens"], seconds + event["compute_s"])
+                    self._times.add(event["node"], event["tokens"], event["compute_s"])
                 self._say_status()
             else:
                 self._happened(event)
@@ -338,23 +356,19 @@ class Pipeline:
     def _say_status(self) -> None:
         """Keep the file of `morpho cluster status` up to date."""
         now = time.time()
-        if now - self._said_s < 0.5:
-            return
-        self._said_s = now
-        layers = {place.node: [place.start, place.end] for place in self.places}
-        status.write({"model": self.place, "epoch": self.epoch, "texts": len(self._answers), "workers": {
-            node: {"process": process, "layers": layers.get(node, []), **{
-                key: said.get(key, "") for said in (self.statistics.get(node, {}),)
-                for key in ("doing", "idle_s", "streams", "sent_bytes", "memory_bytes", "kv_bytes", "tokens",
-                            "compute_s")},
-                "said": self.statistics.get(node, {}).get("time", now)} for node, process in self.processes.items()}})
+        if now - self._said_s >= 0.5:
+            self._said_s = now
+            layers = {node: [place.start, place.end] for place in self.places for node in place.members}
+            status.write({"model": self.place, "epoch": self.epoch, "texts": len(self._answers),
+                          "workers": status.workers(self.processes, layers, self.statistics, now)})
 
     def _happened(self, event: dict[str, Any]) -> None:
         """What is not of every day."""
         self.events.append({**event, "time": time.time()})
         if event["event"] == "epoch":
             gone = [name for name in self.processes if name not in event["nodes"]]
-            self.epoch, self.places, self._times = event["epoch"], from_rows(event["places"]), {}
+            self.epoch, self.places = event["epoch"], from_rows(event["places"])
+            self._times.begin()
             for name in gone:
                 self._fence(name)
         elif event["event"] == "ready":
@@ -368,7 +382,8 @@ class Pipeline:
     @property
     def is_ready(self) -> bool:
         """Whether every stage of the epoch has its worker, with its layers."""
-        return self.epoch > 0 and all(self._ready.get(place.node) == self.epoch for place in self.places)
+        return self.epoch > 0 and all(
+            self._ready.get(node) == self.epoch for place in self.places for node in place.members)
 
     def _fence(self, name: str) -> None:
         """A worker that the others took for dead must not come back by itself: one that was only stopped is ended."""
@@ -381,25 +396,19 @@ class Pipeline:
     def _beat(self, node: str) -> None:
         self._beats[node] = time.monotonic()
 
-    def _watch(self) -> None:
-        """End workers that are stopped or silent: for the others they are then dead, which they notice at once. MPI has
-        heartbeats of its own, but not between workers that were started at different times."""
-        stopped: dict[int, float] = {}
-        while not self._closed.wait(WATCH_EVERY_S):
+    def _watched(self) -> dict[str, tuple[int, float]]:
+        """Processes of this machine, and when each was heard last."""
+        with self._lock:
             now = time.monotonic()
-            with self._lock:
-                there = dict(self.processes)
-            for node, process in there.items():
-                since = stopped.setdefault(process, now) if is_stopped(process) else None
-                if since is None:
-                    stopped.pop(process, None)
-                silent = now - self._beats.get(node, now)
-                if (since is not None and now - since >= STOPPED_S) or silent > SILENT_S:
-                    with self._lock:
-                        self.events.append({"event": "silent", "node": node, "time": time.time()})
-                    end_process(process)
+            return {node: (process, self._beats.get(node, now)) for node, process in self.processes.items()}
+
+    def _silent(self, node: str) -> None:
+        with self._lock:
+            self.events.append({"event": "silent", "node": node, "time": time.time()})
 
     def _ended(self, output: str) -> None:
+        if self.epoch and not self._closed.is_set() and self._reviving.start_again(counted=True):
+            return
         self._fail("all workers are gone" + (f"; the last they said: {output}" if output else ""))
 
     def _fail(self, text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,28 @@ def write(data: Mapping[str, Any]) -> None:
     part = place / f"{os.getpid()}.part"
     part.write_text(json.dumps({**data, "frontend": os.getpid(), "time": time.time()}))
     part.replace(place / f"{os.getpid()}.json")
+
+
+def workers(processes: Mapping[str, int], layers: Mapping[str, list[int]], statistics: Mapping[str, Mapping[str, Any]],
+            now: float) -> dict[str, dict[str, Any]]:
+    """The rows of workers for `write`."""
+    keys = ("doing", "idle_s", "streams", "sent_bytes", "memory_bytes", "kv_bytes", "tokens", "compute_s")
+    return {node: {"process": process, "layers": layers.get(node, []),
+                   **{key: statistics.get(node, {}).get(key, "") for key in keys},
+                   "said": statistics.get(node, {}).get("time", now)} for node, process in processes.items()}
+
+
+def stages(nodes: Iterable[str], alive: Container[str], processes: Mapping[str, int], layers: Mapping[str, list[int]],
+           statistics: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """All nodes of a plan, those that are gone among them.
+
+    >>> [(row["node"], row["alive"], row["layers"]) for row in stages(["a", "b"], ["a"], {"a": 7}, {"a": [0, 6]}, {})]
+    [('a', True, [0, 6]), ('b', False, [])]
+    """
+    keys = ("doing", "streams", "kv_bytes", "memory_bytes", "sent_bytes")
+    return [{"node": node, "alive": node in alive, "process": processes.get(node) if node in alive else None,
+             "layers": layers.get(node, []) if node in alive else [],
+             **{key: statistics.get(node, {}).get(key, 0) if node in alive else 0 for key in keys}} for node in nodes]
 
 
 def clear() -> None:

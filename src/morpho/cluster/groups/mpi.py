@@ -8,8 +8,11 @@ the order of ranks, and an all-gather, so that only half floats are on the wire.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +22,7 @@ import numpy as np
 
 from morpho.base.dtypes import DType
 from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
+from morpho.cluster.groups.limit import AGREE_S, limited
 from morpho.cluster.launch.mpiexec import needs_mpi
 from morpho.runtime.groups.group import DONE, Group, Later, Work
 from morpho.runtime.groups.reducing import is_half, reduce_into
@@ -49,12 +53,32 @@ def started(number: int) -> int:
 
 
 def mpi() -> Any:
-    """mpi4py's module, with MPI started."""
+    """mpi4py's module, with MPI started. It is finalised at the end of the process, unless a rank was lost: survivors
+    would wait there for the dead one."""
     try:
+        if "mpi4py.MPI" not in sys.modules:
+            import mpi4py
+
+            mpi4py.rc.finalize = False
+            atexit.register(_finalise)
         from mpi4py import MPI
     except (ImportError, RuntimeError, OSError) as error:
         raise needs_mpi(str(error).splitlines()[0]) from error
     return MPI
+
+
+_lost = threading.Event()  # a rank that was started together with this one is known to be dead
+
+
+def has_lost() -> bool:
+    """Whether a rank died or left while others waited for it, in any group of this process."""
+    return _lost.is_set()
+
+
+def _finalise() -> None:
+    found = sys.modules.get("mpi4py.MPI")
+    if found is not None and not _lost.is_set() and found.Is_initialized() and not found.Is_finalized():
+        found.Finalize()
 
 
 class MPIGroup(Group):
@@ -195,8 +219,10 @@ class MPIGroup(Group):
             raise self._told(error) from error
 
     def shrink(self) -> Group:
-        self._settle()
-        new = MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
+        _lost.set()
+        with limited(AGREE_S, "the survivors' agreement on who is left"):
+            self._settle()
+            new = MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
         if self._processes is not None and self._hosts:
             self._fence(new)
         return new
@@ -257,6 +283,7 @@ class MPIGroup(Group):
                                                              "ERR_REVOKED")}
         text = error.Get_error_string().removeprefix("MPI_ERR_")
         if error.Get_error_class() in kinds or self._has_lost():
+            _lost.set()
             return fail(PeerLost, "group", f"a rank of the group died or left ({text})",
                         "revoke() tells the others, shrink() gives the group of those that live")
         return fail(GroupError, "group", f"MPI says: {text}")

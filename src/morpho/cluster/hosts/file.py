@@ -9,6 +9,8 @@
     name = "desk"                      # as in the cluster file
     address = "192.168.1.5"            # default: the name
     model = "/data/my-model"           # where the model lies there; default: the same path as here
+
+Inside a job of Slurm or PBS `queue = true` takes the place of the [[host]] tables; without a file, `--hosts queue`.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.cluster.hosts.queue import queue_hosts
 from morpho.cluster.launch.mpiexec import Hosts
 
 NAME = re.compile(r"[\w.-]+")
 ADDRESS = re.compile(r"[\w.@:-]+")
-_TOP = ("cluster", "interfaces", "secret", "agent", "host")
+_TOP = ("cluster", "interfaces", "secret", "agent", "host", "queue", "ship")
+QUEUE = "queue"  # in the place of a file: the hosts of this job
+OWN_SECRET = "~/.config/morpho/cluster-secret"
 _HOST = ("name", "address", "model")
 
 
@@ -47,6 +52,7 @@ class HostFile:
     interfaces: tuple[str, ...] = ()
     secret: Path | None = None
     agent: str = ""
+    ship: bool = True  # weights to hosts that lack them
 
     def launch(self) -> Hosts:
         """As the launcher wants it."""
@@ -62,6 +68,9 @@ def read_hosts(path: Path) -> HostFile:
     >>> read_hosts(file).hosts[0].address
     'desk'
     """
+    if str(path) == QUEUE:
+        hosts = tuple(Host(name, name) for name in queue_hosts())
+        return HostFile(path, hosts, Path("cluster.toml"), secret=Path(OWN_SECRET).expanduser())
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -69,7 +78,12 @@ def read_hosts(path: Path) -> HostFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise fail(ArgumentError, "hosts", f"{path} is not TOML: {error}") from None
     _only(path, "the file", data, _TOP)
+    for key in ("queue", "ship"):
+        if not isinstance(data.get(key, True), bool):
+            raise fail(ArgumentError, "hosts", f"{path}: {key} = {data[key]!r} is neither true nor false")
     rows = data.get("host")
+    if data.get("queue") and rows is None:
+        rows = [{"name": name} for name in queue_hosts()]
     if not isinstance(rows, list) or not rows:
         raise fail(ArgumentError, "hosts", f"{path} has no [[host]]", "name at least one machine")
     hosts = tuple(_host(path, number, row) for number, row in enumerate(rows, 1))
@@ -83,7 +97,7 @@ def read_hosts(path: Path) -> HostFile:
         raise fail(ArgumentError, "hosts", f"{path}: interfaces = {interfaces!r} is not a list of names")
     cluster = path.parent / _text(path, data, "cluster", "cluster.toml")
     return HostFile(path, hosts, cluster, tuple(interfaces), Path(secret).expanduser() if secret else None,
-                    _text(path, data, "agent", ""))
+                    _text(path, data, "agent", ""), data.get("ship", True))
 
 
 def _host(path: Path, number: int, row: Any) -> Host:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,28 @@ from morpho.cluster.hosts.file import Host, HostFile, read_hosts
 from morpho.plan import Cluster, Plan, solve
 
 REACH_S = 10.0
+RESTARTS = 3  # of all workers, after a machine was lost
 HERE_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-def host_pipeline(place: Path, hosts_path: Path, plan: Plan | None = None, **more: Any) -> Pipeline:
-    """A worker on every host. All that can be wrong with the files is said before anything starts."""
+def host_pipeline(place: Path, hosts_path: Path, plan: Plan | None = None, show: Callable[[Plan], None] | None = None,
+                  **more: Any) -> Pipeline:
+    """A worker on every host. All that can be wrong with the files is said, and the plan shown, before anything
+    starts."""
     hosts = read_hosts(hosts_path)
     plan = plan or host_plan(place, hosts)
     check_plan(plan, hosts)
+    check_secret(hosts)
+    if show is not None:
+        show(plan)
     unreachable = next((host for host in hosts.hosts if not is_reachable(host, hosts.agent)), None)
     if unreachable is not None:
         raise fail(GroupError, "hosts", f"{unreachable.name} ({unreachable.address}) cannot be reached",
                    f"try: {hosts.agent or 'ssh'} {unreachable.address} true")
     return Pipeline(place, plan, hosts=hosts.launch(), secret=hosts.secret,
-                    models={host.name: host.model for host in hosts.hosts if host.model}, **more)
+                    models={host.name: host.model for host in hosts.hosts if host.model}, ship=hosts.ship,
+                    reachable=lambda name: is_reachable(next(host for host in hosts.hosts if host.name == name),
+                                                        hosts.agent), **{"restarts": RESTARTS, **more})
 
 
 def host_plan(place: Path, hosts: HostFile) -> Plan:
@@ -46,9 +55,24 @@ def check_plan(plan: Plan, hosts: HostFile) -> None:
                                            f"{', '.join(there)}", "name the same nodes in the same order")
 
 
+def check_secret(hosts: HostFile) -> None:
+    """Workers on other machines show that they know a secret before a weight or a token moves: there must be one."""
+    if hosts.secret is None and not all(is_here(host) for host in hosts.hosts):
+        raise fail(ArgumentError, "hosts", f"{hosts.path} names no secret, which workers on other machines must show",
+                   'add secret = "FILE", a file of random letters that every host has and only you can read')
+    if hosts.secret is not None and not (hosts.secret.is_file() and hosts.secret.read_bytes().strip()):
+        raise fail(ArgumentError, "hosts", f"the secret {hosts.secret} is not there, or empty",
+                   "write random letters into it, on every host, for you alone to read (chmod 600)")
+
+
+def is_here(host: Host) -> bool:
+    """Whether a host is this machine."""
+    return host.address in (*HERE_NAMES, socket.gethostname())
+
+
 def is_reachable(host: Host, agent: str) -> bool:
     """Whether a process can be started there."""
-    if host.address in (*HERE_NAMES, socket.gethostname()):
+    if is_here(host):
         return True
     words = agent.split() if agent else ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
     try:

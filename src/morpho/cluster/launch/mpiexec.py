@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,6 +41,10 @@ class Hosts:
     slots: tuple[tuple[str, int], ...] = ()
     agent: str = ""
     interfaces: tuple[str, ...] = ()
+
+    def of(self, numbers: Sequence[int]) -> Hosts:
+        """Only these of the hosts; this machine stays this machine."""
+        return replace(self, slots=tuple(self.slots[number] for number in numbers)) if self.slots else self
 
 
 HERE = Hosts()

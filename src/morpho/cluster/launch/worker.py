@@ -14,6 +14,7 @@ import sys
 import traceback
 
 from morpho.cluster import world
+from morpho.cluster.groups.mpi import has_lost
 
 
 def end(code: int) -> None:
@@ -47,8 +48,7 @@ def main(words: list[str]) -> None:
     except BaseException:
         traceback.print_exc()
         end(1)
-    group = world.current()
-    if group is not None and group.epoch:  # MPI does not always come to its end where ranks were lost
+    if has_lost():  # survivors would wait for the dead when MPI is finalised, whoever does that
         end(0)
 
 

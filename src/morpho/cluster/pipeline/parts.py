@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.files.loading import load_part
+from morpho.cluster.pipeline.shares import Share, cut, rebind
+from morpho.models.files.loading import load_part, part_ranges
 from morpho.nn.containers import Identity
 from morpho.nn.transformer.attention import KeyValueCache
 
@@ -101,7 +103,7 @@ FAMILIES: dict[str, Cuts] = {
                   lambda model, block: (block.self_attn.num_kv_heads, block.self_attn.head_dim)),
     "gpt2": Cuts(("wte", "wpe"), "wte", "h", "ln_f", _gpt2_embed,
                  lambda block, x, cache, offset: block(x, cache, offset),
-                 lambda model, block: (block.attn.heads, model.config["n_embd"] // block.attn.heads)),
+                 lambda model, block: (block.attn.heads, model.config["n_embd"] // model.config["n_head"])),
     "prenorm": Cuts(("embed", "positions"), "embed", "layers", "norm", _prenorm_embed,
                     lambda block, x, cache, offset: block(x, mask=None, cache=cache, offset=offset, positions=None),
                     lambda model, block: (block.attention.num_kv_heads, block.attention.head_dim)),
@@ -144,20 +146,51 @@ class Part:
         self._place, self._dtype = place, dtype
         self.model: Any = None
         self.layers: frozenset[int] = frozenset()
+        self.share: Share | None = None
         self.read: list[int] = []  # layers in the order in which they were read from files
 
-    def hold(self, layers: Iterable[int]) -> None:
-        """Hold these layers of the plan and no others."""
+    def hold(self, layers: Iterable[int], share: Share | None = None) -> None:
+        """Hold these layers of the plan and no others; with a share, a part of each."""
         wanted = frozenset(layers)
+        if not (share is self.share or (share is not None and share.like(self.share))):
+            self.model, self.layers = None, frozenset()  # other columns than those there are
+        self.share = share
         missing = wanted - self.layers
-        if missing or self.model is None:
-            fresh = load_part(self._place, lambda model: self._strip(model, missing), dtype=self._dtype)
-            self._move(fresh, wanted & self.layers)
-            self.model = fresh
-            self.read += sorted(missing)
-        else:
-            self._strip(self.model, wanted)
+        if self.model is None or (missing and share is None):
+            self._read(sorted(missing) if share is None else [], wanted)
+        for layer in sorted(missing) if share is not None else ():  # one after another: whole layers are larger
+            self._read([layer], wanted)
+        self._strip(self.model, wanted)
         self.layers = wanted
+        if share is not None:
+            rebind(self.model, share.group)
+
+    def _read(self, missing: list[int], wanted: frozenset[int]) -> None:
+        """Read layers and put what is held already beside them."""
+        fresh = load_part(self._place, lambda model: self._strip(model, missing), dtype=self._dtype)
+        if self.share is not None:
+            cut(fresh.model_type, fresh, self._blocks(fresh, missing), self.share)
+        if self.model is not None:
+            self._move(fresh, wanted & self.layers)
+        self.model, self.layers = fresh, (wanted & self.layers).union(missing)
+        self.read += missing
+
+    def _blocks(self, model: Any, layers: Iterable[int]) -> list[Any]:
+        blocks, depth = module_at(model, cuts_of(model).blocks), depth_of(model)
+        return [blocks[layer - 1] for layer in layers if 0 < layer < depth - 1]
+
+    @staticmethod
+    def ranges(place: str, layers: Iterable[int]) -> list[tuple[str, int, int]]:
+        """Which bytes of a model's files layers are read from, as (file, start, stop); a GGUF file is read as a whole.
+
+        >>> len(Part.ranges(str(mo.models.SHIPPED), [])), len(Part.ranges(str(mo.models.SHIPPED), [1])) > 4
+        (0, True)
+        """
+        path = Path(place)
+        if path.is_file():
+            return [(path.name, 0, path.stat().st_size)]
+        kept = frozenset(layers)
+        return part_ranges(path, lambda model: Part(place)._strip(model, kept)) if kept else []
 
     def _names(self, model: Any, layers: Iterable[int], depth: int) -> set[str]:
         return {name for layer in layers for name in cuts_of(model).modules(model, layer, depth)}

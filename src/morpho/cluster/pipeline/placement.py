@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
@@ -13,12 +13,17 @@ from morpho.plan import Plan, adapt, failures
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Layers [start, end) on a node; `dtype` is what the link to the next one sends."""
+    """Layers [start, end) on a node; `dtype` is what the link to the next one sends. `members` are the nodes that share
+    each of the layers: the first is `node`, which speaks to other stages."""
 
     node: str
     start: int
     end: int
     dtype: str = "f32"
+    members: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "members", tuple(self.members) or (self.node,))
 
 
 def places_of(plan: Plan) -> tuple[Place, ...]:
@@ -32,11 +37,12 @@ def places_of(plan: Plan) -> tuple[Place, ...]:
     [(0, 9, 'f32'), (9, 14, 'f32')]
     """
     for stage in plan.stages:
-        if len(stage.members) > 1 or len(stage.replicas) > 1:
-            raise fail(ArgumentError, "pipeline", f"the plan shares layers [{stage.start}, {stage.end}) among several "
-                       "nodes, and stages run on one each", "plan with tensor=1 and data=1")
+        if len(stage.replicas) > 1:
+            raise fail(ArgumentError, "pipeline", f"the plan has copies of layers [{stage.start}, {stage.end}), and a "
+                       "pipeline is one", "plan with data=1")
     allowed = plan.constraints.activation_dtypes
-    return tuple(Place(stage.node, stage.start, stage.end, stage.activation_dtype if allowed else "f32")
+    return tuple(Place(stage.node, stage.start, stage.end, stage.activation_dtype if allowed else "f32",
+                       stage.members)
                  for stage in plan.stages)
 
 
@@ -50,21 +56,37 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Place, ...]:
     return tuple(Place(**row) for row in rows)
 
 
-def stored_failures(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+def stored_failures(plan: Plan, check: Callable[[Sequence[Place]], None] = lambda places: None
+                    ) -> dict[str, list[dict[str, Any]]]:
     """The placement for the death of each node, where there is one: made before it is needed."""
-    return {each.node: to_rows(places_of(each.plan)) for each in failures(plan) if each.plan is not None}
+    found = {}
+    for each in failures(plan):
+        if each.plan is not None:
+            try:
+                check(places_of(each.plan))
+            except ArgumentError:
+                continue  # its layers cannot be shared so: that death is planned for when it comes
+            found[each.node] = to_rows(places_of(each.plan))
+    return found
 
 
-def placement(plan: Plan, alive: Collection[str], stored: Mapping[str, Sequence[Mapping[str, Any]]]
-              ) -> tuple[Place, ...]:
-    """What to run with the nodes there are: the plan, what was stored for the death of one, or what is now best."""
+def placement(plan: Plan, alive: Collection[str], stored: Mapping[str, Sequence[Mapping[str, Any]]],
+              check: Callable[[Sequence[Place]], None] = lambda places: None) -> tuple[Place, ...]:
+    """What to run with the nodes there are: the plan, what was stored for the death of one, or what is now best. Layers
+    that do not part among as many nodes as are left (`check` says so) are not shared."""
     dead = [node.name for node in plan.cluster.nodes if node.name not in alive]
     if not dead:
         return places_of(plan)
     if len(dead) == 1 and dead[0] in stored:
         return from_rows(stored[dead[0]])
     try:
-        return places_of(adapt(plan, {name: math.inf for name in dead}).plan)
+        found = places_of(adapt(plan, {name: math.inf for name in dead}).plan)
+        try:
+            check(found)
+        except ArgumentError:
+            alone = replace(plan, constraints=replace(plan.constraints, tensor=1))
+            found = places_of(adapt(alone, {name: math.inf for name in dead}).plan)
+        return found
     except MorphoError as error:
         raise fail(ArgumentError, "pipeline", f"{', '.join(dead)} gone, and there is no plan without: "
                                               f"{error.message or error}", line="") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,7 @@ class Stage:
 
     def __init__(self, part: Part, start: int, end: int, chunk: int) -> None:
         self.part, self.start, self.end, self.chunk = part, start, end, chunk
-        part.hold(range(start, end))
-        model = part.model
+        model = self.model = part.model
         self.depth, self.cuts, self.frozen = depth_of(model), cuts_of(model), Frozen(model)
         self.is_first, self.is_last = start == 0, end == self.depth
         self.takes_tokens = self.is_first  # where tokens enter
@@ -48,6 +47,30 @@ class Stage:
 
     def _block_numbers(self) -> list[int]:
         return [layer - 1 for layer in range(max(self.start, 1), min(self.end, self.depth - 1))]
+
+    @property
+    def block_layers(self) -> range:
+        """The layers of the plan that have caches."""
+        return range(max(self.start, 1), min(self.end, self.depth - 1))
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys of a layer here; 0 where there is no block."""
+        return int(self.cuts.heads(self.model, self.blocks[0])[0]) if self.blocks else 0
+
+    def cache_of(self, stream: int, layer: int) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and values (1, heads, positions, width) of a layer of a stream: what is there, not a copy."""
+        return self.streams[stream].cache_of(stream, layer - self.block_layers.start)
+
+    def put_cache(self, stream: int, length: int, pairs: Sequence[np.ndarray]) -> None:
+        """Open a stream with caches that were made elsewhere: keys and values of each layer."""
+        self.open(stream, length)
+        self.streams[stream].put_cache(stream, pairs)
+
+    def is_still(self, part: Part, start: int, end: int) -> bool:
+        """Whether this is the stage of these layers, and a part holds what it was made of."""
+        return (self.start, self.end) == (start, end) and part.model is self.model and part.share is None \
+            and part.layers == frozenset(range(start, end))
 
     def _functions(self, length: int) -> Functions:
         return Functions(self, length)
@@ -136,6 +159,14 @@ class Functions:
         else:
             self._parked[self._inside] = out
         self._inside = stream
+
+    def cache_of(self, stream: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+        held = [state.value for state in self._states()] if self._inside == stream else self._parked[stream]
+        keys, values = (each.numpy() for each in held[2 * block:2 * block + 2])
+        return keys, values
+
+    def put_cache(self, stream: int, pairs: Sequence[np.ndarray]) -> None:
+        self._parked[stream] = [mo.asarray(each).realise() for pair in pairs for each in pair]
 
     def release(self, stream: int) -> None:
         if self._inside == stream:

@@ -12,12 +12,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from morpho.cluster.launch.mpiexec import HERE, Hosts, start
-from morpho.cluster.workers.reports import EVENTS, INBOX
+from morpho.cluster.workers.reports import EVENTS, INBOX, InboxWriter
 
 HEARTBEAT_S = 1.5  # a worker that is silent for longer is taken for dead
 WORKER = "morpho.cluster.workers.worker"  # what a worker's process runs
@@ -30,7 +30,7 @@ class Job:
 
     def __init__(self, config: dict[str, Any], nodes: Sequence[str], handle: Callable[[dict[str, Any]], None],
                  ended: Callable[[str], None], hosts: Hosts = HERE, secret: Path | None = None,
-                 module: str = WORKER) -> None:
+                 module: str = WORKER, open_news: Callable[[], Iterable[dict[str, Any]]] = tuple) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="morpho-run-"))
         self._handle, self._ended = handle, ended
         (self.folder / INBOX).touch()
@@ -41,7 +41,7 @@ class Job:
         (self.folder / "config.json").write_text(json.dumps({**config, "frontend": os.getpid(), "module": module}))
         os.mkfifo(self.folder / EVENTS, 0o600)
         self._pipe = os.open(self.folder / EVENTS, os.O_RDWR)  # writers find a reader, and the reader no end of file
-        self._inbox = open(self.folder / INBOX, "ab", buffering=0)
+        self._inbox = InboxWriter(self.folder, open_news)
         self._said = open(self.folder / "output", "wb+")
         worker = [sys.executable, "-m", module, str(self.folder), str(secret or ""), *nodes]
         self.process = start(len(nodes), worker, hosts, heartbeat_s=HEARTBEAT_S, stdout=self._said,
@@ -53,7 +53,7 @@ class Job:
 
     def write(self, news: dict[str, Any]) -> None:
         """Tell the workers something."""
-        self._inbox.write(json.dumps(news).encode() + b"\n")
+        self._inbox.write(news)
 
     def _read(self) -> None:
         rest = b""

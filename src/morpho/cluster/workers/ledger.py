@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from morpho.cluster.pipeline.request import Request
@@ -54,17 +54,19 @@ class Finished:
 class Ledger:
     """The requests of a worker, and the tokens that it knows of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, finished: Mapping[str, Any] | None = None) -> None:
         self.requests: dict[int, Request] = {}
         self.made: dict[int, list[int]] = {}
         self.finished = Finished()
+        if finished:
+            self.finished.learn(finished)
 
-    def add(self, request: Request) -> bool:
-        """Whether a request is new."""
+    def add(self, request: Request, made: Sequence[int] = ()) -> bool:
+        """Whether a request is new; `made` are tokens that it begins with."""
         if request.number in self.requests or request.number in self.finished:
             return False
         self.requests[request.number] = request
-        self.made[request.number] = []
+        self.made[request.number] = [*made]
         return True
 
     def finish(self, number: int) -> None:

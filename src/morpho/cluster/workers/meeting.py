@@ -61,18 +61,25 @@ def stranger(said: Sequence[dict[str, Any]], secret: bytes, nonce: str) -> str:
     return ""
 
 
-def other_model(said: Sequence[dict[str, Any]]) -> str:
-    """Who of these workers has no model, or another one, as a sentence; empty where all have the same.
+def other_model(said: Sequence[dict[str, Any]], ship: bool = False) -> str:
+    """Who of these workers has no model, or another one, as a sentence; empty where all have the same, or those that
+    have none can get it from one that has all of it.
 
-    >>> other_model([{"node": "a", "model": "m", "digest": "1"}, {"node": "b", "model": "m", "digest": ""}])
+    >>> rows = [{"node": "a", "model": "m", "digest": "1"}, {"node": "b", "model": "m", "digest": ""}]
+    >>> other_model(rows)
     'there is no model at m on b'
+    >>> other_model([{**rows[0], "lacks": False}, {**rows[1], "lacks": True}], ship=True)
+    ''
     """
     for each in said:
-        if not each["digest"]:
+        if not each["digest"] and not ship:
             return f"there is no model at {each['model']} on {each['node']}"
-    for each in said:
-        if each["digest"] != said[0]["digest"]:
-            return f"the model at {each['model']} on {each['node']} is not the one on {said[0]['node']}"
+    known = [each for each in said if each["digest"]]
+    for each in known:
+        if each["digest"] != known[0]["digest"]:
+            return f"the model at {each['model']} on {each['node']} is not the one on {known[0]['node']}"
+    if ship and all(each["lacks"] for each in said):
+        return f"none of {', '.join(each['node'] for each in said)} has the whole model, of which the others get parts"
     return ""
 
 

@@ -10,18 +10,18 @@ import json
 import resource
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from morpho.base.errors import MorphoError, fail
+from morpho.base.errors import MorphoError, PeerLost, fail
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import Place
 from morpho.cluster.pipeline.request import MakeStream, Request, Stream
 from morpho.cluster.pipeline.stage import Stage, cache_length
 from morpho.cluster.pipeline.two_parts import TwoPartStage
-from morpho.cluster.transport.channel import Channels, Patience
+from morpho.cluster.transport.channel import Channels, Patience, Sender
 from morpho.cluster.transport.frame import Header, Kind, TransportError
 from morpho.cluster.transport.shim import Shim
 from morpho.cluster.workers.ledger import Ledger
@@ -68,18 +68,19 @@ class Serving:
     def __init__(self, channels: Channels, places: tuple[Place, ...], nodes: list[str], node: str, stage: Stage | None,
                  ledger: Ledger, width: int, context: int, report: Callable[[dict[str, Any]], None],
                  shims: dict[str, dict[str, float]], streams: int, baseline: Baseline = FAST,
-                 make_stream: MakeStream = Stream) -> None:
+                 make_stream: MakeStream = Stream, at: Mapping[int, int] | None = None) -> None:
         self.channels, self.places, self.nodes, self.node = channels, places, nodes, node
         self.stage, self.ledger, self.context, self.report = stage, ledger, context, report
         self.most_streams, self.slow, self.baseline, self.make_stream = streams, 1.0, baseline, make_stream
         self.index = next((i for i, place in enumerate(places) if place.node == node), None)
+        self.follows = next((place for place in places if node in place.members[1:]), None)  # a stage led by another
         self.statistics, self._reported_s, self._work_at = Statistics(), time.monotonic(), time.monotonic()
         self.queue: deque[Request] = deque()  # the first stage's: not begun yet
         self.feeding: deque[Piece] = deque()  # its prompts, in pieces, and tokens
         self.two_parts = isinstance(stage, TwoPartStage)
         self.active: set[int] = set()
         self.streams: dict[int, Stream] = {}  # the last stage's
-        self.expected: dict[int, int] = {}  # the next position of each stream here
+        self.expected = dict(at or {})  # the next position of each stream here: not 0 where caches were kept
         self.early: dict[int, list[tuple[Header, np.ndarray]]] = {}  # activations that overtook their request
         self._link_up(width, shims)
         for request in ledger.open():
@@ -89,9 +90,18 @@ class Serving:
     def _link_up(self, width: int, shims: dict[str, dict[str, float]]) -> None:
         """Links to the next stage and from the one before; from the last to the first for tokens."""
         self.to_next = self.to_first = None
-        if self.index is None or self.stage is None or len(self.places) == 1:
+        self.followers: list[Sender] = []
+        if self.stage is None:
             return
         most = max(self.stage.chunk * width * 4, 64)
+        if self.follows is not None:
+            self.channels.open_receiver(self.nodes.index(self.follows.node), most)
+        if self.index is None:
+            return
+        self.followers = [self.channels.open_sender(self.nodes.index(node), most, "f32")
+                          for node in self.places[self.index].members[1:]]
+        if len(self.places) == 1:
+            return
         after, before = (self.index + 1) % len(self.places), (self.index - 1) % len(self.places)
         dtype = self.places[self.index].dtype
         sender = self.channels.open_sender(self._rank(after), most, dtype)
@@ -110,7 +120,7 @@ class Serving:
     # -- requests ----------------------------------------------------------------------------------------------------
     def begin(self, request: Request) -> None:
         """Take up a request: the first stage feeds it when it is its turn."""
-        if self.stage is None or request.number in self.ledger.finished:
+        if self.stage is None or self.follows is not None or request.number in self.ledger.finished:
             return
         if self.stage.is_last:
             try:
@@ -139,7 +149,7 @@ class Serving:
                 continue
             ids = [*request.prompt, *self.ledger.made[request.number]]
             chunk = self.stage.chunk
-            for at in range(0, len(ids), chunk):
+            for at in range(self.expected.get(request.number, 0), len(ids), chunk):
                 part = np.array([ids[at:at + chunk]], np.int64)
                 self.feeding.append(Piece(request.number, part, at, at + chunk >= len(ids)))
 
@@ -167,7 +177,7 @@ class Serving:
         for header, payload in self.channels.poll():
             busy = True
             self._receive(header, payload)
-        if self.stage is not None and self.stage.is_first:
+        if self.stage is not None and self.stage.is_first and self.follows is None:
             self._admit()
             if self.feeding and (self.to_next is None or self.to_next.has_room):
                 busy = True
@@ -215,8 +225,9 @@ class Serving:
 
     def _receive(self, header: Header, payload: np.ndarray) -> None:
         if header.kind == Kind.REQUEST:
-            request = Request.from_dict(json.loads(payload.tobytes()))
-            if self.ledger.add(request):
+            data = json.loads(payload.tobytes())
+            request = Request.from_dict(data)
+            if self.ledger.add(request, data.get("made", ())):
                 self.begin(request)
         elif header.kind == Kind.FINISHED:
             self.finish(header.request)
@@ -226,6 +237,8 @@ class Serving:
             self.slow = json.loads(payload.tobytes())["slow"].get(self.node, 1.0)
         elif header.kind == Kind.REPORT:
             self.report(json.loads(payload.tobytes()))
+        elif header.kind == Kind.SHARE:
+            self._share(header, payload)
         elif header.request in self.ledger.finished:
             return  # on its way when the request ended
         elif header.request not in self.ledger.requests:
@@ -247,16 +260,37 @@ class Serving:
             self.ledger.made[number].append(int(ids[0, -1]))
         self.feeding.append(Piece(number, ids, position, True))
 
+    def _share(self, header: Header, x: np.ndarray) -> None:
+        """Compute what the leader of the stage computes, whatever is known of the request here: in the stage all come
+        to the same collectives in the same order."""
+        assert self.stage is not None
+        self.stage.open(header.request, header.stage)
+        self.stage.run(header.request, x, header.position)
+        self.expected[header.request] = header.position + x.shape[1]
+        if header.request in self.ledger.finished:
+            self.stage.close(header.request)
+            self.expected.pop(header.request)
+
+    def _run(self, number: int, x: np.ndarray, position: int) -> np.ndarray:
+        """The stage, here and on those that share its layers."""
+        assert self.stage is not None
+        length = cache_length(self.context, self.ledger.requests[number].length(self.two_parts))
+        self.stage.open(number, length)
+        for follower in self.followers:
+            follower.send_now(Header(Kind.SHARE, self.channels.epoch, self.channels.rank, number, length, position), x)
+        return self.stage.run(number, x, position)
+
     def _compute(self, number: int, x: np.ndarray, position: int, final: bool) -> None:
-        stage, request = self.stage, self.ledger.requests[number]
+        stage = self.stage
         assert stage is not None
         if self.expected.get(number, 0) != position:
             raise fail(TransportError, "transport", f"{self.node} got position {position} of request {number}, and "
                                                     f"expected {self.expected.get(number, 0)}", line="")
         begun = time.perf_counter()
         try:
-            stage.open(number, cache_length(self.context, request.length(self.two_parts)))
-            found = stage.run(number, x, position)
+            found = self._run(number, x, position)
+        except PeerLost:
+            raise
         except MorphoError as error:
             self.end(number, error=str(error))
             return
@@ -312,6 +346,8 @@ class Serving:
                      "kv_bytes": 0 if self.stage is None else self.stage.kv_bytes})
 
     def _doing(self) -> str:
+        if self.follows is not None:
+            return f"sharing the layers of {self.follows.node}"
         if self.stage is None or self.index is None:
             return "spare: no layers"
         if self.stage.is_first:

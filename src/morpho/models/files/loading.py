@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from morpho.weights import FileFault, MissingFile, NameFault, load_gguf, load_to
 from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
 from morpho.weights.keys import Key, KeyTable
+from morpho.weights.mapping import Rule, choose
 from morpho.weights.pull import MODELS
 
 LOG = logging.getLogger("morpho")
@@ -154,6 +155,16 @@ def _elsewhere(name: str) -> str:
 # -- folders -----------------------------------------------------------------------------------------------------------
 def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callable[[Any], None] | None = None) -> Any:
     """What is said first is what is wrong with the configuration, then with the weights, then where they differ."""
+    model, weights, rules, config = _unfilled(folder, dtype, ignore)
+    try:
+        found = match(weights, wanted(model), rules)
+    except NameFault as error:
+        raise NameFault(f"{error} Hint: {_sizes(config, model)}.") from None
+    return filled(model, kept(model, found, keep), str(folder))
+
+
+def _unfilled(folder: Path, dtype: Any, ignore: Collection[str]) -> tuple[Any, Any, Sequence[Rule], Any]:
+    """A model of random weights, those of the folder, how their names become the model's, and the configuration."""
     file = folder / "config.json"
     config = read_json(file)
     if config is None:
@@ -172,11 +183,30 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callab
     if isinstance(model, LanguageModel):
         _take_over(model, said)
     table = names.TABLES.get(model.model_type)
-    try:
-        found = match(weights, wanted(model), table(model.config, [*weights]) if table else ())
-    except NameFault as error:
-        raise NameFault(f"{error} Hint: {_sizes(config, model)}.") from None
-    return filled(model, kept(model, found, keep), str(folder))
+    return model, weights, table(model.config, [*weights]) if table else (), config
+
+
+def part_ranges(folder: Path, keep: Callable[[Any], None]) -> list[tuple[str, int, int]]:
+    """Which bytes of a folder's files `load_part` reads, as (file, start, stop): those of the tensors that what `keep`
+    leaves is made of, and of those they are compared with.
+
+    >>> [start < stop for _, start, stop in part_ranges(SHIPPED, lambda model: None)][:2]
+    [True, True]
+    """
+    model, weights, rules, _ = _unfilled(folder, mo.float32, ())
+    keep(model)
+    needed, targets = set[str](), wanted(model)
+    for name in weights:
+        _, sources, made = choose(name, rules)
+        if any(target in targets for target in made):
+            needed.update(sources)
+    pairs = [names.HEADS.get(model.model_type, ("", "")), *names.TWICE.get(model.model_type, {}).items()]
+    for pair in pairs:
+        alike = {start + name for name in pair for start in names.PREFIXES if start + name in weights}
+        if alike & needed:
+            needed |= alike
+    places = [weights.place(name) for name in sorted(needed)]
+    return sorted({(file.path.name, entry.start, entry.stop) for file, entry in places})
 
 
 def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str],

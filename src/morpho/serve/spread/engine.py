@@ -73,7 +73,7 @@ class PipelineEngine:
         if not self.alive:
             return None
         alive = {each["node"] for each in self.stages() if each["alive"]}
-        gone = [place.node for place in self.pipeline.places if place.node not in alive]
+        gone = [node for place in self.pipeline.places for node in place.members if node not in alive]
         if gone and self.pipeline.epoch:
             return f"{', '.join(gone)} is gone, and the other stages have not met yet"
         return None if self.pipeline.is_ready else "the stages are meeting"

@@ -1,0 +1,35 @@
+"""A bound for what must not take for ever: MPI's agreement of survivors, which was seen to hang under heavy load."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+AGREE_S = 60.0  # what survivors have to agree on who is left
+EXIT_CODE = 75  # of a process that gave up: somebody may try again
+
+
+@contextmanager
+def limited(seconds: float, what: str) -> Iterator[None]:
+    """Let this process end if what it does takes longer: for the others it is then dead, which they can deal with, and
+    who started it may start it again. What hangs inside MPI cannot be interrupted in any other way.
+
+    >>> with limited(60.0, "adding"):
+    ...     1 + 1
+    2
+    """
+    def end() -> None:
+        print(f"[group] {what} took longer than {seconds:g} s: this process ends, so that nobody waits for it",
+              file=sys.stderr, flush=True)
+        os._exit(EXIT_CODE)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
