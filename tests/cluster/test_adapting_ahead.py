@@ -12,7 +12,7 @@ import pytest
 from morpho import plan as planning
 from morpho.base.errors import ArgumentError
 from morpho.cluster.frontend.adapting import Adapting
-from morpho.cluster.frontend.pipeline import LEAST_TOKENS, Pipeline
+from morpho.cluster.frontend.times import LEAST_TOKENS, StageTimes
 
 Load = Callable[[str, float], float]
 
@@ -101,17 +101,16 @@ def test_moves_keep_their_distance() -> None:
 
 
 def test_recent_times_are_those_since_the_last_question() -> None:
-    pipeline = object.__new__(Pipeline)
-    import threading
-
-    pipeline._lock, pipeline._asked = threading.Lock(), {}
-    pipeline._times = {"a": (LEAST_TOKENS, 8.0), "b": (LEAST_TOKENS - 1, 1.0)}
-    assert pipeline.recent_stage_times() == {"a": 8.0 / LEAST_TOKENS}
-    pipeline._times = {"a": (2 * LEAST_TOKENS, 24.0)}
-    assert pipeline.recent_stage_times() == {"a": 16.0 / LEAST_TOKENS}
-    assert pipeline.recent_stage_times() == {}
-    pipeline._times = {"a": (LEAST_TOKENS, 4.0)}  # a new epoch
-    assert pipeline.recent_stage_times() == {"a": 4.0 / LEAST_TOKENS}
+    times = StageTimes()
+    times.add("a", {"tokens": LEAST_TOKENS, "compute_s": 8.0})
+    times.add("b", {"tokens": LEAST_TOKENS - 1, "compute_s": 1.0})
+    assert times.recent() == {"a": 8.0 / LEAST_TOKENS}
+    times.add("a", {"tokens": LEAST_TOKENS, "compute_s": 16.0})
+    assert times.recent() == {"a": 16.0 / LEAST_TOKENS}
+    assert times.recent() == {}
+    times.clear()  # a new epoch
+    times.add("a", {"tokens": LEAST_TOKENS, "compute_s": 4.0})
+    assert times.recent() == {"a": 4.0 / LEAST_TOKENS} == times.stages()
 
 
 def test_trend_needs_a_history() -> None:

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from morpho.plan import Plan, adapt, trend
 
-LEAST_TOKENS = 8  # of a stage, before its time is believed
 BETTER = 0.98  # a move has helped if the slowest stage takes less than this share of what it took
 MOST_ROWS = 32  # looks that are remembered
 LEAST_ROWS = 5  # of them, before a trend is believed

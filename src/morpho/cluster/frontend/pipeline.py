@@ -14,9 +14,10 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.cluster.frontend import history, status
-from morpho.cluster.frontend.adapting import LEAST_TOKENS, Adapting
+from morpho.cluster.frontend.adapting import Adapting
 from morpho.cluster.frontend.asking import Asking
 from morpho.cluster.frontend.local import card_of, config_of, local_plan
+from morpho.cluster.frontend.times import StageTimes
 from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
@@ -112,8 +113,7 @@ class Pipeline:
         self.statistics: dict[str, dict[str, Any]] = {}
         self.epoch, self.places, self._ready, self._failure = 0, places, dict[str, int](), ""
         self._met, self._closed, self._heard = threading.Event(), threading.Event(), heard
-        self._hosts, self._beats, self._times = hosts, dict[str, float](), dict[str, tuple[int, float]]()
-        self._asked: dict[str, tuple[int, float]] = {}
+        self._hosts, self._beats, self._times = hosts, dict[str, float](), StageTimes()
         self._done, self._most_at_once, self._said_s = list[_Answer](), 0, 0.0
         self._adapting: Adapting | None = None
         width = next(int(config[name]) for name in WIDTHS if name in config)
@@ -220,20 +220,17 @@ class Pipeline:
     def stage_times(self) -> dict[str, float]:
         """Seconds that each stage takes for a token, measured in this epoch; a stage that made too few has none."""
         with self._lock:
-            return {node: seconds / tokens for node, (tokens, seconds) in self._times.items() if tokens >= LEAST_TOKENS}
+            return self._times.stages()
 
     def recent_stage_times(self) -> dict[str, float]:
         """The same since the last time this was asked; a stage that made too few tokens in between has none."""
         with self._lock:
-            now, before = dict(self._times), self._asked
-            found = {}
-            for node, (tokens, seconds) in now.items():
-                told, spent = before.get(node, (0, 0.0))
-                told, spent = (told, spent) if told <= tokens else (0, 0.0)  # a new epoch counts from nothing
-                if tokens - told >= LEAST_TOKENS:
-                    found[node] = (seconds - spent) / (tokens - told)
-                    before[node] = (tokens, seconds)
-            return found
+            return self._times.recent()
+
+    def handling_times(self) -> dict[str, float]:
+        """Seconds that each worker spends on a token beside its stage: receiving, choosing, sending."""
+        with self._lock:
+            return self._times.handling()
 
     def adapting(self, **settings: Any) -> Adapting:
         """Cut the model anew where measured times say that it pays: see `Adapting`; until the pipeline is closed."""
@@ -327,8 +324,7 @@ class Pipeline:
             elif kind == "statistics":
                 self.statistics[event["node"]] = {**event, "time": time.time()}
                 if event["epoch"] == self.epoch:
-                    tokens, seconds = self._times.get(event["node"], (0, 0.0))
-                    self._times[event["node"]] = (tokens + event["tokens"], seconds + event["compute_s"])
+                    self._times.add(event["node"], event)
                 self._say_status()
             else:
                 self._happened(event)
@@ -354,7 +350,8 @@ class Pipeline:
         self.events.append({**event, "time": time.time()})
         if event["event"] == "epoch":
             gone = [name for name in self.processes if name not in event["nodes"]]
-            self.epoch, self.places, self._times = event["epoch"], from_rows(event["places"]), {}
+            self.epoch, self.places = event["epoch"], from_rows(event["places"])
+            self._times.clear()
             for name in gone:
                 self._fence(name)
         elif event["event"] == "ready":

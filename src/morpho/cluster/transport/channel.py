@@ -86,8 +86,7 @@ class Sender:
             np.copyto(buffer[HEADER_BYTES:HEADER_BYTES + size].view(np.int64).reshape(x.shape), x)
         else:
             encode(x, dtype, buffer[HEADER_BYTES:])
-        seal(buffer, Header(header.kind, header.epoch, header.sender, header.request, header.stage, header.position,
-                            dtype, x.shape, header.final), size)
+        seal(buffer, Header(*header[:6], dtype, x.shape, header.final), size)
         request = self._requests[slot].get(size)
         if request is None:
             request = self._comm.Send_init([buffer[:HEADER_BYTES + size], self._mpi.BYTE], self._target, DATA_TAG)
@@ -211,14 +210,17 @@ class Channels:
 
 
 class Patience:
-    """How to wait for something to happen: look again at once for a while, then let others work, then sleep longer and
-    longer, up to a millisecond.
+    """How to wait for something to happen: look again at once for a while, then sleep, longer and longer, up to a
+    millisecond. A sleep is at most a twentieth of the time waited for so far, so that what comes is late by a fortieth
+    of it on average.
 
     >>> patience = Patience(sleep=lambda seconds: None)
     >>> for _ in range(1000): patience.wait()
     >>> patience.last_s
     0.001
     """
+
+    GROWTH = 1.05
 
     def __init__(self, spins: int = 64, most_s: float = 0.001, sleep: Callable[[float], None] = time.sleep) -> None:
         self._spins, self._most_s, self._sleep, self._count, self.last_s = spins, most_s, sleep, 0, 0.0
@@ -231,5 +233,5 @@ class Patience:
         """Nothing has."""
         self._count += 1
         if self._count > self._spins:
-            self.last_s = min(self._most_s, max(2e-5, self.last_s * 1.2))
+            self.last_s = min(self._most_s, max(2e-5, self.last_s * self.GROWTH))
             self._sleep(self.last_s)
