@@ -36,11 +36,9 @@ class Simulated:
         return {stage.node: self.unit[stage.node] * self.work(stage) * self.load(stage.node, self.now_s)
                 for stage in self.plan.stages}
 
-    def stage_times(self) -> dict[str, float]:
+    def recent_stage_times(self) -> dict[str, float]:
         return {name: seconds * math.exp(self.random.gauss(0.0, self.noise))
                 for name, seconds in self.true_times().items()}
-
-    recent_stage_times = stage_times
 
     def recut(self, plan: planning.Plan) -> None:
         self.plan = plan
