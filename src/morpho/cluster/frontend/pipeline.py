@@ -18,7 +18,7 @@ from morpho.cluster.frontend.adapting import Adapting
 from morpho.cluster.frontend.asking import Asking
 from morpho.cluster.frontend.local import card_of, config_of, local_plan
 from morpho.cluster.frontend.times import StageTimes
-from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
+from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, has_cores, mpiexec
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
@@ -30,6 +30,7 @@ from morpho.plan import Plan
 MOST_DONE = 1000  # answers that are kept for what was measured
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
 WATCH_EVERY_S, STOPPED_S, SILENT_S = 0.1, 0.8, 15.0
+SPIN_S = 0.05  # where each worker has a core: how long it looks for messages of texts on their way without a sleep
 ENCODER_CHUNK = 512  # an encoder looks both ways: a prompt goes through it as a whole
 START_S = 120.0  # what workers are given until they have met
 Listener = Callable[[dict[str, Any]], None]
@@ -120,7 +121,8 @@ class Pipeline:
         config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(),
                   "stored": stored_failures(plan), "width": width, "context": self.network.context, "chunk": chunk,
                   "streams": self.streams, "threads": threads or cores, "shims": shims or {},
-                  "baseline": baseline.to_dict()}
+                  "baseline": baseline.to_dict(),
+                  "spin_s": SPIN_S if hosts.slots or has_cores(len(names)) else 0.0}
         self._job = Job(config, names, self._handle, self._ended, hosts, secret, module)
         if not hosts.slots:
             threading.Thread(target=self._watch, daemon=True).start()
@@ -231,6 +233,25 @@ class Pipeline:
         """Seconds that each worker spends on a token beside its stage: receiving, choosing, sending."""
         with self._lock:
             return self._times.handling()
+
+    def hear_times(self, timeout_s: float = 2.0) -> None:
+        """Until every worker has said once more how it went."""
+        asked = time.time()
+        while time.time() < asked + timeout_s and any(
+                self.statistics.get(place.node, {}).get("time", 0.0) <= asked for place in self.places):
+            time.sleep(0.01)
+
+    def fresh_times(self) -> StageTimes:
+        """Times of the stages that are measured from now on, until somebody asks for fresh ones again."""
+        self.hear_times()
+        with self._lock:
+            self._times = StageTimes()
+            return self._times
+
+    @property
+    def done(self) -> list[_Answer]:
+        """Answers that are over, the last of them."""
+        return self._done
 
     def adapting(self, **settings: Any) -> Adapting:
         """Cut the model anew where measured times say that it pays: see `Adapting`; until the pipeline is closed."""

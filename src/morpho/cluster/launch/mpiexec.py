@@ -130,6 +130,11 @@ def fair_threads(count: int) -> int:
     return max(1, usable_cores(allowed_cores(), quota_cores()) // count)
 
 
+def has_cores(count: int) -> bool:
+    """Whether each of `count` ranks has a core of this machine to itself, and who started them has one too."""
+    return usable_cores(allowed_cores(), quota_cores()) > count
+
+
 def start(count: int, program: Sequence[str], hosts: Hosts = HERE, *, threads: int | None = None,
           heartbeat_s: float | None = None, extra: Mapping[str, str] | None = None, survive: bool = True,
           stdin: int | IO[Any] | None = subprocess.DEVNULL, **options: Any) -> subprocess.Popen[Any]:

@@ -142,8 +142,13 @@ class Receiver:
         self.counters.bytes += size
         if self._shim is None:
             return header, x
-        self._held.append((self._shim.due(time.perf_counter(), size), header, x))
-        return None
+        self._held.append((self._shim.due(time.perf_counter() - header.age_s, size), header, x))
+        return self.poll() if self._held[0][0] <= time.perf_counter() else None
+
+    @property
+    def due_s(self) -> float:
+        """When a message that is held back may be looked at."""
+        return self._held[0][0] if self._held else float("inf")
 
 
 class Channels:
@@ -194,6 +199,10 @@ class Channels:
                 yield found
         yield from self._controls()
 
+    def due_in_s(self) -> float:
+        """How long until a message that is held back has come through."""
+        return min((receiver.due_s for receiver in self.receivers.values()), default=float("inf")) - time.perf_counter()
+
     def _controls(self) -> Iterator[tuple[Header, np.ndarray]]:
         status = self.mpi.Status()
         while True:
@@ -214,6 +223,9 @@ class Patience:
     millisecond. A sleep is at most a twentieth of the time waited for so far, so that what comes is late by a fortieth
     of it on average.
 
+    A core that slept computes slowly for a while, twice as slowly where it is a virtual one, so that who has a core to
+    itself (`spin_s`) looks on for so long before it sleeps.
+
     >>> patience = Patience(sleep=lambda seconds: None)
     >>> for _ in range(1000): patience.wait()
     >>> patience.last_s
@@ -222,16 +234,22 @@ class Patience:
 
     GROWTH = 1.05
 
-    def __init__(self, spins: int = 64, most_s: float = 0.001, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, spins: int = 64, most_s: float = 0.001, sleep: Callable[[float], None] = time.sleep,
+                 spin_s: float = 0.0) -> None:
         self._spins, self._most_s, self._sleep, self._count, self.last_s = spins, most_s, sleep, 0, 0.0
+        self._spin_s, self._since_s = spin_s, 0.0
 
     def reset(self) -> None:
         """Something has happened."""
         self._count, self.last_s = 0, 0.0
 
-    def wait(self) -> None:
-        """Nothing has."""
+    def wait(self, most_s: float = float("inf"), spin: bool = False) -> None:
+        """Nothing has; something will after `most_s`. `spin`: it is worth a core that does nothing else."""
         self._count += 1
-        if self._count > self._spins:
-            self.last_s = min(self._most_s, max(2e-5, self.last_s * self.GROWTH))
-            self._sleep(self.last_s)
+        if self._count == 1:
+            self._since_s = time.perf_counter()
+        if self._count <= self._spins or (spin and time.perf_counter() - self._since_s < self._spin_s):
+            return
+        self.last_s = min(self._most_s, max(2e-5, self.last_s * self.GROWTH))
+        if min(self.last_s, most_s) > 0:
+            self._sleep(min(self.last_s, most_s))

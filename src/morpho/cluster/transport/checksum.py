@@ -43,3 +43,12 @@ def checksum(raw: np.ndarray) -> int:
     if raw.size % WORD:
         total += int.from_bytes(raw[count * WORD:].tobytes(), "little") * int(WEIGHTS[count % BLOCK])
     return total % WRAP
+
+
+def folded(total: int) -> int:
+    """A sum as the 32 bits that a header has room for.
+
+    >>> hex(folded(0x1234567800000001))
+    '0x12345679'
+    """
+    return (total ^ (total >> 32)) & 0xFFFFFFFF

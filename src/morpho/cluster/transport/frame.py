@@ -12,17 +12,18 @@ from __future__ import annotations
 import enum
 import math
 import struct
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from morpho.base.errors import MorphoError, fail
-from morpho.cluster.transport.checksum import WEIGHTS, WORD, WRAP, checksum
+from morpho.cluster.transport.checksum import WEIGHTS, WORD, WRAP, checksum, folded
 
 MAGIC = b"MoF2"
-HEADER = struct.Struct("<4sBBBBIIQIIIIIIQQ")  # magic .. shape, bytes of the payload, checksum
+HEADER = struct.Struct("<4sBBBBIIQIIIIIIQII")  # magic .. shape, bytes of the payload, checksum, when it was sent
 HEADER_BYTES = HEADER.size  # 64: payloads begin aligned
-SUM = HEADER_BYTES - WORD  # where the checksum stands: the last word of the header
+SUM = HEADER_BYTES - WORD  # where the checksum stands: the lower half of the header's last word
 SUM_WEIGHT = int(WEIGHTS[SUM // WORD])
 MOST_DIMENSIONS = 4
 
@@ -71,6 +72,7 @@ class Header(NamedTuple):
     dtype: str = "bytes"
     shape: tuple[int, ...] = ()
     final: bool = False  # the last part of a prompt, or a single token: logits are wanted
+    age_s: float = 0.0  # of what was received: since it was sent, by the clock that processes of one machine share
 
 
 def payload_bytes(dtype: str, shape: tuple[int, ...]) -> int:
@@ -87,9 +89,15 @@ def payload_bytes(dtype: str, shape: tuple[int, ...]) -> int:
 def seal(out: np.ndarray, header: Header, nbytes: int) -> None:
     """Header and checksum of a frame whose payload already stands in `out`, behind where the header goes."""
     shape = (*header.shape, *[0] * (MOST_DIMENSIONS - len(header.shape)))
-    HEADER.pack_into(out, 0, MAGIC, header.kind, _CODES[header.dtype], len(header.shape), int(header.final),  # type: ignore[arg-type]
-                     header.epoch, header.sender, header.request, header.stage, header.position, *shape, nbytes, 0)
-    out[SUM:HEADER_BYTES].view(np.uint64)[0] = checksum(out[:HEADER_BYTES + nbytes])
+    HEADER.pack_into(out.data, 0, MAGIC, header.kind, _CODES[header.dtype], len(header.shape), int(header.final),
+                     header.epoch, header.sender, header.request, header.stage, header.position, *shape, nbytes, 0,
+                     _clock())
+    out[SUM:SUM + 4].view(np.uint32)[0] = folded(checksum(out[:HEADER_BYTES + nbytes]))
+
+
+def _clock() -> int:
+    """Microseconds, of which only differences count."""
+    return time.perf_counter_ns() // 1000 & 0xFFFFFFFF
 
 
 def pack(header: Header, payload: np.ndarray | bytes) -> np.ndarray:
@@ -115,7 +123,7 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
         raise fail(TransportError, "transport", f"{who} has {buffer.size} bytes, fewer than a header", line="")
     magic, kind, code, dimensions, flags, its_epoch, its_sender, request, stage, position, *rest = HEADER.unpack_from(
         buffer)
-    shape, nbytes, said = tuple(rest[:MOST_DIMENSIONS]), rest[-2], rest[-1]
+    shape, nbytes, said, sent = tuple(rest[:MOST_DIMENSIONS]), rest[-3], rest[-2], rest[-1]
     if magic != MAGIC:
         raise fail(TransportError, "transport", f"{who} does not begin as frames do", line="")
     if nbytes > most_bytes:
@@ -125,7 +133,7 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
         raise fail(TransportError, "transport", f"{who} is short: {buffer.size - HEADER_BYTES} of {nbytes} bytes",
                    line="")
     whole = buffer[:HEADER_BYTES + nbytes]
-    if (checksum(whole) - said * SUM_WEIGHT) % WRAP != said:  # it was made with nothing in its own place
+    if folded((checksum(whole) - said * SUM_WEIGHT) % WRAP) != said:  # it was made with nothing in its own place
         raise fail(TransportError, "transport", f"{who} is corrupt: its checksum differs", line="")
     if kind not in _KINDS or code not in _NAMES or dimensions > MOST_DIMENSIONS:
         raise fail(TransportError, "transport", f"{who} is of a kind or type that nobody knows", line="")
@@ -138,7 +146,8 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
     if its_epoch != epoch:
         raise fail(TransportError, "transport", f"{who} is stale: it is of epoch {its_epoch}, and this is {epoch}",
                    line="")
-    header = Header(_KINDS[kind], its_epoch, its_sender, request, stage, position, _NAMES[code], shape, bool(flags & 1))
+    header = Header(_KINDS[kind], its_epoch, its_sender, request, stage, position, _NAMES[code], shape, bool(flags & 1),
+                    (_clock() - sent & 0x7FFFFFFF) * 1e-6)
     payload = whole[HEADER_BYTES:]
     if header.dtype in ("bytes", "int8"):
         return header, payload

@@ -127,6 +127,11 @@ class Serving:
     def _header(self, kind: Kind, request: int, position: int, final: bool) -> Header:
         return Header(kind, self.channels.epoch, self.channels.rank, request, self.index or 0, position, final=final)
 
+    @property
+    def has_texts(self) -> bool:
+        """Whether texts are on their way through this stage."""
+        return self.stage is not None and bool(self.stage.streams)
+
     # -- requests ----------------------------------------------------------------------------------------------------
     def begin(self, request: Request) -> None:
         """Take up a request: the first stage feeds it when it is its turn."""
@@ -346,13 +351,14 @@ class Serving:
         return f"waiting for activations from {self.places[self.index - 1].node}"
 
 
-def serve(serving: Serving, look: Callable[[Serving], bool]) -> None:
-    """Work until somebody ends the epoch. `look` looks for news from the frontend."""
-    patience = Patience()
+def serve(serving: Serving, look: Callable[[Serving], bool], spin_s: float = 0.0) -> None:
+    """Work until somebody ends the epoch. `look` looks for news from the frontend; `spin_s` is how long a worker that
+    has texts on their way looks for messages without sleeping."""
+    patience = Patience(spin_s=spin_s)
     while True:
         busy = serving.step()
         if look(serving) or busy:
             patience.reset()
         else:
-            patience.wait()
+            patience.wait(serving.channels.due_in_s(), spin=serving.has_texts)
         serving.tell()

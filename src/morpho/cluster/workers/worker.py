@@ -208,7 +208,7 @@ class Worker:
                          "layers": [] if mine is None else [mine.start, mine.end],
                          "read": [] if self.part is None else self.part.read[-16:]})
             try:
-                serve(serving, self._look)
+                serve(serving, self._look, config["spin_s"])
             finally:
                 self.slow = serving.slow
 
