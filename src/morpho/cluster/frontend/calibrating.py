@@ -26,7 +26,7 @@ PROMPT_TOKENS, TOKENS, TEXTS, LARGE = 8, 48, 6, 1.5
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was found: nodes as fast as they showed themselves, and what a pipeline adds; `seen` is what was measured."""
+    """What was found: nodes as fast as they showed themselves, and what a pipeline adds; `seen` are the runs."""
 
     cluster: Cluster
     overheads: Overheads
