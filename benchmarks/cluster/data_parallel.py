@@ -29,8 +29,8 @@ def run(session: Session) -> ThemeResult:
     result.tables.append(table)
     result.targets.append(Target("two ranks over two processes", slowest["alone"] / slowest["together"], 0.93))
     more = slowest["together"] - slowest["unsynchronised"] - slowest["still"]
-    result.notes.append(f"a step of two ranks takes {duration(max(more, 0.0))} longer beside: gradients are copied into "
-                        "buckets and out of them, and the program is cut there")
+    result.notes.append(f"a step of two ranks takes {duration(max(more, 0.0))} longer beside: gradients are copied "
+                        "into buckets and out of them, and the program is cut there")
     hidden = 100 * (1 - slowest["still"] / slowest["reduction"])
     result.targets.append(Target("reductions hidden", hidden, 90.0, unit=" %"))
     return result

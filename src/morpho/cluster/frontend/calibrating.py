@@ -1,7 +1,8 @@
 """A machine measured before it is predicted for: two uneven placements of a model, one text and several.
 
-    found = calibrated("my-model", local_cluster(2))
-    generation(plan, texts=6, prompt_tokens=8, new_tokens=64, overheads=found.overheads)    # plan: over found.cluster
+    with Pipeline("my-model", plan) as made:
+        found = calibrated(made)
+    generation(other, texts=6, prompt_tokens=8, new_tokens=64, overheads=found.overheads)    # other: over found.cluster
 
 Each node holds two different shares of the layers, so that what a token takes is told apart from what a call takes.
 """
@@ -14,10 +15,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from morpho.cluster.frontend.local import card_of
+from morpho.base.errors import GroupError, fail
 from morpho.cluster.frontend.pipeline import Pipeline
 from morpho.plan import Cluster, Constraints, ModelCard, Plan, Proposal, Stage
-from morpho.plan.predict.generation import Overheads, generation
+from morpho.plan.predict.generation import Overheads, generation, line_seconds
 from morpho.plan.replan.repartition import measured_cluster
 from morpho.plan.solve.solver import complete
 
@@ -57,13 +58,13 @@ def uneven_ends(depth: int, nodes: int, first_is_large: bool) -> list[int]:
     """Where stages end that are large and small in turn.
 
     >>> uneven_ends(14, 2, True), uneven_ends(14, 2, False), uneven_ends(14, 3, True), uneven_ends(5, 1, True)
-    ([10, 14], [4, 14], [6, 8, 14], [5])
+    ([11, 14], [3, 14], [6, 8, 14], [5])
     """
     shares = [LARGE if (number % 2 == 0) == first_is_large else 2 - LARGE for number in range(nodes)]
     if nodes == 1:
         return [depth]
-    if nodes == 2:  # further apart than 3 to 1 says little of the smaller one
-        shares = [0.72, 0.28] if first_is_large else [0.28, 0.72]
+    if nodes == 2:
+        shares = [0.78, 0.22] if first_is_large else [0.22, 0.78]
     whole, at, ends = sum(shares), 0.0, list[int]()
     for number, share in enumerate(shares):
         at += share / whole * depth
@@ -71,24 +72,24 @@ def uneven_ends(depth: int, nodes: int, first_is_large: bool) -> list[int]:
     return ends
 
 
-def calibrated(model: str, cluster: Cluster, *, tokens: int = TOKENS, texts: int = TEXTS, prompt_tokens: int =
-               PROMPT_TOKENS, context: int | None = None, **options: Any) -> Calibration:
-    """Run a model on a cluster's nodes, here, and say how fast they are and what a pipeline adds to its layers."""
-    card = card_of(model, context=context)
-    plans = [placed(card, cluster, uneven_ends(card.depth, len(cluster.nodes), large)) for large in (True, False)]
-    if plans[0].stages == plans[1].stages:
-        plans = plans[:1]
+def calibrated(made: Pipeline, *, tokens: int = TOKENS, texts: int = TEXTS, prompt_tokens: int = PROMPT_TOKENS
+               ) -> Calibration:
+    """Say how fast the nodes of a running pipeline are, and what it adds to layers and lines; it goes on with its plan.
+    At most `texts` are on their way at once."""
+    plan, texts = made.plan, min(texts, made.streams)
+    ends = [uneven_ends(plan.card.depth, len(plan.cluster.nodes), large) for large in (True, False)]
     prompt = [number % 97 + 2 for number in range(prompt_tokens)]
     seen: list[Seen] = []
-    with Pipeline(model, plans[0], streams=texts, **options).wait() as made:
-        for plan in plans:
-            if made.plan is not plan:
-                made.recut(plan)
-            for count in (2, 1, texts):  # the first run compiles, and is not looked at
-                found = _run(made, prompt, count, tokens if count != 2 else 4)
-                if count != 2 and found is not None:
-                    seen.append(found)
-    return _settled(cluster, seen, prompt_tokens)
+    for each in ends[:1] if ends[0] == ends[1] else ends:
+        made.recut(placed(plan.card, plan.cluster, each))
+        for count in (2, 1, texts):  # the first run compiles, and is not looked at
+            found = _run(made, prompt, count, tokens if count != 2 else 4)
+            if count != 2 and found is not None:
+                seen.append(found)
+    made.recut(plan)
+    if not any(each.texts > 1 for each in seen):
+        raise fail(GroupError, "pipeline", "the workers said too little of their times", "ask for more tokens")
+    return _settled(plan.cluster, seen, prompt_tokens)
 
 
 def _run(made: Pipeline, prompt: Sequence[int], texts: int, tokens: int) -> Seen | None:
@@ -119,9 +120,10 @@ def _settled(cluster: Cluster, seen: Sequence[Seen], prompt_tokens: int) -> Cali
     handling = {name: statistics.fmean([each.handling_s.get(name, 0.0) for each in many]) for name in pace}
     stage_s = {name: fixed[name] + handling[name] for name in pace}
     alone = statistics.fmean([a.stage_s[name] / b.stage_s[name] for a, b in zip(one, many) for name in a.stage_s])
-    hops = max(len(cluster.nodes), 1) if len(cluster.nodes) > 1 else 0
-    rest = [each.token_s - sum(each.stage_s.values()) - sum(each.handling_s.values()) for each in one]
-    overheads = Overheads(stage_s, max(statistics.fmean(rest) / hops, 0.0) if hops else 0.0, 0.0, 1.0, alone)
+    hops = len(cluster.nodes) if len(cluster.nodes) > 1 else 0
+    rest = [each.token_s - sum(each.stage_s.values()) - sum(each.handling_s.values())
+            - sum(line_seconds(each.plan, Overheads())[0]) for each in one]
+    overheads = Overheads(stage_s, statistics.fmean(rest) / hops if hops else 0.0, 0.0, 1.0, alone)
     overheads = _with_prompts(found, overheads, one, prompt_tokens)
     return Calibration(found, overheads, tuple({"texts": each.texts, "stage_s": dict(each.stage_s), "handling_s": dict(
         each.handling_s), "token_s": each.token_s, "first_token_s": each.first_token_s} for each in seen))

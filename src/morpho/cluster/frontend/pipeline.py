@@ -18,7 +18,7 @@ from morpho.cluster.frontend.adapting import Adapting
 from morpho.cluster.frontend.asking import Asking
 from morpho.cluster.frontend.local import card_of, config_of, local_plan
 from morpho.cluster.frontend.times import StageTimes
-from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, has_cores, mpiexec
+from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, has_cores, mpiexec, own_cores
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
@@ -77,7 +77,8 @@ class Pipeline:
 
     `model` is a folder or a GGUF file, `plan` what `morpho.plan.solve` gave (or the path of its JSON); without one,
     `nodes` workers on this machine are planned for. `streams` is how many texts are on their way at once; `chunk`
-    how many tokens of a prompt go at a time. `events` lists what happened: epochs, deaths, faults.
+    how many tokens of a prompt go at a time; `pin` keeps each worker on cores of its own, where nothing else runs on
+    this machine. `events` lists what happened: epochs, deaths, faults.
 
         with cluster.Pipeline("my-model", nodes=3) as pipeline:
             for token in pipeline.generate([1, 2, 3], max_new_tokens=20): ...
@@ -91,7 +92,7 @@ class Pipeline:
     def __init__(self, model: str | os.PathLike[str], plan: Plan | str | os.PathLike[str] | None = None, *,
                  nodes: int | None = None, streams: int | None = None, chunk: int = CHUNK, threads: int | None = None,
                  hosts: Hosts = HERE, models: Mapping[str, str] | None = None, secret: Path | None = None,
-                 shims: dict[str, dict[str, float]] | None = None, baseline: Baseline = FAST,
+                 shims: dict[str, dict[str, float]] | None = None, baseline: Baseline = FAST, pin: bool = False,
                  heard: Callable[[dict[str, Any]], None] | None = None, module: str = WORKER) -> None:
         self.place = str(Path(model).resolve())
         config = config_of(self.place)
@@ -121,7 +122,8 @@ class Pipeline:
         config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(),
                   "stored": stored_failures(plan), "width": width, "context": self.network.context, "chunk": chunk,
                   "streams": self.streams, "threads": threads or cores, "shims": shims or {},
-                  "baseline": baseline.to_dict(),
+                  "baseline": baseline.to_dict(), "cores": dict(zip(names, own_cores(len(names), threads or cores)))
+                  if pin and not hosts.slots else {},
                   "spin_s": SPIN_S if hosts.slots or has_cores(len(names)) else 0.0}
         self._job = Job(config, names, self._handle, self._ended, hosts, secret, module)
         if not hosts.slots:

@@ -191,6 +191,8 @@ class Worker:
         mine = next((place for place in places if place.node == self.node), None)
         stage, config, slow = None, self.config, self.slow
         baseline = Baseline(**config["baseline"])
+        if config["cores"].get(self.node):
+            os.sched_setaffinity(0, config["cores"][self.node])
         with mo.settings(**baseline.settings(config["threads"])):
             if mine is not None:
                 self.part = self.part or Part(config["models"].get(self.node, config["model"]))

@@ -76,7 +76,7 @@ def generation(plan: Plan, texts: int = 1, prompt_tokens: int = 0, new_tokens: i
         raise fail(ArgumentError, "plan", f"texts={texts} are no texts", "give 1 or more")
     costs = overheads or Overheads()
     card, stages, copies = plan.card, plan.stages, len(plan.stages[0].replicas)
-    lines, carried = _lines(plan, costs)
+    lines, carried = line_seconds(plan, costs)
     at_work = [stage.compute_s + costs.of(stage.node) for stage in stages]  # of stages that are never idle
     share = min(1.0, texts * math.fsum(at_work) / copies / len(stages) / (math.fsum([*at_work, *lines])))
     slower = costs.alone + (1.0 - costs.alone) * share
@@ -93,7 +93,7 @@ def generation(plan: Plan, texts: int = 1, prompt_tokens: int = 0, new_tokens: i
     return Generation(first, token_s, texts * card.tokens_per_pass * new_tokens / whole)
 
 
-def _lines(plan: Plan, costs: Overheads) -> tuple[list[float], list[float]]:
+def line_seconds(plan: Plan, costs: Overheads) -> tuple[list[float], list[float]]:
     """Seconds of a message on each line, and those of them in which the line can carry no other one."""
     if len(plan.stages) == 1:
         return [], []
