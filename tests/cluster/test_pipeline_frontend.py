@@ -78,7 +78,7 @@ def test_a_cut_moves_once_per_cool_down_and_is_undone_if_it_did_not_help(tmp_pat
 
 def test_the_ledger_keeps_what_was_predicted_and_measured(tmp_path):
     plan = plan_of(folder_of(tmp_path, "llama"), [3])
-    said = history.predicted(plan, streams=1)
+    said = history.predicted(plan, streams=1, prompt_tokens=7)
     measured = {"token_s": 2 * said["token_s"], "first_token_s": said["first_token_s"], "tokens_per_s": 1.0,
                 "stage_s": {"n0": 3 * said["stage_s"]["n0"]}}
     history.record(plan, "llama", 1, 7, measured)

@@ -28,8 +28,8 @@ History = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Th
                                                                                 "cache folder.")]
 
 
-Count = Annotated[int, typer.Option(min=0, metavar="N", help="So many times, in themes that do a thing again and again: "
-                                    "`--only kills --count 200`; 0: as many as the theme says.")]
+Count = Annotated[int, typer.Option(min=0, metavar="N", help="So many times, in themes that do a thing again and "
+                                    "again: `--only kills --count 200`; 0: as many as the theme says.")]
 
 
 @dataclass(frozen=True)

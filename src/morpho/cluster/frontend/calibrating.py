@@ -83,13 +83,15 @@ def calibrated(made: Pipeline, *, tokens: int = TOKENS, texts: int = TEXTS, prom
     for each in ends[:1] if ends[0] == ends[1] else ends:
         made.recut(placed(plan.card, plan.cluster, each))
         for count in (2, 1, texts):  # the first run compiles, and is not looked at
-            found = _run(made, prompt, count, tokens if count != 2 else 4)
-            if count != 2 and found is not None:
-                seen.append(found)
+            run = _run(made, prompt, count, tokens if count != 2 else 4)
+            if count != 2 and run is not None:
+                seen.append(run)
     made.recut(plan)
     if not any(each.texts > 1 for each in seen):
         raise fail(GroupError, "pipeline", "the workers said too little of their times", "ask for more tokens")
-    return _settled(plan.cluster, seen, prompt_tokens)
+    found = _settled(plan.cluster, seen, prompt_tokens)
+    made.overheads = found.overheads
+    return found
 
 
 def _run(made: Pipeline, prompt: Sequence[int], texts: int, tokens: int) -> Seen | None:

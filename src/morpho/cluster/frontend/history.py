@@ -37,13 +37,13 @@ def predicted(plan: Plan, streams: int, prompt_tokens: int = 0, new_tokens: int 
             "stage_s": {s.node: s.compute_s for s in plan.stages}}
 
 
-def record(plan: Plan, model: str, streams: int, prompt_tokens: int, measured: Mapping[str, Any], new_tokens: int = 0
-           ) -> dict[str, Any]:
+def record(plan: Plan, model: str, streams: int, prompt_tokens: int, measured: Mapping[str, Any], new_tokens: int = 0,
+           overheads: Overheads | None = None) -> dict[str, Any]:
     """Add a run to the ledger; the context of the prediction is said beside the prompt that was measured."""
     row = {"time": time.time(), "model": model, "cluster": plan.cluster.name, "plan": content_hash(plan.cluster)[:12],
            "nodes": len(plan.cluster.nodes), "stages": [[s.node, s.start, s.end] for s in plan.stages],
            "streams": streams, "context": plan.card.context, "prompt_tokens": prompt_tokens,
-           "predicted": predicted(plan, streams, prompt_tokens, new_tokens), "measured": dict(measured)}
+           "predicted": predicted(plan, streams, prompt_tokens, new_tokens, overheads), "measured": dict(measured)}
     if settings.get().cache:
         path = ledger_path()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

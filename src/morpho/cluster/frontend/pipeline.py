@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import statistics
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.cluster.frontend import history, status
 from morpho.cluster.frontend.adapting import Adapting
+from morpho.cluster.frontend.answer import Answer, Listener
 from morpho.cluster.frontend.asking import Asking
 from morpho.cluster.frontend.local import card_of, config_of, local_plan
 from morpho.cluster.frontend.times import StageTimes
@@ -26,6 +26,7 @@ from morpho.cluster.workers.job import WORKER, Job
 from morpho.cluster.workers.reports import end_process, is_running, is_stopped
 from morpho.models.text.sampling import Sampling
 from morpho.plan import Plan
+from morpho.plan.predict.generation import Overheads
 
 MOST_DONE = 1000  # answers that are kept for what was measured
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
@@ -33,42 +34,7 @@ WATCH_EVERY_S, STOPPED_S, SILENT_S = 0.1, 0.8, 15.0
 SPIN_S = 0.05  # where each worker has a core: how long it looks for messages of texts on their way without a sleep
 ENCODER_CHUNK = 512  # an encoder looks both ways: a prompt goes through it as a whole
 START_S = 120.0  # what workers are given until they have met
-Listener = Callable[[dict[str, Any]], None]
 WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
-
-
-class _Answer:
-    """The tokens of one request as they come; those that come again after a death are not taken twice."""
-
-    def __init__(self, request: Request, listener: Listener | None = None) -> None:
-        self.request, self.made, self.listener = request, [0] * 0, listener
-        self.news: queue.SimpleQueue[int | str | None] = queue.SimpleQueue()  # a token, an error, or the end
-        self.over = False
-        self.begun_s = time.perf_counter()
-        self.times_s: list[float] = []
-
-    def token(self, index: int, token: int, event: dict[str, Any]) -> None:
-        if index < len(self.made):
-            if self.made[index] != token:
-                self.end(f"token {index} of request {self.request.number} came twice, as {self.made[index]} and "
-                         f"{token}")
-            return
-        if index > len(self.made):
-            self.end(f"token {len(self.made)} of request {self.request.number} is missing")
-            return
-        self.made.append(token)
-        self.times_s.append(time.perf_counter())
-        if not self.over and self.listener is not None:
-            self.listener(event)
-        elif not self.over:
-            self.news.put(token)
-
-    def end(self, error: str | None = None, finish: str = "") -> None:
-        if not self.over:
-            self.over = True
-            self.news.put(error)
-            if self.listener is not None:
-                self.listener({"event": "end", "error": error, "finish": finish})
 
 
 class Pipeline:
@@ -109,15 +75,16 @@ class Pipeline:
         cores = 0 if hosts.slots else fair_threads(len(places))
         self.streams = streams or max(len(places) + 1, 2)
         self._lock = threading.RLock()
-        self._numbers, self._answers = iter(range(1, 1 << 40)), dict[int, _Answer]()
+        self._numbers, self._answers = iter(range(1, 1 << 40)), dict[int, Answer]()
         self.events: list[dict[str, Any]] = []
         self.processes: dict[str, int] = {}
         self.statistics: dict[str, dict[str, Any]] = {}
         self.epoch, self.places, self._ready, self._failure = 0, places, dict[str, int](), ""
         self._met, self._closed, self._heard = threading.Event(), threading.Event(), heard
         self._hosts, self._beats, self._times = hosts, dict[str, float](), StageTimes()
-        self._done, self._most_at_once, self._said_s = list[_Answer](), 0, 0.0
+        self._done, self._most_at_once, self._said_s = list[Answer](), 0, 0.0
         self._adapting: Adapting | None = None
+        self.overheads: Overheads | None = None  # as `calibrating.calibrated` found them
         width = next(int(config[name]) for name in WIDTHS if name in config)
         config = {"model": self.place, "models": dict(models or {}), "plan": plan.to_json(),
                   "stored": stored_failures(plan), "width": width, "context": self.network.context, "chunk": chunk,
@@ -170,8 +137,8 @@ class Pipeline:
                 answer.over = True
                 self._job.write({"cancel": number})
 
-    def _submit(self, request: Request, listener: Listener | None = None) -> _Answer:
-        answer = _Answer(request, listener)
+    def _submit(self, request: Request, listener: Listener | None = None) -> Answer:
+        answer = Answer(request, listener)
         with self._lock:
             if self._failure:
                 raise fail(GroupError, "pipeline", self._failure)
@@ -184,7 +151,7 @@ class Pipeline:
                 self._job.write({"request": request.to_dict()})
         return answer
 
-    def _tokens(self, answer: _Answer, stops: Any) -> Iterator[int]:
+    def _tokens(self, answer: Answer, stops: Any) -> Iterator[int]:
         try:
             while True:
                 found = answer.news.get()
@@ -251,7 +218,7 @@ class Pipeline:
             return self._times
 
     @property
-    def done(self) -> list[_Answer]:
+    def done(self) -> list[Answer]:
         """Answers that are over, the last of them."""
         return self._done
 
@@ -316,7 +283,7 @@ class Pipeline:
                 self._adapting.stop()
             if self._done:
                 history.record(self.plan, Path(self.place).name, self._most_at_once, len(self._done[0].request.prompt),
-                               self.measured())
+                               self.measured(), max(len(answer.made) for answer in self._done), self.overheads)
             status.clear()
         self._fail("the pipeline is closed")
         self._job.close()

@@ -122,7 +122,7 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
     if buffer.size < HEADER_BYTES:
         raise fail(TransportError, "transport", f"{who} has {buffer.size} bytes, fewer than a header", line="")
     magic, kind, code, dimensions, flags, its_epoch, its_sender, request, stage, position, *rest = HEADER.unpack_from(
-        buffer)
+        buffer.data)
     shape, nbytes, said, sent = tuple(rest[:MOST_DIMENSIONS]), rest[-3], rest[-2], rest[-1]
     if magic != MAGIC:
         raise fail(TransportError, "transport", f"{who} does not begin as frames do", line="")
