@@ -72,5 +72,5 @@ def measure(place: Path, cuts: list[int], latency_s: float, count: int) -> Itera
                 gaps = [b - a for answer in made.done[before:] for a, b in pairwise(answer.times_s)]
                 yield {"cut": cut, "latency_s": latency_s, "texts": texts, "rate": rate, "predicted":
                        said["tokens_per_s"], "token_s": statistics.fmean(gaps), "predicted_token_s": said["token_s"],
-                       "stage_s": times.stages(), "predicted_stage_s": said["stage_s"], "handling_s": times.handling(),
+                       "stage_s": times.all(), "predicted_stage_s": said["stage_s"], "handling_s": times.handling(),
                        "prompt_s": times.prompts()}

@@ -29,7 +29,7 @@ def link_seconds(found: Plan) -> float:
 
 def hidden(period_s: float, times: StageTimes, link_s: float) -> float:
     """The share of the shorter side, link or stage, that costs nothing: a token comes every `period_s`."""
-    busy_s = max((seconds + times.handling().get(node, 0.0) for node, seconds in times.stages().items()),
+    busy_s = max((seconds + times.handling().get(node, 0.0) for node, seconds in times.all().items()),
                  default=float("nan"))
     return 1 - max(period_s - busy_s, 0.0) / min(busy_s, link_s)
 
@@ -48,7 +48,7 @@ def run(session: Session) -> ThemeResult:
             times, before = made.fresh_times(), len(made.done)
             rates[name] = tokens_per_s(made, texts, count)
             made.hear_times()
-            bound = 1 / max(times.stages().values(), default=float("nan"))
+            bound = 1 / max(times.all().values(), default=float("nan"))
             gaps = [b - a for answer in made.done[before:] for a, b in pairwise(answer.times_s)]
         table.rows.append([name, str(texts), f"{rates[name]:.1f}", f"{bound:.1f}"])
         if cuts and shims is None:

@@ -106,9 +106,9 @@ def test_recent_times_are_those_since_the_last_question() -> None:
     times.add("a", {"tokens": LEAST_TOKENS, "compute_s": 16.0})
     assert times.recent() == {"a": 16.0 / LEAST_TOKENS}
     assert times.recent() == {}
-    times.clear()  # a new epoch
+    times.begin()  # a new epoch
     times.add("a", {"tokens": LEAST_TOKENS, "compute_s": 4.0})
-    assert times.recent() == {"a": 4.0 / LEAST_TOKENS} == times.stages()
+    assert times.recent() == {"a": 4.0 / LEAST_TOKENS} == times.all()
 
 
 def test_trend_needs_a_history() -> None:

@@ -119,7 +119,7 @@ def test_handling_is_what_a_round_takes_beside_the_stage() -> None:
     assert (said.handled, said.handling_s) == (1, 0.25)
     times = StageTimes()
     times.add("a", {"tokens": 8, "compute_s": 4.0, "handled": 8, "handling_s": 2.0})
-    assert (times.stages(), times.handling(), times.prompts()) == ({"a": 0.5}, {"a": 0.25}, {})
+    assert (times.all(), times.handling(), times.prompts()) == ({"a": 0.5}, {"a": 0.25}, {})
 
 
 def test_a_message_knows_its_age() -> None:

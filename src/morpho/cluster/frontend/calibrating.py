@@ -103,9 +103,9 @@ def _run(made: Pipeline, prompt: Sequence[int], texts: int, tokens: int) -> Seen
     made.hear_times()
     done = made.done[before:]
     gaps = [b - a for answer in done for a, b in pairwise(answer.times_s)]
-    if {stage.node for stage in made.plan.stages} != {*times.stages()} or not gaps:
+    if {stage.node for stage in made.plan.stages} != {*times.all()} or not gaps:
         return None
-    return Seen(made.plan, texts, times.stages(), times.handling(), times.prompts(), statistics.fmean(gaps),
+    return Seen(made.plan, texts, times.all(), times.handling(), times.prompts(), statistics.fmean(gaps),
                 min(answer.times_s[0] - answer.begun_s for answer in done))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.cluster.frontend import history, status
 from morpho.cluster.frontend.adapting import Adapting
-from morpho.cluster.frontend.answer import Answer, Listener
+from morpho.cluster.frontend.answers import Answer, Listener
 from morpho.cluster.frontend.asking import Asking
 from morpho.cluster.frontend.local import card_of, config_of, local_plan
 from morpho.cluster.frontend.times import StageTimes
@@ -191,7 +191,7 @@ class Pipeline:
     def stage_times(self) -> dict[str, float]:
         """Seconds that each stage takes for a token, measured in this epoch; a stage that made too few has none."""
         with self._lock:
-            return self._times.stages()
+            return self._times.all()
 
     def recent_stage_times(self) -> dict[str, float]:
         """The same since the last time this was asked; a stage that made too few tokens in between has none."""
@@ -341,7 +341,7 @@ class Pipeline:
         if event["event"] == "epoch":
             gone = [name for name in self.processes if name not in event["nodes"]]
             self.epoch, self.places = event["epoch"], from_rows(event["places"])
-            self._times.clear()
+            self._times.begin()
             for name in gone:
                 self._fence(name)
         elif event["event"] == "ready":

@@ -2,7 +2,7 @@
 
 >>> times = StageTimes()
 >>> times.add("a", {"tokens": 8, "compute_s": 0.04, "handled": 8, "handling_s": 0.004})
->>> times.stages(), times.handling()
+>>> times.all(), times.handling()
 ({'a': 0.005}, {'a': 0.0005})
 """
 
@@ -28,7 +28,7 @@ class StageTimes:
         for name in COUNTED:
             sums[name] += said.get(name, 0)
 
-    def clear(self) -> None:
+    def begin(self) -> None:
         """A new epoch: the layers may be others, so that nothing of before says anything."""
         self._sums.clear()
         self._asked.clear()
@@ -36,7 +36,7 @@ class StageTimes:
     def _mean(self, count: str, seconds: str) -> dict[str, float]:
         return {node: sums[seconds] / sums[count] for node, sums in self._sums.items() if sums[count] >= LEAST_TOKENS}
 
-    def stages(self) -> dict[str, float]:
+    def all(self) -> dict[str, float]:
         """Seconds that each stage takes for a token; a stage that made too few has none."""
         return self._mean("tokens", "compute_s")
 

@@ -1,4 +1,4 @@
-"""What the frontend knows of one request: its tokens in their order, and when each came."""
+"""The tokens of a request on their way to who asked for it."""
 
 from __future__ import annotations
 
