@@ -22,6 +22,7 @@ from morpho.cluster.transport.shim import Shim
 DATA_TAG, CONTROL_TAG, WATCH_TAG = 1, 2, 3
 MOST_CONTROL_BYTES = 64 << 20
 BUFFERS = 2  # of a link, on each side
+LOOK_EVERY_S = 3e-4  # for control messages and deaths
 
 
 @dataclass
@@ -159,7 +160,7 @@ class Channels:
         self.senders: dict[int, Sender] = {}
         self.receivers: dict[int, Receiver] = {}
         self._going: deque[tuple[Any, np.ndarray]] = deque()  # control messages on their way
-        self._watch = self._watched()
+        self._watch, self._looked_s = self._watched(), 0.0
 
     def _watched(self) -> Any:
         """A receive from the next rank that is never fulfilled: it fails when that rank dies, so that every death is
@@ -186,17 +187,22 @@ class Channels:
         self._going.append((self.comm.Isend([frame, self.mpi.BYTE], target, CONTROL_TAG), frame))
 
     def poll(self) -> Iterator[tuple[Header, np.ndarray]]:
-        """Messages that have come, data first."""
-        if self._watch is not None:
-            self._watch.Test()
+        """Messages that have come, data first. Control messages and deaths are looked for now and then only: each look
+        is a call of MPI, which lets others work where the machine is full."""
         for sender in self.senders.values():
             sender.flush()
-        while self._going and self._going[0][0].Test():
-            self._going.popleft()
         for receiver in self.receivers.values():
             found = receiver.poll()
             if found is not None:
                 yield found
+        now = time.perf_counter()
+        if now - self._looked_s < LOOK_EVERY_S and self.receivers:
+            return
+        self._looked_s = now
+        if self._watch is not None:
+            self._watch.Test()
+        while self._going and self._going[0][0].Test():
+            self._going.popleft()
         yield from self._controls()
 
     def due_in_s(self) -> float:
