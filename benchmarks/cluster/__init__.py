@@ -3,5 +3,6 @@ cluster's promises, the naive path with each part ablated) and data-parallel tra
 
     morpho bench cluster                                   # everything; needs a quiet machine
     morpho bench cluster --only kills --quick              # a look
-    python -m benchmarks.cluster.kills --kills 200         # 200 texts, each with a worker killed or stopped
+    morpho bench cluster --only kills --count 200          # 200 texts, each with a worker killed or stopped
+    morpho bench cluster --only alarms --count 60          # an hour on four times as many processes as cores
 """

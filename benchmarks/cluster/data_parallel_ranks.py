@@ -13,6 +13,7 @@ import morpho as mo
 from benchmarks.cluster.processes import report
 from morpho import cluster
 from morpho.cluster.groups.one import OneGroup
+from morpho.runtime.groups.registry import stood_still
 
 
 def main(width: int, layers: int, rows: int, steps: int) -> None:
@@ -30,11 +31,14 @@ def main(width: int, layers: int, rows: int, steps: int) -> None:
         with replica.no_sync():
             together(x).item()
 
+    still: list[float] = []
     for _ in range(steps + 1):
+        before = stood_still.value()
         for name, call in (("together", lambda: together(x).item()), ("alone", lambda: alone(x).item()),
                            ("unsynchronised", unsynchronised), ("reduction", lambda: world.all_reduce(gradient))):
             found[name].append(timed(world, call))
-    report(rank=world.rank, gradient_bytes=4 * count,
+        still.append(stood_still.value() - before)  # only the first of the four has buckets
+    report(rank=world.rank, gradient_bytes=4 * count, still=float(np.median(still[1:])),
            **{name: float(np.median(seconds[1:])) for name, seconds in found.items()})
 
 

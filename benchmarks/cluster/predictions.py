@@ -2,49 +2,75 @@
 
     morpho bench cluster --only predictions
 
-Nodes have the measured times of their stages (as `plan.adapt` puts them in after a first run); what is predicted is
-another cut of the same model, and other links.
+Each cluster is calibrated first, on two placements that are not among those predicted (`cluster.frontend.calibrating`);
+what is predicted are other cuts of the same model. Each pair is said when it is measured.
 """
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.cluster.setup import cut_plan, folder, pipeline, tokens_per_s
+from benchmarks.cluster.setup import PROMPT, cut_plan, folder, pipeline, tokens_per_s, warm
 from benchmarks.harness.results import Table, Target, ThemeResult
 from benchmarks.harness.session import Session
+from morpho.cluster.frontend.calibrating import calibrated
 from morpho.cluster.frontend.history import predicted
 from morpho.cluster.frontend.local import local_cluster
-from morpho.plan.replan.repartition import measured_cluster
 
-LATENCIES_S = (0.0, 1e-3, 3e-3, 1e-2)
+LATENCIES_S, TEXTS = (0.0, 1e-3, 3e-3, 1e-2), (1, 6)
 
 
 def run(session: Session) -> ThemeResult:
     """Cuts and latencies, one text at a time and many."""
-    result, table = ThemeResult("predictions"), Table("Predicted and measured", ["cut", "latency", "texts", "error"])
+    result = ThemeResult("predictions")
+    table = Table("Predicted and measured", ["cut", "latency", "texts", "predicted", "measured", "error"])
     result.tables.append(table)
-    count, place = (12, folder(6, 128)) if session.quick else (64, folder(12, 512))
+    count, place = (12, folder(6, 128)) if session.quick else (48, folder(12, 512))
     depth = len(cut_plan(place, [2]).card.layers)
     cuts = [depth // 2] if session.quick else [depth // 3, depth // 2, 2 * depth // 3]
-    base, errors = local_cluster(2), []
-    first = cut_plan(place, [depth // 2], base)
-    with pipeline(place, first) as made:
-        tokens_per_s(made, 2, count)
-        base = measured_cluster(first, made.stage_times())
-    for cut in cuts:
-        for latency_s in LATENCIES_S[1:2] if session.quick else LATENCIES_S:
-            late = tuple((latency_s,) * 2 for _ in range(2))
-            found = cut_plan(place, [cut], replace(base, latency_s=late))
-            with pipeline(place, found, streams=6, shims={"*": {"latency_s": latency_s}}) as made:
-                for texts in (1, 6):
-                    rate = tokens_per_s(made, texts, count)
-                    errors.append(rate / predicted(found, texts)["tokens_per_s"] - 1)
-                    table.rows.append([str(cut), f"{latency_s * 1e3:g} ms", str(texts), f"{100 * errors[-1]:+.1f} %"])
-    result.figures["errors"] = errors
-    sizes = np.abs(errors)
-    result.targets += [Target(f"mean error over {len(errors)} pairs", 100 * float(sizes.mean()), 5.0, False, " %"),
+    rows = list[dict[str, Any]]()
+    for latency_s in LATENCIES_S[1:2] if session.quick else LATENCIES_S:
+        for row in measure(place, cuts, latency_s, count):
+            row["error"] = row["rate"] / row["predicted"] - 1
+            rows.append(row)
+            table.rows.append([str(row["cut"]), f"{latency_s * 1e3:g} ms", str(row["texts"]),
+                               f"{row['predicted']:.1f} tokens/s", f"{row['rate']:.1f} tokens/s",
+                               f"{100 * row['error']:+.1f} %"])
+            print("  " + ", ".join(table.rows[-1]), flush=True)
+            print(f"    {row}", flush=True)
+    result.figures["rows"] = rows
+    sizes = np.abs([row["error"] for row in rows])
+    result.targets += [Target(f"mean error over {len(rows)} pairs", 100 * float(sizes.mean()), 5.0, False, " %"),
                        Target("worst error", 100 * float(sizes.max()), 10.0, False, " %")]
     return result
+
+
+def measure(place: Path, cuts: list[int], latency_s: float, count: int) -> Iterator[dict[str, Any]]:
+    """One cluster: calibrated, then each cut's rates with few texts and with many, and what was predicted of them."""
+    nodes = local_cluster(2)
+    late = tuple(tuple(each + latency_s for each in row) for row in nodes.latency_s)
+    first = cut_plan(place, [cuts[0]], replace(nodes, latency_s=late))
+    with pipeline(place, first, streams=max(TEXTS), shims={"*": {"latency_s": latency_s}}, pin=True) as made:
+        found = calibrated(made, texts=max(TEXTS), tokens=count, prompt_tokens=len(PROMPT))
+        print(f"  calibrated: {found.overheads} {found.seen}", flush=True)
+        for cut in cuts:
+            plan = cut_plan(place, [cut], found.cluster)
+            made.recut(plan)
+            warm(made)
+            for texts in TEXTS:
+                said = predicted(plan, texts, len(PROMPT), count, found.overheads)
+                times, before = made.fresh_times(), len(made.done)
+                rate = tokens_per_s(made, texts, count)
+                made.hear_times()
+                gaps = [b - a for answer in made.done[before:] for a, b in pairwise(answer.times_s)]
+                yield {"cut": cut, "latency_s": latency_s, "texts": texts, "rate": rate, "predicted":
+                       said["tokens_per_s"], "token_s": statistics.fmean(gaps), "predicted_token_s": said["token_s"],
+                       "stage_s": times.all(), "predicted_stage_s": said["stage_s"], "handling_s": times.handling(),
+                       "prompt_s": times.prompts()}

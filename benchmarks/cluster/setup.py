@@ -37,10 +37,10 @@ def folder(layers: int = 6, width: int = 128) -> Path:
 
 
 @cache
-def alone(place: Path, count: int, seed: int | None) -> list[int]:
+def alone(place: Path, count: int, seed: int | None, prompt: tuple[int, ...] = tuple(PROMPT)) -> list[int]:
     """The text of one process."""
     how: dict[str, Any] = {"temperature": 0} if seed is None else {"temperature": 0.9, "seed": seed}
-    return [*mo.models.generate(mo.models.load(place), PROMPT, max_new_tokens=count, **how)]
+    return [*mo.models.generate(mo.models.load(place), [*prompt], max_new_tokens=count, **how)]
 
 
 def cut_plan(place: Path, cuts: list[int], cluster: plan.Cluster | None = None, dtype: str = "") -> plan.Plan:

@@ -40,7 +40,7 @@ SUITES = {
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
     "tune": Suite("benchmarks.tune", ("gains", "exhaustive", "overhead"), {}),
     "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput",
-                                            "recut", "links", "predictions", "naive"), {}),
+                                            "recut", "links", "predictions", "naive", "alarms"), {}),
     "profile": Suite("benchmarks.observe", ("overhead",), {}),
 }
 
@@ -59,6 +59,7 @@ class Options:
     save_baseline: bool = False
     baseline: Path | None = None
     history: Path | None = None
+    count: int = 0
 
 
 class UsageError(ValueError):
@@ -104,7 +105,7 @@ def run(options: Options) -> int:
         return 2
     description = machine.describe()
     introduce(description, options.threads)
-    session = Session(modules, threads=options.threads, quick=options.quick)
+    session = Session(modules, threads=options.threads, quick=options.quick, count=options.count)
     try:
         results = [run_theme(name, session, suite.package) for name in themes]
     finally:

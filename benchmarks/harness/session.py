@@ -14,10 +14,11 @@ class Session:
     """Holds one process per peer and measures cases on them."""
 
     def __init__(self, modules: dict[str, str], threads: int = 2, quick: bool = False, pace: Pace | None = None,
-                 extra_environment: dict[str, str] | None = None) -> None:
+                 extra_environment: dict[str, str] | None = None, count: int = 0) -> None:
         self.modules = modules
         self.threads = threads
         self.quick = quick
+        self.count = count  # times that a theme does its thing again and again; 0: as many as it says
         self.pace = pace or Pace(rounds=5 if quick else 15)
         self.extra_environment = extra_environment
         self.processes: dict[str, PeerProcess] = {}

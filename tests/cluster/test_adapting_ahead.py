@@ -36,11 +36,9 @@ class Simulated:
         return {stage.node: self.unit[stage.node] * self.work(stage) * self.load(stage.node, self.now_s)
                 for stage in self.plan.stages}
 
-    def stage_times(self) -> dict[str, float]:
+    def recent_stage_times(self) -> dict[str, float]:
         return {name: seconds * math.exp(self.random.gauss(0.0, self.noise))
                 for name, seconds in self.true_times().items()}
-
-    recent_stage_times = stage_times
 
     def recut(self, plan: planning.Plan) -> None:
         self.plan = plan
@@ -102,15 +100,15 @@ def test_moves_keep_their_distance() -> None:
 
 def test_recent_times_are_those_since_the_last_question() -> None:
     times = StageTimes()
-    times.add("a", LEAST_TOKENS, 8.0)
-    times.add("b", LEAST_TOKENS - 1, 1.0)
+    times.add("a", {"tokens": LEAST_TOKENS, "compute_s": 8.0})
+    times.add("b", {"tokens": LEAST_TOKENS - 1, "compute_s": 1.0})
     assert times.recent() == {"a": 8.0 / LEAST_TOKENS}
-    times.add("a", LEAST_TOKENS, 16.0)
+    times.add("a", {"tokens": LEAST_TOKENS, "compute_s": 16.0})
     assert times.recent() == {"a": 16.0 / LEAST_TOKENS}
     assert times.recent() == {}
     times.begin()  # a new epoch
-    times.add("a", LEAST_TOKENS, 4.0)
-    assert times.recent() == {"a": 4.0 / LEAST_TOKENS}
+    times.add("a", {"tokens": LEAST_TOKENS, "compute_s": 4.0})
+    assert times.recent() == {"a": 4.0 / LEAST_TOKENS} == times.all()
 
 
 def test_trend_needs_a_history() -> None:

@@ -19,6 +19,7 @@ from morpho.cluster.hosts.file import read_hosts
 from morpho.cluster.hosts.run import check_plan, is_reachable
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, stranger
 from morpho.cluster.workers.reports import EVENTS, INBOX, Events, Inbox, InboxWriter
+from morpho.plan import adapt
 
 
 def test_lines_of_the_inbox_are_not_lost_when_one_ends_an_epoch(tmp_path):
@@ -91,15 +92,17 @@ class Moving:
     def __init__(self, plan):
         self.plan, self.times, self.cuts = plan, {}, []
 
-    def stage_times(self):
-        return self.times
-
     def recent_stage_times(self):
         return self.times
 
     def recut(self, plan):
         self.plan = plan
         self.cuts.append([stage.end for stage in plan.stages])
+
+
+def alone_cut(plan, times):
+    """What these times alone would lead to."""
+    return [stage.end for stage in adapt(plan, times).plan.stages]
 
 
 def test_a_cut_moves_once_per_cool_down_and_is_undone_if_it_did_not_help(tmp_path):
@@ -110,19 +113,22 @@ def test_a_cut_moves_once_per_cool_down_and_is_undone_if_it_did_not_help(tmp_pat
     usual = {stage.node: stage.compute_s for stage in plan.stages}
     moving.times = usual
     adapting.look(now=1.0)
-    assert not moving.cuts or moving.cuts == []
+    assert adapting.look(now=1.5).startswith("stay") and not moving.cuts
+    moving.times = {**usual, "n0": 3 * usual["n0"]}
+    assert adapting.look(now=2.0) == ""  # a window in which the load changed: not what it is now
     moving.times = {**usual, "n0": 8 * usual["n0"]}
-    assert adapting.look(now=2.0).startswith("move")
-    assert len(moving.cuts) == 1
+    adapting.look(now=2.5)
+    adapting.look(now=3.0)
+    assert len(moving.cuts) == 1 and moving.cuts[0] == alone_cut(plan, {**usual, "n0": 8 * usual["n0"]})
     moving.times = {stage.node: 1.0 for stage in moving.plan.stages}  # much worse
-    assert adapting.look(now=5.0) == ""  # cooling down
+    assert adapting.look(now=5.0) == adapting.look(now=6.0) == ""  # cooling down
     assert adapting.look(now=13.0).startswith("undone")
     assert moving.cuts[-1] == [stage.end for stage in plan.stages] and adapting.cool_down_s == 20.0
 
 
 def test_the_ledger_keeps_what_was_predicted_and_measured(tmp_path):
     plan = plan_of(folder_of(tmp_path, "llama"), [3])
-    said = history.predicted(plan, streams=1)
+    said = history.predicted(plan, streams=1, prompt_tokens=7)
     measured = {"token_s": 2 * said["token_s"], "first_token_s": said["first_token_s"], "tokens_per_s": 1.0,
                 "stage_s": {"n0": 3 * said["stage_s"]["n0"]}}
     history.record(plan, "llama", 1, 7, measured)

@@ -233,3 +233,12 @@ def test_another_number_of_ranks_goes_on_in_the_same_order() -> None:
 
 def test_the_script_runs_alone() -> None:
     assert cluster.init().size == 1 and len(train(cluster.init())[0]) == training_ranks.STEPS
+
+
+def test_a_small_model_has_several_buckets_too() -> None:
+    from morpho.cluster.parallel.buckets import planned
+
+    layers = [mo.zeros((512, 512)) for _ in range(24)]  # 25 MB: one bucket would travel when all is computed
+    sizes = [len(bucket) for bucket in planned(layers, 25_000_000)]
+    assert len(sizes) >= 8 and max(sizes) <= 3
+    assert len(planned(layers[:1], 25_000_000)) == 1

@@ -84,14 +84,14 @@ def run_torch(only: str, json: Path | None, quick: bool, threads: int) -> None:
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,
               peers: str | None = None, gate: bool = False, save_baseline: bool = False, threads: int = 2,
-              against: Path | None = None) -> int:
+              against: Path | None = None, count: int = 0) -> int:
     """Run the benchmarks of a suite, `core` to `tune`; 0, or 1 when the gate fails, 2 for a wrong option."""
     _find_benchmarks()
     from benchmarks.harness.run import Options, run
 
     return run(Options(suite=suite, only=only or "", peers=peers or "", json=json, quick=quick, threads=threads,
                        gate=gate or against is not None, save_baseline=save_baseline, baseline=against,
-                       history=history_file()))
+                       history=history_file(), count=count))
 
 
 def _find_benchmarks() -> None:

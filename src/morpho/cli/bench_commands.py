@@ -28,14 +28,20 @@ History = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Th
                                                                                 "cache folder.")]
 
 
+Count = Annotated[int, typer.Option(min=0, metavar="N", help="So many times, in themes that do a thing again and "
+                                    "again: `--only kills --count 200`; 0: as many as the theme says.")]
+
+
 @dataclass(frozen=True)
 class Suite:
-    """A row of the table: what the command says of itself, and whether the suite compares with peers."""
+    """A row of the table: what the command says of itself, whether the suite compares with peers, and whether it has
+    themes that take a count."""
 
     name: str
     help: str
     peers: bool = True
     threads: int = 2
+    counted: bool = False
 
 
 SUITES = (
@@ -55,7 +61,7 @@ SUITES = (
     Suite("plan", "Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if.",
           peers=False, threads=1),
     Suite("cluster", "Measure several processes of one program: data parallel training, and a rank that is killed.",
-          peers=False, threads=1),
+          peers=False, threads=1, counted=True),
     Suite("profile", "Measure what profiling costs: the same programs with and without it, in turn.", peers=False),
     Suite("tune", "Measure the tuner: gains over the defaults, exhaustive search, what exploring costs.", peers=False),
 )
@@ -89,12 +95,12 @@ def _end(status: int) -> None:
 
 
 def _run(suite: Suite, only: str, json: Path | None, quick: bool, peers: str = "", threads: int | None = None,
-         gate: bool = False, save_baseline: bool = False, against: Path | None = None) -> None:
+         gate: bool = False, save_baseline: bool = False, against: Path | None = None, count: int = 0) -> None:
     from morpho.cli import bench as part
 
     _end(part.run_suite(suite.name, only=only, json=json, quick=quick, peers=peers, gate=gate,
                         save_baseline=save_baseline, threads=suite.threads if threads is None else threads,
-                        against=against))
+                        against=against, count=count))
 
 
 def _command(suite: Suite) -> Callable[..., None]:
@@ -106,7 +112,11 @@ def _command(suite: Suite) -> Callable[..., None]:
     def alone(only: Only = "", json: Json = None, quick: Quick = False, against: Against = None) -> None:
         _run(suite, only, json, quick, against=against)
 
-    return with_peers if suite.peers else alone
+    def counted(only: Only = "", json: Json = None, quick: Quick = False, against: Against = None, count: Count = 0
+                ) -> None:
+        _run(suite, only, json, quick, against=against, count=count)
+
+    return with_peers if suite.peers else counted if suite.counted else alone
 
 
 for _suite in SUITES:

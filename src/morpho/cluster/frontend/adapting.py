@@ -7,19 +7,22 @@ the next one waits twice as long.
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 from morpho.plan import Plan, adapt, trend
 
-LEAST_TOKENS = 8  # of a stage, before its time is believed
 BETTER = 0.98  # a move has helped if the slowest stage takes less than this share of what it took
 MOST_ROWS = 32  # looks that are remembered
 LEAST_ROWS = 5  # of them, before a trend is believed
 MOST_ERROR = 0.10  # of the forecasts so far, relative: what is less regular than that is no trend
+STEADY = 1.15  # looks that differ by less than this factor say the same
+MOST_WINDOWS = 4  # looks that are compared
 LEAST_CHANGE = 0.05  # a forecast that is no further from now is no news
 
 
@@ -28,10 +31,8 @@ class Movable(Protocol):
 
     plan: Plan
 
-    def stage_times(self) -> Mapping[str, float]: ...
-
     def recent_stage_times(self) -> Mapping[str, float]:
-        """Those since the last time they were asked for."""
+        """Seconds of each stage for a token, since the last time they were asked for."""
         ...
 
     def recut(self, plan: Plan) -> None: ...
@@ -51,13 +52,16 @@ class Adapting:
     _moved_s: float = field(default=float("-inf"), init=False)
     _before: tuple[Plan, float] | None = field(default=None, init=False)  # the plan before the last move, its period
     _paces: list[tuple[float, dict[str, float]]] = field(default_factory=list, init=False)  # seconds per unit of work
+    _windows: dict[str, list[float]] = field(default_factory=dict, init=False)  # times of a token between looks
+    _windows_of: Plan | None = field(default=None, init=False)  # the plan they were measured with
     _over: threading.Event = field(default_factory=threading.Event, init=False)
 
     def look(self, now: float | None = None) -> str:
         """Decide; what was decided and why, or an empty text where there is nothing to say yet."""
         now = time.monotonic() if now is None else now
-        measured = dict(self.pipeline.stage_times())
-        self._remember(now)
+        recent = self.pipeline.recent_stage_times()
+        self._remember(now, recent)
+        measured = self._measured(recent)
         if {stage.node for stage in self.pipeline.plan.stages} != set(measured):
             return ""  # not enough has been measured since the last move
         period = max(measured.values())
@@ -80,9 +84,24 @@ class Adapting:
                 return self._move(early.plan, now, f"ahead of the load: {early.reason}", grown, remember=True)
         return found.reason
 
-    def _remember(self, now: float) -> None:
+    def _measured(self, recent: Mapping[str, float]) -> dict[str, float]:
+        """Times of stages to decide by: those since the last look where the look before it said about the same, as a
+        window in which a load changes says something in between; where they never agree, the median of three."""
+        if self._windows_of is not self.pipeline.plan:
+            self._windows_of, self._windows = self.pipeline.plan, {}
+        found = {}
+        for node, seconds in recent.items():
+            self._windows[node] = [*self._windows.get(node, [])[1 - MOST_WINDOWS:], seconds]
+        for node, times in self._windows.items():
+            steady = [max(pair) <= STEADY * min(pair) for pair in pairwise(times)]
+            if steady and steady[-1]:
+                found[node] = times[-1]
+            elif len(times) == MOST_WINDOWS and not any(steady):
+                found[node] = statistics.median(times[1:])
+        return found
+
+    def _remember(self, now: float, recent: Mapping[str, float]) -> None:
         """Note what a unit of work takes on each node: that can be compared over cuts."""
-        recent = self.pipeline.recent_stage_times()
         row = {stage.node: recent[stage.node] / work for stage in self.pipeline.plan.stages
                if stage.node in recent and (work := self._work(stage.start, stage.end)) > 0}
         if row and (not self._paces or now > self._paces[-1][0]):

@@ -18,6 +18,7 @@ from morpho.base import settings
 from morpho.cluster.frontend.answers import Answer
 from morpho.plan import Plan
 from morpho.plan.predict.content import content_hash
+from morpho.plan.predict.generation import Overheads, generation
 
 MOST_BYTES = 8 << 20
 LEAST_RUNS = 3  # before they are believed more than a measurement
@@ -29,13 +30,13 @@ def ledger_path() -> Path:
     return settings.get().cache_path / "cluster" / "history.jsonl"
 
 
-def predicted(plan: Plan, streams: int) -> dict[str, Any]:
-    """What a plan says of a run with so many texts at once: at most the plan's rate, and what so few allow."""
-    said = plan.predicted
-    rate = min(said.tokens_per_s, streams * plan.card.tokens_per_pass / said.latency_s)
+def predicted(plan: Plan, streams: int, prompt_tokens: int = 0, new_tokens: int = 0, overheads: Overheads | None = None
+              ) -> dict[str, Any]:
+    """What a plan says of a run with so many texts at once, with what a pipeline was measured to add (`Overheads`)."""
+    said = generation(plan, max(streams, 1), prompt_tokens, new_tokens, overheads)
     links = {f"{a.node} -> {b.node}": plan.card.cut_bytes(b.start, a.activation_dtype or "f32")
              for a, b in zip(plan.stages, plan.stages[1:])}
-    return {"first_token_s": said.first_token_s, "token_s": said.latency_s, "tokens_per_s": rate,
+    return {"first_token_s": said.first_token_s, "token_s": said.token_s, "tokens_per_s": said.tokens_per_s,
             "link_bytes_per_token": links, "memory_bytes": {s.node: s.memory_needed_bytes for s in plan.stages},
             "stage_s": {s.node: s.compute_s for s in plan.stages}, "binds": {s.node: s.binds for s in plan.stages},
             "memory_bytes_per_s": {s.node: plan.cluster.node(s.node).memory_bytes_per_s for s in plan.stages}}
@@ -57,12 +58,13 @@ def measured(answers: Iterable[Answer], said: Mapping[str, Mapping[str, Any]], s
     return found
 
 
-def record(plan: Plan, model: str, streams: int, prompt_tokens: int, measured: Mapping[str, Any]) -> dict[str, Any]:
+def record(plan: Plan, model: str, streams: int, prompt_tokens: int, measured: Mapping[str, Any], new_tokens: int = 0,
+           overheads: Overheads | None = None) -> dict[str, Any]:
     """Add a run to the ledger; the context of the prediction is said beside the prompt that was measured."""
     row = {"time": time.time(), "model": model, "cluster": plan.cluster.name, "plan": content_hash(plan.cluster)[:12],
            "nodes": len(plan.cluster.nodes), "stages": [[s.node, s.start, s.end] for s in plan.stages],
            "streams": streams, "context": plan.card.context, "prompt_tokens": prompt_tokens,
-           "predicted": predicted(plan, streams), "measured": dict(measured)}
+           "predicted": predicted(plan, streams, prompt_tokens, new_tokens, overheads), "measured": dict(measured)}
     if settings.get().cache:
         path = ledger_path()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from morpho.cluster.frontend.local import card_of, config_of, local_plan
 from morpho.cluster.frontend.reviving import Reviving
 from morpho.cluster.frontend.times import StageTimes
 from morpho.cluster.frontend.watching import watch
-from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, mpiexec
+from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, has_cores, mpiexec, own_cores
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
@@ -28,10 +28,12 @@ from morpho.cluster.workers.job import WORKER, Job
 from morpho.cluster.workers.reports import end_process, is_running
 from morpho.models.text.sampling import Sampling
 from morpho.plan import Plan
+from morpho.plan.predict.generation import Overheads
 
 MOST_DONE = 1000  # answers that are kept for what was measured
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
 MOST_WISHES = 8  # for another plan or worker, that a worker may not have heard of yet
+SPIN_S = 0.05  # where each worker has a core: how long it looks for messages of texts on their way without a sleep
 ENCODER_CHUNK = 512  # an encoder looks both ways: a prompt goes through it as a whole
 START_S = 120.0  # what workers are given until they have met
 WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
@@ -43,7 +45,8 @@ class Pipeline:
 
     `model` is a folder or a GGUF file, `plan` what `morpho.plan.solve` gave (or the path of its JSON); without one,
     `nodes` workers on this machine are planned for. `streams` is how many texts are on their way at once; `chunk`
-    how many tokens of a prompt go at a time. A host without the model gets the weights of its
+    how many tokens of a prompt go at a time; `pin` keeps each worker on cores of its own, where nothing else runs on
+    this machine. A host without the model gets the weights of its
     layers from one that has them, unless `ship` is off. With `revive` workers that died are started again.
     With `exact` off the nodes of a shared stage add parts of products instead of gathering them: fewer messages, and
     text that is equal to a tolerance only. `events` lists what happened: epochs, deaths, faults.
@@ -63,7 +66,7 @@ class Pipeline:
                  shims: dict[str, dict[str, float]] | None = None, baseline: Baseline = FAST,
                  heard: Callable[[dict[str, Any]], None] | None = None, module: str = WORKER,
                  ship: bool = True, revive: bool = False, reachable: Callable[[str], bool] | None = None,
-                 restarts: int = 0, exact: bool = True) -> None:
+                 restarts: int = 0, exact: bool = True, pin: bool = False) -> None:
         self.place = str(Path(model).resolve())
         config = config_of(self.place)
         if plan is None:
@@ -93,13 +96,16 @@ class Pipeline:
         self._done, self._most_at_once, self._said_s = list[Answer](), 0, 0.0
         self._adapting: Adapting | None = None
         self._moved_s = time.monotonic()  # when weights last came to a host that lacks them
+        self.overheads: Overheads | None = None  # as `calibrating.calibrated` found them
         width = next(int(config[name]) for name in WIDTHS if name in config)
         config = {"model": self.place, "models": dict(models or {}), "ship": ship, "exact": exact,
                   "family": family, "sizes": {name: sizes.get(name) for name in HEADS.get(family, ())},
                   "stored": stored_failures(plan, lambda places: check_shares(family, sizes, places)),
                   "width": width, "context": self.network.context, "chunk": chunk,
                   "streams": self.streams, "threads": threads or cores, "shims": shims or {},
-                  "baseline": baseline.to_dict()}
+                  "baseline": baseline.to_dict(), "cores": dict(zip(
+                      all_names, own_cores(len(all_names), threads or cores))) if pin and not hosts.slots else {},
+                  "spin_s": SPIN_S if hosts.slots or has_cores(len(all_names)) else 0.0}
         self._start: Callable[[list[str], Any], Job] = lambda names, finished: Job(
             {**config, "plan": self.plan.to_json(), "finished": finished}, names,
             partial(self._of, self._job_number, self._handle), partial(self._of, self._job_number, self._ended),
@@ -261,6 +267,30 @@ class Pipeline:
         with self._lock:
             return self._times.recent()
 
+    def handling_times(self) -> dict[str, float]:
+        """Seconds that each worker spends on a token beside its stage: receiving, choosing, sending."""
+        with self._lock:
+            return self._times.handling()
+
+    def hear_times(self, timeout_s: float = 2.0) -> None:
+        """Until every worker has said once more how it went."""
+        asked = time.time()
+        while time.time() < asked + timeout_s and any(
+                self.statistics.get(place.node, {}).get("time", 0.0) <= asked for place in self.places):
+            time.sleep(0.01)
+
+    def fresh_times(self) -> StageTimes:
+        """Times of the stages that are measured from now on, until somebody asks for fresh ones again."""
+        self.hear_times()
+        with self._lock:
+            self._times = StageTimes()
+            return self._times
+
+    @property
+    def done(self) -> list[Answer]:
+        """Answers that are over, the last of them."""
+        return self._done
+
     def adapting(self, **settings: Any) -> Adapting:
         """Cut the model anew where measured times say that it pays: see `Adapting`; until the pipeline is closed."""
         self._adapting = Adapting(self, **settings).start()
@@ -308,7 +338,7 @@ class Pipeline:
                 self._adapting.stop()
             if self._done:
                 history.record(self.plan, Path(self.place).name, self._most_at_once, len(self._done[0].request.prompt),
-                               self.measured())
+                               self.measured(), max(len(answer.made) for answer in self._done), self.overheads)
             status.clear()
         self._fail("the pipeline is closed")
         self._job.close()
@@ -346,7 +376,7 @@ class Pipeline:
             elif kind == "statistics":
                 self.statistics[event["node"]] = {**event, "time": time.time()}
                 if event["epoch"] == self.epoch:
-                    self._times.add(event["node"], event["tokens"], event["compute_s"])
+                    self._times.add(event["node"], event)
                 self._say_status()
             else:
                 self._happened(event)

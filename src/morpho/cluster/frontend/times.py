@@ -1,42 +1,59 @@
-"""What each stage takes for a token, as workers report it.
+"""What workers say of their stages, added up over an epoch: seconds for a token, for a prompt's token, for messages.
 
 >>> times = StageTimes()
->>> times.add("a", 10, 0.5)
->>> times.all(), times.recent(), times.recent()
-({'a': 0.05}, {'a': 0.05}, {})
+>>> times.add("a", {"tokens": 8, "compute_s": 0.04, "handled": 8, "handling_s": 0.004})
+>>> times.all(), times.handling()
+({'a': 0.005}, {'a': 0.0005})
 """
 
 from __future__ import annotations
 
-from morpho.cluster.frontend.adapting import LEAST_TOKENS
+from collections.abc import Mapping
+from typing import Any
+
+LEAST_TOKENS = 8  # of a stage, before its time is believed
+COUNTED = ("tokens", "compute_s", "prompt_tokens", "prompt_s", "handled", "handling_s")
 
 
 class StageTimes:
-    """Tokens and seconds of each node, of one epoch."""
+    """Sums over the runs of each stage; runs that compiled are not among them."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, tuple[int, float]] = {}
-        self._asked: dict[str, tuple[int, float]] = {}
+        self._sums: dict[str, dict[str, float]] = {}
+        self._asked: dict[str, tuple[float, float]] = {}
+
+    def add(self, node: str, said: Mapping[str, Any]) -> None:
+        """What a worker says of the time since it spoke last."""
+        sums = self._sums.setdefault(node, dict.fromkeys(COUNTED, 0.0))
+        for name in COUNTED:
+            sums[name] += said.get(name, 0)
 
     def begin(self) -> None:
-        """A new epoch counts from nothing."""
-        self._sums = {}
+        """A new epoch: the layers may be others, so that nothing of before says anything."""
+        self._sums.clear()
+        self._asked.clear()
 
-    def add(self, node: str, tokens: int, seconds: float) -> None:
-        """What a worker has reported."""
-        before = self._sums.get(node, (0, 0.0))
-        self._sums[node] = (before[0] + tokens, before[1] + seconds)
+    def _mean(self, count: str, seconds: str) -> dict[str, float]:
+        return {node: sums[seconds] / sums[count] for node, sums in self._sums.items() if sums[count] >= LEAST_TOKENS}
 
     def all(self) -> dict[str, float]:
-        """Seconds a token of each stage that has made enough."""
-        return {node: seconds / tokens for node, (tokens, seconds) in self._sums.items() if tokens >= LEAST_TOKENS}
+        """Seconds that each stage takes for a token; a stage that made too few has none."""
+        return self._mean("tokens", "compute_s")
+
+    def prompts(self) -> dict[str, float]:
+        """Seconds for a token of a prompt."""
+        return self._mean("prompt_tokens", "prompt_s")
+
+    def handling(self) -> dict[str, float]:
+        """Seconds for a token beside its stage: receiving, checking, choosing, sending."""
+        return self._mean("handled", "handling_s")
 
     def recent(self) -> dict[str, float]:
-        """The same since the last time this was asked."""
+        """Seconds for a token since the last time this was asked; a stage that made too few in between has none."""
         found = {}
-        for node, (tokens, seconds) in self._sums.items():
-            told, spent = self._asked.get(node, (0, 0.0))
-            told, spent = (told, spent) if told <= tokens else (0, 0.0)  # a new epoch
+        for node, sums in self._sums.items():
+            told, spent = self._asked.get(node, (0.0, 0.0))
+            tokens, seconds = sums["tokens"], sums["compute_s"]
             if tokens - told >= LEAST_TOKENS:
                 found[node] = (seconds - spent) / (tokens - told)
                 self._asked[node] = (tokens, seconds)

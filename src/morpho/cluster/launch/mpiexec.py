@@ -134,6 +134,25 @@ def fair_threads(count: int) -> int:
     return max(1, usable_cores(allowed_cores(), quota_cores()) // count)
 
 
+def has_cores(count: int) -> bool:
+    """Whether each of `count` ranks has a core of this machine to itself, and who started them has one too."""
+    return usable_cores(allowed_cores(), quota_cores()) > count
+
+
+def own_cores(count: int, threads: int) -> list[list[int]]:
+    """Cores of this machine for each of `count` ranks, as far from each other as there are; empty where there are too
+    few for all.
+
+    >>> own_cores(10_000, 1)
+    []
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) < count * threads or not has_cores(count):
+        return []
+    apart = len(cores) // count
+    return [cores[number * apart:number * apart + threads] for number in range(count)]
+
+
 def start(count: int, program: Sequence[str], hosts: Hosts = HERE, *, threads: int | None = None,
           heartbeat_s: float | None = None, extra: Mapping[str, str] | None = None, survive: bool = True,
           stdin: int | IO[Any] | None = subprocess.DEVNULL, **options: Any) -> subprocess.Popen[Any]:

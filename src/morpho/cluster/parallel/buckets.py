@@ -10,11 +10,12 @@ from typing import Any
 from morpho.base.errors import ArgumentError, fail
 
 FIRST_BYTES = 1_000_000  # the first bucket is small, so that something travels soon
+LEAST_BUCKETS = 8  # of a model that is larger: what is in the last one travels when nothing is left to compute
 
 
 def planned(parameters: Sequence[Any], bucket_bytes: int) -> list[list[Any]]:
     """Parameters in the reverse of their order, each bucket of one dtype and, but for a single large parameter, of at
-    most so many bytes.
+    most so many bytes, or an eighth of the model's where that is less.
 
     >>> import morpho as mo
     >>> sizes = [mo.zeros(n) for n in (1000, 10, 500, 10)]
@@ -23,6 +24,8 @@ def planned(parameters: Sequence[Any], bucket_bytes: int) -> list[list[Any]]:
     """
     if bucket_bytes < 1:
         raise fail(ArgumentError, "DistributedDataParallel", f"bucket_bytes={bucket_bytes} is not positive")
+    total = sum(int(parameter.size) * parameter.dtype.itemsize for parameter in parameters)
+    bucket_bytes = min(bucket_bytes, max(FIRST_BYTES, total // LEAST_BUCKETS))
     buckets: list[list[Any]] = []
     filled = 0
     for parameter in reversed(parameters):

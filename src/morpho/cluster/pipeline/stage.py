@@ -94,6 +94,12 @@ class Stage:
         return self.streams[stream].run(stream, x, position)
 
     @property
+    def compiles(self) -> int:
+        """How often a function ran for the first time, which compiles it: such a run says nothing of the stage's
+        speed."""
+        return sum(len(functions.compiled) for functions in self._by_length.values())
+
+    @property
     def kv_bytes(self) -> int:
         """Bytes of all caches."""
         return sum(functions.nbytes for functions in self._by_length.values())
@@ -111,6 +117,7 @@ class Functions:
         self._inside: int | None = None  # the stream whose caches the states hold
         self._parked: dict[int, list[Any]] = {}
         self._spare: list[list[Any]] = []
+        self.compiled: set[int] = set()  # those of the functions that have run
         many = {"x": {1: mo.Dim("n", 1, min(stage.chunk, length))}}
         self.prefill, self.decode = mo.compile(self._through, dynamic=many), mo.compile(self._through)
 
@@ -140,6 +147,7 @@ class Functions:
     def run(self, stream: int, x: np.ndarray, position: int) -> np.ndarray:
         self._enter(stream)
         function = self.decode if x.shape[1] == 1 and position else self.prefill
+        self.compiled.add(id(function))
         return function(mo.asarray(x), mo.asarray(position)).numpy()  # type: ignore[no-any-return]
 
     def _enter(self, stream: int) -> None:

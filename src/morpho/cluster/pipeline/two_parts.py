@@ -112,6 +112,7 @@ class TwoPartFunctions(Functions):
     def run(self, stream: int, x: np.ndarray, position: int) -> np.ndarray:
         self._enter(stream)
         function = self.two_decode if x.shape[1] == 1 and position else self.two_prefill
+        self.compiled.add(id(function))
         length = mo.asarray([self.lengths[stream]])
         return function(mo.asarray(x), mo.asarray(position), length).numpy()  # type: ignore[no-any-return]
 

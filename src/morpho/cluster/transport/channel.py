@@ -22,6 +22,7 @@ from morpho.cluster.transport.shim import Shim
 DATA_TAG, CONTROL_TAG, WATCH_TAG = 1, 2, 3
 MOST_CONTROL_BYTES = 64 << 20
 BUFFERS = 2  # of a link, on each side
+LOOK_EVERY_S = 3e-4  # for control messages and deaths
 
 
 @dataclass
@@ -93,8 +94,7 @@ class Sender:
             np.copyto(buffer[HEADER_BYTES:HEADER_BYTES + size].view(np.int64).reshape(x.shape), x)
         else:
             encode(x, dtype, buffer[HEADER_BYTES:])
-        seal(buffer, Header(header.kind, header.epoch, header.sender, header.request, header.stage, header.position,
-                            dtype, x.shape, header.final), size)
+        seal(buffer, Header(*header[:6], dtype, x.shape, header.final), size)
         request = self._requests[slot].get(size)
         if request is None:
             request = self._comm.Send_init([buffer[:HEADER_BYTES + size], self._mpi.BYTE], self._target, DATA_TAG)
@@ -150,8 +150,13 @@ class Receiver:
         self.counters.bytes += size
         if self._shim is None:
             return header, x
-        self._held.append((self._shim.due(time.perf_counter(), size), header, x))
-        return None
+        self._held.append((self._shim.due(time.perf_counter() - header.age_s, size), header, x))
+        return self.poll() if self._held[0][0] <= time.perf_counter() else None
+
+    @property
+    def due_s(self) -> float:
+        """When a message that is held back may be looked at."""
+        return self._held[0][0] if self._held else float("inf")
 
 
 class Channels:
@@ -162,7 +167,7 @@ class Channels:
         self.senders: dict[int, Sender] = {}
         self.receivers: dict[int, Receiver] = {}
         self._going: deque[tuple[Any, np.ndarray]] = deque()  # control messages on their way
-        self._watch = self._watched()
+        self._watch, self._looked_s = self._watched(), 0.0
 
     def _watched(self) -> Any:
         """A receive from the next rank that is never fulfilled: it fails when that rank dies, so that every death is
@@ -189,18 +194,27 @@ class Channels:
         self._going.append((self.comm.Isend([frame, self.mpi.BYTE], target, CONTROL_TAG), frame))
 
     def poll(self) -> Iterator[tuple[Header, np.ndarray]]:
-        """Messages that have come, data first."""
-        if self._watch is not None:
-            self._watch.Test()
+        """Messages that have come, data first. Control messages and deaths are looked for now and then only: each look
+        is a call of MPI, which lets others work where the machine is full."""
         for sender in self.senders.values():
             sender.flush()
-        while self._going and self._going[0][0].Test():
-            self._going.popleft()
         for receiver in self.receivers.values():
             found = receiver.poll()
             if found is not None:
                 yield found
+        now = time.perf_counter()
+        if now - self._looked_s < LOOK_EVERY_S and self.receivers:
+            return
+        self._looked_s = now
+        if self._watch is not None:
+            self._watch.Test()
+        while self._going and self._going[0][0].Test():
+            self._going.popleft()
         yield from self._controls()
+
+    def due_in_s(self) -> float:
+        """How long until a message that is held back has come through."""
+        return min((receiver.due_s for receiver in self.receivers.values()), default=float("inf")) - time.perf_counter()
 
     def _controls(self) -> Iterator[tuple[Header, np.ndarray]]:
         status = self.mpi.Status()
@@ -218,8 +232,12 @@ class Channels:
 
 
 class Patience:
-    """How to wait for something to happen: look again at once for a while, then let others work, then sleep longer and
-    longer, up to a millisecond.
+    """How to wait for something to happen: look again at once for a while, then sleep, longer and longer, up to a
+    millisecond. A sleep is at most a twentieth of the time waited for so far, so that what comes is late by a fortieth
+    of it on average.
+
+    A core that slept computes slowly for a while, twice as slowly where it is a virtual one, so that who has a core to
+    itself (`spin_s`) looks on for so long before it sleeps.
 
     >>> patience = Patience(sleep=lambda seconds: None)
     >>> for _ in range(1000): patience.wait()
@@ -227,16 +245,24 @@ class Patience:
     0.001
     """
 
-    def __init__(self, spins: int = 64, most_s: float = 0.001, sleep: Callable[[float], None] = time.sleep) -> None:
+    GROWTH = 1.05
+
+    def __init__(self, spins: int = 64, most_s: float = 0.001, sleep: Callable[[float], None] = time.sleep,
+                 spin_s: float = 0.0) -> None:
         self._spins, self._most_s, self._sleep, self._count, self.last_s = spins, most_s, sleep, 0, 0.0
+        self._spin_s, self._since_s = spin_s, 0.0
 
     def reset(self) -> None:
         """Something has happened."""
         self._count, self.last_s = 0, 0.0
 
-    def wait(self) -> None:
-        """Nothing has."""
+    def wait(self, most_s: float = float("inf"), spin: bool = False) -> None:
+        """Nothing has; something will after `most_s`. `spin`: it is worth a core that does nothing else."""
         self._count += 1
-        if self._count > self._spins:
-            self.last_s = min(self._most_s, max(2e-5, self.last_s * 1.2))
-            self._sleep(self.last_s)
+        if self._count == 1:
+            self._since_s = time.perf_counter()
+        if self._count <= self._spins or (spin and time.perf_counter() - self._since_s < self._spin_s):
+            return
+        self.last_s = min(self._most_s, max(2e-5, self.last_s * self.GROWTH))
+        if min(self.last_s, most_s) > 0:
+            self._sleep(min(self.last_s, most_s))

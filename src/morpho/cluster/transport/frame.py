@@ -12,17 +12,19 @@ from __future__ import annotations
 import enum
 import math
 import struct
-import zlib
-from dataclasses import dataclass
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from morpho.base.errors import MorphoError, fail
+from morpho.cluster.transport.checksum import WEIGHTS, WORD, WRAP, checksum, folded
 
-MAGIC = b"MoF1"
-HEADER = struct.Struct("<4sBBBBIIQIIIIIIQI4x")  # magic .. shape, bytes of the payload, checksum
+MAGIC = b"MoF2"
+HEADER = struct.Struct("<4sBBBBIIQIIIIIIQII")  # magic .. shape, bytes of the payload, checksum, when it was sent
 HEADER_BYTES = HEADER.size  # 64: payloads begin aligned
+SUM = HEADER_BYTES - WORD  # where the checksum stands: the lower half of the header's last word
+SUM_WEIGHT = int(WEIGHTS[SUM // WORD])
 MOST_DIMENSIONS = 4
 
 
@@ -56,12 +58,12 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "bytes": np.dtype(np.uint8), "f32": np.dtype(np.float32), "f16": np.dtype(np.float16),
     "bf16": np.dtype(np.uint16), "int8": np.dtype(np.int8), "i64": np.dtype(np.int64),
 }
+_KINDS = {int(kind): kind for kind in Kind}
 _CODES = {name: number for number, name in enumerate(DTYPES)}
 _NAMES = dict(enumerate(DTYPES))
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What a frame says of its payload. `position` is that of its first token; `dtype` is how the payload is sent."""
 
     kind: Kind
@@ -73,6 +75,7 @@ class Header:
     dtype: str = "bytes"
     shape: tuple[int, ...] = ()
     final: bool = False  # the last part of a prompt, or a single token: logits are wanted
+    age_s: float = 0.0  # of what was received: since it was sent, by the clock that processes of one machine share
 
 
 def payload_bytes(dtype: str, shape: tuple[int, ...]) -> int:
@@ -86,40 +89,33 @@ def payload_bytes(dtype: str, shape: tuple[int, ...]) -> int:
     return count * DTYPES[dtype].itemsize + scales
 
 
-def write_header(out: np.ndarray, header: Header, nbytes: int, checksum: int) -> None:
-    """Put a header into the first bytes of a buffer."""
-    flags = 1 if header.final else 0
-    shape = (*header.shape, *[0] * (MOST_DIMENSIONS - len(header.shape)))
-    out[:HEADER_BYTES] = 0
-    HEADER.pack_into(out.data, 0, MAGIC, header.kind, _CODES[header.dtype], len(header.shape), flags, header.epoch,
-                     header.sender, header.request, header.stage, header.position, *shape, nbytes, checksum)
-
-
 def seal(out: np.ndarray, header: Header, nbytes: int) -> None:
     """Header and checksum of a frame whose payload already stands in `out`, behind where the header goes."""
-    write_header(out, header, nbytes, 0)
-    checksum = zlib.crc32(out[:HEADER_BYTES + nbytes].data)
-    write_header(out, header, nbytes, checksum)
+    shape = (*header.shape, *[0] * (MOST_DIMENSIONS - len(header.shape)))
+    HEADER.pack_into(out.data, 0, MAGIC, header.kind, _CODES[header.dtype], len(header.shape), int(header.final),
+                     header.epoch, header.sender, header.request, header.stage, header.position, *shape, nbytes, 0,
+                     _clock())
+    out[SUM:SUM + 4].view(np.uint32)[0] = folded(checksum(out[:HEADER_BYTES + nbytes]))
+
+
+def _clock() -> int:
+    """Microseconds, of which only differences count."""
+    return time.perf_counter_ns() // 1000 & 0xFFFFFFFF
 
 
 def pack(header: Header, payload: np.ndarray | bytes) -> np.ndarray:
     """A frame of its own memory: for control messages and tests."""
     if isinstance(payload, bytes):
         flat = np.frombuffer(payload, np.uint8)
-        header = _with(header, "bytes", (flat.size,))
+        header = header._replace(dtype="bytes", shape=(flat.size,))
     else:
         name = next(name for name, kind in DTYPES.items() if kind == payload.dtype)
-        header = _with(header, name, payload.shape)
+        header = header._replace(dtype=name, shape=payload.shape)
         flat = np.ascontiguousarray(payload).reshape(-1).view(np.uint8)
     out = np.empty(HEADER_BYTES + flat.size, np.uint8)
     out[HEADER_BYTES:] = flat
     seal(out, header, flat.size)
     return out
-
-
-def _with(header: Header, dtype: str, shape: tuple[int, ...]) -> Header:
-    return Header(header.kind, header.epoch, header.sender, header.request, header.stage, header.position, dtype, shape,
-                  header.final)
 
 
 def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tuple[Header, np.ndarray]:
@@ -130,7 +126,7 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
         raise fail(TransportError, "transport", f"{who} has {buffer.size} bytes, fewer than a header", line="")
     magic, kind, code, dimensions, flags, its_epoch, its_sender, request, stage, position, *rest = HEADER.unpack_from(
         buffer.data)
-    shape, nbytes, checksum = tuple(rest[:MOST_DIMENSIONS]), rest[-2], rest[-1]
+    shape, nbytes, said, sent = tuple(rest[:MOST_DIMENSIONS]), rest[-3], rest[-2], rest[-1]
     if magic != MAGIC:
         raise fail(TransportError, "transport", f"{who} does not begin as frames do", line="")
     if nbytes > most_bytes:
@@ -140,9 +136,9 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
         raise fail(TransportError, "transport", f"{who} is short: {buffer.size - HEADER_BYTES} of {nbytes} bytes",
                    line="")
     whole = buffer[:HEADER_BYTES + nbytes]
-    if _checksum(whole) != checksum:
+    if folded((checksum(whole) - said * SUM_WEIGHT) % WRAP) != said:  # it was made with nothing in its own place
         raise fail(TransportError, "transport", f"{who} is corrupt: its checksum differs", line="")
-    if kind not in Kind._value2member_map_ or code not in _NAMES or dimensions > MOST_DIMENSIONS:
+    if kind not in _KINDS or code not in _NAMES or dimensions > MOST_DIMENSIONS:
         raise fail(TransportError, "transport", f"{who} is of a kind or type that nobody knows", line="")
     shape = shape[:dimensions]
     if payload_bytes(_NAMES[code], shape) != nbytes:
@@ -153,16 +149,9 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
     if its_epoch != epoch:
         raise fail(TransportError, "transport", f"{who} is stale: it is of epoch {its_epoch}, and this is {epoch}",
                    line="")
-    header = Header(Kind(kind), its_epoch, its_sender, request, stage, position, _NAMES[code], shape, bool(flags & 1))
+    header = Header(_KINDS[kind], its_epoch, its_sender, request, stage, position, _NAMES[code], shape, bool(flags & 1),
+                    (_clock() - sent & 0x7FFFFFFF) * 1e-6)
     payload = whole[HEADER_BYTES:]
     if header.dtype in ("bytes", "int8"):
         return header, payload
     return header, payload.view(DTYPES[header.dtype]).reshape(shape)
-
-
-def _checksum(whole: np.ndarray) -> int:
-    """Of a frame with zero in the place of its checksum."""
-    at = HEADER_BYTES - 8
-    found = zlib.crc32(whole[:at].data)
-    found = zlib.crc32(b"\0\0\0\0", found)
-    return zlib.crc32(whole[at + 4:].data, found)

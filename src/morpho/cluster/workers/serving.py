@@ -48,18 +48,38 @@ class Piece(NamedTuple):
 
 
 class Statistics:
-    """Seconds a stage computes and waits, since the last report."""
+    """Seconds a stage computes, compiles and handles messages, since the last report. What compiles says nothing of how
+    long the same takes again, so it is counted apart."""
 
     def __init__(self) -> None:
-        self.tokens = self.prompt_tokens = 0
-        self.compute_s = self.prompt_s = 0.0
+        self.tokens = self.prompt_tokens = self.handled = 0
+        self.compute_s = self.prompt_s = self.compile_s = self.handling_s = 0.0
 
-    def add(self, rows: int, seconds: float, first: bool) -> None:
+    def add(self, rows: int, seconds: float, first: bool, compiled: bool = False) -> None:
         """One run of the stage."""
-        if rows == 1 and not first:
+        if compiled:
+            self.compile_s += seconds
+        elif rows == 1 and not first:
             self.tokens, self.compute_s = self.tokens + 1, self.compute_s + seconds
         else:
             self.prompt_tokens, self.prompt_s = self.prompt_tokens + rows, self.prompt_s + seconds
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds in the stage itself, whatever it did."""
+        return self.compute_s + self.prompt_s + self.compile_s
+
+    def handle(self, before: tuple[int, int, float, float], seconds: float) -> None:
+        """A round of the worker of which the stage was a part: the rest is receiving, choosing and sending. Rounds with
+        prompts are left out: a prompt's messages are larger."""
+        tokens, prompt_tokens, compile_s, spent_s = before
+        if self.tokens > tokens and self.prompt_tokens == prompt_tokens and self.compile_s == compile_s:
+            self.handled += self.tokens - tokens
+            self.handling_s += seconds - (self.spent_s - spent_s)
+
+    def mark(self) -> tuple[int, int, float, float]:
+        """Where a round begins."""
+        return self.tokens, self.prompt_tokens, self.compile_s, self.spent_s
 
 
 class Serving:
@@ -117,6 +137,11 @@ class Serving:
     def _header(self, kind: Kind, request: int, position: int, final: bool) -> Header:
         return Header(kind, self.channels.epoch, self.channels.rank, request, self.index or 0, position, final=final)
 
+    @property
+    def has_texts(self) -> bool:
+        """Whether texts are on their way through this stage."""
+        return self.stage is not None and bool(self.stage.streams)
+
     # -- requests ----------------------------------------------------------------------------------------------------
     def begin(self, request: Request) -> None:
         """Take up a request: the first stage feeds it when it is its turn."""
@@ -173,7 +198,7 @@ class Serving:
     # -- work --------------------------------------------------------------------------------------------------------
     def step(self) -> bool:
         """Look at messages and do one piece of work; whether there was anything."""
-        busy = False
+        busy, begun, before = False, time.perf_counter(), self.statistics.mark()
         for header, payload in self.channels.poll():
             busy = True
             self._receive(header, payload)
@@ -184,6 +209,7 @@ class Serving:
                 self._feed(self.feeding.popleft())
         if busy:
             self._work_at = time.monotonic()
+            self.statistics.handle(before, time.perf_counter() - begun)
         return busy
 
     def _feed(self, piece: Piece) -> None:
@@ -286,7 +312,7 @@ class Serving:
         if self.expected.get(number, 0) != position:
             raise fail(TransportError, "transport", f"{self.node} got position {position} of request {number}, and "
                                                     f"expected {self.expected.get(number, 0)}", line="")
-        begun = time.perf_counter()
+        begun, compiles = time.perf_counter(), stage.compiles
         try:
             found = self._run(number, x, position)
         except PeerLost:
@@ -295,10 +321,11 @@ class Serving:
             self.end(number, error=str(error))
             return
         seconds = time.perf_counter() - begun
-        if self.slow > 1:
+        compiled = stage.compiles > compiles
+        if self.slow > 1 and not compiled:
             time.sleep(seconds * (self.slow - 1))
-            seconds *= self.slow
-        self.statistics.add(x.shape[1], seconds, position == 0)
+            seconds = time.perf_counter() - begun
+        self.statistics.add(x.shape[1], seconds, position == 0, compiled)
         self.expected[number] = position + x.shape[1]
         if not stage.is_last:
             assert self.to_next is not None
@@ -340,6 +367,7 @@ class Serving:
         sent = sum(sender.counters.bytes for sender in self.channels.senders.values())
         self.report({"event": "statistics", "node": self.node, "epoch": self.channels.epoch, "tokens": found.tokens,
                      "compute_s": found.compute_s, "prompt_tokens": found.prompt_tokens, "prompt_s": found.prompt_s,
+                     "compile_s": found.compile_s, "handled": found.handled, "handling_s": found.handling_s,
                      "sent_bytes": sent, "idle_s": round(now - self._work_at, 3), "doing": self._doing(),
                      "streams": len(self.active),
                      "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -359,13 +387,14 @@ class Serving:
         return f"waiting for activations from {self.places[self.index - 1].node}"
 
 
-def serve(serving: Serving, look: Callable[[Serving], bool]) -> None:
-    """Work until somebody ends the epoch. `look` looks for news from the frontend."""
-    patience = Patience()
+def serve(serving: Serving, look: Callable[[Serving], bool], spin_s: float = 0.0) -> None:
+    """Work until somebody ends the epoch. `look` looks for news from the frontend; `spin_s` is how long a worker that
+    has texts on their way looks for messages without sleeping."""
+    patience = Patience(spin_s=spin_s)
     while True:
         busy = serving.step()
         if look(serving) or busy:
             patience.reset()
         else:
-            patience.wait()
+            patience.wait(serving.channels.due_in_s(), spin=serving.has_texts)
         serving.tell()

@@ -281,6 +281,8 @@ class Worker:
         self.share = self._shared(places)
         stage, config, slow = None, self.config, self.slow
         baseline = Baseline(**config["baseline"])
+        if config["cores"].get(self.node):
+            os.sched_setaffinity(0, config["cores"][self.node])
         with mo.settings(**baseline.settings(config["threads"])):
             if mine is not None:
                 stage = self._stage(mine)
@@ -299,7 +301,7 @@ class Worker:
                          "layers": [] if mine is None else [mine.start, mine.end],
                          "read": [] if self.part is None else self.part.read[-16:]})
             try:
-                serve(serving, self._look)
+                serve(serving, self._look, config["spin_s"])
             finally:
                 self.slow = serving.slow
                 if stage is not None and not serving.two_parts and stage.kv_heads:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from morpho.ir.op import Attributes
 from morpho.ops import collective
 from morpho.runtime.groups.group import Group, Work
 from morpho.runtime.groups.reducing import narrow, widen
+from morpho.runtime.metrics import metrics
 from morpho.runtime.trace import spans
 
 _numbers = itertools.count(1)  # 0: the group of one, which needs no object
@@ -147,6 +149,8 @@ def _start(group: Group, attributes: Attributes, arrays: Sequence[Any]) -> None:
     del buckets_in_flight[:-64]
 
 
+stood_still = metrics.counter("morpho_bucket_wait_seconds",
+                              "Seconds that programs stood still for buckets of gradients.")
 buckets_in_flight: list[int] = []  # how many were under way after each of the last starts: what tests look at
 
 
@@ -162,7 +166,9 @@ def _wait(group: Group, attributes: Attributes, arrays: Sequence[Any]) -> list[n
     buffer, work = _buckets[key]
     if work is not None:
         _buckets[key] = buffer, None
+        began = time.perf_counter()
         work.wait()
+        stood_still.add(time.perf_counter() - began)
     numbers = widen(buffer, BY_NAME["bfloat16"]) if buffer.dtype == np.uint16 else buffer.astype(
         attributes["dtype"].compute.numpy, copy=False)
     found, place = [], 0

@@ -1,0 +1,163 @@
+"""A machine measured before it is predicted for: two uneven placements of a model, one text and several.
+
+    with Pipeline("my-model", plan) as made:
+        found = calibrated(made)
+    generation(other, texts=6, prompt_tokens=8, new_tokens=64, overheads=found.overheads)    # other: over found.cluster
+
+Each node holds two different shares of the layers, so that what a token takes is told apart from what a call takes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from morpho.base.errors import GroupError, fail
+from morpho.cluster.frontend.pipeline import Pipeline
+from morpho.plan import Cluster, Constraints, ModelCard, Plan, Proposal, Stage
+from morpho.plan.predict.generation import Overheads, generation, line_seconds
+from morpho.plan.replan.repartition import measured_cluster
+from morpho.plan.solve.solver import complete
+
+PROMPT_TOKENS, TOKENS, TEXTS, LARGE = 8, 48, 6, 1.5
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was found: nodes as fast as they showed themselves, and what a pipeline adds; `seen` are the runs."""
+
+    cluster: Cluster
+    overheads: Overheads
+    seen: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run: times of stages, of handling messages, of a prompt's token, between tokens, and to the first one."""
+
+    plan: Plan
+    texts: int
+    stage_s: Mapping[str, float]
+    handling_s: Mapping[str, float]
+    prompt_s: Mapping[str, float]
+    token_s: float
+    first_token_s: float
+
+
+def placed(card: ModelCard, cluster: Cluster, ends: Sequence[int]) -> Plan:
+    """The plan whose stages end there, on the nodes in their order."""
+    stages = tuple(Stage(node.name, start, end, "", (node.name,), ((node.name,),))
+                   for node, (start, end) in zip(cluster.nodes, pairwise((0, *ends))))
+    return complete(card, cluster, Proposal(stages), "optimal", constraints=Constraints(), bound=False)
+
+
+def uneven_ends(depth: int, nodes: int, first_is_large: bool) -> list[int]:
+    """Where stages end that are large and small in turn.
+
+    >>> uneven_ends(14, 2, True), uneven_ends(14, 2, False), uneven_ends(14, 3, True), uneven_ends(5, 1, True)
+    ([11, 14], [3, 14], [6, 8, 14], [5])
+    """
+    shares = [LARGE if (number % 2 == 0) == first_is_large else 2 - LARGE for number in range(nodes)]
+    if nodes == 1:
+        return [depth]
+    if nodes == 2:
+        shares = [0.78, 0.22] if first_is_large else [0.22, 0.78]
+    whole, at, ends = sum(shares), 0.0, list[int]()
+    for number, share in enumerate(shares):
+        at += share / whole * depth
+        ends.append(min(max(round(at), number + 1), depth - (nodes - 1 - number)))
+    return ends
+
+
+def calibrated(made: Pipeline, *, tokens: int = TOKENS, texts: int = TEXTS, prompt_tokens: int = PROMPT_TOKENS
+               ) -> Calibration:
+    """Say how fast the nodes of a running pipeline are, and what it adds to layers and lines; it goes on with its plan.
+    At most `texts` are on their way at once."""
+    plan, texts = made.plan, min(texts, made.streams)
+    ends = [uneven_ends(plan.card.depth, len(plan.cluster.nodes), large) for large in (True, False)]
+    prompt = [number % 97 + 2 for number in range(prompt_tokens)]
+    seen: list[Seen] = []
+    for each in ends[:1] if ends[0] == ends[1] else ends:
+        made.recut(placed(plan.card, plan.cluster, each))
+        for count in (2, 1, texts):  # the first run compiles, and is not looked at
+            run = _run(made, prompt, count, tokens if count != 2 else 4)
+            if count != 2 and run is not None:
+                seen.append(run)
+    made.recut(plan)
+    if not any(each.texts > 1 for each in seen):
+        raise fail(GroupError, "pipeline", "the workers said too little of their times", "ask for more tokens")
+    found = _settled(plan.cluster, seen, prompt_tokens)
+    made.overheads = found.overheads
+    return found
+
+
+def _run(made: Pipeline, prompt: Sequence[int], texts: int, tokens: int) -> Seen | None:
+    """Texts at once, and what workers said of them; None where they said too little."""
+    times = made.fresh_times()
+    before = len(made.done)
+    for _ in made.generate([[*prompt]] * texts, max_new_tokens=tokens, temperature=0):
+        pass
+    made.hear_times()
+    done = made.done[before:]
+    gaps = [b - a for answer in done for a, b in pairwise(answer.times_s)]
+    if {stage.node for stage in made.plan.stages} != {*times.all()} or not gaps:
+        return None
+    return Seen(made.plan, texts, times.all(), times.handling(), times.prompts(), statistics.fmean(gaps),
+                min(answer.times_s[0] - answer.begun_s for answer in done))
+
+
+def _settled(cluster: Cluster, seen: Sequence[Seen], prompt_tokens: int) -> Calibration:
+    """Paces of the nodes from the runs with many texts, the rest from those with one."""
+    many, one = [each for each in seen if each.texts > 1], [each for each in seen if each.texts == 1]
+    pace, fixed = dict[str, float](), dict[str, float]()
+    for node in cluster.nodes:
+        points = [(stage.compute_s, each.stage_s[node.name]) for each in many for stage in each.plan.stages
+                  if stage.node == node.name]
+        pace[node.name], fixed[node.name] = line(points)
+    base = many[0].plan
+    found = measured_cluster(base, {stage.node: pace[stage.node] * stage.compute_s for stage in base.stages})
+    handling = {name: statistics.fmean([each.handling_s.get(name, 0.0) for each in many]) for name in pace}
+    stage_s = {name: fixed[name] + handling[name] for name in pace}
+    alone = statistics.fmean([a.stage_s[name] / b.stage_s[name] for a, b in zip(one, many) for name in a.stage_s])
+    hops = len(cluster.nodes) if len(cluster.nodes) > 1 else 0
+    rest = [each.token_s - sum(each.stage_s.values()) - sum(each.handling_s.values())
+            - sum(line_seconds(each.plan, Overheads())[0]) for each in one]
+    overheads = Overheads(stage_s, statistics.fmean(rest) / hops if hops else 0.0, 0.0, 1.0, alone)
+    overheads = _with_prompts(found, overheads, one, prompt_tokens)
+    return Calibration(found, overheads, tuple({"texts": each.texts, "stage_s": dict(each.stage_s), "handling_s": dict(
+        each.handling_s), "token_s": each.token_s, "first_token_s": each.first_token_s} for each in seen))
+
+
+def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Slope and offset through measured points; through the origin where there is one, or the line makes no sense.
+
+    >>> line([(1.0, 2.5), (3.0, 6.5)]), line([(1.0, 2.0)]), line([(1.0, 1.0), (3.0, 6.0)])
+    ((2.0, 0.5), (2.0, 0.0), (1.75, 0.0))
+    """
+    (x1, y1), (x2, y2) = points[0], points[-1]
+    if x1 != x2:
+        slope = (y2 - y1) / (x2 - x1)
+        offset = y1 - slope * x1
+        if slope > 0 and offset >= 0:
+            return slope, offset
+    return sum(y for _, y in points) / sum(x for x, _ in points), 0.0
+
+
+def _with_prompts(cluster: Cluster, overheads: Overheads, one: Sequence[Seen], prompt_tokens: int) -> Overheads:
+    """How much longer prompts take than the roofline says, and what a text takes before its first stage begins."""
+    factors, begins = [], []
+    for each in one:
+        plan = placed(each.plan.card, cluster, [stage.end for stage in each.plan.stages])
+        share = prompt_tokens / plan.card.context
+        for stage in plan.stages:
+            spent = each.prompt_s.get(stage.node, 0.0) * prompt_tokens - stage.compute_s * overheads.alone
+            factors.append(max(spent, 0.0) / (stage.prefill_compute_s * share))
+    prompt = statistics.fmean(factors)
+    known = Overheads(overheads.stage_s, overheads.hop_s, 0.0, prompt, overheads.alone)
+    for each in one:
+        plan = placed(each.plan.card, cluster, [stage.end for stage in each.plan.stages])
+        begins.append(each.first_token_s - generation(plan, 1, prompt_tokens, 2, known).first_token_s)
+    return Overheads(overheads.stage_s, overheads.hop_s, max(statistics.fmean(begins), 0.0), prompt, overheads.alone)

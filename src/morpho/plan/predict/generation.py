@@ -1,0 +1,108 @@
+"""What a pipeline that generates text does with a plan: a closed loop of stages, lines and the way back.
+
+The closed form (`evaluate`) prices one pass; text needs one pass after another: the token that the last stage chose
+goes back to the first, and every message is received, checked, noticed and sent by somebody. `Overheads` are those
+seconds, measured on the machines before (`cluster.calibrated`), never in the run that is predicted.
+
+    loop_s  = sum over stages of compute_s + stage_s, and over lines, the way back among them, of their time + hop_s
+    token_s = max(loop_s, texts * the longest stage)       what one text waits for its next token
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.plan.predict.plan import Plan
+
+CHUNK = 128  # tokens of a prompt that go through a stage at once
+TOKEN_BYTES = 72  # of the message that brings a token back: a header and a number
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Seconds that running a pipeline adds to its layers and lines.
+
+    `stage_s`: of a node, for each token, beside its layers: calling the stage, receiving, checking, choosing, sending.
+    `hop_s`: from a message being there until who it is for has noticed. `text_s`: of a text, once: from being asked for
+    until its first stage begins. `prompt`: how much longer the products of a prompt take than the roofline says.
+    `alone`: how much longer stages take that wait more than they work: a core that comes from waiting is slower.
+
+    >>> Overheads({"a": 1e-4}).of("a"), Overheads().of("b")
+    (0.0001, 0.0)
+    """
+
+    stage_s: Mapping[str, float] = field(default_factory=dict)
+    hop_s: float = 0.0
+    text_s: float = 0.0
+    prompt: float = 1.0
+    alone: float = 1.0
+
+    def of(self, node: str) -> float:
+        """Those of a node's stage."""
+        return self.stage_s.get(node, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What texts that are begun together take: `first_token_s` of the first of them, `token_s` between two tokens of
+    one text, `tokens_per_s` of all from beginning to end.
+
+    >>> Generation(0.1, 0.02, 50.0).token_s
+    0.02
+    """
+
+    first_token_s: float
+    token_s: float
+    tokens_per_s: float
+
+
+def generation(plan: Plan, texts: int = 1, prompt_tokens: int = 0, new_tokens: int = 0,
+               overheads: Overheads | None = None) -> Generation:
+    """Predict texts that are on their way at once; without numbers of tokens, of prompts as long as the plan's context
+    and texts without end.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": 1e11}) for name in ("a", "b")]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-3))
+    >>> one, many = generation(p, 1), generation(p, 8)
+    >>> one.token_s > p.predicted.latency_s, many.tokens_per_s > one.tokens_per_s
+    (True, True)
+    """
+    if texts < 1:
+        raise fail(ArgumentError, "plan", f"texts={texts} are no texts", "give 1 or more")
+    costs = overheads or Overheads()
+    card, stages, copies = plan.card, plan.stages, len(plan.stages[0].replicas)
+    lines, carried = line_seconds(plan, costs)
+    at_work = [stage.compute_s + costs.of(stage.node) for stage in stages]  # of stages that are never idle
+    share = min(1.0, texts * math.fsum(at_work) / copies / len(stages) / (math.fsum([*at_work, *lines])))
+    slower = costs.alone + (1.0 - costs.alone) * share
+    busy = [stage.compute_s * slower + costs.of(stage.node) for stage in stages]
+    token_s = max(math.fsum([*busy, *lines]), texts * max(*busy, *carried, 0.0) / copies)
+    prompt = prompt_tokens or card.context
+    pieces = math.ceil(prompt / CHUNK)
+    part = min(1.0, prompt / pieces / card.context)  # a piece's, of the card's prompt
+    piece = [each + costs.prompt * stage.prefill_compute_s * part for each, stage in zip(busy, stages)]
+    first = costs.text_s + math.fsum([*piece, *lines]) + (pieces - 1) * max(piece)
+    if not new_tokens:
+        return Generation(first, token_s, texts * card.tokens_per_pass / token_s)
+    whole = first + (texts - 1) * pieces * max(piece) + (new_tokens - 1) * token_s
+    return Generation(first, token_s, texts * card.tokens_per_pass * new_tokens / whole)
+
+
+def line_seconds(plan: Plan, costs: Overheads) -> tuple[list[float], list[float]]:
+    """Seconds of a message on each line, and those of them in which the line can carry no other one."""
+    if len(plan.stages) == 1:
+        return [], []
+    found, carried = [], []
+    for stage, following in zip(plan.stages, (*plan.stages[1:], plan.stages[0])):
+        link = plan.cluster.link(stage.node, following.node)
+        last = following is plan.stages[0]
+        size = TOKEN_BYTES if last else plan.card.cut_bytes(stage.end, stage.activation_dtype
+                                                            or plan.card.activation_dtype)
+        found.append(link.seconds(size) + costs.hop_s)
+        carried.append(link.seconds(size) - link.latency_s)
+    return found, carried
