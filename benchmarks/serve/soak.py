@@ -51,7 +51,7 @@ def client(engine: Engine, seed: int, until: float, ends: Counter[str]) -> None:
 def main(minutes: float) -> int:
     model, tokenizer = mo.models.load_with_tokenizer(mo.models.SHIPPED)
     engine, ends = Engine(model, tokenizer, pages=60, max_batch=16, max_waiting=8), Counter[str]()
-    for name in ("prefill", "single", "decode", "verify"):
+    for name in ("prefill", "single", "decode", "verify", "prompts"):
         engine._between_steps(lambda name=name: engine.runner.warm(name))  # type: ignore[misc]
     begin = time.monotonic()
     until = begin + 60 * minutes

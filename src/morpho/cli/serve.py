@@ -79,7 +79,6 @@ def serve(wanted: Wanted) -> None:
     listener = bound(options)  # a port that is taken is said before a model is loaded
     options = replace(options, port=listener.getsockname()[1])
     with logging_to(severity=logging.WARNING if wanted.quiet else logging.INFO):
-        registry.load(None)
         run(registry, options, listener, lambda: _say(registry, options, wanted.begun))
 
 

@@ -105,6 +105,8 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     before anybody can, and where it is asked for."""
     if type(obj) is np.ndarray and dtype is None and not copy and is_plain(obj):
         return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]))
+    if copy and type(obj) is np.ndarray and dtype is None and tracing.current is None and is_plain(obj):
+        return Tensor.of_buffer(_copied_array(obj))  # no program: a model's file has hundreds of weights
     wanted = None if dtype is None else as_dtype(dtype)
     obj = _unlabelled(obj)
     if isinstance(obj, Tensor):

@@ -6,9 +6,10 @@
 | `decode` | 1 to `max_batch` | 1 | every row |
 | `verify` | 1 to `draft_rows` | 1 to `most_drafted` + 1 | every token: guesses that are checked |
 | `prefill` | 1 | 1 to `chunk` | the last token: a piece of a prompt |
+| `prompts` | 1 to `chunk` | 1 | some rows: pieces of several short prompts, a row for each token |
 
 Rows do not see each other: a product's row is one chain of operations whatever rows are beside it, and attention's
-blocks begin at absolute positions. So all four give a token the same bits (docs/numerics.md).
+blocks begin at absolute positions. So all five give a token the same bits (docs/numerics.md).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class ModelRunner:
         self._copy = mo.compile(self._copy_page)
 
     def function(self, name: str, adapted: bool) -> Any:
-        """One of the four, made when first asked for; with adapters it is another one."""
+        """One of the five, made when first asked for; with adapters it is another one."""
         if (name, adapted) not in self.functions:
             rows = {0: mo.Dim("rows", 1, self.draft_rows if name == "verify" else self.max_batch)}
             dynamic: dict[str, Any] = {}
@@ -100,14 +101,25 @@ class ModelRunner:
             if name == "verify":
                 both = {**rows, 1: mo.Dim("n", 1, self.most_drafted + 1)}
                 dynamic = {**dynamic, "ids": both, "places": both}
+            if name == "prompts":
+                tokens = {0: mo.Dim("tokens", 1, self.chunk)}
+                dynamic = {**{key: tokens for key in ("ids", "start", "table", "places")},
+                           "chosen": {0: mo.Dim("chosen", 1, self.max_batch)}}
             last = name == "prefill"
-            body = self._adapted_body(last) if adapted else self._body(last)
+            body = (self._chosen_body() if name == "prompts" else self._adapted_body(last) if adapted
+                    else self._body(last))
             self.functions[name, adapted] = mo.compile(body, dynamic=dynamic) if dynamic else mo.compile(body)
         return self.functions[name, adapted]
 
     def _body(self, last: bool) -> Any:
         def logits(ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor) -> mo.Tensor:
             return self._logits(ids, start, table, places, last)
+        return logits
+
+    def _chosen_body(self) -> Any:
+        def logits(ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, chosen: mo.Tensor
+                   ) -> mo.Tensor:
+            return self._logits(ids, start, table, places, False, chosen)
         return logits
 
     def _adapted_body(self, last: bool) -> Any:
@@ -120,13 +132,17 @@ class ModelRunner:
                 return self._logits(ids, start, table, places, last)
         return logits
 
-    def _logits(self, ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, last: bool) -> mo.Tensor:
-        """ids (rows, n) from positions `start` (rows,) on -> (rows, n, vocabulary), or of the last token only."""
+    def _logits(self, ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, last: bool,
+                chosen: mo.Tensor | None = None) -> mo.Tensor:
+        """ids (rows, n) from positions `start` (rows,) on -> (rows, n, vocabulary), or of the last token, or of the
+        chosen rows only: the head is a fifth of a small model."""
         self.frozen.use()
         for cache in self.caches:
             cache.use(table, places)
         with mo.no_grad():
             x = self.model.hidden(ids, self.caches, start)  # type: ignore[arg-type]
+            if chosen is not None:
+                x = mo.take(x, chosen, axis=0)
             return self.model.head(x[:, -1:] if last else x).astype(mo.float32)
 
     def _copy_page(self, source: mo.Tensor, target: mo.Tensor) -> mo.Tensor:
@@ -140,13 +156,22 @@ class ModelRunner:
         found: np.ndarray = self._call("prefill", [row], len(row.tokens))[0, 0]
         return found
 
+    def prompts(self, rows: Sequence[Row]) -> np.ndarray:
+        """Pieces of several prompts: the logits after the last token of each, (pieces, vocabulary). Each token is a row
+        of its own, so that none is filled up; keys and values of all are written before any row reads them."""
+        tokens = [Row([token], row.start + number, row.pages) for row in rows for number, token in enumerate(row.tokens)]
+        chosen = np.cumsum([len(row.tokens) for row in rows]) - 1
+        found: np.ndarray = self._call("prompts", tokens, 1, chosen=chosen)[:, 0]
+        return found
+
     def decode(self, rows: Sequence[Row]) -> np.ndarray:
         """One token of each row, or some: (rows, most tokens of a row, vocabulary)."""
         most = max(len(row.tokens) for row in rows)
         name = "verify" if most > 1 else "single" if len(rows) == 1 else "decode"
         return self._call(name, rows, most)
 
-    def _call(self, name: str, rows: Sequence[Row], width: int, write: bool = True) -> np.ndarray:
+    def _call(self, name: str, rows: Sequence[Row], width: int, write: bool = True,
+              chosen: np.ndarray | None = None) -> np.ndarray:
         ids = np.zeros((len(rows), width), np.int64)
         places = np.full((len(rows), width), -1, np.int64)  # tokens that fill up rows go nowhere
         table = np.zeros((len(rows), self.blocks), np.int64)
@@ -162,6 +187,8 @@ class ModelRunner:
         adapted = rows[0].adapter is not None
         if adapted:
             given.append(np.array([row.adapter for row in rows], np.int64))
+        if chosen is not None:
+            given.append(chosen.astype(np.int64))
         logits = self.function(name, adapted)(*(mo.asarray(part) for part in given))
         return logits.numpy()  # type: ignore[no-any-return]
 
@@ -179,8 +206,9 @@ class ModelRunner:
 
     def warm(self, name: str) -> None:
         """Compile one of the functions, or load it from the cache of code."""
-        rows = [Row([0], 0, [0])] * (min(2, self.max_batch) if name == "decode" else 1)
-        self._call(name, rows, 1, write=False)
+        several = name in ("decode", "prompts")
+        rows = [Row([0], 0, [0])] * (min(2, self.max_batch) if several else 1)
+        self._call(name, rows, 1, write=False, chosen=np.arange(len(rows)) if name == "prompts" else None)
 
     @property
     def recompiles(self) -> int:
