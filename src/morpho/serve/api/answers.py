@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -14,6 +15,13 @@ from morpho.serve.api.tools import Call, ToolText
 from morpho.serve.engine.request import Event, Request, Usage
 
 Chunk = dict[str, Any]
+MARK = secrets.token_hex(16)  # where the text stands in a chunk; nobody can have said it
+_as_json = json.encoder.encode_basestring
+
+
+def sse(chunk: Chunk) -> bytes:
+    """A server-sent event."""
+    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
 
 
 @dataclass
@@ -48,6 +56,7 @@ class Answer(ABC):
         self.created, self.id = int(time.time()), f"{self.prefix}-{secrets.token_hex(12)}"
         self.choices = [Choice() for _ in range(requests * n)]
         self.usages: list[Usage | None] = [None] * requests
+        self._rims: dict[int, tuple[bytes, bytes]] = {}
 
     prefix = ""
 
@@ -78,6 +87,27 @@ class Answer(ABC):
         choice.length += len(shown)
         if choice.finish is not None:
             yield self._last_chunk(place, choice)
+
+    def written(self, request: int, event: Event) -> bytes:
+        """The chunks of one event as server-sent events. One that is a piece of text and nothing else, as most are, is
+        put between what is the same in all of them."""
+        place = request * self.n + event.index
+        choice = self.choices[place]
+        if event.finish is not None or self.logprobs or choice.tools is not None or event.usage is not None:
+            return b"".join(map(sse, self.feed(request, event)))
+        if not event.text:
+            return b""
+        choice.text.append(event.text)
+        head, tail = self._around(place, choice)
+        said = head + _as_json(event.text).encode("utf-8", "replace") + tail
+        choice.length += len(event.text)
+        return said
+
+    def _around(self, place: int, choice: Choice) -> tuple[bytes, bytes]:
+        if place not in self._rims:
+            head, _, tail = sse(self._chunk(place, MARK, None, choice)).partition(f'"{MARK}"'.encode())
+            self._rims[place] = head, tail
+        return self._rims[place]
 
     def usage(self) -> dict[str, Any]:
         """Of all requests together."""

@@ -39,7 +39,25 @@ def make_app(registry: Registry, options: Options) -> tuple[App, State]:
     made = Starlette(routes=routes, lifespan=lambda app: _living(state), exception_handlers={
         404: _told(404, "there is nothing at this address"),
         405: _told(405, "this address takes another method")})
-    return Logged(Security(made, options), state.metrics), state
+    return Logged(Security(_Direct(routes, made), options), state.metrics), state
+
+
+class _Direct:
+    """Requests to an address that is written out go straight to its endpoint; others through Starlette, whose layers
+    would see every piece of every stream."""
+
+    def __init__(self, routes: list[Any], others: App) -> None:
+        self._routes = {(method, route.path): route for route in routes if "{" not in route.path
+                        for method in route.methods if method != "HEAD"}
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if route is None:
+            await self._others(scope, receive, send)
+            return
+        scope["route"] = route
+        await route.app(scope, receive, send)
 
 
 def _file(name: str, kind: bytes) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from morpho.serve.api.answers import Answer, Job
+from morpho.serve.api.answers import Answer, Job, sse
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.generate import chat_job, completion_job
@@ -118,32 +117,57 @@ async def _stream(job: Job, events: Events, send: Send, timing: _Timing, watch: 
     await send({"type": "http.response.start", "status": 200, "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no")]})
-    await _write(send, b"".join(map(_event, job.answer.opening())))
-    last = b""
+    answer, writer, last = job.answer, _Writer(send), b""
     try:
+        await writer.write(b"".join(map(sse, answer.opening())))
         while arrived := await events.next():
             timing.arrived(sum(event.token is not None for _, event in arrived))
-            await _write(send, b"".join(_event(chunk) for place, event in arrived
-                                        for chunk in job.answer.feed(place, event)))
+            await writer.write(b"".join([answer.written(place, event) for place, event in arrived]))
         if not job.answer.finished:
             raise Gone
         timing.end(len(job.answer.choices))
-        last = (_event(job.answer.usage_chunk()) if job.include_usage else b"") + DONE
+        last = (sse(answer.usage_chunk()) if job.include_usage else b"") + DONE
+        await writer.write(last, more=False)
     except (Gone, TimeoutError):
         raise Gone from None
     except Exception as error:  # the status has been sent: the error is the last event
-        last = _event(as_api_error(error).body())
-    await _write(send, last, more=False)
+        await writer.write(sse(as_api_error(error).body()), more=False)
+    finally:
+        writer.close()
 
 
-async def _write(send: Send, body: bytes, more: bool = True) -> None:
-    if body or not more:
-        async with asyncio.timeout(WRITE_TIMEOUT_S):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
+class _Writer:
+    """Writes pieces of a body. A client that does not read for `WRITE_TIMEOUT_S` is gone: one timer looks for that,
+    not one for each of thousands of pieces."""
 
+    def __init__(self, send: Send) -> None:
+        self._send, self._loop, self._task = send, asyncio.get_running_loop(), asyncio.current_task()
+        self._begun: float | None = None
+        self._late = False
+        self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 2, self._look)
 
-def _event(chunk: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
+    async def write(self, body: bytes, more: bool = True) -> None:
+        if not body and more:
+            return
+        self._begun = self._loop.time()
+        try:
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        except asyncio.CancelledError:
+            if self._late and self._task is not None and self._task.uncancel() == 0:
+                raise TimeoutError from None
+            raise
+        finally:
+            self._begun = None
+
+    def _look(self) -> None:
+        if self._begun is not None and self._loop.time() - self._begun >= WRITE_TIMEOUT_S and self._task is not None:
+            self._late = True
+            self._task.cancel()
+            return
+        self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 2, self._look)
+
+    def close(self) -> None:
+        self._timer.cancel()
 
 
 def _said(answer: Answer) -> dict[str, Any]:
