@@ -59,6 +59,7 @@ class Answer(ABC):
         self._rims: dict[int, tuple[bytes, bytes]] = {}
 
     prefix = ""
+    done = b"data: [DONE]\n\n"  # the last event of a stream
 
     def opening(self) -> Iterator[Chunk]:
         """What is sent before the first event."""
@@ -83,10 +84,10 @@ class Answer(ABC):
         if shown:
             choice.text.append(shown)
         if shown or told or choice.calls:
-            yield self._chunk(place, shown, told, choice)
+            yield from self._chunks(place, shown, told, choice)
         choice.length += len(shown)
         if choice.finish is not None:
-            yield self._last_chunk(place, choice)
+            yield from self._last_chunks(place, choice)
 
     def written(self, request: int, event: Event) -> bytes:
         """The chunks of one event as server-sent events. One that is a piece of text and nothing else, as most are, is
@@ -94,7 +95,7 @@ class Answer(ABC):
         place = request * self.n + event.index
         choice = self.choices[place]
         if event.finish is not None or self.logprobs or choice.tools is not None or event.usage is not None:
-            return b"".join(map(sse, self.feed(request, event)))
+            return b"".join(map(self.event, self.feed(request, event)))
         if not event.text:
             return b""
         choice.text.append(event.text)
@@ -136,6 +137,20 @@ class Answer(ABC):
     def _token(self, token: int) -> dict[str, Any]:
         raw = self.tokenizer.token_bytes(token)
         return {"token": raw.decode("utf-8", "replace"), "bytes": [*raw]}
+
+    def event(self, chunk: Chunk) -> bytes:
+        """A chunk as it is sent."""
+        return sse(chunk)
+
+    def failed(self, error: ApiError) -> bytes:
+        """What ends a stream that cannot go on."""
+        return sse(error.body())
+
+    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+        yield self._chunk(place, text, told, choice)
+
+    def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
+        yield self._last_chunk(place, choice)
 
     @abstractmethod
     def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:

@@ -22,6 +22,7 @@ FILES = {"/": ("page.html", b"text/html; charset=utf-8"), "/page.js": ("page.js"
          "/markdown.js": ("markdown.js", b"text/javascript; charset=utf-8"),
          "/icon.svg": ("icon.svg", b"image/svg+xml"), "/page.css": ("page.css", b"text/css; charset=utf-8")}
 POSTS = {"/v1/chat/completions": generation.chat, "/v1/completions": generation.completions,
+         "/v1/responses": generation.responses,
          "/v1/embeddings": small.embeddings, "/tokenize": small.tokenize, "/detokenize": small.detokenize}
 GETS = {"/v1/models": small.models, "/v1/models/{name:path}": small.model, "/health": small.health,
         "/ready": small.ready, "/metrics": small.figures, "/live": small.live}

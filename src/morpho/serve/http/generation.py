@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` and `/v1/completions`: a job's events as one object or as a stream of chunks."""
+"""`/v1/chat/completions`, `/v1/completions`, `/v1/responses`: a job's events as one object or as a stream."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.generate import chat_job, completion_job
 from morpho.serve.api.limits import Limits
+from morpho.serve.api.responses import response_job
 from morpho.serve.hosting.served import Served
 from morpho.serve.http.bridge import Events
 from morpho.serve.http.logs import Record
@@ -21,7 +22,6 @@ from morpho.serve.http.state import Gone, State, as_api_error, beside, read_fiel
 
 MakeJob = Callable[[Fields, Served, Limits, str], Job]
 WRITE_TIMEOUT_S = 60.0  # a client that does not read for so long is gone
-DONE = b"data: [DONE]\n\n"
 
 
 async def chat(scope: Scope, receive: Receive, send: Send, state: State) -> None:
@@ -30,6 +30,10 @@ async def chat(scope: Scope, receive: Receive, send: Send, state: State) -> None
 
 async def completions(scope: Scope, receive: Receive, send: Send, state: State) -> None:
     await _generate(scope, receive, send, state, completion_job)
+
+
+async def responses(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _generate(scope, receive, send, state, response_job)
 
 
 async def _generate(scope: Scope, receive: Receive, send: Send, state: State, make: MakeJob) -> None:
@@ -119,19 +123,19 @@ async def _stream(job: Job, events: Events, send: Send, timing: _Timing, watch: 
         (b"x-accel-buffering", b"no")]})
     answer, writer, last = job.answer, _Writer(send), b""
     try:
-        await writer.write(b"".join(map(sse, answer.opening())))
+        await writer.write(b"".join(map(answer.event, answer.opening())))
         while arrived := await events.next():
             timing.arrived(sum(event.token is not None for _, event in arrived))
             await writer.write(b"".join([answer.written(place, event) for place, event in arrived]))
         if not job.answer.finished:
             raise Gone
         timing.end(len(job.answer.choices))
-        last = (sse(answer.usage_chunk()) if job.include_usage else b"") + DONE
+        last = (sse(answer.usage_chunk()) if job.include_usage else b"") + answer.done
         await writer.write(last, more=False)
     except (Gone, TimeoutError):
         raise Gone from None
     except Exception as error:  # the status has been sent: the error is the last event
-        await writer.write(sse(as_api_error(error).body()), more=False)
+        await writer.write(answer.failed(as_api_error(error)), more=False)
     finally:
         writer.close()
 
@@ -171,7 +175,7 @@ class _Writer:
 
 
 def _said(answer: Answer) -> dict[str, Any]:
-    used = answer.usage()
+    used = Answer.usage(answer)  # in one form, whatever the answer itself says
     return {"prompt_tokens": used["prompt_tokens"], "completion_tokens": used["completion_tokens"],
             "cached_tokens": used["prompt_tokens_details"]["cached_tokens"],
             "finish": ",".join(choice.finish or "-" for choice in answer.choices[:4])}
