@@ -34,7 +34,7 @@ SUITES = {
                                         "resnet"), peers_of("train")),
     "programs": Suite("benchmarks.programs", ("dense", "stencils", "carried", "pointwise", "sparse", "complex_numbers",
                                               "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
-    "serve": Suite("benchmarks.serve", ("streams", "stalls", "clients", "overhead"), peers_of("serve")),
+    "serve": Suite("benchmarks.serve", ("streams", "stalls", "clients", "overhead", "ready", "int8"), peers_of("serve")),
     "sparse": Suite("benchmarks.sparse", ("spmv", "spmm", "spgemm", "network"), peers_of("sparse")),
     "logic": Suite("benchmarks.logic", ("reachability", "closure", "paths", "compile_times"), {}),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
