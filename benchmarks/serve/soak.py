@@ -62,8 +62,9 @@ def main(minutes: float) -> int:
     while time.monotonic() < until:
         time.sleep(min(10.0, 60 * minutes / 4))
         stats = engine.stats()
-        print(f"{time.monotonic() - begin:4.0f} s: {stats.steps} steps, {stats.generated_tokens} tokens, {stats.running} "
-              f"running, {stats.waiting} waiting, {stats.pages_used} pages, {resident_bytes() / 1e6:.0f} MB", flush=True)
+        print(f"{time.monotonic() - begin:4.0f} s: {stats.steps} steps, {stats.generated_tokens} tokens, "
+              f"{stats.running} running, {stats.waiting} waiting, {stats.pages_used} pages, "
+              f"{resident_bytes() / 1e6:.0f} MB", flush=True)
         if not first and time.monotonic() - begin > min(60.0, 30 * minutes):
             first = resident_bytes()
     for thread in threads:

@@ -77,6 +77,16 @@ def test_short_prompts_are_read_together(rng: np.random.Generator, logits_seen: 
     assert all(sum(size) <= engine.runner.chunk for size in sizes) and len(sizes) == engine.stepper.calls_together
 
 
+def test_pages_are_written_where_they_lie() -> None:
+    """No function copies its pools, which it would if something could fail after the first write."""
+    runner = ModelRunner(llama(), pages=4, max_batch=4)
+    runner.prefill(Row([1, 2, 3], 0, [1]))
+    before = runner.caches[0].keys.value.elements().address
+    runner.prompts([Row([4], 3, [1]), Row([5, 6], 0, [2])])
+    runner.decode([Row([7], 4, [1]), Row([8], 2, [2])])
+    assert runner.caches[0].keys.value.elements().address == before
+
+
 def _rounded() -> Any:
     model = llama(hidden_size=32, num_attention_heads=2)
     assert round_activations(model) == 15

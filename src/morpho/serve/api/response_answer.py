@@ -36,7 +36,7 @@ class ResponseAnswer(Answer):
     # -- the stream -------------------------------------------------------------------------------------------------
     def event(self, chunk: Chunk) -> bytes:
         said = json.dumps(chunk, ensure_ascii=False).encode("utf-8", "replace")
-        return b"event: " + chunk["type"].encode() + b"\ndata: " + said + b"\n\n"
+        return f"event: {chunk['type']}\ndata: ".encode() + said + b"\n\n"
 
     def written(self, request: int, event: Event) -> bytes:
         return b"".join(map(self.event, self.feed(request, event)))

@@ -6,7 +6,7 @@
 | `decode` | 1 to `max_batch` | 1 | every row |
 | `verify` | 1 to `draft_rows` | 1 to `most_drafted` + 1 | every token: guesses that are checked |
 | `prefill` | 1 | 1 to `chunk` | the last token: a piece of a prompt |
-| `prompts` | 1 to `chunk` | 1 | some rows: pieces of several short prompts, a row for each token |
+| `prompts` | 1 to `chunk` | 1 | the first rows: pieces of several short prompts, a row for each token |
 
 Rows do not see each other: a product's row is one chain of operations whatever rows are beside it, and attention's
 blocks begin at absolute positions. So all five give a token the same bits (docs/numerics.md).
@@ -27,6 +27,9 @@ from morpho.nn.frozen import Frozen
 from morpho.nn.transformer.paged import PagedCache
 from morpho.ops.neural.paged import PAGE
 from morpho.serve.engine.adapters import AdapterBank
+
+KEYS = ("ids", "start", "table", "places")
+OTHERS = tuple(f"{key}_of_others" for key in KEYS)
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,7 @@ class ModelRunner:
                 both = {**rows, 1: mo.Dim("n", 1, self.most_drafted + 1)}
                 dynamic = {**dynamic, "ids": both, "places": both}
             if name == "prompts":
-                tokens = {0: mo.Dim("tokens", 1, self.chunk)}
-                dynamic = {**{key: tokens for key in ("ids", "start", "table", "places")},
-                           "chosen": {0: mo.Dim("chosen", 1, self.max_batch)}}
+                dynamic = {key: {0: mo.Dim("others", 1, self.chunk)} for key in OTHERS} | {key: rows for key in KEYS}
             last = name == "prefill"
             body = (self._chosen_body() if name == "prompts" else self._adapted_body(last) if adapted
                     else self._body(last))
@@ -117,9 +118,11 @@ class ModelRunner:
         return logits
 
     def _chosen_body(self) -> Any:
-        def logits(ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, chosen: mo.Tensor
-                   ) -> mo.Tensor:
-            return self._logits(ids, start, table, places, False, chosen)
+        def logits(ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, ids_of_others: mo.Tensor,
+                   start_of_others: mo.Tensor, table_of_others: mo.Tensor, places_of_others: mo.Tensor) -> mo.Tensor:
+            given = zip((ids, start, table, places), (ids_of_others, start_of_others, table_of_others,
+                                                      places_of_others), strict=True)
+            return self._logits(*(mo.concat([*pair]) for pair in given), False, ids.shape[0])
         return logits
 
     def _adapted_body(self, last: bool) -> Any:
@@ -133,16 +136,16 @@ class ModelRunner:
         return logits
 
     def _logits(self, ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, last: bool,
-                chosen: mo.Tensor | None = None) -> mo.Tensor:
+                first: Any = None) -> mo.Tensor:
         """ids (rows, n) from positions `start` (rows,) on -> (rows, n, vocabulary), or of the last token, or of the
-        chosen rows only: the head is a fifth of a small model."""
+        `first` rows only: the head is a fifth of a small model."""
         self.frozen.use()
         for cache in self.caches:
             cache.use(table, places)
         with mo.no_grad():
             x = self.model.hidden(ids, self.caches, start)  # type: ignore[arg-type]
-            if chosen is not None:
-                x = mo.take(x, chosen, axis=0)
+            if first is not None:  # no `take`: what may fail after pages are written has all of them copied
+                x = x[:first]
             return self.model.head(x[:, -1:] if last else x).astype(mo.float32)
 
     def _copy_page(self, source: mo.Tensor, target: mo.Tensor) -> mo.Tensor:
@@ -159,9 +162,10 @@ class ModelRunner:
     def prompts(self, rows: Sequence[Row]) -> np.ndarray:
         """Pieces of several prompts: the logits after the last token of each, (pieces, vocabulary). Each token is a row
         of its own, so that none is filled up; keys and values of all are written before any row reads them."""
-        tokens = [Row([token], row.start + number, row.pages) for row in rows for number, token in enumerate(row.tokens)]
-        chosen = np.cumsum([len(row.tokens) for row in rows]) - 1
-        found: np.ndarray = self._call("prompts", tokens, 1, chosen=chosen)[:, 0]
+        last = [Row(row.tokens[-1:], row.start + len(row.tokens) - 1, row.pages) for row in rows]
+        others = [Row([token], position, row.pages) for row in rows
+                  for position, token in enumerate(row.tokens[:-1], row.start)]
+        found: np.ndarray = self._call("prompts", last, 1, others=others)[:, 0]
         return found
 
     def decode(self, rows: Sequence[Row]) -> np.ndarray:
@@ -171,7 +175,18 @@ class ModelRunner:
         return self._call(name, rows, most)
 
     def _call(self, name: str, rows: Sequence[Row], width: int, write: bool = True,
-              chosen: np.ndarray | None = None) -> np.ndarray:
+              others: Sequence[Row] | None = None) -> np.ndarray:
+        given = self._arrays(rows, width, write)
+        if others is not None:  # at least one, which may go nowhere
+            given += self._arrays(others or [Row([0], 0, [0])], 1, write and bool(others))
+        adapted = rows[0].adapter is not None
+        if adapted:
+            given.append(np.array([row.adapter for row in rows], np.int64))
+        logits = self.function(name, adapted)(*(mo.asarray(part) for part in given))
+        return logits.numpy()  # type: ignore[no-any-return]
+
+    def _arrays(self, rows: Sequence[Row], width: int, write: bool) -> list[np.ndarray]:
+        """ids, start, table and places of some rows."""
         ids = np.zeros((len(rows), width), np.int64)
         places = np.full((len(rows), width), -1, np.int64)  # tokens that fill up rows go nowhere
         table = np.zeros((len(rows), self.blocks), np.int64)
@@ -183,14 +198,7 @@ class ModelRunner:
             if write:
                 places[number, :count] = table[number, at // PAGE] * PAGE + at % PAGE
         start = np.array([row.start for row in rows], np.int64)
-        given = [ids, start, table, places]
-        adapted = rows[0].adapter is not None
-        if adapted:
-            given.append(np.array([row.adapter for row in rows], np.int64))
-        if chosen is not None:
-            given.append(chosen.astype(np.int64))
-        logits = self.function(name, adapted)(*(mo.asarray(part) for part in given))
-        return logits.numpy()  # type: ignore[no-any-return]
+        return [ids, start, table, places]
 
     def copy_page(self, source: int, target: int) -> None:
         """The keys and values of one page into another, in all layers."""
@@ -208,7 +216,7 @@ class ModelRunner:
         """Compile one of the functions, or load it from the cache of code."""
         several = name in ("decode", "prompts")
         rows = [Row([0], 0, [0])] * (min(2, self.max_batch) if several else 1)
-        self._call(name, rows, 1, write=False, chosen=np.arange(len(rows)) if name == "prompts" else None)
+        self._call(name, rows, 1, write=False, others=rows if name == "prompts" else None)
 
     @property
     def recompiles(self) -> int:
