@@ -122,7 +122,8 @@ class ModelRunner:
                    start_of_others: mo.Tensor, table_of_others: mo.Tensor, places_of_others: mo.Tensor) -> mo.Tensor:
             given = zip((ids, start, table, places), (ids_of_others, start_of_others, table_of_others,
                                                       places_of_others), strict=True)
-            return self._logits(*(mo.concat([*pair]) for pair in given), False, ids.shape[0])
+            whole = [mo.concat([*pair]) for pair in given]
+            return self._logits(whole[0], whole[1], whole[2], whole[3], False, ids.shape[0])
         return logits
 
     def _adapted_body(self, last: bool) -> Any:
