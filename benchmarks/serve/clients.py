@@ -60,7 +60,7 @@ def _measure(name: str, file: Path, session: Session, table: Table, rates: dict[
         with servers.SERVERS[name](file, session.threads) as (port, model, took):  # type: ignore[attr-defined]
             ready[name] = took
             load.clients(port, "/v1/completions", bodies(2, 1, 4, model))
-            for count in CLIENTS[:2] if session.quick else CLIENTS:
+            for count in CLIENTS[:3] if session.quick else CLIENTS:
                 seconds, seen = load.clients(port, "/v1/completions", bodies(count, requests, new, model))
                 wrong = next((each.error for each in seen if each.error), None)
                 if wrong:
@@ -71,5 +71,6 @@ def _measure(name: str, file: Path, session: Session, table: Table, rates: dict[
                 rates[name, count] = sum(each.tokens for each in seen) / seconds
                 shown = [duration(load.percentile(values, share)) for values in (first, gaps) for share in (0.5, 0.99)]
                 table.rows.append([name, str(count), f"{len(seen) / seconds:.2f}", f"{rates[name, count]:.1f}", *shown])
+                print(f"clients: {name}, {count} at once: {rates[name, count]:.1f} tokens/s", flush=True)
     except servers.Missing as reason:
         result.notes.append(f"{name} does not serve here: {reason}")

@@ -183,6 +183,9 @@ def soaked(soak: Soak, clients: int, seed: int, pid: int) -> list[tuple[float, i
         thread.start()
     while any(thread.is_alive() for thread in threads) and time.monotonic() - begun < soak.seconds + 2 * TIMEOUT_S:
         seen.append((time.monotonic() - begun, resident_bytes(pid), len(os.listdir(f"/proc/{pid}/fd"))))
+        if len(seen) % 10 == 1:
+            print(f"{seen[-1][0]:4.0f} s: {seen[-1][1] / 1e6:.0f} MB, {seen[-1][2]} files, {len(soak.wrong)} wrong",
+                  flush=True)
         time.sleep(max(soak.seconds / 100, 0.1))
     hung = sum(thread.is_alive() for thread in threads)
     if hung:

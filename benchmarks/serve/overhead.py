@@ -1,12 +1,16 @@
 """What HTTP adds to the engine: a server whose engine makes a token every few milliseconds and writes into it when. The
 client compares with its own clock, which is the same on one machine; and the server's CPU time is divided by tokens.
+What the engine that makes a token every few milliseconds takes by itself, in a process without a server, is no part of
+what HTTP adds.
 
     python -m benchmarks.serve.overhead serve PORT      # the server's process
+    python -m benchmarks.serve.overhead pace TOKENS     # the engine alone: seconds of CPU time a token
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -35,16 +39,25 @@ def run(session: Session) -> ThemeResult:
                 first.append(late[0][0] - begun + late[0][1])
                 each += [seen for _, seen in late[1:]]
                 costs.append((_cpu_s(pid) - busy) / tokens)
+    alone = median(_alone(tokens) for _ in range(rounds))
     result = ThemeResult("overhead")
     table = Table(f"a token every {PAUSE_S * 1e3:g} ms, {tokens} of them, {rounds} rounds", ["what", "median"])
     table.rows = [["request to first token, with an engine that has it at once", duration(median(first))],
                   ["from the engine to the client, a token", duration(median(each))],
-                  ["CPU time of the server, a token", duration(median(costs))]]
+                  ["CPU time of the server, a token", duration(median(costs))],
+                  ["CPU time of the engine that paces it, a token", duration(alone)]]
     result.tables.append(table)
+    added = median(costs) - alone
     result.targets = [Target("HTTP before the first token", 1e3 * median(first), 5.0, at_least=False, unit=" ms"),
-                      Target("HTTP, CPU time per token", 1e3 * median(costs), 0.2, at_least=False, unit=" ms")]
-    result.figures = {"first_s": median(first), "per_token_s": median(each), "cpu_per_token_s": median(costs)}
+                      Target("HTTP, CPU time per token", 1e3 * added, 0.2, at_least=False, unit=" ms")]
+    result.figures = {"first_s": median(first), "per_token_s": median(each), "cpu_per_token_s": median(costs),
+                      "engine_cpu_per_token_s": alone}
     return result
+
+
+def _alone(tokens: int) -> float:
+    command = [sys.executable, "-m", "benchmarks.serve.overhead", "pace", str(tokens)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def _lateness(port: int, tokens: int) -> list[tuple[float, float]]:
@@ -129,5 +142,24 @@ def _serve(port: int) -> None:
         server.thread.join()
 
 
+def _pace(tokens: int) -> float:
+    """Seconds of CPU time a token, of the engine and a reader that does nothing."""
+    from morpho.serve.engine.request import Event, Request, SamplingParams
+
+    ended = threading.Event()
+
+    def read(event: Event) -> None:
+        if event.finish is not None:
+            ended.set()
+
+    before = time.process_time()
+    _Paced().submit(Request((1,), SamplingParams(max_tokens=tokens), "pace")).on_event(read)
+    ended.wait()
+    return (time.process_time() - before) / tokens
+
+
 if __name__ == "__main__":
-    _serve(int(sys.argv[2]))
+    if sys.argv[1] == "pace":
+        print(_pace(int(sys.argv[2])))
+    else:
+        _serve(int(sys.argv[2]))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import http.client
 import os
 import socket
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 SLOTS, CONTEXT = 64, 1024  # texts at once, and tokens of each
@@ -37,10 +39,20 @@ def answers(port: int, path: str = "/v1/models") -> bool:
     return False
 
 
+@cache
+def _bytecode() -> str:
+    """A folder for modules' bytecode, for as long as this process lives."""
+    folder = tempfile.TemporaryDirectory(prefix="bytecode-")
+    atexit.register(folder.cleanup)
+    return folder.name
+
+
 @contextmanager
 def process(command: list[str], port: int, path: str, threads: int) -> Iterator[tuple[float, int]]:
     """A server that answers; gives the seconds it took to, and its process."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MORPHO_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MORPHO_THREADS": str(threads), "HF_HUB_OFFLINE": "1",
+                   "PYTHONPYCACHEPREFIX": _bytecode()}  # as installed packages have it, whatever this process does
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryFile() as told:
         begun = time.perf_counter()
         running = subprocess.Popen(command, stdout=told, stderr=told, env=environment)

@@ -51,7 +51,7 @@ def client(engine: Engine, seed: int, until: float, ends: Counter[str]) -> None:
 def main(minutes: float) -> int:
     model, tokenizer = mo.models.load_with_tokenizer(mo.models.SHIPPED)
     engine, ends = Engine(model, tokenizer, pages=60, max_batch=16, max_waiting=8), Counter[str]()
-    for name in ("prefill", "single", "decode", "verify"):
+    for name in ("prefill", "single", "decode", "verify", "prompts"):
         engine._between_steps(lambda name=name: engine.runner.warm(name))  # type: ignore[misc]
     begin = time.monotonic()
     until = begin + 60 * minutes
@@ -61,6 +61,10 @@ def main(minutes: float) -> int:
     first = 0
     while time.monotonic() < until:
         time.sleep(min(10.0, 60 * minutes / 4))
+        stats = engine.stats()
+        print(f"{time.monotonic() - begin:4.0f} s: {stats.steps} steps, {stats.generated_tokens} tokens, "
+              f"{stats.running} running, {stats.waiting} waiting, {stats.pages_used} pages, "
+              f"{resident_bytes() / 1e6:.0f} MB", flush=True)
         if not first and time.monotonic() - begin > min(60.0, 30 * minutes):
             first = resident_bytes()
     for thread in threads:

@@ -40,6 +40,7 @@ def run(session: Session) -> ThemeResult:
         gains[streams] = ratio(other, own)
         shown = [f"{streams * new / value:.1f}" if value else "-" for value in (own, other)]
         table.rows.append([str(streams), duration(own), duration(other), *shown, times(gains[streams])])
+        print(f"streams: {streams} at once: {shown[0]} tokens/s, llama.cpp {shown[1]}", flush=True)
     found = {"16 texts over one": ratio(rates.get(16), rates.get(1)), "16 texts over llama.cpp": gains.get(16),
              "one text over llama.cpp": gains.get(1)}
     result.targets = [Target(name, found[name], bound) for name, bound in goals.items()]

@@ -19,20 +19,20 @@ from morpho.serve.engine.stream import RequestStream
 CASES_MODULE = "benchmarks.serve.cases"
 load = morpho_peer.load
 to_numpy = self_timed.to_numpy
-ENGINES: list[Any] = []  # one for all cases
+ENGINES: dict[str, Any] = {}  # by activations, one for all cases
 
 
-def engine() -> Any:
+def engine(activations: str = "exact") -> Any:
     """SmolLM2 with pages for 64 texts and the long prompts; without guesses."""
-    if not ENGINES:
-        model, tokenizer = mo.models.load_with_tokenizer(mo.weights.model_path("smollm2"))
-        ENGINES.append(Engine(model, tokenizer, pages=300, drafted=0, warm=True))
-    return ENGINES[0]
+    if activations not in ENGINES:
+        model, tokenizer = mo.models.load_with_tokenizer(mo.weights.model_path("smollm2"), activations=activations)
+        ENGINES[activations] = Engine(model, tokenizer, pages=300, drafted=0, warm=True)
+    return ENGINES[activations]
 
 
 def prepare(name: str, inputs: dict[str, np.ndarray]) -> Prepared:
     """All requests at once."""
-    running, new = engine(), int(inputs["new"])
+    running, new = engine("int8" if name == "serve_int8" else "exact"), int(inputs["new"])
     params = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
 
     def ask(ids: np.ndarray, wanted: SamplingParams = params) -> RequestStream:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import morpho as mo
+from morpho.backends.registry import HOST, canonical
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, DeviceError, fail
 from morpho.base.target import current_isa
 from morpho.base.units import parse_bytes
 from morpho.cli.text.run import find
@@ -52,6 +53,7 @@ class Wanted:
     hosts: Path | None = None
     plan: Path | None = None
     activations: str = "exact"
+    device: str = ""
     begun: float = field(default_factory=time.perf_counter)
 
 
@@ -61,6 +63,7 @@ def serve(wanted: Wanted) -> None:
     from morpho.serve.http.server import bound, check_extra
 
     check_extra()
+    check_device(wanted.device)
     from morpho.serve.api.limits import Limits
     from morpho.serve.hosting.engines import EngineOptions
     from morpho.serve.hosting.making import registry_of
@@ -79,8 +82,17 @@ def serve(wanted: Wanted) -> None:
     listener = bound(options)  # a port that is taken is said before a model is loaded
     options = replace(options, port=listener.getsockname()[1])
     with logging_to(severity=logging.WARNING if wanted.quiet else logging.INFO):
-        registry.load(None)
         run(registry, options, listener, lambda: _say(registry, options, wanted.begun))
+
+
+def check_device(name: str) -> None:
+    """Engines keep keys and values in pages, which only the CPU's kernels read; another device is refused before
+    anything is loaded."""
+    chosen = canonical(name, "serve") if name else settings.get().device
+    if chosen != HOST:
+        raise fail(DeviceError, "serve", f"texts are not served by {chosen}: attention over pages of keys and values "
+                                         "has a kernel for the CPU only",
+                   "leave out --device and MORPHO_DEVICE, or use `morpho run --device`, one text at a time")
 
 
 def _spread(wanted: Wanted, kv_bytes: int | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from morpho.base import settings
 from morpho.base.checks import shown
 from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, promote
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
+from morpho.base.shapes import contiguous_strides
 from morpho.ir.node import build
 from morpho.ops.algebra import cast, reshape
 from morpho.ops.special import reference_cast, round_bfloat16
@@ -105,6 +107,8 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     before anybody can, and where it is asked for."""
     if type(obj) is np.ndarray and dtype is None and not copy and is_plain(obj):
         return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]))
+    if copy and type(obj) is np.ndarray and dtype is None and tracing.current is None and is_plain(obj):
+        return Tensor.of_buffer(_copied_array(obj))  # no program: a model's file has hundreds of weights
     wanted = None if dtype is None else as_dtype(dtype)
     obj = _unlabelled(obj)
     if isinstance(obj, Tensor):
@@ -120,8 +124,23 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
             raise fail(ValueFault, "asarray", f"{found.dtype} does not become {wanted} without a copy")
         return Tensor.of_node(cast(found.node, wanted))
     if copy and (isinstance(obj, Tensor) or not found.is_realised or not found._layout[4]):  # type: ignore[index]
-        return copied(found)
+        made = _copied_elements(found)
+        return copied(found) if made is None else made
     return found
+
+
+def _copied_elements(tensor: Tensor) -> Tensor | None:
+    """A tensor whose elements lie in the CPU's memory, whole and in order, copied without a program; None for any
+    other, and where more than values is asked for. A model's file has hundreds of weights."""
+    if not is_quiet() or getattr(tensor, "_track", None) is not None or (buffer := tensor.buffer()) is None:
+        return None
+    if buffer.device != HOST or buffer.strides != contiguous_strides(buffer.shape):
+        return None
+    made = allocate(buffer.shape, buffer.dtype)
+    count = math.prod(buffer.shape) * buffer.dtype.itemsize
+    if count:
+        copy_bytes(made.address, buffer.address, count)
+    return Tensor.of_buffer(made)
 
 
 def _unlabelled(obj: Any) -> Any:

@@ -11,7 +11,7 @@ from morpho.ops.neural.quantised import LAYOUTS
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.quantised import Quantised
 
-_BFLOAT16_INF = 0x7F80
+_BFLOAT16_INF, _FLOAT16_INF = 0x7F80, 0x7C00
 
 
 def holds_nan(weight: Tensor | Quantised) -> bool:
@@ -24,13 +24,22 @@ def holds_nan(weight: Tensor | Quantised) -> bool:
     if isinstance(weight, Quantised):
         layout = LAYOUTS[weight.kind]
         heads = np.ascontiguousarray(weight.data.numpy()).reshape(-1, layout.block_bytes)[:, :layout.header_bytes]
-        return bool(heads.size) and bool(_any_nan(heads.copy().view(np.float32 if layout.wide else np.float16)))
+        if not layout.wide:
+            return _any_nan_half(heads.copy().view(np.uint16))
+        return bool(heads.size) and bool(_any_nan(heads.copy().view(np.float32)))
     if not weight.dtype.is_float or not weight.size:
         return False
     array = weight.elements().numpy()
+    if weight.dtype is dtypes.float16:
+        return _any_nan_half(np.ascontiguousarray(array).view(np.uint16))
     if weight.dtype is dtypes.bfloat16:  # as bits: the largest without their sign are NaN's
         return bool(((array & 0x7FFF) > _BFLOAT16_INF).any())
     return _any_nan(array)  # type: ignore[no-any-return]
+
+
+def _any_nan_half(bits: np.ndarray) -> bool:
+    """As bits, as of bfloat16: NumPy compares half floats one by one."""
+    return bool(((bits & 0x7FFF) > _FLOAT16_INF).any())
 
 
 def _any_nan(array: np.ndarray) -> Any:

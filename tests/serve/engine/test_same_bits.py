@@ -12,6 +12,7 @@ import morpho as mo
 from morpho.models.rounding import round_activations
 from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.request import Request, SamplingParams
+from morpho.serve.engine.runner import ModelRunner, Row
 from morpho.serve.engine.sequence import Sequence
 
 
@@ -50,6 +51,40 @@ def test_64_at_once_have_the_bits_of_each_alone(pages: int, rng: np.random.Gener
         assert logits_seen[str(number)] == bits, f"logits of request {number}, of {len(prompt)} tokens"
     assert stats.recompiles == 0 and stats.errors == 0 and stats.pages_used == 0
     assert stats.prefix_hits and stats.drafted and bool(stats.evictions) == (pages == 80)
+
+
+def test_short_prompts_are_read_together(rng: np.random.Generator, logits_seen: dict[str, list[bytes]],
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call reads short prompts, and those that come later join the rows that are decoded; a long one is read by
+    itself. All have the bits of each alone."""
+    sizes: list[list[int]] = []
+    prompts_call = ModelRunner.prompts
+
+    def counted(self: ModelRunner, rows: list[Row]) -> np.ndarray:
+        sizes.append([len(row.tokens) for row in rows])
+        return prompts_call(self, rows)
+
+    monkeypatch.setattr(ModelRunner, "prompts", counted)
+    model = llama()
+    prompts = [tuple(rng.integers(0, 97, length).tolist()) for length in (5, 1, 40, 17, 9, 30, 22, 3, 300)]
+    with Engine(model, pages=40, drafted=0, prefill_tokens=64) as engine:
+        found = all_at_once(engine, prompts, greedy(20))
+        stats = engine.stats()
+    for number, prompt in enumerate(prompts):
+        assert (found[number], logits_seen[str(number)]) == alone(model, prompt, 20), f"request {number}"
+    assert stats.recompiles == 0 and stats.errors == 0
+    assert any(size.count(1) >= 4 and max(size) > 1 for size in sizes), "rows and prompts in one call"
+    assert all(sum(size) <= engine.runner.chunk for size in sizes) and len(sizes) == engine.stepper.calls_together
+
+
+def test_pages_are_written_where_they_lie() -> None:
+    """No function copies its pools, which it would if something could fail after the first write."""
+    runner = ModelRunner(llama(), pages=4, max_batch=4)
+    runner.prefill(Row([1, 2, 3], 0, [1]))
+    before = runner.caches[0].keys.value.elements().address
+    runner.prompts([Row([4], 3, [1]), Row([5, 6], 0, [2])])
+    runner.decode([Row([7], 4, [1]), Row([8], 2, [2])])
+    assert runner.caches[0].keys.value.elements().address == before
 
 
 def _rounded() -> Any:

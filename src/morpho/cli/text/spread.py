@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import format_seconds
-from morpho.plan import Plan
+
+if TYPE_CHECKING:  # a server without workers does not wait for the planner
+    from morpho.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ def _show(plan: Plan) -> None:
 
 def read_plan(path: Path) -> Plan:
     """The plan in a file; what is wrong with it is said with the file's name."""
+    from morpho.plan import Plan
+
     try:
         return Plan.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

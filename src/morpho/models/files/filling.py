@@ -61,7 +61,7 @@ def _pack(model: Module, name: str, weight: mo.Quantised, plain: dict[str, Any])
         parent = getattr(parent, part)
     layer = getattr(parent, last)
     # Memory of its own: compiled functions pack what they own, and borrow a file's bytes anew at every call.
-    weight = mo.Quantised.of_tensor(mo.asarray(weight.data, copy=True).realise(), weight.shape, weight.kind)
+    weight = mo.Quantised.of_tensor(mo.asarray(weight.data.numpy(), copy=True), weight.shape, weight.kind)
     if isinstance(layer, Embedding):
         setattr(parent, last, QuantisedEmbedding(weight, layer.weight.dtype))
     elif isinstance(layer, Linear):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -14,6 +15,13 @@ from morpho.serve.api.tools import Call, ToolText
 from morpho.serve.engine.request import Event, Request, Usage
 
 Chunk = dict[str, Any]
+MARK = secrets.token_hex(16)  # where the text stands in a chunk; nobody can have said it
+_as_json = json.encoder.encode_basestring
+
+
+def sse(chunk: Chunk) -> bytes:
+    """A server-sent event."""
+    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
 
 
 @dataclass
@@ -48,8 +56,10 @@ class Answer(ABC):
         self.created, self.id = int(time.time()), f"{self.prefix}-{secrets.token_hex(12)}"
         self.choices = [Choice() for _ in range(requests * n)]
         self.usages: list[Usage | None] = [None] * requests
+        self._rims: dict[int, tuple[bytes, bytes]] = {}
 
     prefix = ""
+    done = b"data: [DONE]\n\n"  # the last event of a stream
 
     def opening(self) -> Iterator[Chunk]:
         """What is sent before the first event."""
@@ -74,10 +84,31 @@ class Answer(ABC):
         if shown:
             choice.text.append(shown)
         if shown or told or choice.calls:
-            yield self._chunk(place, shown, told, choice)
+            yield from self._chunks(place, shown, told, choice)
         choice.length += len(shown)
         if choice.finish is not None:
-            yield self._last_chunk(place, choice)
+            yield from self._last_chunks(place, choice)
+
+    def written(self, request: int, event: Event) -> bytes:
+        """The chunks of one event as server-sent events. One that is a piece of text and nothing else, as most are, is
+        put between what is the same in all of them."""
+        place = request * self.n + event.index
+        choice = self.choices[place]
+        if event.finish is not None or self.logprobs or choice.tools is not None or event.usage is not None:
+            return b"".join(map(self.event, self.feed(request, event)))
+        if not event.text:
+            return b""
+        choice.text.append(event.text)
+        head, tail = self._around(place, choice)
+        said = head + _as_json(event.text).encode("utf-8", "replace") + tail
+        choice.length += len(event.text)
+        return said
+
+    def _around(self, place: int, choice: Choice) -> tuple[bytes, bytes]:
+        if place not in self._rims:
+            head, _, tail = sse(self._chunk(place, MARK, None, choice)).partition(f'"{MARK}"'.encode())
+            self._rims[place] = head, tail
+        return self._rims[place]
 
     def usage(self) -> dict[str, Any]:
         """Of all requests together."""
@@ -106,6 +137,20 @@ class Answer(ABC):
     def _token(self, token: int) -> dict[str, Any]:
         raw = self.tokenizer.token_bytes(token)
         return {"token": raw.decode("utf-8", "replace"), "bytes": [*raw]}
+
+    def event(self, chunk: Chunk) -> bytes:
+        """A chunk as it is sent."""
+        return sse(chunk)
+
+    def failed(self, error: ApiError) -> bytes:
+        """What ends a stream that cannot go on."""
+        return sse(error.body())
+
+    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+        yield self._chunk(place, text, told, choice)
+
+    def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
+        yield self._last_chunk(place, choice)
 
     @abstractmethod
     def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:

@@ -124,6 +124,10 @@ class Fields:
         if found is not None and found not in values:
             raise self.wrong(field, f"is not supported: {why}")
 
+    def left(self) -> dict[str, Any]:
+        """What nobody has taken yet."""
+        return dict(self._left)
+
     def finish(self) -> None:
         """Nothing is ignored in silence."""
         for name in self._left:

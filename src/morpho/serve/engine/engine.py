@@ -81,7 +81,7 @@ class Engine:
         self._cold: list[str] = []  # functions that are compiled when there is nothing else to do
         if warm:
             self.runner.warm("prefill")
-            self._cold = ["single", "decode"]
+            self._cold = ["single", "decode", "prompts"]
         self._thread = threading.Thread(target=self._run, name="morpho-engine", daemon=True)
         self._thread.start()
 

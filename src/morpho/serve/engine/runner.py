@@ -6,9 +6,10 @@
 | `decode` | 1 to `max_batch` | 1 | every row |
 | `verify` | 1 to `draft_rows` | 1 to `most_drafted` + 1 | every token: guesses that are checked |
 | `prefill` | 1 | 1 to `chunk` | the last token: a piece of a prompt |
+| `prompts` | 1 to `chunk` | 1 | the first rows: pieces of several short prompts, a row for each token |
 
 Rows do not see each other: a product's row is one chain of operations whatever rows are beside it, and attention's
-blocks begin at absolute positions. So all four give a token the same bits (docs/numerics.md).
+blocks begin at absolute positions. So all five give a token the same bits (docs/numerics.md).
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from morpho.nn.frozen import Frozen
 from morpho.nn.transformer.paged import PagedCache
 from morpho.ops.neural.paged import PAGE
 from morpho.serve.engine.adapters import AdapterBank
+
+KEYS = ("ids", "start", "table", "places")
+OTHERS = tuple(f"{key}_of_others" for key in KEYS)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class ModelRunner:
         self._copy = mo.compile(self._copy_page)
 
     def function(self, name: str, adapted: bool) -> Any:
-        """One of the four, made when first asked for; with adapters it is another one."""
+        """One of the five, made when first asked for; with adapters it is another one."""
         if (name, adapted) not in self.functions:
             rows = {0: mo.Dim("rows", 1, self.draft_rows if name == "verify" else self.max_batch)}
             dynamic: dict[str, Any] = {}
@@ -100,14 +104,26 @@ class ModelRunner:
             if name == "verify":
                 both = {**rows, 1: mo.Dim("n", 1, self.most_drafted + 1)}
                 dynamic = {**dynamic, "ids": both, "places": both}
+            if name == "prompts":
+                dynamic = {key: {0: mo.Dim("others", 1, self.chunk)} for key in OTHERS} | {key: rows for key in KEYS}
             last = name == "prefill"
-            body = self._adapted_body(last) if adapted else self._body(last)
+            body = (self._chosen_body() if name == "prompts" else self._adapted_body(last) if adapted
+                    else self._body(last))
             self.functions[name, adapted] = mo.compile(body, dynamic=dynamic) if dynamic else mo.compile(body)
         return self.functions[name, adapted]
 
     def _body(self, last: bool) -> Any:
         def logits(ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor) -> mo.Tensor:
             return self._logits(ids, start, table, places, last)
+        return logits
+
+    def _chosen_body(self) -> Any:
+        def logits(ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, ids_of_others: mo.Tensor,
+                   start_of_others: mo.Tensor, table_of_others: mo.Tensor, places_of_others: mo.Tensor) -> mo.Tensor:
+            given = zip((ids, start, table, places), (ids_of_others, start_of_others, table_of_others,
+                                                      places_of_others), strict=True)
+            whole = [mo.concat([*pair]) for pair in given]
+            return self._logits(whole[0], whole[1], whole[2], whole[3], False, ids.shape[0])
         return logits
 
     def _adapted_body(self, last: bool) -> Any:
@@ -120,13 +136,17 @@ class ModelRunner:
                 return self._logits(ids, start, table, places, last)
         return logits
 
-    def _logits(self, ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, last: bool) -> mo.Tensor:
-        """ids (rows, n) from positions `start` (rows,) on -> (rows, n, vocabulary), or of the last token only."""
+    def _logits(self, ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor, last: bool,
+                first: Any = None) -> mo.Tensor:
+        """ids (rows, n) from positions `start` (rows,) on -> (rows, n, vocabulary), or of the last token, or of the
+        `first` rows only: the head is a fifth of a small model."""
         self.frozen.use()
         for cache in self.caches:
             cache.use(table, places)
         with mo.no_grad():
             x = self.model.hidden(ids, self.caches, start)  # type: ignore[arg-type]
+            if first is not None:  # no `take`: what may fail after pages are written has all of them copied
+                x = x[:first]
             return self.model.head(x[:, -1:] if last else x).astype(mo.float32)
 
     def _copy_page(self, source: mo.Tensor, target: mo.Tensor) -> mo.Tensor:
@@ -140,13 +160,34 @@ class ModelRunner:
         found: np.ndarray = self._call("prefill", [row], len(row.tokens))[0, 0]
         return found
 
+    def prompts(self, rows: Sequence[Row]) -> np.ndarray:
+        """Pieces of several prompts: the logits after the last token of each, (pieces, vocabulary). Each token is a row
+        of its own, so that none is filled up; keys and values of all are written before any row reads them."""
+        last = [Row(row.tokens[-1:], row.start + len(row.tokens) - 1, row.pages) for row in rows]
+        others = [Row([token], position, row.pages) for row in rows
+                  for position, token in enumerate(row.tokens[:-1], row.start)]
+        found: np.ndarray = self._call("prompts", last, 1, others=others)[:, 0]
+        return found
+
     def decode(self, rows: Sequence[Row]) -> np.ndarray:
         """One token of each row, or some: (rows, most tokens of a row, vocabulary)."""
         most = max(len(row.tokens) for row in rows)
         name = "verify" if most > 1 else "single" if len(rows) == 1 else "decode"
         return self._call(name, rows, most)
 
-    def _call(self, name: str, rows: Sequence[Row], width: int, write: bool = True) -> np.ndarray:
+    def _call(self, name: str, rows: Sequence[Row], width: int, write: bool = True,
+              others: Sequence[Row] | None = None) -> np.ndarray:
+        given = self._arrays(rows, width, write)
+        if others is not None:  # at least one, which may go nowhere
+            given += self._arrays(others or [Row([0], 0, [0])], 1, write and bool(others))
+        adapted = rows[0].adapter is not None
+        if adapted:
+            given.append(np.array([row.adapter for row in rows], np.int64))
+        logits = self.function(name, adapted)(*(mo.asarray(part) for part in given))
+        return logits.numpy()  # type: ignore[no-any-return]
+
+    def _arrays(self, rows: Sequence[Row], width: int, write: bool) -> list[np.ndarray]:
+        """ids, start, table and places of some rows."""
         ids = np.zeros((len(rows), width), np.int64)
         places = np.full((len(rows), width), -1, np.int64)  # tokens that fill up rows go nowhere
         table = np.zeros((len(rows), self.blocks), np.int64)
@@ -158,12 +199,7 @@ class ModelRunner:
             if write:
                 places[number, :count] = table[number, at // PAGE] * PAGE + at % PAGE
         start = np.array([row.start for row in rows], np.int64)
-        given = [ids, start, table, places]
-        adapted = rows[0].adapter is not None
-        if adapted:
-            given.append(np.array([row.adapter for row in rows], np.int64))
-        logits = self.function(name, adapted)(*(mo.asarray(part) for part in given))
-        return logits.numpy()  # type: ignore[no-any-return]
+        return [ids, start, table, places]
 
     def copy_page(self, source: int, target: int) -> None:
         """The keys and values of one page into another, in all layers."""
@@ -179,8 +215,9 @@ class ModelRunner:
 
     def warm(self, name: str) -> None:
         """Compile one of the functions, or load it from the cache of code."""
-        rows = [Row([0], 0, [0])] * (min(2, self.max_batch) if name == "decode" else 1)
-        self._call(name, rows, 1, write=False)
+        several = name in ("decode", "prompts")
+        rows = [Row([0], 0, [0])] * (min(2, self.max_batch) if several else 1)
+        self._call(name, rows, 1, write=False, others=rows if name == "prompts" else None)
 
     @property
     def recompiles(self) -> int:

@@ -175,9 +175,12 @@ class Scheduler:
             sequence.draft = guess
             self.guessed += len(guess)
 
-    def took(self, kind: str, begun: float, tokens: int = 1) -> None:
-        """How long something took, for what comes next."""
-        seconds = (time.perf_counter() - begun) / tokens
+    def took(self, kind: str, begun: float, tokens: int = 1, joined: bool = False) -> None:
+        """How long something took, for what comes next; prompts that were `joined` by the rows that run took what such
+        a step takes longer than others."""
+        seconds = (time.perf_counter() - begun - (self.decode_s if joined else 0.0)) / tokens
+        if seconds <= 0:
+            return
         name = "decode_s" if kind == "decode" else "token_s"
         old = getattr(self, name)
         setattr(self, name, seconds if not old else MEMORY * old + (1 - MEMORY) * seconds)

@@ -13,6 +13,11 @@ from morpho.serve.engine.runner import ModelRunner, Row
 from morpho.serve.engine.scheduler import Plan, Scheduler
 from morpho.serve.engine.sequence import Sequence
 
+SHORT = 256  # positions of a piece whose tokens are rows of their own: each looks at its keys by itself
+TOGETHER = 3  # rows and pieces that are worth one call
+JOINED = 4  # rows being decoded that are worth joining: fewer are multiplied without unpacking weights
+Piece = tuple[Sequence, int]  # of a prompt: so many tokens
+
 
 class Stepper:
     """Runs plans, and counts."""
@@ -20,7 +25,7 @@ class Stepper:
     def __init__(self, runner: ModelRunner, scheduler: Scheduler) -> None:
         self.runner, self.scheduler = runner, scheduler
         self.siblings: dict[int, list[Sequence]] = {}  # by request: its texts that begin when the prompt is read
-        self.steps = self.batch_size = self.prompt_tokens = self.generated = self.accepted = 0
+        self.steps = self.batch_size = self.prompt_tokens = self.generated = self.accepted = self.calls_together = 0
         self.ended: Counter[Finish] = Counter()
         self.request_s = 0.0  # running average of how long requests take
 
@@ -32,27 +37,58 @@ class Stepper:
         if not plan:
             return
         self.steps += 1
-        for sequence, count in plan.prefill:
+        self.batch_size = len(plan.decode)
+        for sequence, count in self._together(plan):
             self._prefill(sequence, count)
-        self._decode(plan)
+        self._decode(plan.decode)
+
+    def _together(self, plan: Plan) -> list[Piece]:
+        """Read short pieces of prompts in one call, with the rows that are decoded where those are several: weights are
+        unpacked once for all. What is left of the pieces is given back."""
+        short = [(sequence, count) for sequence, count in plan.prefill
+                 if sequence.adapter is None and sequence.computed + count <= SHORT]
+        plain = not any(each.draft or each.adapter is not None for each in plan.decode)
+        joined = plan.decode if plain and len(plan.decode) >= JOINED else []
+        room = self.runner.chunk - len(joined)
+        while short and (len(joined) + len(short) > self.runner.max_batch or sum(count for _, count in short) > room):
+            short.pop()
+        if not short or len(short) + len(joined) < TOGETHER:
+            return plan.prefill
+        begun = time.perf_counter()
+        pieces = [*((each, 1) for each in joined), *short]
+        found = self.runner.prompts([self._row(sequence, count) for sequence, count in pieces])
+        self.calls_together += 1
+        self.scheduler.took("prefill", begun, sum(count for _, count in short), bool(joined))
+        for (sequence, count), logits in zip(pieces[len(joined):], found[len(joined):], strict=True):
+            self._was_read(sequence, count, logits)
+        for sequence, logits in zip(joined, found, strict=False):
+            sequence.computed += 1
+            self._advance(sequence, [logits])
+        plan.decode = [] if joined else plan.decode
+        return [piece for piece in plan.prefill if piece not in short]
+
+    def _row(self, sequence: Sequence, count: int) -> Row:
+        start = sequence.computed
+        return Row(sequence.tokens[start:start + count], start, sequence.holding.pages, sequence.adapter)
 
     def _prefill(self, sequence: Sequence, count: int) -> None:
         begun = time.perf_counter()
-        start = sequence.computed
-        row = Row(sequence.tokens[start:start + count], start, sequence.holding.pages, sequence.adapter)
-        logits = self.runner.prefill(row)
+        logits = self.runner.prefill(self._row(sequence, count))
         self.scheduler.took("prefill", begun, count)
+        self._was_read(sequence, count, logits)
+
+    def _was_read(self, sequence: Sequence, count: int, logits: np.ndarray) -> None:
+        """A piece of a prompt; the text begins where it was the last one."""
         sequence.computed += count
         self.prompt_tokens += count
         self.scheduler.pages.commit(sequence.holding, sequence.tokens, sequence.computed)
         if not sequence.waiting_tokens:
             self._advance(sequence, [logits])
 
-    def _decode(self, plan: Plan) -> None:
-        self.batch_size = len(plan.decode)
+    def _decode(self, decoded: list[Sequence]) -> None:
         for rows in (  # with adapters other functions run; neither sees the other's rows
-                [each for each in plan.decode if each.adapter is None],
-                [each for each in plan.decode if each.adapter is not None]):
+                [each for each in decoded if each.adapter is None],
+                [each for each in decoded if each.adapter is not None]):
             if not rows:
                 continue
             begun = time.perf_counter()

@@ -22,6 +22,7 @@ FILES = {"/": ("page.html", b"text/html; charset=utf-8"), "/page.js": ("page.js"
          "/markdown.js": ("markdown.js", b"text/javascript; charset=utf-8"),
          "/icon.svg": ("icon.svg", b"image/svg+xml"), "/page.css": ("page.css", b"text/css; charset=utf-8")}
 POSTS = {"/v1/chat/completions": generation.chat, "/v1/completions": generation.completions,
+         "/v1/responses": generation.responses,
          "/v1/embeddings": small.embeddings, "/tokenize": small.tokenize, "/detokenize": small.detokenize}
 GETS = {"/v1/models": small.models, "/v1/models/{name:path}": small.model, "/health": small.health,
         "/ready": small.ready, "/metrics": small.figures, "/live": small.live}
@@ -39,7 +40,25 @@ def make_app(registry: Registry, options: Options) -> tuple[App, State]:
     made = Starlette(routes=routes, lifespan=lambda app: _living(state), exception_handlers={
         404: _told(404, "there is nothing at this address"),
         405: _told(405, "this address takes another method")})
-    return Logged(Security(made, options), state.metrics), state
+    return Logged(Security(_Direct(routes, made), options), state.metrics), state
+
+
+class _Direct:
+    """Requests to an address that is written out go straight to its endpoint; others through Starlette, whose layers
+    would see every piece of every stream."""
+
+    def __init__(self, routes: list[Any], others: App) -> None:
+        self._routes = {(method, route.path): route for route in routes if "{" not in route.path
+                        for method in route.methods if method != "HEAD"}
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if route is None:
+            await self._others(scope, receive, send)
+            return
+        scope["route"] = route
+        await route.app(scope, receive, send)
 
 
 def _file(name: str, kind: bytes) -> Any:

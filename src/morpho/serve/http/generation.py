@@ -1,19 +1,19 @@
-"""`/v1/chat/completions` and `/v1/completions`: a job's events as one object or as a stream of chunks."""
+"""`/v1/chat/completions`, `/v1/completions`, `/v1/responses`: a job's events as one object or as a stream."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from morpho.serve.api.answers import Answer, Job
+from morpho.serve.api.answers import Answer, Job, sse
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.generate import chat_job, completion_job
 from morpho.serve.api.limits import Limits
+from morpho.serve.api.responses import response_job
 from morpho.serve.hosting.served import Served
 from morpho.serve.http.bridge import Events
 from morpho.serve.http.logs import Record
@@ -22,7 +22,6 @@ from morpho.serve.http.state import Gone, State, as_api_error, beside, read_fiel
 
 MakeJob = Callable[[Fields, Served, Limits, str], Job]
 WRITE_TIMEOUT_S = 60.0  # a client that does not read for so long is gone
-DONE = b"data: [DONE]\n\n"
 
 
 async def chat(scope: Scope, receive: Receive, send: Send, state: State) -> None:
@@ -31,6 +30,10 @@ async def chat(scope: Scope, receive: Receive, send: Send, state: State) -> None
 
 async def completions(scope: Scope, receive: Receive, send: Send, state: State) -> None:
     await _generate(scope, receive, send, state, completion_job)
+
+
+async def responses(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _generate(scope, receive, send, state, response_job)
 
 
 async def _generate(scope: Scope, receive: Receive, send: Send, state: State, make: MakeJob) -> None:
@@ -118,36 +121,61 @@ async def _stream(job: Job, events: Events, send: Send, timing: _Timing, watch: 
     await send({"type": "http.response.start", "status": 200, "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no")]})
-    await _write(send, b"".join(map(_event, job.answer.opening())))
-    last = b""
+    answer, writer, last = job.answer, _Writer(send), b""
     try:
+        await writer.write(b"".join(map(answer.event, answer.opening())))
         while arrived := await events.next():
             timing.arrived(sum(event.token is not None for _, event in arrived))
-            await _write(send, b"".join(_event(chunk) for place, event in arrived
-                                        for chunk in job.answer.feed(place, event)))
+            await writer.write(b"".join([answer.written(place, event) for place, event in arrived]))
         if not job.answer.finished:
             raise Gone
         timing.end(len(job.answer.choices))
-        last = (_event(job.answer.usage_chunk()) if job.include_usage else b"") + DONE
+        last = (sse(answer.usage_chunk()) if job.include_usage else b"") + answer.done
+        await writer.write(last, more=False)
     except (Gone, TimeoutError):
         raise Gone from None
     except Exception as error:  # the status has been sent: the error is the last event
-        last = _event(as_api_error(error).body())
-    await _write(send, last, more=False)
+        await writer.write(answer.failed(as_api_error(error)), more=False)
+    finally:
+        writer.close()
 
 
-async def _write(send: Send, body: bytes, more: bool = True) -> None:
-    if body or not more:
-        async with asyncio.timeout(WRITE_TIMEOUT_S):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
+class _Writer:
+    """Writes pieces of a body. A client that does not read for `WRITE_TIMEOUT_S` is gone: one timer looks for that,
+    not one for each of thousands of pieces."""
 
+    def __init__(self, send: Send) -> None:
+        self._send, self._loop, self._task = send, asyncio.get_running_loop(), asyncio.current_task()
+        self._begun: float | None = None
+        self._late = False
+        self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 2, self._look)
 
-def _event(chunk: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
+    async def write(self, body: bytes, more: bool = True) -> None:
+        if not body and more:
+            return
+        self._begun = self._loop.time()
+        try:
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        except asyncio.CancelledError:
+            if self._late and self._task is not None and self._task.uncancel() == 0:
+                raise TimeoutError from None
+            raise
+        finally:
+            self._begun = None
+
+    def _look(self) -> None:
+        if self._begun is not None and self._loop.time() - self._begun >= WRITE_TIMEOUT_S and self._task is not None:
+            self._late = True
+            self._task.cancel()
+            return
+        self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 2, self._look)
+
+    def close(self) -> None:
+        self._timer.cancel()
 
 
 def _said(answer: Answer) -> dict[str, Any]:
-    used = answer.usage()
+    used = Answer.usage(answer)  # in one form, whatever the answer itself says
     return {"prompt_tokens": used["prompt_tokens"], "completion_tokens": used["completion_tokens"],
             "cached_tokens": used["prompt_tokens_details"]["cached_tokens"],
             "finish": ",".join(choice.finish or "-" for choice in answer.choices[:4])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import socket
 import ssl
@@ -48,9 +49,26 @@ def bound(options: Options) -> socket.socket:
 
 def run(registry: Registry, options: Options, listener: socket.socket,
         when_ready: Callable[[], None] = lambda: None) -> None:
-    """Serve until SIGINT or SIGTERM; streams that run are finished then, within `shutdown_timeout_s`."""
-    server = make_server(registry, options, when_ready)
+    """Load the first model, and serve until SIGINT or SIGTERM; streams that run are finished then, within
+    `shutdown_timeout_s`."""
+    with collecting_later():
+        server = make_server(registry, options, when_ready)  # first: a loaded engine compiles beside what follows
+        registry.load(None)
     server.run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def collecting_later() -> Iterator[None]:
+    """No search for cycles while modules and a model are loaded: what they make stays for as long as the server, and
+    looking through it again and again took a fifth of the start. Later searches leave it out (`gc.freeze`)."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def make_server(registry: Registry, options: Options, when_ready: Callable[[], None] = lambda: None) -> Any:

@@ -162,14 +162,14 @@ def merge_long(numbers: list[int], ranks: Ranks) -> list[int]:
 
 
 def _ranks(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> dict[tuple[int, int], tuple[int, int]]:
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    try:
-        for place, (left, right) in enumerate(merges):
-            found.setdefault((vocabulary[left], vocabulary[right]), (place, vocabulary[left + right]))
+    number = vocabulary.__getitem__
+    try:  # without a loop of Python's: there are a hundred thousand, and a server waits for them
+        pairs = [*zip(*(map(number, side) for side in zip(*merges, strict=True)), strict=True)]
+        become = [(place, number(left + right)) for place, (left, right) in enumerate(merges)]
     except KeyError as error:
         raise fail(FileFault, "tokenizer", f"a merge needs {shortened(error.args[0])}, which is not in the vocabulary"
                    ) from None
-    return found
+    return dict(zip(reversed(pairs), reversed(become), strict=True))  # of a pair that is there twice, the first
 
 
 def _byte_numbers(vocabulary: Mapping[str, int]) -> dict[int, int]:
