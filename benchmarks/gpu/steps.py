@@ -22,14 +22,22 @@ from morpho.runtime.plans import on_device
 
 def main(device: str = "cuda:0", rows: str = "8", length: str = "1024") -> None:
     """Print the time of each kind of step."""
-    gpu: Any = backend_of(device).gpu  # type: ignore[attr-defined]
     model = mo.models.create("gpt2", **GPT2).astype(mo.bfloat16).to(device)
     shape = int(rows), int(length)
     tokens = mo.asarray(np.random.default_rng(0).integers(0, GPT2["vocab_size"], shape), device=device)
     run = mo.compile(lambda t: model(t))
     for _ in range(3):
         run(tokens)
+    show_steps(run, device)
+
+
+def show_steps(run: Any, device: str) -> None:
+    """The time of every kernel of a compiled function, which the native entry has called."""
+    gpu: Any = backend_of(device).gpu  # type: ignore[attr-defined]
     gpu.synchronize()
+    if run.current.served is None:
+        print("it goes through Python")
+        return
     plan = run.current.plan
     executable: Any = on_device.executable(plan.graph, plan.device)
     call = run.current.served.executable.call

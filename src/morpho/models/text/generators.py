@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
+from morpho.backends.registry import HOST
+from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.text.prompts import checked_ids
@@ -34,7 +36,8 @@ class Generator:
         self.frozen = Frozen(model)
         self.ids: list[int] = []  # what the cache holds
         kind = next((p.dtype for p in model.parameters()), mo.float32)
-        self.caches = model.make_caches(1, self.length, kind)
+        with placed(model):
+            self.caches = model.make_caches(1, self.length, kind)
         self.prefill = mo.compile(self._last_logits, dynamic={"ids": {1: mo.Dim("n", 1, min(CHUNK, self.length))}})
         self.decode = mo.compile(self._last_logits)
 
@@ -112,7 +115,8 @@ class BatchGenerator:
         self.frozen = Frozen(model)
         self.lengths = np.zeros(rows, np.int64)  # what the cache holds of each
         kind = next((p.dtype for p in model.parameters()), mo.float32)
-        self.caches = model.make_caches(rows, length, kind)
+        with placed(model):
+            self.caches = model.make_caches(rows, length, kind)
         self.two_parts = hasattr(model, "remember")
         many = {"ids": {1: mo.Dim("n", 1, length if self.two_parts else min(CHUNK, length))}}
         self.prefill = mo.compile(self._remember if self.two_parts else self._logits, dynamic=many)
@@ -222,9 +226,26 @@ def lending(model: LanguageModel, rows: int = 1) -> Iterator[Callable[[int], Any
         idle.extend(lent)
 
 
+def device_of(model: LanguageModel) -> str:
+    """Where a model's weights lie."""
+    return next((parameter.device for parameter in model.parameters()), HOST)
+
+
+def placed(model: LanguageModel) -> AbstractContextManager[Any]:
+    """A block in which tensors are made where the model's weights lie."""
+    place = device_of(model)
+    return nullcontext() if place == HOST or place == settings.get().device else mo.device(place)
+
+
 @contextmanager
 def _evaluating(model: LanguageModel) -> Iterator[None]:
-    """The model in evaluation mode for a moment."""
+    """The model in evaluation mode for a moment, and new tensors beside its weights."""
+    with placed(model), _in_evaluation(model):
+        yield
+
+
+@contextmanager
+def _in_evaluation(model: LanguageModel) -> Iterator[None]:
     changed = [module for module in model.modules() if module._training] if model._training else []
     if changed:
         model.eval()

@@ -1,0 +1,50 @@
+"""Text of a language model, one stream: tokens per second, and the time of every kernel of a decode step.
+
+`python -m benchmarks.gpu.generation [device] [tokens] [table]`. GPT-2's sizes with random weights in bfloat16, greedy.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from benchmarks.gpu.first import GPT2
+from benchmarks.gpu.steps import show_steps
+from morpho.backends.registry import backend_of
+
+
+def main(device: str = "cuda:0", tokens: str = "200", table: str = "table", sizes: dict[str, int] = GPT2) -> None:
+    """Generate a few times, then look at the kernels."""
+    backend: Any = backend_of(device)
+    model = mo.models.create("gpt2", **sizes).astype(mo.bfloat16).to(device)
+    prompt = [int(n) for n in np.random.default_rng(0).integers(0, sizes["vocab_size"], 16)]
+    first: list[int] = []
+    for turn in range(4):
+        before, started = backend.gpu.launches, time.perf_counter()
+        made = []
+        for token in mo.models.generate(model, prompt, max_new_tokens=int(tokens)):
+            if not made:
+                begun, launched = time.perf_counter(), backend.gpu.launches
+            made.append(token)
+        ended = time.perf_counter()
+        first = first or made
+        rest = len(made) - 1
+        print(f"turn {turn}: first token {1e3 * (begun - started):.1f} ms, then {rest / (ended - begun):.0f} tokens/s, "
+              f"{(backend.gpu.launches - launched) / max(rest, 1):.0f} launches a token, the same text: {made == first}",
+              flush=True)
+        del before
+    generator: Any = model.__dict__["_generators"].free[0]
+    for name in ("decode", "follow"):
+        run = getattr(generator, name, None)
+        if run is not None and run.current is not None:
+            print(name, "calls", run.calls, "by the native entry", run.native_calls, flush=True)
+            if table == "table":
+                show_steps(run, device)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
