@@ -18,6 +18,7 @@ import numpy as np
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
+from morpho.models.text.device_loop import DeviceLoop, suits
 from morpho.models.text.generation_keys import Defaults
 from morpho.models.text.generators import lending
 from morpho.models.text.prompts import prompts_of
@@ -120,7 +121,10 @@ class _Answer:
     def take(self, logits: np.ndarray) -> int | None:
         """The next token, or None if it ends the text."""
         logits = forbidden(logits, self.said, len(self.made), self.count)
-        token = self.sampling.choose(logits, self.seen, self.rng)
+        return self.accept(self.sampling.choose(logits, self.seen, self.rng))
+
+    def accept(self, token: int) -> int | None:
+        """A token that was chosen, or None if it ends the text."""
         if token in self.stops:
             self.ended = True
             return None
@@ -147,6 +151,20 @@ def _tokens(model: LanguageModel, answer: _Answer) -> Iterator[int]:
             token = answer.take(logits)
             if token is not None:
                 yield token
+            if not answer.ended and suits(model, answer.sampling, answer.said) and not two_parts:
+                yield from _followed(generator, answer)
+
+
+def _followed(generator: Any, answer: _Answer) -> Iterator[int]:
+    """Tokens that the model's own device chooses, until the text ends or the cache is full."""
+    if generator.loop is None:
+        generator.loop = DeviceLoop(generator)
+    for token in generator.loop.tokens(answer.made[-1], answer.count - len(answer.made), answer.sampling, answer.rng):
+        if answer.accept(token) is None:
+            return
+        yield token
+        if answer.ended:
+            return
 
 
 def _rows(model: LanguageModel, answers: list[_Answer]) -> Iterator[list[int]]:

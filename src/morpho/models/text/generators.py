@@ -32,6 +32,7 @@ class Generator:
 
     def __init__(self, model: LanguageModel, length: int | None = None) -> None:
         self.model, self.rows = model, 1
+        self.loop: Any = None  # that chooses tokens on the model's device, where `generate` wants it
         self.length = min(model.context, length or model.usual_length)
         self.frozen = Frozen(model)
         self.ids: list[int] = []  # what the cache holds
@@ -55,7 +56,7 @@ class Generator:
             self.ids = []
         kept = min(_common(self.ids, prompt), len(prompt) - 1)
         self.ids = self.ids[:kept]
-        with _evaluating(self.model):
+        with evaluating(self.model):
             while True:
                 part = prompt[len(self.ids):len(self.ids) + CHUNK]
                 logits = self.prefill(mo.asarray([part]), mo.asarray(len(self.ids)))
@@ -68,7 +69,7 @@ class Generator:
         if len(self.ids) >= self.length:
             raise fail(ArgumentError, "generate", f"the cache is full: {self.length} positions",
                        "make the Generator with a larger length, up to the model's context")
-        with _evaluating(self.model):
+        with evaluating(self.model):
             logits = self.decode(mo.asarray([[token]]), mo.asarray(len(self.ids)))
         self.ids.append(int(token))
         return logits.numpy()  # type: ignore[no-any-return]
@@ -94,7 +95,7 @@ class TwoPartGenerator(Generator):
     def start(self, ids: Sequence[int]) -> np.ndarray:
         prompt = checked_ids(ids, self.length, self.model)
         self.frozen.refresh()
-        with _evaluating(self.model):
+        with evaluating(self.model):
             self.encode(mo.asarray([prompt]), mo.asarray([len(prompt)]))
         self.ids = []
         return super().start([self.model.config["decoder_start_token_id"] or 0])
@@ -144,7 +145,7 @@ class BatchGenerator:
         ids = np.zeros((self.rows, lengths.max()), np.int64)
         for row, tokens in enumerate(filled):
             ids[row, :len(tokens)] = tokens
-        with _evaluating(self.model):
+        with evaluating(self.model):
             if self.two_parts:
                 self.prefill(mo.asarray(ids), mo.asarray(lengths))
                 self.lengths = np.zeros(self.rows, np.int64)
@@ -168,7 +169,7 @@ class BatchGenerator:
         """The logits after one more token of each row."""
         places = self.lengths.clip(0, self.length - 1)  # rows that have ended stay where they are
         position = places.max() if self.two_parts else places
-        with _evaluating(self.model):
+        with evaluating(self.model):
             ids = mo.asarray(np.array(tokens, np.int64).reshape(self.rows, 1))
             logits = self.decode(ids, mo.asarray(position), mo.zeros((self.rows,), dtype=mo.int64))
         self.lengths = self.lengths + 1
@@ -238,7 +239,7 @@ def placed(model: LanguageModel) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _evaluating(model: LanguageModel) -> Iterator[None]:
+def evaluating(model: LanguageModel) -> Iterator[None]:
     """The model in evaluation mode for a moment, and new tensors beside its weights."""
     with placed(model), _in_evaluation(model):
         yield
