@@ -24,7 +24,7 @@ def main(device: str = "cuda:0", tokens: str = "200", table: str = "table", size
     prompt = [int(n) for n in np.random.default_rng(0).integers(0, sizes["vocab_size"], 16)]
     first: list[int] = []
     for turn in range(4):
-        before, started = backend.gpu.launches, time.perf_counter()
+        started = time.perf_counter()
         made = []
         for token in mo.models.generate(model, prompt, max_new_tokens=int(tokens)):
             if not made:
@@ -36,14 +36,21 @@ def main(device: str = "cuda:0", tokens: str = "200", table: str = "table", size
         print(f"turn {turn}: first token {1e3 * (begun - started):.1f} ms, then {rest / (ended - begun):.0f} tokens/s, "
               f"{(backend.gpu.launches - launched) / max(rest, 1):.0f} launches a token, the same text: {made == first}",
               flush=True)
-        del before
     generator: Any = model.__dict__["_generators"].free[0]
-    for name in ("decode", "follow"):
-        run = getattr(generator, name, None)
-        if run is not None and run.current is not None:
-            print(name, "calls", run.calls, "by the native entry", run.native_calls, flush=True)
-            if table == "table":
-                show_steps(run, device)
+    run = generator.loop.greedy
+    print("calls", run.calls, "by the native entry", run.native_calls, flush=True)
+    started, times = time.perf_counter(), 200
+    generator.loop.position.value = generator.there(40)
+    for _ in range(times):
+        run()
+    queued = time.perf_counter()
+    backend.synchronize()
+    print(f"a step: {1e6 * (queued - started) / times:.0f} us to queue, "
+          f"{1e6 * (time.perf_counter() - started) / times:.0f} us in all", flush=True)
+    if table == "table":
+        generator.loop.position.value = generator.there(200)
+        run()
+        show_steps(run, device)
 
 
 if __name__ == "__main__":

@@ -221,7 +221,7 @@ class CudaExecutable:
             if room:
                 gpu.free(arena, room)
         event = RunEvent(gpu.record(stream), None if faults is None else faults.array,
-                         [program.steps[n] for n in self.faulty], (list(inputs), list(outputs), faults))  # type: ignore[misc]
+                         [program.steps[n] for n in self.faulty], (_borrowed(inputs), faults))  # type: ignore[misc]
         return self.backend.watch(event) if faults is not None else event
 
     def native_call(self, inputs: int) -> NativeCall | None:
@@ -263,6 +263,12 @@ class CudaExecutable:
         for place, buffer in zip(self.program.outputs, outputs, strict=True):
             if slots[place.slot] != buffer.address and buffer.nbytes:
                 self.backend.gpu.copy(slots[place.slot], buffer.address, buffer.nbytes, stream)
+
+
+def _borrowed(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Memory of other libraries, to be held until a run is over. A device's own is given out again in the order of what
+    was queued: holding it would keep states from being written in place of their old values."""
+    return [buffer for buffer in buffers if not getattr(getattr(buffer, "owner", None), "own", True)]
 
 
 def _matrix(step: Step) -> bool:

@@ -95,15 +95,14 @@ class DeviceLoop:
 
     def _begin(self, token: int, at: int, most: int, sampling: Sampling, rng: Any) -> Any:
         """Set the states of the first step; what queues one."""
-        run = self.greedy
-        with placed(self.generator.model):
-            self.token.value, self.position.value = mo.asarray([[token]]), mo.asarray(at)
-            if sampling.temperature:
-                numbers = np.zeros(self.generator.length)
-                numbers[at:at + most] = rng.random(most)
-                self.draws.value = mo.asarray(numbers)
-                self.temperature.value = mo.asarray(sampling.temperature, dtype=mo.float64)
-                run = self.drawn
+        run, there = self.greedy, self.generator.there
+        self.token.value, self.position.value = there([[token]]), there(at)
+        if sampling.temperature:
+            numbers = np.zeros(self.generator.length)
+            numbers[at:at + most] = rng.random(most)
+            self.draws.value = there(numbers)
+            self.temperature.value = there(np.float64(sampling.temperature))
+            run = self.drawn
 
         def step() -> Fetch:
             with evaluating(self.generator.model):
