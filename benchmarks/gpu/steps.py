@@ -47,7 +47,7 @@ def show_steps(run: Any, device: str) -> None:
         function, blocks, threads, shared, words = words_of.table[place * 10:place * 10 + 5]
         given = (gpu_words(words), Geometry(blocks, threads, shared))
         handle = type(gpu.context)(function)
-        taken = clock.seconds(lambda handle=handle, given=given: gpu.launch(handle, given[1], given[0], 0), 20)
+        taken = clock.in_graph(lambda handle=handle, given=given: gpu.launch(handle, given[1], given[0], 0), 20)
         found[f"{step.label} {step.choice} {[v.shape for v in step.views if v is not None][-1]}"].append(taken)
     total = sum(sum(times) for times in found.values())
     print(f"{total * 1e3:.2f} ms in {len(labels)} launches")
