@@ -18,6 +18,9 @@ from morpho.program.program import Step
 MANY_ROWS = 1 << 14  # rows side by side from which on a thread each is enough
 
 
+FEW_ROWS = 256  # that leave multiprocessors idle: their threads may have more registers
+
+
 def plain(kernel: LoopKernel) -> LoopKernel:
     """A loop kernel without what is for vectors: lanes along rows, unrolled windows, transposed blocks.
 
@@ -66,7 +69,7 @@ def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
     rank = kernel.outer_rank + kernel.inner_rank
     while lanes > 1 and not _aligned(step, kernel, lanes, step.columns, record, rank):
         lanes //= 2
-    found = RowsKernel(replace(kernel, keeps_loads=True), lanes, step.columns, places, numbers)
+    found = RowsKernel(replace(kernel, keeps_loads=True), lanes, step.columns, places, numbers, step.rows <= FEW_ROWS)
     if found.shared_bytes > KEPT_BYTES:
         found = replace(found, loop=kernel)
     if found.blocks > MOST_JOINED or found.shared_bytes > KEPT_BYTES:

@@ -44,6 +44,7 @@ class FewRowsGemm(WithoutMaps):
     numbers: int
     places: int = 3
     epilogue: Epilogue | None = None  # as in `wgmma.py`
+    still: bool = False  # whether no kernel of the program writes the weights: they are asked for before the others end
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """Chunks are read whole."""
@@ -120,8 +121,17 @@ class FewRowsCode:
         self.lane, warp = self.thread & (WARP - 1), self.thread.shift_right(5)
         self.own = warp * NARROW if kernel.columns == WIDE else e.constant(0, "i64", 1)
         self.column = e.ask("block") * kernel.columns
-        for number in range(kernel.stages - 1):
-            self.fetch(e.constant(number * self.depth, "i64", 1), e.constant(number * kernel.stage_bytes, "i64", 1))
+        e.line("call void @gpu.grid_early(ptr %ctx)")
+        ahead = [(e.constant(number * self.depth, "i64", 1), e.constant(number * kernel.stage_bytes, "i64", 1))
+                 for number in range(kernel.stages - 1)]
+        if not kernel.still:
+            e.line("call void @gpu.grid_wait(ptr %ctx)")
+        for depth, stage in ahead:
+            self.fetch_weights(depth, stage)
+            e.line("call void @gpu.cp_commit(ptr %ctx)")
+        if kernel.still:
+            e.line("call void @gpu.grid_wait(ptr %ctx)")
+        self.copy_rows(ahead)
         self.finish(self.main_loop())
         words = first + kernel.places + kernel.numbers
         body = e.text()
@@ -133,14 +143,36 @@ class FewRowsCode:
     def fetch(self, depth: Value, stage: Value) -> None:
         """Ask for the slices of both operands; what is not there is zero."""
         kernel = self.kernel
-        if kernel.right == "k":
-            self.fetch_one(self.b, self.column, self.n, self.b_n, self.b_k, depth, stage, kernel.columns, True)
-        else:
-            self.fetch_one(self.b, self.column, self.n, self.b_n, self.b_k, depth, stage, kernel.columns, False)
-        zero = self.e.constant(0, "i64", 1)
-        self.fetch_one(self.a, zero, self.m, self.a_m, self.a_k, depth, stage + 2 * self.depth * kernel.columns,
-                       kernel.rows, True)
+        self.fetch_weights(depth, stage)
+        self.fetch_one(self.a, self.e.constant(0, "i64", 1), self.m, self.a_m, self.a_k, depth,
+                       stage + 2 * self.depth * kernel.columns, kernel.rows, True)
         self.e.line("call void @gpu.cp_commit(ptr %ctx)")
+
+    def fetch_weights(self, depth: Value, stage: Value) -> None:
+        """The slice of the weights."""
+        kernel = self.kernel
+        self.fetch_one(self.b, self.column, self.n, self.b_n, self.b_k, depth, stage, kernel.columns,
+                       kernel.right == "k")
+
+    def copy_rows(self, ahead: list[tuple[Value, Value]]) -> None:
+        """The rows of the first slices, by loads: the weights' groups are then waited for one by one."""
+        e, kernel = self.e, self.kernel
+        chunks, total = self.depth // CHUNK, kernel.rows * self.depth // CHUNK
+        found = []
+        for depth, stage in ahead:
+            for number in range(-(-total // THREADS)):
+                place = self.thread + number * THREADS
+                line, chunk = place.shift_right(chunks.bit_length() - 1), place & (chunks - 1)
+                k = depth + chunk * CHUNK
+                inside = e.icmp("slt", line, self.m) & e.icmp("slt", k, kernel.depth)
+                offset = e.select(inside, line * self.a_m + k * self.a_k, 0)
+                value = e.load(e.offset(self.a, "i16", offset), "i32", 4, align=16)
+                kept = e.assign(f"select i1 {inside.name}, <4 x i32> {value.name}, <4 x i32> zeroinitializer", "i32", 4)
+                target = stage + (2 * self.depth * kernel.columns) + self.swizzled(line, chunk, chunks)
+                found.append((place, kept, target))
+        for place, kept, target in found:
+            with e.when(e.icmp("slt", place, total)):
+                e.store(kept, e.offset(e.shared(), "i8", target), align=16)
 
     def fetch_one(self, source: str, start: Value, size: Value, step: Value, along: Value, depth: Value, stage: Value,
                   count: int, k_first: bool) -> None:

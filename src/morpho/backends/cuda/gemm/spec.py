@@ -34,6 +34,7 @@ class ProductKernel(Kernel):
     way: str = "simt"
     wide: bool = False  # whether rows of the result are whole chunks of 16 bytes
     epilogue: Epilogue | None = None  # computed on the sums; its operands stand in place of C
+    still: bool = False  # whether no kernel of the program writes B
 
     role = "gemm"
     flops = 2
@@ -46,7 +47,7 @@ class ProductKernel(Kernel):
             return simple
         if self.way == "few":
             return FewRowsGemm(self, self.dtype, self.result, self.right, *self.tile[:3], len(step.values),
-                               len(step.views), self.epilogue)
+                               len(step.views), self.epilogue, self.still)
         if self.way == "wgmma":
             return WgmmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile[:2], self.wide,
                              len(step.values), len(step.views), self.epilogue)
