@@ -13,7 +13,7 @@ import numpy as np
 
 import morpho as mo
 from benchmarks.gpu.first import GPT2
-from benchmarks.gpu.steps import show_steps
+from benchmarks.gpu.steps import leave_out, show_steps
 from morpho.backends.registry import backend_of
 
 
@@ -51,6 +51,7 @@ def main(device: str = "cuda:0", tokens: str = "200", table: str = "table", size
         generator.loop.position.value = generator.there(200)
         run()
         show_steps(run, device)
+        leave_out(run, device)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ addresses of a whole run.
 from __future__ import annotations
 
 import collections
+import ctypes
 import sys
 from typing import Any
 
@@ -55,10 +56,37 @@ def show_steps(run: Any, device: str) -> None:
         print(f"{1e6 * sum(times):9.1f} us  {len(times):3} x {1e6 * sum(times) / len(times):8.1f}  {name}", flush=True)
 
 
+def leave_out(run: Any, device: str) -> None:
+    """The time of all launches of a compiled function as one graph, and what is saved where one kind is left out."""
+    gpu: Any = backend_of(device).gpu  # type: ignore[attr-defined]
+    plan, call = run.current.plan, run.current.served.executable.call
+    executable: Any = on_device.executable(plan.graph, plan.device)
+    steps = [executable.program.steps[number] for number, _ in executable._prepare({}).launches]
+    labels = [f"{step.label} {[v.shape for v in step.views if v is not None][-1]}" for step in steps]
+    launch, table, clock = gpu._launch_address, call.table.table, Clock(device)
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)(launch)
+
+    def seconds(without: str, early: bool) -> float:
+        def work() -> None:
+            for place, label in enumerate(labels):
+                if label != without:
+                    kernel, blocks, threads, shared, _, arguments = table[place * 10:place * 10 + 6]
+                    function(kernel, blocks, 1, 1, threads, 1, 1, shared, gpu.stream(0), arguments,
+                             int(early and place > 0))
+
+        return clock.in_graph(work, 1)
+
+    for early in (False, True):
+        whole = seconds("", early)
+        print(f"{'early' if early else 'plain'} launches: {1e6 * whole:.0f} us", flush=True)
+        for label in dict.fromkeys(labels):
+            count = labels.count(label)
+            saved = whole - seconds(label, early)
+            print(f"{1e6 * saved:9.1f} us less without {count:3} x {1e6 * saved / count:6.2f}  {label}", flush=True)
+
+
 def gpu_words(address: int) -> Any:
     """The words of a launch where they lie."""
-    import ctypes
-
     return (ctypes.c_int64 * 1).from_address(address)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import morpho as mo
+from morpho.backends.registry import HOST, canonical
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.target import current_isa
@@ -52,6 +53,7 @@ class Wanted:
     hosts: Path | None = None
     plan: Path | None = None
     activations: str = "exact"
+    device: str = ""
     begun: float = field(default_factory=time.perf_counter)
 
 
@@ -73,7 +75,8 @@ def serve(wanted: Wanted) -> None:
         limits=Limits(timeout_s=wanted.timeout_s), watch_s=2.0 if wanted.watch else 0.0)
     kv_bytes = None if wanted.kv is None else parse_bytes(wanted.kv, "serve", "--kv")
     make = EngineOptions(kv_bytes, wanted.max_batch, wanted.queue, wanted.context, True,
-                         check_activations(wanted.activations))
+                         check_activations(wanted.activations),
+                         canonical(wanted.device, "serve") if wanted.device else HOST)
     registry = registry_of(specs_of(wanted.models, wanted.adapters), _spread(wanted, kv_bytes) or make,
                            usual_memory() if wanted.memory is None else parse_bytes(wanted.memory, "serve", "--memory"))
     listener = bound(options)  # a port that is taken is said before a model is loaded
@@ -88,6 +91,9 @@ def _spread(wanted: Wanted, kv_bytes: int | None) -> Any:
     over = Spread(wanted.nodes, wanted.hosts, wanted.plan)
     if not over.wanted:
         return None
+    if wanted.device:
+        raise fail(ArgumentError, "serve", "--device is for one process, and workers compute on their CPUs",
+                   "leave out --device, or --nodes, --hosts and --plan")
     if wanted.activations != "exact":
         raise fail(ArgumentError, "serve", "--activations is of one process, and a pipeline's stages compute exactly",
                    "leave out --activations, or --nodes, --hosts and --plan")

@@ -64,6 +64,7 @@ def serve(
     ] = None,
     activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits (docs/numerics.md, rule "
                                                   "6), which is faster; exact otherwise.")] = "exact",
+    device: Annotated[str, typer.Option(help="Where models run, such as cuda; default: cpu.")] = "",
 ) -> None:
     """Serve models with OpenAI's API, with figures for Prometheus and a page to chat on: `morpho serve smollm2`."""
     begun = time.perf_counter()
@@ -73,6 +74,6 @@ def serve(
     wanted = part.Wanted(
         models or (), host, port, token_file, tls_certificate, tls_key, allow_host or (), cors_origin or (), memory, kv,
         max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, plan,
-        activations, begun)
+        activations, device, begun)
     with watching(dashboard):
         part.serve(wanted)

@@ -18,7 +18,7 @@ from morpho.models.text.generators import Generator, device_of, evaluating, plac
 from morpho.models.text.sampling import Sampling
 from morpho.runtime.memory.device_memory import Fetch, fetch
 
-STEPS_AHEAD = 8  # that are queued before the host has read the first of them
+STEPS_AHEAD = 4  # that are queued before the host has read the first of them
 NOT_FINITE = -1  # in place of a token
 
 

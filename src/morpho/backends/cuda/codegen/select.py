@@ -64,12 +64,13 @@ def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
         return None
     if step.kernel is not kernel and step.rows >= MANY_ROWS:  # neighbouring threads read neighbouring rows
         return None
-    lanes = lanes_of(kernel)
+    few = step.rows <= FEW_ROWS
+    lanes = min(lanes_of(kernel), 2) if few else lanes_of(kernel)  # a row for a whole warp: there is nothing else to do
     record = kernel.record.by_name(step.values)
     rank = kernel.outer_rank + kernel.inner_rank
     while lanes > 1 and not _aligned(step, kernel, lanes, step.columns, record, rank):
         lanes //= 2
-    found = RowsKernel(replace(kernel, keeps_loads=True), lanes, step.columns, places, numbers, step.rows <= FEW_ROWS)
+    found = RowsKernel(replace(kernel, keeps_loads=True), lanes, step.columns, places, numbers, few)
     if found.shared_bytes > KEPT_BYTES:
         found = replace(found, loop=kernel)
     if found.blocks > MOST_JOINED or found.shared_bytes > KEPT_BYTES:
