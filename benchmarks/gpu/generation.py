@@ -34,7 +34,7 @@ def main(device: str = "cuda:0", tokens: str = "200", table: str = "table", size
         first = first or made
         rest = len(made) - 1
         print(f"turn {turn}: first token {1e3 * (begun - started):.1f} ms, then {rest / (ended - begun):.0f} tokens/s, "
-              f"{(backend.gpu.launches - launched) / max(rest, 1):.0f} launches a token, the same text: {made == first}",
+              f"{(backend.gpu.launches - launched) / max(rest, 1):.0f} launches each, the same text: {made == first}",
               flush=True)
     generator: Any = model.__dict__["_generators"].free[0]
     run = generator.loop.greedy

@@ -36,8 +36,8 @@ def _machine(architecture: str) -> Any:
 
 
 def device_text(text: str, architecture: str = "sm_90a") -> str:
-    """A kernel's text for NVPTX: its words by value, no context, and the runtime's functions. A kernel begins by letting
-    the next one come and waiting for those before it, unless it says itself when."""
+    """A kernel's text for NVPTX: its words by value, no context, and the runtime's functions. A kernel begins by
+    letting the next one come and waiting for those before it, unless it says itself when."""
     if "@gpu.grid_wait(" not in text:
         text = BEGIN.sub(r"\g<0>  call void @gpu.grid_wait(ptr %ctx)\n", text)
     align = 64 if "@gpu.tma_load_" in text else 8  # tensor maps among the words

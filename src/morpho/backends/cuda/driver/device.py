@@ -278,8 +278,8 @@ class CudaDevice:
         for name in NATIVE:
             function = getattr(self.driver.handle, name, None)
             found[name] = 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
-        return {**found, "cuLaunchKernel": self._launch_address, "context": self.context.value or 0, "stream": self.stream_handle(),
-                "counter": ctypes.addressof(self.counted)}
+        return {**found, "cuLaunchKernel": self._launch_address, "context": self.context.value or 0,
+                "stream": self.stream_handle(), "counter": ctypes.addressof(self.counted)}
 
     def destroy_graph(self, handle: int) -> None:
         """It may still run: the driver waits."""
