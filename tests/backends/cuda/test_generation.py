@@ -55,14 +55,15 @@ def test_logits_that_are_not_finite_are_an_error(gpu: str) -> None:
 
 def test_rows_have_the_bits_they_have_among_many(gpu: str, rng: np.random.Generator) -> None:
     """By the kernel for few rows, and by that for many: plain, and with what follows."""
-    for right, n, k in (("n", 48, 72), ("k", 61, 776), ("n", 8200, 64)):
+    for right, n, k, counts in (("n", 48, 72, (1, 9)), ("k", 61, 776, (1,)), ("n", 8200, 64, (3,))):
         shape = (k, n) if right == "n" else (n, k)
         given = [rng.standard_normal(size).astype("f") for size in ((20, k), shape, (n,))]
         x, w, b = (mo.asarray(each).astype(mo.bfloat16).to(gpu).realise() for each in given)
         weights = w if right == "n" else mo.matrix_transpose(w)
-        for work in (lambda x, w=weights: mo.matmul(x, w), lambda x, w=weights, b=b: mo.gelu(mo.matmul(x, w) + b)):
+        works = (lambda x, w=weights: mo.matmul(x, w), lambda x, w=weights, b=b: mo.gelu(mo.matmul(x, w) + b))
+        for work in works[n % 8 == 0:] if n < 100 else works[:1]:
             many = work(x).astype(mo.float32).numpy()
-            for count in (1, 9):
+            for count in counts:
                 few = work(x[:count]).astype(mo.float32).numpy()
                 assert few.tobytes() == many[:count].tobytes(), (right, n, k, count)
 
