@@ -25,7 +25,7 @@ def main(device: str = "cuda:0", tokens: str = "200", table: str = "table", size
     first: list[int] = []
     for turn in range(4):
         started = time.perf_counter()
-        made = []
+        made: list[int] = []
         for token in mo.models.generate(model, prompt, max_new_tokens=int(tokens)):
             if not made:
                 begun, launched = time.perf_counter(), backend.gpu.launches

@@ -174,7 +174,7 @@ class ModelRunner:
         adapted = rows[0].adapter is not None
         if adapted:
             adapter = np.zeros(count, np.int64)
-            adapter[:len(rows)] = [row.adapter for row in rows]
+            adapter[:len(rows)] = [row.adapter or 0 for row in rows]
             given.append(adapter)
         logits = self.function(name, adapted, rows_known)(*map(self._there, given))
         return logits.numpy()[:len(rows)]  # type: ignore[no-any-return]

@@ -81,9 +81,10 @@ class CudaDevice:
         self.counted = ctypes.c_int64(0)
         self._launch = self.driver.handle.cuLaunchKernel
         extended = getattr(self.driver.handle, "cuLaunchKernelEx", None)  # from CUDA 11.8 on
-        early = extended is not None and self.properties.capability >= (9, 0)
-        self._launch_address = launch_function(ctypes.cast(self._launch, ctypes.c_void_p).value or 0,
-                                               (ctypes.cast(extended, ctypes.c_void_p).value or 0) if early else 0)
+        early = 0
+        if extended is not None and self.properties.capability >= (9, 0):
+            early = ctypes.cast(extended, ctypes.c_void_p).value or 0
+        self._launch_address = launch_function(ctypes.cast(self._launch, ctypes.c_void_p).value or 0, early)
         encode = getattr(self.driver.handle, "cuTensorMapEncodeTiled", None)  # from CUDA 12 on
         self._encode_address = ctypes.cast(encode, ctypes.c_void_p).value or 0 if encode is not None else 0
         self._lock = threading.Lock()

@@ -92,9 +92,9 @@ class ProductLowering(GraphLowering):
             kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
             if "wgmma" in self.target.machine.features and by_copy_engine(left, right, values):
                 kernel = replace(kernel, tile=_group_tile(count, m, n), way="wgmma", wide=_is_wide(target, values))
-            few = isinstance(m, int) and 0 < m <= MOST_ROWS and isinstance(k, int) and k > 0
-            if few and left == "k" and count == 1:
-                kernel = replace(kernel, tile=_few_rows_tile(m, n, k), way="few",
+            known = left == "k" and count == 1 and isinstance(m, int) and isinstance(k, int)
+            if known and 0 < m <= MOST_ROWS and k > 0:
+                kernel = replace(kernel, tile=_few_rows_tile(int(m), n, int(k)), way="few",
                                  still=self.program.slots[b.slot].kind == "input")
         work = 2 * product(tuple(sizes)) * m * n * k
         if following is not None:
