@@ -10,6 +10,9 @@ import pytest
 from native_device import ENTRY, Native
 
 import morpho as mo
+from morpho.backends.cuda.codegen import ptx
+from morpho.backends.cuda.codegen.grid import entry
+from morpho.backends.cuda.driver.early_launch import launch_function
 from morpho.backends.cuda.driver.launch_code import MISALIGNED, Kernel, LaunchTable
 from morpho.base.errors import IndexFault
 
@@ -22,8 +25,8 @@ def test_launches_get_their_grid_and_addresses() -> None:
         seen.append((function, rest[0], rest[3], rest[6], rest[7], list(words)))
         return 0 if function == 5 else 700
 
-    entry = ENTRY(launch)
-    address = ctypes.cast(entry, ctypes.c_void_p).value or 0
+    given = ENTRY(launch)
+    address = ctypes.cast(given, ctypes.c_void_p).value or 0
     words = [(ctypes.c_int64 * 11)(*range(11)) for _ in range(2)]
     table = LaunchTable([Kernel(5, 3, 64, 100, words[0], [(1, 16, 15), (-1, 0, 0)], -1, 8),
                          Kernel(6, 7, 32, 0, words[1], [(0, 8, 0)], 4, 8)], 2)
@@ -117,3 +120,29 @@ def test_loops_are_written_out_as_launches(native: Native, rng: np.random.Genera
     found = [there(x).numpy() for _ in range(4)]
     assert there.native_calls >= 2 and native.counter.value >= 24
     assert all(one.tobytes() == mo.compile(f)(mo.asarray(a)).numpy().tobytes() for one in found)
+
+
+def test_kernels_wait_for_those_before_them() -> None:
+    text = entry("kernel_main", 8, "  store i64 1, ptr %p")
+    assert ptx.assembly(text, "sm_90a").count("griddepcontrol.wait") == 1
+    assert "griddepcontrol" not in ptx.assembly(text, "sm_80")
+    own = text.replace("entry:", "entry:\n  call void @gpu.grid_wait(ptr %ctx)")
+    assert ptx.assembly(own, "sm_90a").count("griddepcontrol.wait") == 1
+
+
+def test_launches_may_come_early_but_the_first() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def launch(config: int, function: int, arguments: int, extra: int) -> int:
+        sizes = (ctypes.c_uint * 7).from_address(config)
+        words = (ctypes.c_int64 * 7).from_address(config)
+        attribute = (ctypes.c_int * 3).from_address(words[5])
+        seen.append((function, *sizes, words[4], words[6] & 0xFFFFFFFF, attribute[0], attribute[2]))
+        return 0
+
+    kinds = [ctypes.c_void_p] * 4
+    extended = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(launch)
+    address = launch_function(1, ctypes.cast(extended, ctypes.c_void_p).value or 0)
+    table = LaunchTable([Kernel(number, 3, 64, 100, (ctypes.c_int64 * 8)(), [], -1, 8) for number in (5, 6)], 0)
+    assert table.launch([], 0, 0, 42, address) == 0
+    assert seen == [(5, 3, 1, 1, 64, 1, 1, 100, 42, 0, 6, 1), (6, 3, 1, 1, 64, 1, 1, 100, 42, 1, 6, 1)]

@@ -61,7 +61,7 @@ class AttentionLowering(GraphLowering):
         numbers = {key: value for name, place in places.items() for key, value in _steps(name, place).items()}
         numbers |= {"p_batch": _filled((positions.strides[0],), 0), "p_head": positions.strides[1]}
         for name, pool in (("k", k), ("v", v)):
-            numbers |= {f"{name}_head": pool.strides[1], f"{name}_row": pool.strides[2], f"{name}_page": pool.strides[0]}
+            numbers |= {f"{name}_{axis}": pool.strides[at] for at, axis in enumerate(("page", "head", "row"))}
         keys = table.shape[1] * KEYS
         values = PAGED.values(queries=queries, keys=keys, heads=q.shape[1], group=q.shape[1] // k.shape[1],
                               batches=_filled(q.shape[:1], 1), x_column=0, pages=k.shape[0],

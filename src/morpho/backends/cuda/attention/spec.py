@@ -14,7 +14,7 @@ OPERANDS = "qkvolxp"  # q, k, v, result, logarithms, mask, positions
 ATTENTION = Record(" ".join(["queries keys heads group", f"batches[{BATCH_AXES}]",
                              *(f"{name}_batch[{BATCH_AXES}] {name}_head {name}_row" for name in OPERANDS), "x_column"]))
 
-PAGED = ATTENTION.extended("pages k_page v_page t_batch t_column")  # pages of the pools; strides of them and of the table
+PAGED = ATTENTION.extended("pages k_page v_page t_batch t_column")  # of the pools, and of the table
 
 
 @dataclass(frozen=True)

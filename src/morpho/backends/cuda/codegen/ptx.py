@@ -35,6 +35,15 @@ def _machine(architecture: str) -> Any:
     return _binding().Target.from_triple(TRIPLE).create_target_machine(cpu=architecture, features=PTX_VERSION, opt=3)
 
 
+def comes_early(architecture: str) -> bool:
+    """Whether a chip's kernels wait themselves for those before them (`driver/early_launch.py`).
+
+    >>> comes_early("sm_89"), comes_early("sm_90a"), comes_early("sm_120")
+    (False, True, True)
+    """
+    return int(architecture.removeprefix("sm_").rstrip("af")) >= 90
+
+
 def device_text(text: str, architecture: str = "sm_90a") -> str:
     """A kernel's text for NVPTX: its words by value, no context, and the runtime's functions. A kernel begins by
     letting the next one come and waiting for those before it, unless it says itself when."""
@@ -43,7 +52,7 @@ def device_text(text: str, architecture: str = "sm_90a") -> str:
     align = 64 if "@gpu.tma_load_" in text else 8  # tensor maps among the words
     return ENTRY.sub(rf"define ptx_kernel void @\1(ptr byval([\2 x i64]) align {align} %p)", text).replace(
         "ptr %ctx", "ptr null") + RUNTIME + hopper_runtime.functions(text) + (
-            hopper_runtime.GRID_WAIT if architecture >= "sm_90" else hopper_runtime.NO_GRID_WAIT)
+            hopper_runtime.GRID_WAIT if comes_early(architecture) else hopper_runtime.NO_GRID_WAIT)
 
 
 def assembly(text: str, architecture: str = "sm_90a") -> str:

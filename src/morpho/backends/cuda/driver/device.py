@@ -82,7 +82,7 @@ class CudaDevice:
         self._launch = self.driver.handle.cuLaunchKernel
         extended = getattr(self.driver.handle, "cuLaunchKernelEx", None)  # from CUDA 11.8 on
         early = 0
-        if extended is not None and self.properties.capability >= (9, 0):
+        if extended is not None and ptx.comes_early(self.properties.architecture):
             early = ctypes.cast(extended, ctypes.c_void_p).value or 0
         self._launch_address = launch_function(ctypes.cast(self._launch, ctypes.c_void_p).value or 0, early)
         encode = getattr(self.driver.handle, "cuTensorMapEncodeTiled", None)  # from CUDA 12 on
