@@ -35,6 +35,9 @@ def test_launches_get_their_grid_and_addresses() -> None:
     assert seen[1] == (6, 7, 32, 0, 42, [0, 1, 2, 3, 99, 5, 504, 7, 1008, 9, 10])
     assert table.launch([1000, 1601], 99, 500, 42, address) == MISALIGNED and len(seen) == 2
     assert LaunchTable([], 0).launch([], 0, 0, 42, address) == 0
+    seen.clear()  # by the function that older chips and drivers have
+    assert table.launch([1000, 1600], 99, 500, 42, launch_function(address, 0)) == 700
+    assert [one[:5] for one in seen] == [(5, 3, 64, 100, 42), (6, 7, 32, 0, 42)]
 
 
 def test_programs_run_from_a_table(native: Native, rng: np.random.Generator) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from morpho.backends.base import Bytes
 from morpho.backends.cuda.codegen import ptx
 from morpho.backends.cuda.codegen.grid import Header
-from morpho.backends.cuda.driver.early_launch import launch_function
+from morpho.backends.cuda.driver import early_launch
 from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.driver.launch_code import MISALIGNED, LaunchTable
 from morpho.backends.cuda.driver.library import NOT_READY, Library, library
@@ -82,9 +82,13 @@ class CudaDevice:
         self._launch = self.driver.handle.cuLaunchKernel
         extended = getattr(self.driver.handle, "cuLaunchKernelEx", None)  # from CUDA 11.8 on
         early = 0
-        if extended is not None and ptx.comes_early(self.properties.architecture):
+        version = ctypes.c_int()
+        self.driver.call("cuDriverGetVersion", ctypes.byref(version))
+        if (early_launch.EARLY and extended is not None and version.value >= early_launch.LEAST_DRIVER
+                and ptx.comes_early(self.properties.architecture)):
             early = ctypes.cast(extended, ctypes.c_void_p).value or 0
-        self._launch_address = launch_function(ctypes.cast(self._launch, ctypes.c_void_p).value or 0, early)
+        plain = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
+        self._launch_address = early_launch.launch_function(plain, early)
         encode = getattr(self.driver.handle, "cuTensorMapEncodeTiled", None)  # from CUDA 12 on
         self._encode_address = ctypes.cast(encode, ctypes.c_void_p).value or 0 if encode is not None else 0
         self._lock = threading.Lock()

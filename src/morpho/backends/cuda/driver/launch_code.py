@@ -1,7 +1,9 @@
 """All launches of a program in one native call: addresses into the words of every kernel, then `cuLaunchKernel` each.
 
-All but the first may come to the multiprocessors before the one before them is over (programmatic dependent launch,
-`early_launch.py`): kernels wait for it themselves, and what they read before that no kernel of the program writes.
+All but the first may be let come to the multiprocessors before the one before them is over (programmatic dependent
+launch, `early_launch.py`): kernels wait for it themselves, and what they read before that no kernel of the program
+writes.
+
 Python's own calls cost several microseconds per kernel; this is compiled once per process and takes a table.
 """
 
