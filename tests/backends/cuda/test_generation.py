@@ -35,14 +35,14 @@ def test_a_step_is_one_native_call_and_the_text_is_the_cpu_s(native: Native) -> 
 
 def test_texts_end_and_go_on_where_the_host_says(gpu: str) -> None:
     model = _model(n_layer=1)
-    whole = [*mo.models.generate(model, PROMPT, max_new_tokens=12)]
+    whole = [*mo.models.generate(model, PROMPT, max_new_tokens=8)]
     model.to(gpu)
-    stop = whole[5]
-    assert [*mo.models.generate(model, PROMPT, max_new_tokens=12, stop=stop)] == whole[:whole.index(stop)]
-    assert [*mo.models.generate(model, PROMPT, max_new_tokens=12)] == whole  # steps queued too far left nothing
-    assert [*mo.models.generate(model, PROMPT + whole[:4], max_new_tokens=4)] == whole[4:8]
-    both = [*mo.models.generate(model, [PROMPT, PROMPT[:2]], max_new_tokens=6)]
-    assert both[0] == whole[:6]
+    stop = whole[4]
+    assert [*mo.models.generate(model, PROMPT, max_new_tokens=8, stop=stop)] == whole[:whole.index(stop)]
+    assert [*mo.models.generate(model, PROMPT, max_new_tokens=8)] == whole  # steps queued too far left nothing
+    assert [*mo.models.generate(model, PROMPT + whole[:4], max_new_tokens=3)] == whole[4:7]
+    both = [*mo.models.generate(model, [PROMPT, PROMPT[:2]], max_new_tokens=2)]
+    assert both[0] == whole[:2]
 
 
 def test_logits_that_are_not_finite_are_an_error(gpu: str) -> None:
