@@ -37,6 +37,22 @@ class Clock:
         return found.value / 1e3 / times
 
 
+    def in_graph(self, work: Callable[[], Any], times: int) -> float:
+        """Of one of so many in a row, replayed as a graph: what the host takes to queue them is not seen."""
+        driver, queue = self.gpu.driver, self.gpu.stream(0)
+        made, ready = ctypes.c_void_p(), ctypes.c_void_p()
+        driver.call("cuStreamBeginCapture_v2", queue, 2)
+        for _ in range(times):
+            work()
+        driver.call("cuStreamEndCapture", queue, ctypes.byref(made))
+        driver.call("cuGraphInstantiateWithFlags", ctypes.byref(ready), made, ctypes.c_uint64(0))
+        found = statistics.median(self.seconds(lambda: driver.call("cuGraphLaunch", ready, queue), 1)
+                                  for _ in range(7)) / times
+        driver.call("cuGraphExecDestroy", ready)
+        driver.call("cuGraphDestroy", made)
+        return found
+
+
 def morpho_seconds(device: str, outputs: Sequence[Any], inputs: Sequence[Buffer], repeats: int = 7,
                    target_s: float = 0.02) -> float:
     """The median time of a graph of tensors over parameters, results in memory that is there."""

@@ -79,7 +79,7 @@ def test_killed_and_started_again(chat_model: Path) -> None:
     (["--host", "0.0.0.0"], "token"), (["--plan", "nowhere.json"], "nowhere.json cannot be read"),
         (["--port", "1"], "cannot be listened"),
     (["nothing-of-that-name"], "no model of that name"), (["--lora", "x"], "names no adapter"),
-    (["--device", "reference"], "CPU only"), (["--memory", "lots"], "lots"), (["--tls-key", "x"], "belong together"),
+    (["--device", "reference"], "GPUs only"), (["--memory", "lots"], "lots"), (["--tls-key", "x"], "belong together"),
 ])
 def test_mistakes_are_one_sentence(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from typer.testing import CliRunner

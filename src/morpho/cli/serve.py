@@ -76,7 +76,8 @@ def serve(wanted: Wanted) -> None:
         limits=Limits(timeout_s=wanted.timeout_s), watch_s=2.0 if wanted.watch else 0.0)
     kv_bytes = None if wanted.kv is None else parse_bytes(wanted.kv, "serve", "--kv")
     make = EngineOptions(kv_bytes, wanted.max_batch, wanted.queue, wanted.context, True,
-                         check_activations(wanted.activations))
+                         check_activations(wanted.activations),
+                         canonical(wanted.device, "serve") if wanted.device else HOST)
     registry = registry_of(specs_of(wanted.models, wanted.adapters), _spread(wanted, kv_bytes) or make,
                            usual_memory() if wanted.memory is None else parse_bytes(wanted.memory, "serve", "--memory"))
     listener = bound(options)  # a port that is taken is said before a model is loaded
@@ -86,12 +87,12 @@ def serve(wanted: Wanted) -> None:
 
 
 def check_device(name: str) -> None:
-    """Engines keep keys and values in pages, which only the CPU's kernels read; another device is refused before
-    anything is loaded."""
+    """Engines keep keys and values in pages, which the kernels of CPUs and of GPUs read; another device is refused
+    before anything is loaded."""
     chosen = canonical(name, "serve") if name else settings.get().device
-    if chosen != HOST:
+    if chosen != HOST and not chosen.startswith("cuda"):
         raise fail(DeviceError, "serve", f"texts are not served by {chosen}: attention over pages of keys and values "
-                                         "has a kernel for the CPU only",
+                                         "has a kernel for CPUs and GPUs only",
                    "leave out --device and MORPHO_DEVICE, or use `morpho run --device`, one text at a time")
 
 
@@ -100,6 +101,9 @@ def _spread(wanted: Wanted, kv_bytes: int | None) -> Any:
     over = Spread(wanted.nodes, wanted.hosts, wanted.plan)
     if not over.wanted:
         return None
+    if wanted.device:
+        raise fail(ArgumentError, "serve", "--device is for one process, and workers compute on their CPUs",
+                   "leave out --device, or --nodes, --hosts and --plan")
     if wanted.activations != "exact":
         raise fail(ArgumentError, "serve", "--activations is of one process, and a pipeline's stages compute exactly",
                    "leave out --activations, or --nodes, --hosts and --plan")

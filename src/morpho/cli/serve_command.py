@@ -64,7 +64,7 @@ def serve(
     ] = None,
     activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits (docs/numerics.md, rule "
                                                   "6), which is faster; exact otherwise.")] = "exact",
-    device: Annotated[str, typer.Option(help="Where models run: the CPU. Others are refused: see docs/serve.md.")] = "",
+    device: Annotated[str, typer.Option(help="Where models run, such as cuda; default: cpu.")] = "",
 ) -> None:
     """Serve models with OpenAI's API, with figures for Prometheus and a page to chat on: `morpho serve smollm2`."""
     begun = time.perf_counter()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
 
+import pytest
+from native_device import Native
+
+from morpho.backends import registry
+from morpho.backends.cuda.backend import CudaBackend
 from morpho.backends.cuda.emulator.install import install
 
 
@@ -11,3 +16,12 @@ from morpho.backends.cuda.emulator.install import install
 def gpu() -> str:
     """A GPU whose grid runs on the CPU."""
     return install()
+
+
+@pytest.fixture
+def native(monkeypatch: pytest.MonkeyPatch) -> Iterator[Native]:
+    found = Native()
+    monkeypatch.setitem(registry._kinds, "cuda", registry.Kind(lambda n: CudaBackend("cuda:0", found), lambda: 1, True))
+    registry._made.pop("cuda:0", None)
+    yield found
+    registry._made.pop("cuda:0", None)

@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from native_device import ENTRY, Native
 
 import morpho as mo
-from morpho.backends import registry
-from morpho.backends.cuda.backend import CudaBackend
-from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.cuda.codegen import ptx
+from morpho.backends.cuda.codegen.grid import entry
+from morpho.backends.cuda.driver.early_launch import launch_function
 from morpho.backends.cuda.driver.launch_code import MISALIGNED, Kernel, LaunchTable
-from morpho.backends.cuda.emulator.device import EmulatedDevice
 from morpho.base.errors import IndexFault
-
-ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p,
-                         ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
 
 
 def test_launches_get_their_grid_and_addresses() -> None:
@@ -28,8 +25,8 @@ def test_launches_get_their_grid_and_addresses() -> None:
         seen.append((function, rest[0], rest[3], rest[6], rest[7], list(words)))
         return 0 if function == 5 else 700
 
-    entry = ENTRY(launch)
-    address = ctypes.cast(entry, ctypes.c_void_p).value or 0
+    given = ENTRY(launch)
+    address = ctypes.cast(given, ctypes.c_void_p).value or 0
     words = [(ctypes.c_int64 * 11)(*range(11)) for _ in range(2)]
     table = LaunchTable([Kernel(5, 3, 64, 100, words[0], [(1, 16, 15), (-1, 0, 0)], -1, 8),
                          Kernel(6, 7, 32, 0, words[1], [(0, 8, 0)], 4, 8)], 2)
@@ -38,100 +35,9 @@ def test_launches_get_their_grid_and_addresses() -> None:
     assert seen[1] == (6, 7, 32, 0, 42, [0, 1, 2, 3, 99, 5, 504, 7, 1008, 9, 10])
     assert table.launch([1000, 1601], 99, 500, 42, address) == MISALIGNED and len(seen) == 2
     assert LaunchTable([], 0).launch([], 0, 0, 42, address) == 0
-
-
-class Handle:
-    """A kernel of the emulator with a number, as the driver's have."""
-
-    def __init__(self, kernel: Any, value: int) -> None:
-        self.kernel, self.value = kernel, value
-
-
-INT, POINTER = ctypes.c_int, ctypes.c_void_p
-
-
-class Native(EmulatedDevice):
-    """An emulated device whose launches and graphs come from native code, to functions with the driver's names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kernels: list[Handle] = []
-        self.entry = ENTRY(self._launched)
-        self.from_table = self.replays = 0
-        self.recorded: list[Any] | None = None
-        self.graphs: list[list[Any]] = []
-        self.counter = ctypes.c_int64(0)
-        kinds = {"cuCtxSetCurrent": (POINTER,), "cuGraphLaunch": (POINTER, POINTER),
-                 "cuStreamBeginCapture_v2": (POINTER, INT), "cuStreamEndCapture": (POINTER, ctypes.POINTER(POINTER)),
-                 "cuGraphInstantiateWithFlags": (ctypes.POINTER(POINTER), POINTER, ctypes.c_uint64),
-                 "cuGraphExecDestroy": (POINTER,), "cuGraphDestroy": (POINTER,)}
-        self.functions = {name: ctypes.CFUNCTYPE(INT, *given)(getattr(self, name)) for name, given in kinds.items()}
-
-    def load(self, image: bytes, name: str) -> Any:
-        self.kernels.append(Handle(super().load(image, name), len(self.kernels) + 1))
-        return self.kernels[-1]
-
-    def launch(self, function: Any, geometry: Geometry, words: Any, stream: int) -> None:
-        super().launch(function.kernel, geometry, words, stream)
-
-    def launch_entry(self) -> int:
-        return ctypes.cast(self.entry, ctypes.c_void_p).value or 0
-
-    def native_entries(self) -> dict[str, int]:
-        found = {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in self.functions.items()}
-        return {**found, "cuLaunchKernel": self.launch_entry(), "cuTensorMapEncodeTiled": 0, "context": 1, "stream": 2,
-                "counter": ctypes.addressof(self.counter)}
-
-    def _launched(self, function: int, blocks: int, y: int, z: int, threads: int, ty: int, tz: int, shared: int,
-                  stream: int, arguments: Any, extra: Any) -> int:
-        words = (ctypes.c_int64 * 64).from_address(arguments[0])
-        if self.recorded is not None:
-            self.recorded.append((function, Geometry(blocks, threads, shared), (ctypes.c_int64 * 64)(*words)))
-        else:
-            super().launch(self.kernels[function - 1].kernel, Geometry(blocks, threads, shared), words, 0)
-        return 0
-
-    def launch_all(self, table: LaunchTable, slots: list[int], scratch: int, faults: int, stream: int) -> bool:
-        self.from_table += 1
-        return table.launch(slots, scratch, faults, None, self.launch_entry()) == 0
-
-    def cuCtxSetCurrent(self, context: int) -> int:
-        return 0
-
-    def cuStreamBeginCapture_v2(self, stream: int, mode: int) -> int:
-        self.recorded = []
-        return 0
-
-    def cuStreamEndCapture(self, stream: int, graph: Any) -> int:
-        assert self.recorded is not None
-        self.graphs.append(self.recorded)
-        self.recorded, graph[0] = None, len(self.graphs)
-        return 0
-
-    def cuGraphInstantiateWithFlags(self, made: Any, graph: int, flags: int) -> int:
-        made[0] = graph
-        return 0
-
-    def cuGraphLaunch(self, graph: int, stream: int) -> int:
-        self.replays += 1
-        for function, geometry, words in self.graphs[graph - 1]:
-            super().launch(self.kernels[function - 1].kernel, geometry, words, 0)
-        return 0
-
-    def cuGraphExecDestroy(self, graph: int) -> int:
-        return 0
-
-    def cuGraphDestroy(self, graph: int) -> int:
-        return 0
-
-
-@pytest.fixture
-def native(monkeypatch: pytest.MonkeyPatch) -> Any:
-    found = Native()
-    monkeypatch.setitem(registry._kinds, "cuda", registry.Kind(lambda n: CudaBackend("cuda:0", found), lambda: 1, True))
-    registry._made.pop("cuda:0", None)
-    yield found
-    registry._made.pop("cuda:0", None)
+    seen.clear()  # by the function that older chips and drivers have
+    assert table.launch([1000, 1600], 99, 500, 42, launch_function(address, 0)) == 700
+    assert [one[:5] for one in seen] == [(5, 3, 64, 100, 42), (6, 7, 32, 0, 42)]
 
 
 def test_programs_run_from_a_table(native: Native, rng: np.random.Generator) -> None:
@@ -217,3 +123,29 @@ def test_loops_are_written_out_as_launches(native: Native, rng: np.random.Genera
     found = [there(x).numpy() for _ in range(4)]
     assert there.native_calls >= 2 and native.counter.value >= 24
     assert all(one.tobytes() == mo.compile(f)(mo.asarray(a)).numpy().tobytes() for one in found)
+
+
+def test_kernels_wait_for_those_before_them() -> None:
+    text = entry("kernel_main", 8, "  store i64 1, ptr %p")
+    assert ptx.assembly(text, "sm_90a").count("griddepcontrol.wait") == 1
+    assert "griddepcontrol" not in ptx.assembly(text, "sm_80")
+    own = text.replace("entry:", "entry:\n  call void @gpu.grid_wait(ptr %ctx)")
+    assert ptx.assembly(own, "sm_90a").count("griddepcontrol.wait") == 1
+
+
+def test_launches_may_come_early_but_the_first() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def launch(config: int, function: int, arguments: int, extra: int) -> int:
+        sizes = (ctypes.c_uint * 7).from_address(config)
+        words = (ctypes.c_int64 * 7).from_address(config)
+        attribute = (ctypes.c_int * 3).from_address(words[5])
+        seen.append((function, *sizes, words[4], words[6] & 0xFFFFFFFF, attribute[0], attribute[2]))
+        return 0
+
+    kinds = [ctypes.c_void_p] * 4
+    extended = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(launch)
+    address = launch_function(1, ctypes.cast(extended, ctypes.c_void_p).value or 0)
+    table = LaunchTable([Kernel(number, 3, 64, 100, (ctypes.c_int64 * 8)(), [], -1, 8) for number in (5, 6)], 0)
+    assert table.launch([], 0, 0, 42, address) == 0
+    assert seen == [(5, 3, 1, 1, 64, 1, 1, 100, 42, 0, 6, 1), (6, 3, 1, 1, 64, 1, 1, 100, 42, 1, 6, 1)]

@@ -15,7 +15,7 @@ import numpy as np
 from morpho.backends.base import Buffer, Bytes, Event
 from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
 from morpho.backends.cuda.codegen.select import device_kernel
-from morpho.backends.cuda.driver.interface import Device
+from morpho.backends.cuda.driver.interface import Device, HostWords
 from morpho.backends.cuda.executable import CudaExecutable, StandingFaults
 from morpho.backends.cuda.lowering import lowered
 from morpho.base import settings
@@ -106,6 +106,10 @@ class CudaBackend:
         """Memory of the host for so many bytes of the device's: pinned, where there is any."""
         found = self.gpu.host_room(nbytes)
         return np.empty(nbytes, np.uint8) if found is None else found
+
+    def host_words(self, count: int) -> HostWords:
+        """Zeroed words of the host, pinned where there is such memory: copies to them run beside the host's work."""
+        return self.gpu.host_words(count)
 
     def raise_faults(self) -> None:
         """Raise what a program that the native entry launched has reported; its run must be over."""

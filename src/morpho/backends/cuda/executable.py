@@ -14,10 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from morpho.backends.base import Buffer, Event
+from morpho.backends.cpu.attention.pages import PageWriteKernel
 from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINITE, FAULT_SINGULAR
 from morpho.backends.cpu.driver import host_call
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import DeviceKernel, Launch, Sizes
+from morpho.backends.cuda.codegen.maps import MapKernel
 from morpho.backends.cuda.control import ControlFlow
 from morpho.backends.cuda.driver.interface import Device
 from morpho.backends.cuda.driver.launch_code import Kernel as LaunchKernel
@@ -28,6 +30,8 @@ from morpho.backends.cuda.flatten import flattened
 from morpho.backends.reference import reference
 from morpho.base.dims import Dim, evaluate, product
 from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
+from morpho.passes.memory.liveness import Updates
+from morpho.program.footprint import Uses
 from morpho.program.program import Control, HostStep, Program, Step
 from morpho.program.view import View
 
@@ -221,7 +225,7 @@ class CudaExecutable:
             if room:
                 gpu.free(arena, room)
         event = RunEvent(gpu.record(stream), None if faults is None else faults.array,
-                         [program.steps[n] for n in self.faulty], (list(inputs), list(outputs), faults))  # type: ignore[misc]
+                         [program.steps[n] for n in self.faulty], (_borrowed(inputs), faults))  # type: ignore[misc]
         return self.backend.watch(event) if faults is not None else event
 
     def native_call(self, inputs: int) -> NativeCall | None:
@@ -249,6 +253,18 @@ class CudaExecutable:
         assert table is not None
         return NativeCall(gpu, table, which, slots, (arena, room, behind), faults)
 
+    def in_place(self, updates: Updates) -> dict[int, int]:
+        """Of (output, input) pairs those where a native call may write the output over the input: by kernels whose
+        threads read and write elements of their own alone, or that write a few lines of what is there."""
+        uses, found = Uses(self.program), {}
+        for output, index in uses.in_place(updates).items():
+            writer = uses.first_write.get(self.program.outputs[output].slot)
+            kernel = None if writer is None else self.kernels[writer]
+            if kernel is not None and (isinstance(kernel[0], MapKernel)
+                                       or isinstance(kernel[0].kernel(), PageWriteKernel)):
+                found[output] = index
+        return found
+
     def _slots(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], arena: int) -> list[int]:
         slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in self.program.slots]
         for index, slot in enumerate(self.program.slots):
@@ -263,6 +279,12 @@ class CudaExecutable:
         for place, buffer in zip(self.program.outputs, outputs, strict=True):
             if slots[place.slot] != buffer.address and buffer.nbytes:
                 self.backend.gpu.copy(slots[place.slot], buffer.address, buffer.nbytes, stream)
+
+
+def _borrowed(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Memory of other libraries, to be held until a run is over. A device's own is given out again in the order of what
+    was queued: holding it would keep states from being written in place of their old values."""
+    return [buffer for buffer in buffers if not getattr(getattr(buffer, "owner", None), "own", True)]
 
 
 def _matrix(step: Step) -> bool:

@@ -18,8 +18,9 @@ import numpy as np
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
+from morpho.models.text.device_loop import DeviceLoop, suits
 from morpho.models.text.generation_keys import Defaults
-from morpho.models.text.generators import lending
+from morpho.models.text.generators import evaluating, lending
 from morpho.models.text.prompts import prompts_of
 from morpho.models.text.sampling import Sampling, forbidden
 from morpho.models.text.stop_strings import StopStrings
@@ -39,7 +40,8 @@ def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens
     own end tokens always are), or after a token that completes one of `stop`'s strings, which needs a `tokenizer` with
     `decode`, from ids to text. Temperature 0 takes the likeliest token; otherwise see `Sampling`. The same `seed` gives
     the same text; None gives another one each time. What is left out is as the model's files say (`model.defaults`),
-    else temperature 0. `mask` is 0 at the padding of an array of prompts.
+    else temperature 0. `mask` is 0 at the padding of an array of prompts. The model is in evaluation mode until the
+    last token is taken.
 
     >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=32)
     >>> len([*mo.models.generate(model, [1, 2, 3], max_new_tokens=5, top_k=10, temperature=1.0, seed=0)])
@@ -120,7 +122,10 @@ class _Answer:
     def take(self, logits: np.ndarray) -> int | None:
         """The next token, or None if it ends the text."""
         logits = forbidden(logits, self.said, len(self.made), self.count)
-        token = self.sampling.choose(logits, self.seen, self.rng)
+        return self.accept(self.sampling.choose(logits, self.seen, self.rng))
+
+    def accept(self, token: int) -> int | None:
+        """A token that was chosen, or None if it ends the text."""
         if token in self.stops:
             self.ended = True
             return None
@@ -132,7 +137,7 @@ class _Answer:
 
 def _tokens(model: LanguageModel, answer: _Answer) -> Iterator[int]:
     prompt, made = answer.prompt, answer.made
-    with lending(model) as lend:
+    with lending(model) as lend, evaluating(model):  # switched once: every switch would send a call through Python
         # A cache much longer than the text would cost time at every step; that of an encoder is filled once.
         two_parts = hasattr(model, "remember")
         generator = lend(max(len(prompt), answer.count + 1) if two_parts else len(prompt) + min(answer.count, AHEAD))
@@ -147,6 +152,20 @@ def _tokens(model: LanguageModel, answer: _Answer) -> Iterator[int]:
             token = answer.take(logits)
             if token is not None:
                 yield token
+            if not answer.ended and suits(model, answer.sampling, answer.said) and not two_parts:
+                yield from _followed(generator, answer)
+
+
+def _followed(generator: Any, answer: _Answer) -> Iterator[int]:
+    """Tokens that the model's own device chooses, until the text ends or the cache is full."""
+    if generator.loop is None:
+        generator.loop = DeviceLoop(generator)
+    for token in generator.loop.tokens(answer.made[-1], answer.count - len(answer.made), answer.sampling, answer.rng):
+        if answer.accept(token) is None:
+            return
+        yield token
+        if answer.ended:
+            return
 
 
 def _rows(model: LanguageModel, answers: list[_Answer]) -> Iterator[list[int]]:
@@ -165,7 +184,7 @@ def _together(model: LanguageModel, answers: list[_Answer]) -> None:
     """All rows step by step until the last has ended; the number of rows is a power of two, so that a few functions
     serve all."""
     two_parts, rows = hasattr(model, "remember"), 1 << (len(answers) - 1).bit_length()
-    with lending(model, rows) as lend:
+    with lending(model, rows) as lend, evaluating(model):
         room = max(max(len(each.prompt), each.count + 1) if two_parts else len(each.prompt) + min(each.count, AHEAD)
                    for each in answers)
         generator, logits = lend(room), None

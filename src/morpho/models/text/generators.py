@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
+from morpho.backends.registry import HOST
+from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.text.prompts import checked_ids
@@ -18,7 +20,17 @@ CHUNK = 512  # tokens of a prompt that go through at once: bounds the memory of 
 LEAST_LENGTH = 256  # positions of the smallest cache
 
 
-class Generator:
+class _There:
+    """Whoever computes beside a model's weights."""
+
+    place: str  # the device of the weights
+
+    def there(self, values: Any) -> mo.Tensor:
+        """Whole numbers on that device, or on the one that settings say."""
+        return mo.asarray(values) if self.place == HOST else mo.asarray(values, device=self.place)
+
+
+class Generator(_There):
     """A model with a cache for one sequence: `start` with a prompt, then `step` with each token; both give the logits
     of the next one. `generate` does this; use it for what `generate` does not do.
 
@@ -29,12 +41,14 @@ class Generator:
     """
 
     def __init__(self, model: LanguageModel, length: int | None = None) -> None:
-        self.model, self.rows = model, 1
+        self.model, self.rows, self.place = model, 1, device_of(model)
+        self.loop: Any = None  # that chooses tokens on the model's device, where `generate` wants it
         self.length = min(model.context, length or model.usual_length)
         self.frozen = Frozen(model)
         self.ids: list[int] = []  # what the cache holds
         kind = next((p.dtype for p in model.parameters()), mo.float32)
-        self.caches = model.make_caches(1, self.length, kind)
+        with placed(model):
+            self.caches = model.make_caches(1, self.length, kind)
         self.prefill = mo.compile(self._last_logits, dynamic={"ids": {1: mo.Dim("n", 1, min(CHUNK, self.length))}})
         self.decode = mo.compile(self._last_logits)
 
@@ -52,10 +66,10 @@ class Generator:
             self.ids = []
         kept = min(_common(self.ids, prompt), len(prompt) - 1)
         self.ids = self.ids[:kept]
-        with _evaluating(self.model):
+        with evaluating(self.model):
             while True:
                 part = prompt[len(self.ids):len(self.ids) + CHUNK]
-                logits = self.prefill(mo.asarray([part]), mo.asarray(len(self.ids)))
+                logits = self.prefill(self.there([part]), self.there(len(self.ids)))
                 self.ids += part
                 if len(self.ids) == len(prompt):
                     return logits.numpy()  # type: ignore[no-any-return]
@@ -65,8 +79,8 @@ class Generator:
         if len(self.ids) >= self.length:
             raise fail(ArgumentError, "generate", f"the cache is full: {self.length} positions",
                        "make the Generator with a larger length, up to the model's context")
-        with _evaluating(self.model):
-            logits = self.decode(mo.asarray([[token]]), mo.asarray(len(self.ids)))
+        with evaluating(self.model):
+            logits = self.decode(self.there([[token]]), self.there(len(self.ids)))
         self.ids.append(int(token))
         return logits.numpy()  # type: ignore[no-any-return]
 
@@ -91,8 +105,8 @@ class TwoPartGenerator(Generator):
     def start(self, ids: Sequence[int]) -> np.ndarray:
         prompt = checked_ids(ids, self.length, self.model)
         self.frozen.refresh()
-        with _evaluating(self.model):
-            self.encode(mo.asarray([prompt]), mo.asarray([len(prompt)]))
+        with evaluating(self.model):
+            self.encode(self.there([prompt]), self.there([len(prompt)]))
         self.ids = []
         return super().start([self.model.config["decoder_start_token_id"] or 0])
 
@@ -102,17 +116,18 @@ class TwoPartGenerator(Generator):
         return super().compilations + len(self.encode.specialisations)
 
 
-class BatchGenerator:
+class BatchGenerator(_There):
     """As a `Generator`, for several sequences of any lengths at once. Prompts are filled up on the right: no token
     looks at what comes after it, so that each row has the bits it has alone, and what stands there in the cache is
     written over before anything looks at it."""
 
     def __init__(self, model: LanguageModel, rows: int, length: int) -> None:
-        self.model, self.rows, self.length = model, rows, length
+        self.model, self.rows, self.length, self.place = model, rows, length, device_of(model)
         self.frozen = Frozen(model)
         self.lengths = np.zeros(rows, np.int64)  # what the cache holds of each
         kind = next((p.dtype for p in model.parameters()), mo.float32)
-        self.caches = model.make_caches(rows, length, kind)
+        with placed(model):
+            self.caches = model.make_caches(rows, length, kind)
         self.two_parts = hasattr(model, "remember")
         many = {"ids": {1: mo.Dim("n", 1, length if self.two_parts else min(CHUNK, length))}}
         self.prefill = mo.compile(self._remember if self.two_parts else self._logits, dynamic=many)
@@ -140,9 +155,9 @@ class BatchGenerator:
         ids = np.zeros((self.rows, lengths.max()), np.int64)
         for row, tokens in enumerate(filled):
             ids[row, :len(tokens)] = tokens
-        with _evaluating(self.model):
+        with evaluating(self.model):
             if self.two_parts:
-                self.prefill(mo.asarray(ids), mo.asarray(lengths))
+                self.prefill(self.there(ids), self.there(lengths))
                 self.lengths = np.zeros(self.rows, np.int64)
                 return self.step([self.model.config["decoder_start_token_id"] or 0] * self.rows)
             self.lengths = lengths
@@ -154,7 +169,7 @@ class BatchGenerator:
         for begin in range(0, ids.shape[1], CHUNK):
             part, last = ids[:, begin:begin + CHUNK], self.lengths - 1 - begin
             inside = (last >= 0) & (last < part.shape[1])
-            logits = self.prefill(mo.asarray(part), mo.asarray(begin), mo.asarray(last.clip(0, part.shape[1] - 1)))
+            logits = self.prefill(*map(self.there, (part, begin, last.clip(0, part.shape[1] - 1))))
             found = logits.numpy(copy=True) if found is None else found
             found[inside] = logits.numpy()[inside]
         assert found is not None
@@ -164,9 +179,9 @@ class BatchGenerator:
         """The logits after one more token of each row."""
         places = self.lengths.clip(0, self.length - 1)  # rows that have ended stay where they are
         position = places.max() if self.two_parts else places
-        with _evaluating(self.model):
-            ids = mo.asarray(np.array(tokens, np.int64).reshape(self.rows, 1))
-            logits = self.decode(ids, mo.asarray(position), mo.zeros((self.rows,), dtype=mo.int64))
+        with evaluating(self.model):
+            ids = np.array(tokens, np.int64).reshape(self.rows, 1)
+            logits = self.decode(*map(self.there, (ids, position, np.zeros(self.rows, np.int64))))
         self.lengths = self.lengths + 1
         return logits.numpy()  # type: ignore[no-any-return]
 
@@ -197,7 +212,7 @@ def lending(model: LanguageModel, rows: int = 1) -> Iterator[Callable[[int], Any
     kept on the model for the next time. Caches have a power of two of positions: a few functions serve all lengths.
     More than one row is a `BatchGenerator`."""
     idle = model.__dict__.setdefault("_generators", Idle()).free
-    idle[:] = [kept for kept in idle if kept.frozen.fits(model)]
+    idle[:] = [kept for kept in idle if kept.frozen.fits(model) and kept.place == device_of(model)]
     lent: list[Any] = []
 
     def lend(wanted: int) -> Any:
@@ -222,9 +237,20 @@ def lending(model: LanguageModel, rows: int = 1) -> Iterator[Callable[[int], Any
         idle.extend(lent)
 
 
+def device_of(model: LanguageModel) -> str:
+    """Where a model's weights lie."""
+    return next((parameter.device for parameter in model.parameters()), HOST)
+
+
+def placed(model: LanguageModel) -> AbstractContextManager[Any]:
+    """A block in which tensors are made where the model's weights lie."""
+    place = device_of(model)
+    return nullcontext() if place == HOST or place == settings.get().device else mo.device(place)
+
+
 @contextmanager
-def _evaluating(model: LanguageModel) -> Iterator[None]:
-    """The model in evaluation mode for a moment."""
+def evaluating(model: LanguageModel) -> Iterator[None]:
+    """The model in evaluation mode for a moment. Settings stay as they are: native entries serve those they know."""
     changed = [module for module in model.modules() if module._training] if model._training else []
     if changed:
         model.eval()

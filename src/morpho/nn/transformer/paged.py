@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import morpho as mo
+from morpho.backends.registry import HOST
 from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, fail
 from morpho.ops.neural.paged import PAGE
@@ -25,11 +26,11 @@ class PagedCache:
     """
 
     def __init__(self, pages: int, num_kv_heads: int, head_dim: int, dtype: Any = mo.float32,
-                 value_head_dim: int | None = None) -> None:
+                 value_head_dim: int | None = None, device: str = "cpu") -> None:
         check_sizes("PagedCache", pages=pages, num_kv_heads=num_kv_heads, head_dim=head_dim)
         self.pages = pages
-        self.keys = zeros_state((pages, num_kv_heads, PAGE, head_dim), dtype)
-        self.values = zeros_state((pages, num_kv_heads, PAGE, value_head_dim or head_dim), dtype)
+        self.keys = _zeros((pages, num_kv_heads, PAGE, head_dim), dtype, device)
+        self.values = _zeros((pages, num_kv_heads, PAGE, value_head_dim or head_dim), dtype, device)
         self._table: Any = None
         self._places: Any = None
 
@@ -53,3 +54,8 @@ class PagedCache:
         places = mo.reshape(target, (1, 1)) * PAGE + mo.reshape(mo.arange(PAGE), (1, PAGE))
         for state in (self.keys, self.values):
             state.value = write_pages(state.value, mo.take(state.value, source, axis=0), places)
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> mo.State:
+    """On the host, memory that nobody has touched."""
+    return zeros_state(shape, dtype) if device == HOST else mo.State(mo.zeros(shape, dtype=dtype, device=device))

@@ -66,6 +66,45 @@ class DeviceMemory(OffHost):
         return np.ndarray(buffer.shape, buffer.dtype.numpy, room, -low, steps)
 
 
+class Fetch:
+    """A small buffer on its way to the host, behind what was queued before. Called, it waits and gives the elements."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.words: Any = None
+        self.event: Event = FINISHED
+        if isinstance(buffer.storage, DeviceMemory) and 0 not in buffer.shape:
+            low, nbytes = span(buffer)
+            memory = buffer.storage
+            self.words = getattr(memory.backend, "host_words", _plain_words)(-(-nbytes // 4))
+            room = self.words.array.view(np.uint8)[:nbytes]
+            self.event = memory.backend.copy_out(Part(buffer.device, nbytes, buffer.address + low, memory), room.data)
+
+    def __call__(self) -> np.ndarray:
+        buffer = self.buffer
+        if self.words is None:
+            return buffer.numpy()
+        buffer.storage.event.wait()
+        self.event.wait()
+        low, _ = span(buffer)
+        steps = [stride * buffer.dtype.itemsize for stride in buffer.strides]
+        return np.array(np.ndarray(buffer.shape, buffer.dtype.numpy, self.words.array, -low, steps))
+
+
+def fetch(buffer: Buffer) -> Fetch:
+    """Begin to bring a small buffer to the host, without waiting for it."""
+    return Fetch(buffer)
+
+
+class _PlainWords:
+    def __init__(self, count: int) -> None:
+        self.array = np.zeros(count, np.uint32)
+
+
+def _plain_words(count: int) -> _PlainWords:
+    return _PlainWords(count)
+
+
 def _plain_room(nbytes: int) -> np.ndarray:
     return np.empty(nbytes, np.uint8)
 

@@ -16,6 +16,7 @@ from morpho.backends.cpu.driver.control_tables import ControlTables
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.registry import backend_of
 from morpho.base.dims import Size, product
+from morpho.passes.memory.liveness import Updates
 from morpho.program.program import Program, Slot
 from morpho.program.view import whole
 from morpho.runtime import thresholds
@@ -63,6 +64,13 @@ def entry_plan(plan: ExecutionPlan, inputs: int, guards: Sequence[Sequence[Size]
         slots.append(Slot("result", node.dtype, product(node.shape), number))
     program = Program(slots=slots, outputs=outputs)
     return replace(plan, program=program, executable=LaunchExecutable(program, call, guards), prepare=None)
+
+
+def states_in_place(plan: ExecutionPlan, updates: Updates) -> dict[int, int]:
+    """Of (output, input) pairs those where the program of another device may write the output over the input."""
+    found: Any = on_device.executable(plan.graph, plan.device)
+    places: dict[int, int] = found.in_place(updates) if hasattr(found, "in_place") else {}
+    return places
 
 
 def launch_error(device: str, status: int) -> BaseException:

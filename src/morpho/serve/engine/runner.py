@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho.backends.registry import HOST
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
+from morpho.models.text.generators import device_of
 from morpho.nn.frozen import Frozen
 from morpho.nn.transformer.paged import PagedCache
 from morpho.ops.neural.paged import PAGE
@@ -88,29 +90,34 @@ class ModelRunner:
         self.blocks = -(-self.max_length // PAGE)
         model.eval()
         self.frozen = Frozen(model)
-        self.caches = [PagedCache(pages, heads, depth, _kind(model), width) for heads, depth, width in _layers(model)]
-        self.functions: dict[tuple[str, bool], Any] = {}
+        self.place = device_of(model)
+        self.caches = [PagedCache(pages, heads, depth, _kind(model), width, self.place)
+                       for heads, depth, width in _layers(model)]
+        self.functions: dict[tuple[str, bool, int], Any] = {}  # by name, whether with adapters, rows if they are known
         self._copy = mo.compile(self._copy_page)
 
-    def function(self, name: str, adapted: bool) -> Any:
-        """One of the five, made when first asked for; with adapters it is another one."""
-        if (name, adapted) not in self.functions:
+    def function(self, name: str, adapted: bool, rows_known: int = 0) -> Any:
+        """One of the five, made when first asked for; with adapters it is another one, and for a number of rows that is
+        known too: programs whose sizes are known are launched by native code on a GPU."""
+        key = name, adapted, rows_known
+        if key not in self.functions:
             rows = {0: mo.Dim("rows", 1, self.draft_rows if name == "verify" else self.max_batch)}
             dynamic: dict[str, Any] = {}
             if name == "prefill":
-                dynamic = {key: {1: mo.Dim("n", 1, self.chunk)} for key in ("ids", "places")}
-            elif name != "single":
-                dynamic = {key: rows for key in ("ids", "start", "table", "places", "adapter")[:4 + adapted]}
-            if name == "verify":
+                dynamic = {argument: {1: mo.Dim("n", 1, self.chunk)} for argument in ("ids", "places")}
+            elif name != "single" and not rows_known:
+                dynamic = {argument: rows for argument in ("ids", "start", "table", "places", "adapter")[:4 + adapted]}
+            if name == "verify" and not rows_known:
                 both = {**rows, 1: mo.Dim("n", 1, self.most_drafted + 1)}
                 dynamic = {**dynamic, "ids": both, "places": both}
             if name == "prompts":
-                dynamic = {key: {0: mo.Dim("others", 1, self.chunk)} for key in OTHERS} | {key: rows for key in KEYS}
+                dynamic = {argument: {0: mo.Dim("others", 1, self.chunk)} for argument in OTHERS} | {
+                    argument: rows for argument in KEYS}
             last = name == "prefill"
             body = (self._chosen_body() if name == "prompts" else self._adapted_body(last) if adapted
                     else self._body(last))
-            self.functions[name, adapted] = mo.compile(body, dynamic=dynamic) if dynamic else mo.compile(body)
-        return self.functions[name, adapted]
+            self.functions[key] = mo.compile(body, dynamic=dynamic) if dynamic else mo.compile(body)
+        return self.functions[key]
 
     def _body(self, last: bool) -> Any:
         def logits(ids: mo.Tensor, start: mo.Tensor, table: mo.Tensor, places: mo.Tensor) -> mo.Tensor:
@@ -177,33 +184,45 @@ class ModelRunner:
 
     def _call(self, name: str, rows: Sequence[Row], width: int, write: bool = True,
               others: Sequence[Row] | None = None) -> np.ndarray:
-        given = self._arrays(rows, width, write)
+        count = len(rows)
+        fixed = self.place != HOST and name == "decode"
+        if fixed:
+            count = min(1 << (count - 1).bit_length(), self.max_batch)  # rows that fill it up go nowhere
+        given = self._arrays(rows, width, write, count)
         if others is not None:  # at least one, which may go nowhere
-            given += self._arrays(others or [Row([0], 0, [0])], 1, write and bool(others))
+            given += self._arrays(others or [Row([0], 0, [0])], 1, write and bool(others), max(len(others), 1))
         adapted = rows[0].adapter is not None
         if adapted:
-            given.append(np.array([row.adapter for row in rows], np.int64))
-        logits = self.function(name, adapted)(*(mo.asarray(part) for part in given))
-        return logits.numpy()  # type: ignore[no-any-return]
+            adapter = np.zeros(count, np.int64)
+            adapter[:len(rows)] = [row.adapter or 0 for row in rows]
+            given.append(adapter)
+        logits = self.function(name, adapted, count if fixed else 0)(*map(self._there, given))
+        found = logits.numpy()
+        return found[:len(rows)] if fixed else found  # type: ignore[no-any-return]
 
-    def _arrays(self, rows: Sequence[Row], width: int, write: bool) -> list[np.ndarray]:
-        """ids, start, table and places of some rows."""
-        ids = np.zeros((len(rows), width), np.int64)
-        places = np.full((len(rows), width), -1, np.int64)  # tokens that fill up rows go nowhere
-        table = np.zeros((len(rows), self.blocks), np.int64)
+    def _there(self, numbers: Any) -> mo.Tensor:
+        """Numbers where the model lies."""
+        return mo.asarray(numbers) if self.place == HOST else mo.asarray(numbers, device=self.place)
+
+    def _arrays(self, rows: Sequence[Row], width: int, write: bool, count: int) -> list[np.ndarray]:
+        """ids, start, table and places of some rows, filled up to `count`."""
+        ids = np.zeros((count, width), np.int64)
+        places = np.full((count, width), -1, np.int64)  # tokens that fill up rows go nowhere
+        table = np.zeros((count, self.blocks), np.int64)
         for number, row in enumerate(rows):
-            count = len(row.tokens)
-            ids[number, :count] = row.tokens
+            length = len(row.tokens)
+            ids[number, :length] = row.tokens
             table[number, :len(row.pages)] = row.pages
-            at = np.arange(row.start, row.start + count)
+            at = np.arange(row.start, row.start + length)
             if write:
-                places[number, :count] = table[number, at // PAGE] * PAGE + at % PAGE
-        start = np.array([row.start for row in rows], np.int64)
+                places[number, :length] = table[number, at // PAGE] * PAGE + at % PAGE
+        start = np.zeros(count, np.int64)
+        start[:len(rows)] = [row.start for row in rows]
         return [ids, start, table, places]
 
     def copy_page(self, source: int, target: int) -> None:
         """The keys and values of one page into another, in all layers."""
-        self._copy(mo.asarray([source]), mo.asarray([target]))
+        self._copy(self._there([source]), self._there([target]))
 
     def forget_adapted(self) -> None:
         """Adapters have come to more products: functions with adapters are made anew."""

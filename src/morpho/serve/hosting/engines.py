@@ -34,12 +34,14 @@ class EngineOptions:
     max_length: int | None = None
     warm: bool = True
     activations: str = "exact"  # or "int8": see docs/numerics.md, rule 6
+    device: str = "cpu"  # where models run
 
     both_parts: ClassVar[bool] = False
 
     def load(self, place: Path) -> tuple[Any, Any]:
         """A model and its tokenizer."""
-        return load_with_tokenizer(place, activations=self.activations)
+        network, tokenizer = load_with_tokenizer(place, activations=self.activations)
+        return (network if self.device == "cpu" else network.to(self.device)), tokenizer
 
     def __call__(self, network: Any, tokenizer: Any, spec: Spec) -> Engine:
         made = Engine(network, tokenizer, kv_bytes=self.kv_bytes, max_batch=self.max_batch,

@@ -21,7 +21,7 @@ from morpho.ir.op import changes as registry_changes
 from morpho.program.footprint import Uses, footprint
 from morpho.runtime import thresholds
 from morpho.runtime.plans import evaluate as evaluation
-from morpho.runtime.plans.device_entry import entry_plan, mark_of
+from morpho.runtime.plans.device_entry import entry_plan, mark_of, states_in_place
 from morpho.runtime.plans.evaluate import make_plan
 from morpho.runtime.trace.spans import span
 from morpho.tensor.convert import asarray
@@ -347,7 +347,7 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
         served = entry_plan(plan, count_inputs, guards)
     inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
     uses = Uses(program)
-    aliases = uses.in_place(moved) if device == HOST else {}  # another device's program is not this one
+    aliases = uses.in_place(moved) if device == HOST else {} if served is None else states_in_place(plan, moved)
     overlap = simple and count == 1 and all(uses.may_alias(program.outputs[0].slot, slot)
                                             for index, slot in inputs.items() if index < len(specs))
     states = States(trace.states, updates, aliases, objects)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec
+from morpho.backends.cuda.attention.spec import BATCH_AXES, KEYS, AttentionSpec
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, zero_or
@@ -70,7 +70,7 @@ class AttentionGrid(WithoutMaps):
 
     def launch(self, sizes: Sizes) -> Launch:
         """Tiles of all heads of all batches."""
-        numbers = ATTENTION.by_name(sizes.values)
+        numbers = self.spec.record.by_name(sizes.values)
         count = -(-int(numbers["queries"]) // self.spec.rows) * int(numbers["heads"])
         for axis in range(BATCH_AXES):
             count *= int(numbers[f"batches{axis}"])
@@ -78,7 +78,11 @@ class AttentionGrid(WithoutMaps):
 
     def text(self) -> str:
         """Its LLVM text."""
-        return ForwardCode(self).module()
+        return self.code().module()
+
+    def code(self) -> ForwardCode:
+        """What writes it."""
+        return ForwardCode(self)
 
 
 class ForwardCode:
@@ -112,14 +116,14 @@ class ForwardCode:
                 loop.next(*values, other)
             *state, stage = loop.values
         self.finish(state)
-        words = int(Header.SIZE) + spec.places + len(ATTENTION)
+        words = int(Header.SIZE) + spec.places + len(spec.record)
         attributes = f' nounwind "nvvm.maxntid"="{self.grid.threads}" "nvvm.minctasm"="1"'
         return entry("kernel_main", words, e.text(), attributes) + e.outside()
 
     def find_tile(self) -> None:
         """The queries, the head and the batch of this block; where its operands begin."""
         e, first, spec = self.e, int(Header.SIZE), self.spec
-        self.n = {name: e.word(first + spec.places + at) for at, name in enumerate(ATTENTION.names)}
+        self.n = {name: e.word(first + spec.places + at) for at, name in enumerate(spec.record.names)}
         n = self.n
         self.thread = e.ask("thread")
         self.lane, self.warp = self.thread & (WARP - 1), self.thread.shift_right(5)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from morpho.backends.cuda.attention.forward import AttentionGrid
 from morpho.backends.cuda.attention.hopper import HopperAttention
+from morpho.backends.cuda.attention.paged import PagedAttention
 from morpho.backends.cuda.attention.spec import AttentionSpec
 from morpho.program.program import Step
 
@@ -16,4 +17,6 @@ class AttentionKernel(AttentionSpec):
 
     def device_kernel(self, step: Step) -> AttentionGrid | HopperAttention:
         """The kernel of a step."""
+        if self.paged:
+            return PagedAttention(self, True)
         return HopperAttention(self) if self.way == "wgmma" else AttentionGrid(self, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.backends.cuda.attention.kernel import AttentionKernel
-from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES
+from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, PAGED
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import bfloat16, float16
 from morpho.ir.node import Node
@@ -20,6 +20,9 @@ class AttentionLowering(GraphLowering):
     def lower_attention(self, node: Node) -> None:
         """One step, or what the CPU would do."""
         inputs = [self.view(child) for child in node.inputs]
+        if node.op.name == "paged_attention" and on_tensor_cores(node, inputs) and inputs[1].shape[2] == KEYS:
+            self.over_pages(node, inputs)
+            return
         if node.op.name != "attention" or not on_tensor_cores(node, inputs):
             super().lower_attention(node)
             return
@@ -43,6 +46,30 @@ class AttentionLowering(GraphLowering):
         work = product(tuple(q.shape[:-1])) * keys
         self.add(Step(kernel, views, (3, 4), values, 1, work, "attention", node.origin,
                       operations=2 * work * (q.shape[-1] + v.shape[-1]), choice=f"tensor cores ({kernel.way})"))
+        self.views[node.serial] = targets
+
+
+    def over_pages(self, node: Node, inputs: list[View]) -> None:
+        """One step, over pools of pages: always by warps, whatever the number of queries."""
+        targets = [self.as_reshaped(node, 0), self.new_slot(node.outputs[1].shape, node.outputs[1].dtype)]
+        q, k, v, table, positions = inputs
+        queries = q.shape[-2]
+        rows = 128 if not isinstance(queries, int) else 16 if queries <= 16 else 64 if queries <= 64 else 128
+        kernel = AttentionKernel(q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], 0, True,
+                                 node["window"], None, True, rows, "mma", True)
+        places = {"q": q, "k": None, "v": None, "o": targets[0], "l": targets[1], "x": None, "p": None}
+        numbers = {key: value for name, place in places.items() for key, value in _steps(name, place).items()}
+        numbers |= {"p_batch": _filled((positions.strides[0],), 0), "p_head": positions.strides[1]}
+        for name, pool in (("k", k), ("v", v)):
+            numbers |= {f"{name}_{axis}": pool.strides[at] for at, axis in enumerate(("page", "head", "row"))}
+        keys = table.shape[1] * KEYS
+        values = PAGED.values(queries=queries, keys=keys, heads=q.shape[1], group=q.shape[1] // k.shape[1],
+                              batches=_filled(q.shape[:1], 1), x_column=0, pages=k.shape[0],
+                              t_batch=table.strides[0], t_column=table.strides[1], **numbers)
+        work = product(tuple(q.shape[:-1])) * keys
+        self.add(Step(kernel, (q, k, v, *targets, positions, table), (3, 4), values, 1, work, "paged_attention",
+                      node.origin, operations=2 * work * (q.shape[-1] + v.shape[-1]),
+                      choice="tensor cores (mma), over pages"))
         self.views[node.serial] = targets
 
 

@@ -14,10 +14,13 @@ OPERANDS = "qkvolxp"  # q, k, v, result, logarithms, mask, positions
 ATTENTION = Record(" ".join(["queries keys heads group", f"batches[{BATCH_AXES}]",
                              *(f"{name}_batch[{BATCH_AXES}] {name}_head {name}_row" for name in OPERANDS), "x_column"]))
 
+PAGED = ATTENTION.extended("pages k_page v_page t_batch t_column")  # of the pools, and of the table
+
 
 @dataclass(frozen=True)
 class AttentionSpec(Kernel):
-    """Softmax(scale q k^T + mask) v. Called with q, k, v, the results, then the mask and the positions it has."""
+    """Softmax(scale q k^T + mask) v. Called with q, k, v, the results, then the mask and the positions it has, and the
+    table of pages where k and v are pools of them."""
 
     dtype: DType
     depth: int  # of q and k
@@ -30,6 +33,7 @@ class AttentionSpec(Kernel):
     moving: bool
     rows: int  # queries of a block
     way: str = "mma"  # by warps, or "wgmma": by warpgroups
+    paged: bool = False
 
     role = "attention"
     flops = 4
@@ -37,4 +41,9 @@ class AttentionSpec(Kernel):
     @property
     def places(self) -> int:
         """Operands in memory."""
-        return 5 + (self.mask is not None) + self.moving
+        return 5 + (self.mask is not None) + self.moving + self.paged
+
+    @property
+    def record(self) -> Record:
+        """Its numbers."""
+        return PAGED if self.paged else ATTENTION

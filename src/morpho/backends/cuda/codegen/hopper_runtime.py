@@ -19,6 +19,26 @@ TURNED_STEP, STRAIGHT_STEP = 2048 >> 4, 32 >> 4  # 16 bytes from one step of k t
 LINES, PART = 1024 >> 4, 8192 >> 4  # 16 bytes from eight lines to the next ones; to the next 64 columns
 SWIZZLED = 1 << 62  # lines of 128 bytes
 
+# Programmatic dependent launch: the next grid may come to the multiprocessors now; go on when those before are over.
+GRID_WAIT = """
+define internal void @gpu.grid_early(ptr %c) alwaysinline {
+  call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()
+  ret void
+}
+define internal void @gpu.grid_wait(ptr %c) alwaysinline {
+  call void asm sideeffect "griddepcontrol.launch_dependents; griddepcontrol.wait;", "~{memory}"()
+  ret void
+}
+"""
+NO_GRID_WAIT = """
+define internal void @gpu.grid_early(ptr %c) alwaysinline {
+  ret void
+}
+define internal void @gpu.grid_wait(ptr %c) alwaysinline {
+  ret void
+}
+"""
+
 BARRIERS = """
 define internal void @gpu.mbarrier_init(ptr %c, i32 %offset, i32 %count) alwaysinline {
   %at = call i32 @gpu.shared_at(i32 %offset)

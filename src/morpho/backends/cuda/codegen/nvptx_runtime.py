@@ -69,7 +69,7 @@ define internal void @gpu.cp_wait_{n}(ptr %c) alwaysinline {{
   call void @llvm.nvvm.cp.async.wait.group(i32 {n})
   ret void
 }}
-""" for n in range(6)) + "".join(f"""
+""" for n in range(16)) + "".join(f"""
 define internal {{ float, float, float, float }} @gpu.mma_{kind}(ptr %c, i32 %a0, i32 %a1, i32 %a2, i32 %a3, i32 %b0, i32 %b1, float %c0, float %c1, float %c2, float %c3) alwaysinline convergent {{
   %r = call {{ float, float, float, float }} asm "mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};", "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"(i32 %a0, i32 %a1, i32 %a2, i32 %a3, i32 %b0, i32 %b1, float %c0, float %c1, float %c2, float %c3)
   ret {{ float, float, float, float }} %r

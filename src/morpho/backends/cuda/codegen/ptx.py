@@ -6,6 +6,7 @@ arithmetic has the CPU's bits.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from morpho.backends.cuda.codegen.verify import verify
 from morpho.base.errors import CompileError, fail
 
 TRIPLE = "nvptx64-nvidia-cuda"
+BEGIN = re.compile(ENTRY.pattern + r"[^{]*\{\nentry:\n")
 PTX_VERSION = "+ptx80"  # CUDA 12.0: every driver for Hopper knows it
 
 
@@ -33,16 +35,29 @@ def _machine(architecture: str) -> Any:
     return _binding().Target.from_triple(TRIPLE).create_target_machine(cpu=architecture, features=PTX_VERSION, opt=3)
 
 
-def device_text(text: str) -> str:
-    """A kernel's text for NVPTX: its words by value, no context, and the runtime's functions."""
+def comes_early(architecture: str) -> bool:
+    """Whether a chip's kernels wait themselves for those before them (`driver/early_launch.py`).
+
+    >>> comes_early("sm_89"), comes_early("sm_90a"), comes_early("sm_120")
+    (False, True, True)
+    """
+    return int(architecture.removeprefix("sm_").rstrip("af")) >= 90
+
+
+def device_text(text: str, architecture: str = "sm_90a") -> str:
+    """A kernel's text for NVPTX: its words by value, no context, and the runtime's functions. A kernel begins by
+    letting the next one come and waiting for those before it, unless it says itself when."""
+    if "@gpu.grid_wait(" not in text:
+        text = BEGIN.sub(r"\g<0>  call void @gpu.grid_wait(ptr %ctx)\n", text)
     align = 64 if "@gpu.tma_load_" in text else 8  # tensor maps among the words
     return ENTRY.sub(rf"define ptx_kernel void @\1(ptr byval([\2 x i64]) align {align} %p)", text).replace(
-        "ptr %ctx", "ptr null") + RUNTIME + hopper_runtime.functions(text)
+        "ptr %ctx", "ptr null") + RUNTIME + hopper_runtime.functions(text) + (
+            hopper_runtime.GRID_WAIT if comes_early(architecture) else hopper_runtime.NO_GRID_WAIT)
 
 
 def assembly(text: str, architecture: str = "sm_90a") -> str:
     """PTX of a kernel's text."""
-    llvm, full = _binding(), device_text(text)
+    llvm, full = _binding(), device_text(text, architecture)
     verify(full)
     with host_llvm.lock:
         machine = _machine(architecture)

@@ -41,6 +41,7 @@ class RowsKernel(WithoutMaps):
     columns: int
     places: int
     numbers: int
+    few: bool = False  # whether there are so few rows that a thread may have many loads in flight
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """Of what a thread reads and writes by wide accesses."""
@@ -91,6 +92,14 @@ class RowsKernel(WithoutMaps):
         reductions = sum(i.reduces for i in self.loop.instructions)
         partial = 8 * self.blocks * reductions if self.blocks > 1 else 0
         return -(-partial // 16) * 16 + self.kept_row_bytes * self.rows_together
+
+    @property
+    def unrolled(self) -> int:
+        """Turns over all lanes that are loaded together; of few short rows as many as there are, up to 16."""
+        if self.few and self.blocks == 1:
+            turns = max(1, self.columns // TREE_LANES)
+            return max(count for count in range(1, KEPT_UNROLL + 1) if turns % count == 0 or count == UNROLL)
+        return KEPT_UNROLL if self.kept_row_bytes >= MANY_KEPT else UNROLL
 
     def launch(self, sizes: Sizes) -> Launch:
         """A block of threads for some rows."""
@@ -206,9 +215,12 @@ class RowsCode(LoopGrid):
         apart = TREE_LANES // self.each
         columns = self.device.columns
         even = columns % TREE_LANES == 0  # every turn is whole
-        unrolled = KEPT_UNROLL if self.device.kept_row_bytes >= MANY_KEPT else UNROLL
+        unrolled = self.device.unrolled
         turn = TREE_LANES * unrolled
-        whole = first + ((last - first) & -turn) if even or self.each == 1 else first
+        whole = first
+        if even or self.each == 1:
+            whole = (e.constant(columns // turn * turn, "i64", 1) if self.device.blocks == 1 else
+                     first + ((last - first) & -turn))
         sums = starts
         for begin, end, unroll in ((first, whole, unrolled), (whole, last, 1)):
             if unroll == unrolled and columns < turn:

@@ -18,6 +18,9 @@ from morpho.program.program import Step
 MANY_ROWS = 1 << 14  # rows side by side from which on a thread each is enough
 
 
+FEW_ROWS = 256  # that leave multiprocessors idle: their threads may have more registers
+
+
 def plain(kernel: LoopKernel) -> LoopKernel:
     """A loop kernel without what is for vectors: lanes along rows, unrolled windows, transposed blocks.
 
@@ -61,12 +64,13 @@ def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
         return None
     if step.kernel is not kernel and step.rows >= MANY_ROWS:  # neighbouring threads read neighbouring rows
         return None
-    lanes = lanes_of(kernel)
+    few = step.rows <= FEW_ROWS
+    lanes = min(lanes_of(kernel), 2) if few else lanes_of(kernel)  # a row for a whole warp: there is nothing else to do
     record = kernel.record.by_name(step.values)
     rank = kernel.outer_rank + kernel.inner_rank
     while lanes > 1 and not _aligned(step, kernel, lanes, step.columns, record, rank):
         lanes //= 2
-    found = RowsKernel(replace(kernel, keeps_loads=True), lanes, step.columns, places, numbers)
+    found = RowsKernel(replace(kernel, keeps_loads=True), lanes, step.columns, places, numbers, few)
     if found.shared_bytes > KEPT_BYTES:
         found = replace(found, loop=kernel)
     if found.blocks > MOST_JOINED or found.shared_bytes > KEPT_BYTES:

@@ -11,6 +11,7 @@ import numpy as np
 from morpho.backends.base import Bytes
 from morpho.backends.cuda.codegen import ptx
 from morpho.backends.cuda.codegen.grid import Header
+from morpho.backends.cuda.driver import early_launch
 from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.driver.launch_code import MISALIGNED, LaunchTable
 from morpho.backends.cuda.driver.library import NOT_READY, Library, library
@@ -79,7 +80,15 @@ class CudaDevice:
         self.ring, self.pinned, self.rooms = StagingRing(self), PinnedPool(self), HostRooms(self)
         self.counted = ctypes.c_int64(0)
         self._launch = self.driver.handle.cuLaunchKernel
-        self._launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
+        extended = getattr(self.driver.handle, "cuLaunchKernelEx", None)  # from CUDA 11.8 on
+        early = 0
+        version = ctypes.c_int()
+        self.driver.call("cuDriverGetVersion", ctypes.byref(version))
+        if (early_launch.EARLY and extended is not None and version.value >= early_launch.LEAST_DRIVER
+                and ptx.comes_early(self.properties.architecture)):
+            early = ctypes.cast(extended, ctypes.c_void_p).value or 0
+        plain = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
+        self._launch_address = early_launch.launch_function(plain, early)
         encode = getattr(self.driver.handle, "cuTensorMapEncodeTiled", None)  # from CUDA 12 on
         self._encode_address = ctypes.cast(encode, ctypes.c_void_p).value or 0 if encode is not None else 0
         self._lock = threading.Lock()
@@ -274,8 +283,8 @@ class CudaDevice:
         for name in NATIVE:
             function = getattr(self.driver.handle, name, None)
             found[name] = 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
-        return {**found, "context": self.context.value or 0, "stream": self.stream_handle(),
-                "counter": ctypes.addressof(self.counted)}
+        return {**found, "cuLaunchKernel": self._launch_address, "context": self.context.value or 0,
+                "stream": self.stream_handle(), "counter": ctypes.addressof(self.counted)}
 
     def destroy_graph(self, handle: int) -> None:
         """It may still run: the driver waits."""

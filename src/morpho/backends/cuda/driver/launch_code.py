@@ -1,5 +1,9 @@
 """All launches of a program in one native call: addresses into the words of every kernel, then `cuLaunchKernel` each.
 
+All but the first may be let come to the multiprocessors before the one before them is over (programmatic dependent
+launch, `early_launch.py`): kernels wait for it themselves, and what they read before that no kernel of the program
+writes.
+
 Python's own calls cost several microseconds per kernel; this is compiled once per process and takes a table.
 """
 
@@ -135,7 +139,9 @@ run:
   %s = trunc i64 %shared to i32
   %qa = getelementptr i64, ptr %q, i64 5
   %arguments = load ptr, ptr %qa
-  %status = call i32 %launch(ptr %function, i32 %b, i32 1, i32 1, i32 %t, i32 1, i32 1, i32 %s, ptr %stream, ptr %arguments, ptr null)
+  %head = icmp eq i64 %k, 0
+  %early = select i1 %head, ptr null, ptr %table
+  %status = call i32 %launch(ptr %function, i32 %b, i32 1, i32 1, i32 %t, i32 1, i32 1, i32 %s, ptr %stream, ptr %arguments, ptr %early)
   %bad = icmp ne i32 %status, 0
   br i1 %bad, label %failed, label %launched
 launched:

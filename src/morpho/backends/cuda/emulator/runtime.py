@@ -97,6 +97,12 @@ over:
   ret void
 }}
 
+define internal void @gpu.grid_early(ptr %c) {{
+  ret void
+}}
+define internal void @gpu.grid_wait(ptr %c) {{
+  ret void
+}}
 define internal void @gpu.barrier(ptr %c) noinline {{
   %place = getelementptr i64, ptr %c, i64 {int(Context.ARRIVED)}
   %all = call i64 @gpu.threads(ptr %c)

@@ -139,4 +139,4 @@ define internal float @gpu.log2(ptr %c, float %x) {
 
 TENSOR_CORES = (_POWERS + _pack("bf16", bfloat16) + _pack("f16", float16) + _cp_async() + _ldmatrix(False) + _ldmatrix(True) + _mma("bf16", bfloat16) + _mma("f16", float16)
                 + "define internal void @gpu.cp_commit(ptr %c) {\n  ret void\n}\n"
-                + "".join(f"define internal void @gpu.cp_wait_{n}(ptr %c) {{\n  ret void\n}}\n" for n in range(6)))
+                + "".join(f"define internal void @gpu.cp_wait_{n}(ptr %c) {{\n  ret void\n}}\n" for n in range(16)))

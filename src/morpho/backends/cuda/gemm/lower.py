@@ -10,6 +10,7 @@ from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cuda.gemm.epilogue import Epilogue
+from morpho.backends.cuda.gemm.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import bfloat16, float16
@@ -91,15 +92,19 @@ class ProductLowering(GraphLowering):
             kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
             if "wgmma" in self.target.machine.features and by_copy_engine(left, right, values):
                 kernel = replace(kernel, tile=_group_tile(count, m, n), way="wgmma", wide=_is_wide(target, values))
+            known = left == "k" and count == 1 and isinstance(m, int) and isinstance(k, int)
+            if known and 0 < m <= MOST_ROWS and k > 0:
+                kernel = replace(kernel, tile=_few_rows_tile(int(m), n, int(k)), way="few",
+                                 still=self.program.slots[b.slot].kind == "input")
         work = 2 * product(tuple(sizes)) * m * n * k
         if following is not None:
-            if kernel.way != "wgmma" or not kernel.wide:
+            if kernel.way not in ("wgmma", "few") or not kernel.wide:
                 return False
             kernel, loop = replace(kernel, epilogue=following.epilogue), following.epilogue.loop
             stores = tuple(2 + n for n, access in enumerate(loop.accesses) if access.kind == "store")
             self.add(Step(kernel, (a, b, *following.places), stores, (*values, *following.values), 1, m * n * k,
                           joined(["matmul", *operations(node)]), node.origin, operations=work,
-                          choice="tensor cores (wgmma), with what follows"))
+                          choice=f"tensor cores ({kernel.way}), with what follows"))
             return True
         self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin, operations=work,
                       choice=f"tensor cores ({kernel.way})" if kernel.way != "simt" else "arithmetic units"))
@@ -126,7 +131,7 @@ def may_follow(call: LoopCall, own: tuple[int, ...], columns: Size) -> bool:
     step: Size = columns
     along: list[Size] = []
     for axis in reversed(range(kernel.outer_rank)):
-        along.insert(0, step)
+        along.insert(0, step if record[f"outer{axis}"] != 1 else 0)  # an axis of one row has no step
         step = step * record[f"outer{axis}"]
     for number, access in enumerate(kernel.accesses):
         strides = [record[f"strides{number * rank + axis}"] for axis in range(kernel.outer_rank)]
@@ -134,7 +139,8 @@ def may_follow(call: LoopCall, own: tuple[int, ...], columns: Size) -> bool:
         if access.kind not in ("load", "store") or access.guards or access.other >= 0 or view is None:
             return False
         if number in own:
-            if access.kind != "load" or access.pattern != "unit" or strides != along or view.offset != 0:
+            steps = [stride if after else 0 for stride, after in zip(strides, along, strict=True)]
+            if access.kind != "load" or access.pattern != "unit" or steps != along or view.offset != 0:
                 return False
         elif access.pattern == "unit":
             if not all(isinstance(n, int) and n % 8 == 0 for n in (*strides, view.offset)):
@@ -183,6 +189,12 @@ def _group_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
 
     rows, columns = min(TILE_COSTS, key=cost)
     return rows, columns, 64, columns
+
+
+def _few_rows_tile(m: int, n: Size, k: int) -> tuple[int, int, int, int]:
+    """Rows that a block has room for, its columns, and the values of k."""
+    many = isinstance(n, int) and n >= MANY_COLUMNS
+    return 8 if m <= 8 else MOST_ROWS, WIDE if many else NARROW, k, 0
 
 
 def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:

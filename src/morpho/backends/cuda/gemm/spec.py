@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cuda.gemm.epilogue import Epilogue
+from morpho.backends.cuda.gemm.few_rows import FewRowsGemm
 from morpho.backends.cuda.gemm.mma import MmaGemm
 from morpho.backends.cuda.gemm.simt import SimtGemm
 from morpho.backends.cuda.gemm.wgmma import WgmmaGemm
@@ -29,20 +30,24 @@ class ProductKernel(Kernel):
     result: DType
     left: str
     right: str
-    tile: tuple[int, int, int, int]  # rows and columns of a block, and of a thread
+    tile: tuple[int, int, int, int]  # rows and columns of a block, and of a thread; "few": rows, columns, k
     way: str = "simt"
     wide: bool = False  # whether rows of the result are whole chunks of 16 bytes
     epilogue: Epilogue | None = None  # computed on the sums; its operands stand in place of C
+    still: bool = False  # whether no kernel of the program writes B
 
     role = "gemm"
     flops = 2
 
-    def device_kernel(self, step: Step) -> SimtGemm | MmaGemm | WgmmaGemm:
+    def device_kernel(self, step: Step) -> SimtGemm | MmaGemm | WgmmaGemm | FewRowsGemm:
         """The kernel of a step."""
         simple = SimtGemm(self, self.dtype, self.result, self.left, self.right,
                           self.tile if self.way == "simt" else SMALL, len(PRODUCT))
         if self.way == "simt":
             return simple
+        if self.way == "few":
+            return FewRowsGemm(self, self.dtype, self.result, self.right, *self.tile[:3], len(step.values),
+                               len(step.views), self.epilogue, self.still)
         if self.way == "wgmma":
             return WgmmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile[:2], self.wide,
                              len(step.values), len(step.views), self.epilogue)
