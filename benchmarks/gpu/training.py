@@ -1,6 +1,6 @@
 """Training steps beside PyTorch's: GPT-2 124M, 8x1024, autocast to bfloat16, and where the step's time goes.
 
-`python -m benchmarks.gpu.training [device] [rows] [length] [layers] [parts]`. Parts: step, kernels, torch, compiled.
+`python -m benchmarks.gpu.training [device] [rows] [length] [layers] [parts]`. Parts: attention, step, kernels, torch, compiled.
 """
 
 from __future__ import annotations
@@ -44,11 +44,15 @@ def data(device: str, rows: int, length: int) -> tuple[Any, Any]:
 def ours(device: str, rows: int, length: int, layers: int, kernels: bool) -> None:
     """Print the first step's time, a step's, its launches and memory."""
     backend: Any = backend_of(device)
+    taken = collections.Counter[str]()
+    for name in ("build", "load"):  # from text to PTX; from PTX to the driver's code
+        setattr(backend.gpu, name, watched(getattr(backend.gpu, name), name, taken))
     run, _ = compiled_step(device, layers)
     given = data(device, rows, length)
     started = time.perf_counter()
     losses = [float(run(*given))]
     first = time.perf_counter() - started
+    print("of the first step:", {name: f"{seconds:.2f} s" for name, seconds in taken.items()}, flush=True)
     losses += [float(run(*given)) for _ in range(2)]
     before, times = backend.gpu.launches, []
     for _ in range(5):
@@ -61,6 +65,47 @@ def ours(device: str, rows: int, length: int, layers: int, kernels: bool) -> Non
           f"memory {getattr(getattr(backend.gpu, 'pool', None), 'peak_bytes', 0) / 1e9:.2f} GB", flush=True)
     if kernels:
         by_kernel(device, run)
+
+
+def watched(function: Any, name: str, taken: collections.Counter[str]) -> Any:
+    """A function whose seconds are added up."""
+    def call(*given: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return function(*given)
+        finally:
+            taken[name] += time.perf_counter() - started  # type: ignore[assignment]
+
+    return call
+
+
+def attention(device: str) -> None:
+    """Attention forward and backward beside PyTorch's."""
+    import torch
+
+    from benchmarks.gpu.timing import morpho_seconds, torch_seconds
+    from morpho.ir.node import build
+    from morpho.runtime.memory.device_memory import upload
+
+    for shape, causal in (((8, 12, 2048, 64), False), ((4, 32, 4096, 128), False), ((8, 12, 1024, 64), True)):
+        theirs = [torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=n < 3) for n in range(4)]
+        buffers = [upload(x.detach().view(torch.int16).cpu().numpy().view(np.uint16), mo.bfloat16, device)
+                   for x in theirs]
+        given = [mo.Tensor.of_node(build("parameter", index=n, shape=shape, dtype=mo.bfloat16)) for n in range(4)]
+
+        def loss(q: Any, k: Any, v: Any, ct: Any = given[3], causal: bool = causal) -> Any:
+            return mo.sum(mo.attention(q, k, v, causal=causal) * ct)
+
+        def both(causal: bool = causal, theirs: Any = theirs) -> Any:
+            q, k, v, ct = theirs
+            result = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            return torch.autograd.grad(result, (q, k, v), ct)
+
+        gradients = mo.grad(loss, argnums=(0, 1, 2))(*given[:3])
+        ours, others = morpho_seconds(device, gradients, buffers), torch_seconds(both)
+        flops = 14.0 * shape[0] * shape[1] * shape[2] ** 2 * shape[3] / (2 if causal else 1)
+        print(f"attention forward + backward {shape} causal={causal}: morpho {1e6 * ours:.0f} us {flops / ours / 1e12:.0f} "
+              f"TFLOP/s, PyTorch {1e6 * others:.0f} us {flops / others / 1e12:.0f} TFLOP/s", flush=True)
 
 
 def by_kernel(device: str, run: Any, times: int = 3, most: int = 70) -> None:
@@ -130,7 +175,7 @@ def main(device: str = "cuda:0", rows: str = "8", length: str = "1024", layers: 
 
         install()
     sizes, wanted = (int(rows), int(length), int(layers)), parts.split(",")
-    for part, work in (("step", lambda: ours(device, *sizes, "kernels" in wanted)),
+    for part, work in (("attention", lambda: attention(device)), ("step", lambda: ours(device, *sizes, "kernels" in wanted)),
                        ("torch", lambda: theirs(*sizes, False)), ("compiled", lambda: theirs(*sizes, True))):
         if part in wanted:
             try:
