@@ -25,7 +25,9 @@ from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.native_call import NativeCall
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap, aligned_words
 from morpho.backends.cuda.flatten import flattened
+from morpho.backends.cuda.vendor.solver import matrices, solver_of
 from morpho.backends.reference import reference
+from morpho.base import settings
 from morpho.base.dims import Dim, evaluate, product
 from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
 from morpho.program.program import Control, HostStep, Program, Step
@@ -337,7 +339,10 @@ class Run(ControlFlow):
         self.gpu.copy(source, target, nbytes, self.stream)
 
     def on_host(self, step: HostStep) -> None:
-        """An operation in NumPy: its operands come to the host, its results go back."""
+        """An operation in NumPy: its operands come to the host, its results go back. Where the user says `fast`, NVIDIA's
+        library computes those that it has."""
+        if settings.get().fast and self.by_library(step):
+            return
         host_call.told(step)
         self.executable.backend.host_steps += 1
         given = [reference.decode(self._array(place), place.dtype) for place in step.inputs]
@@ -346,6 +351,24 @@ class Run(ControlFlow):
             stored = np.ascontiguousarray(reference.encode(part, place.dtype))
             if stored.nbytes:
                 self.gpu.copy_in(self.place(place), stored.data.cast("B"), self.stream)
+
+    def by_library(self, step: HostStep) -> bool:
+        """Have cuSOLVER compute an operation where its operands lie; False where it is not there or has none such."""
+        found = solver_of(self.executable.backend)
+        if found is None or not found.serves(step.node):
+            return False
+
+        def numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
+            return tuple(self.number(size) for size in sizes)
+
+        views = [*step.inputs, *step.outputs]
+        places = [(self.place(view), numbers(view.shape), numbers(view.strides), view.dtype.itemsize)
+                  for view in views]
+        batch = numbers(step.inputs[0].shape[:-2])
+        ranks = [len(place[1]) - len(batch) for place in places]
+        for row in matrices(places, ranks, batch):
+            found.run(step.node, row[:len(step.inputs)], row[len(step.inputs):], self.stream)
+        return True
 
     def _array(self, place: View) -> np.ndarray:
         """The elements of a place as an array of the host's."""

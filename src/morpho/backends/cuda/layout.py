@@ -7,6 +7,9 @@ length is odd (logits over 50,257 words) have a little room behind them.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, bfloat16, float16
@@ -32,6 +35,10 @@ class LayoutLowering(GraphLowering):
             if odd_rows(spec.shape):
                 return self.with_room(spec.shape, spec.dtype)
         return super().result_place(node, number)
+
+    def step(self, lowered: LoopCall, node: Node, label: str) -> None:
+        """The loops of a map the other way round, where that walks along memory."""
+        super().step(interchanged(lowered), node, label)
 
     def product_place(self, node: Node, shape: tuple[Size, ...], dtype: DType) -> View:
         """Memory for a product."""
@@ -76,6 +83,30 @@ class LayoutLowering(GraphLowering):
                 return False
             stack += [user for user in self.graph.users[one.serial] if user.op.name == "pick" or is_view(user)]
         return True
+
+
+def interchanged(call: LoopCall) -> LoopCall:
+    """A map of rows whose operands lie side by side along the rows' axis, with rows for columns; others as they are."""
+    kernel = call.kernel
+    known = all(isinstance(n, int) for n in (call.rows, call.columns, *call.values))
+    if not known or not kernel.is_plain or (kernel.outer_rank, kernel.inner_rank) != (1, 1) or kernel.gathered:
+        return call
+    if not all(i.full or i.name == "constant" for i in kernel.instructions):  # values of a row would be ones of a column
+        return call
+    if any(a.kind not in ("load", "store") or a.guards or a.other >= 0 for a in kernel.accesses):
+        return call
+    rows, columns, *steps = (int(n) for n in call.values[:2 + 2 * len(kernel.accesses)])
+    pairs = list(zip(steps[::2], steps[1::2], strict=True))
+    better = sum((outer == 1) - (inner == 1) for outer, inner in pairs)
+    if better <= 0 or rows < CHUNK or any(outer == 0 and a.kind == "store" for (outer, _), a in
+                                          zip(pairs, kernel.accesses, strict=True)):
+        return call
+    patterns = {0: "zero", 1: "unit"}
+    accesses = tuple(replace(access, pattern=patterns.get(outer, "strided"))
+                     for access, (outer, _) in zip(kernel.accesses, pairs, strict=True))
+    values = (columns, rows, *(step for outer, inner in pairs for step in (inner, outer)),
+              *call.values[2 + len(steps):])
+    return replace(call, kernel=replace(kernel, accesses=accesses), values=values, rows=columns, columns=rows)
 
 
 def odd_rows(shape: tuple[Size, ...]) -> bool:

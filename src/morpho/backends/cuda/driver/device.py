@@ -62,6 +62,8 @@ class CudaEvent:
 class CudaDevice:
     """A GPU."""
 
+    loads_in_threads = True
+
     def __init__(self, number: int) -> None:
         self.driver: Library = library()
         self.number, self.current = number, threading.local()

@@ -60,6 +60,7 @@ class Device(Protocol):
 
     properties: Properties
     number: int
+    loads_in_threads: bool  # whether `load` may be called by several threads at once
 
     def launch_error(self, status: int) -> MorphoError:
         """The error behind a status of a launch."""

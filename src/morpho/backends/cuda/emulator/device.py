@@ -43,6 +43,8 @@ class PlainWords:
 class EmulatedDevice:
     """A GPU that is not there. Work is over when its call returns."""
 
+    loads_in_threads = False
+
     def __init__(self, number: int = 0, capability: tuple[int, int] = (9, 0)) -> None:
         self.number, self.dlpack_device = number, (1, 0)
         self.properties = Properties(f"emulated sm_{capability[0]}{capability[1]}", capability, 4, 8 << 30, 232448,

@@ -9,8 +9,8 @@ from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cuda.gemm.epilogue import Epilogue
-from morpho.backends.cuda.layout import CHUNK, LayoutLowering, odd_rows
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
+from morpho.backends.cuda.layout import CHUNK, LayoutLowering, odd_rows
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.ir.node import Node

@@ -69,12 +69,11 @@ class ScatterRows(WithoutMaps):
         with e.loop(thread, chunks + 1, THREADS) as loop:
             e.store(e.constant(0, "i32", 1), e.offset(shared, "i32", loop.index))
         e.barrier()
-        with e.loop(thread, n["count"], THREADS) as loop:
-            with e.when(e.icmp("eq", index(loop.index), mine)):
-                with e.when(e.icmp("slt", loop.index, block)):
-                    e.store(one, shared)
-                with e.when(e.icmp("sgt", loop.index, block)):
-                    e.store(one, e.offset(shared, "i32", loop.index.shift_right(8) + 1))
+        with e.loop(thread, n["count"], THREADS) as loop, e.when(e.icmp("eq", index(loop.index), mine)):
+            with e.when(e.icmp("slt", loop.index, block)):
+                e.store(one, shared)
+            with e.when(e.icmp("sgt", loop.index, block)):
+                e.store(one, e.offset(shared, "i32", loop.index.shift_right(8) + 1))
         e.barrier()
         inside = e.icmp("ult", mine, n["size"])
         e.report(e.select(inside, e.constant(0, "i32", 1), FAULT_INDEX))
