@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from morpho.backends.registry import HOST, canonical, default_device, memory_of
+from morpho.backends.auto.manager import DeviceState, best_of, states
+from morpho.backends.registry import HOST, backend_of, canonical, default_device, memory_of
 from morpho.backends.registry import devices as all_devices
 from morpho.base import settings
 from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
@@ -25,6 +26,30 @@ def devices() -> list[str]:
     'cpu'
     """
     return all_devices()
+
+
+def device_states() -> list[DeviceState]:
+    """Every device with memory of its own, now: how much of it is free, and how many runs are queued.
+
+    >>> import morpho as mo
+    >>> all(state.free_bytes <= state.total_bytes for state in mo.device_states())
+    True
+    """
+    return states(all_devices(), backend_of)
+
+
+def choose_device(nbytes: int = 0, kind: str = "cuda") -> str:
+    """The device of a kind that takes new work of so many bytes: one with room for it, and of those the one with the
+    least queued, then with most free memory. An error says how much each has.
+
+    >>> import morpho as mo
+    >>> mo.choose_device(kind="cpu")
+    'cpu'
+    """
+    if kind == HOST:
+        return HOST
+    names = [name for name in all_devices() if name.partition(":")[0] == kind]
+    return best_of(states(names, backend_of), nbytes).device
 
 
 def device(name: str) -> settings.SettingsBlock:

@@ -96,6 +96,14 @@ class CudaBackend:
         """Memory of the device."""
         return DeviceBuffer(self.device, nbytes, self.gpu.allocate(max(nbytes, 1)), self)
 
+    def memory_now(self) -> tuple[int, int]:
+        """Bytes that are free, kept ones among them, and all bytes."""
+        return self.gpu.free_bytes(), self.gpu.properties.memory_bytes
+
+    def queued(self) -> int:
+        """Runs that are queued and not over, as far as anybody watches them."""
+        return sum(not event.done() for event in self.pending)
+
     def release(self, buffer: Buffer) -> None:
         """Give it back, in the order of what was queued."""
         self.gpu.free(buffer.address, buffer.nbytes)

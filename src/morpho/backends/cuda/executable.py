@@ -28,8 +28,9 @@ from morpho.backends.cuda.flatten import flattened
 from morpho.backends.cuda.vendor.solver import matrices, solver_of
 from morpho.backends.reference import reference
 from morpho.base import settings
-from morpho.base.dims import Dim, evaluate, product
+from morpho.base.dims import Dim, evaluate, product, upper
 from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
+from morpho.cost.estimate import node_flops
 from morpho.program.program import Control, HostStep, Program, Step
 from morpho.program.view import View
 
@@ -194,6 +195,26 @@ class CudaExecutable:
         self.faulty = [number for number, step in enumerate(program.steps)
                        if isinstance(step, Step) and (step.may_fault or _matrix(step))]
         self.offsets = [slot.offset for slot in program.slots]
+
+    @property
+    def said(self) -> list[str]:
+        """For `explain()`: the kernels, what the host computes, and how much of the work the GPU does."""
+        kinds: dict[str, int] = {}
+        here = there = 0
+        for step, kernel in zip(self.program.steps, self.kernels, strict=True):
+            if isinstance(step, Step) and kernel is not None:
+                name = " ".join(filter(None, (type(kernel[0]).__name__, step.label, step.choice)))
+                there += upper(step.cost.flops)
+            elif isinstance(step, HostStep):
+                served = settings.get().fast and (found := solver_of(self.backend)) is not None and found.serves(step.node)
+                flops = node_flops(step.node)
+                here, there = (here, there + flops) if served else (here + flops, there)
+                name = f"{step.label} by {'cuSOLVER (fast)' if served else 'the host'}"
+            else:
+                continue
+            kinds[name] = kinds.get(name, 0) + 1
+        share = 100 * there / (here + there) if here + there else 100
+        return [*(f"{count} x {name}" for name, count in kinds.items()), f"{share:.0f} % of the operations on the GPU"]
 
     def _prepare(self, sizes: Mapping[str, int]) -> Prepared:
         key = tuple(sorted(sizes.items())) if sizes else ()

@@ -106,11 +106,11 @@ class CudaDevice:
                           self._attribute(_L2))
 
     def free_bytes(self) -> int:
-        """Memory that no process holds now."""
+        """Memory that no process holds now, and what the pool only keeps."""
         self.enter()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value
+        return free.value + self.pool.kept_bytes
 
     # -- streams -------------------------------------------------------------------------------------------------------
     def stream(self, number: int) -> ctypes.c_void_p:

@@ -70,6 +70,10 @@ class Device(Protocol):
         """Memory, aligned to 256 bytes."""
         ...
 
+    def free_bytes(self) -> int:
+        """Memory that can be had now."""
+        ...
+
     def free(self, address: int, nbytes: int) -> None:
         """Take it back, in the order of what was queued."""
         ...
