@@ -15,6 +15,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, BLOCK, BackwardSpec
 from morpho.backends.cuda.attention.forward import LOG2_E
+from morpho.backends.cuda.attention.lane_offsets import LaneOffsets
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
@@ -24,8 +25,6 @@ from morpho.backends.cuda.gemm.fragments import Fragments
 from morpho.base.dtypes import bool_
 from morpho.program.kernel import Kernel
 
-WARPS = 4
-
 
 @dataclass(frozen=True)
 class BackwardGrid(WithoutMaps):
@@ -33,6 +32,10 @@ class BackwardGrid(WithoutMaps):
 
     spec: BackwardSpec
     aligned: bool = True
+    tiles: int = 1  # of 16 lines, of a warp
+    warps: int = 4  # of a block
+    together: int = 1  # blocks of a multiprocessor, which the registers must allow
+    at_once: int = 32  # lines of a block whose scores a warp holds at a time
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """Chunks of operands are read whole."""
@@ -52,19 +55,9 @@ class BackwardGrid(WithoutMaps):
         return tuple(max(16, 1 << (n - 1).bit_length()) for n in (self.spec.depth, self.spec.width))  # type: ignore[return-value]
 
     @property
-    def tiles(self) -> int:
-        """Of 16 lines, of a warp: two where its results leave room for the registers."""
-        return 2 if max(self.padded) <= 64 else 1
-
-    @property
-    def at_once(self) -> int:
-        """Lines of a block whose scores a warp holds at a time."""
-        return 32 if self.tiles == 2 and self.spec.part == "keys" else BLOCK
-
-    @property
     def lines(self) -> int:
         """Of the block's own operand."""
-        return 16 * self.tiles * WARPS
+        return 16 * self.tiles * self.warps
 
     @property
     def own_bytes(self) -> int:
@@ -73,8 +66,8 @@ class BackwardGrid(WithoutMaps):
 
     @property
     def stage_bytes(self) -> int:
-        """A block of the other ones."""
-        return 2 * BLOCK * sum(self.padded)
+        """A block of the other ones, and two numbers of each query."""
+        return 2 * BLOCK * sum(self.padded) + 8 * BLOCK
 
     def launch(self, sizes: Sizes) -> Launch:
         """Tiles of all heads of all batches."""
@@ -83,7 +76,7 @@ class BackwardGrid(WithoutMaps):
         count = -(-int(long) // self.lines) * int(heads)
         for axis in range(BATCH_AXES):
             count *= int(n[f"batches{axis}"])
-        return Launch(Geometry(max(count, 1), WARP * WARPS, self.own_bytes + 2 * self.stage_bytes))
+        return Launch(Geometry(max(count, 1), WARP * self.warps, self.own_bytes + 2 * self.stage_bytes))
 
     def text(self) -> str:
         """Its LLVM text."""
@@ -97,6 +90,7 @@ class BackwardCode:
         self.grid, self.spec, self.e = grid, grid.spec, GridEmitter()
         self.depth, self.width = grid.padded
         self.parts = Fragments(self.e, self.spec.dtype)
+        self.deep = self.broad = LaneOffsets.__new__(LaneOffsets)  # when the lane is known
         self.number = self.parts.number
 
     @abstractmethod
@@ -115,6 +109,8 @@ class BackwardCode:
         self.n = {name: e.word(first + len(operands) + at) for at, name in enumerate(BACKWARD.names)}
         self.thread = e.ask("thread")
         self.lane, self.warp = self.thread & (WARP - 1), self.thread.shift_right(5)
+        self.deep = LaneOffsets(e, self.lane, self.depth)
+        self.broad = self.deep if self.width == self.depth else LaneOffsets(e, self.lane, self.width)
         head, shared, outer = self.place_tile(e.ask("block"))
         at = {name: (shared if name in "kvbd" else head) * self.n[f"{name}_head"] for name in operands}
         for axis in reversed(range(BATCH_AXES)):
@@ -128,7 +124,7 @@ class BackwardCode:
                       for number, name in enumerate(operands)}
         self.position = (e.load(self.place["p"], "i64", 1) if spec.moving else e.constant(spec.offset, "i64", 1))
         self.work()
-        attributes = f' nounwind "nvvm.maxntid"="{WARP * WARPS}" "nvvm.minctasm"="1"'
+        attributes = f' nounwind "nvvm.maxntid"="{WARP * self.grid.warps}" "nvvm.minctasm"="{self.grid.together}"'
         return entry("kernel_main", first + len(operands) + len(BACKWARD), e.text(), attributes) + e.outside()
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -139,7 +135,8 @@ class BackwardCode:
         if head is not None:
             source = self.e.offset(source, "i16", head * self.n[f"{name}_head"])
         self.parts.fetch_lines(source, first, size, self.n[f"{name}_row"], self.spec.depth if deep else self.spec.width,
-                               self.depth if deep else self.width, count, stage, self.thread, WARP * WARPS,
+                               self.depth if deep else self.width, count, stage, self.thread,
+                               WARP * self.grid.warps,
                                self.grid.aligned)
 
     def commit(self) -> None:
@@ -156,16 +153,16 @@ class BackwardCode:
         return first + self.warp * (16 * self.grid.tiles) + self.lane.shift_right(2) + (16 * tile + 8 * half)
 
     # -- products ------------------------------------------------------------------------------------------------------
-    def products(self, own: Value, other: Value, length: int, start: int) -> list[list[Value]]:
+    def products(self, own: Value, other: Value, offsets: LaneOffsets, start: int) -> list[list[Value]]:
         """Own lines times some of the other operand's, along both."""
-        tiles, columns = self.grid.tiles, self.grid.at_once
-        zero = self.e.constant(0.0, "float", 1)
+        e, tiles, columns = self.e, self.grid.tiles, self.grid.at_once
+        zero = e.constant(0.0, "float", 1)
+        mine, there = self.narrow(own + self.warp * (16 * tiles * offsets.line_bytes)), self.narrow(other)
         found = [[zero] * (columns // 2) for _ in range(tiles)]
-        for step in range(length // 16):
-            left = [self.parts.by_rows(own, self.warp * (16 * tiles) + 16 * tile, step, length, self.lane)
-                    for tile in range(tiles)]
+        for step in range(len(offsets.rows)):
+            left = [offsets.by_rows(mine, 16 * tile, step) for tile in range(tiles)]
             for column in range(0, columns, 16):
-                right = self.parts.of_lines(other, start + column, step, length, self.lane)
+                right = offsets.of_lines(there, start + column, step)
                 for tile in range(tiles):
                     for half in range(2):
                         at = (column // 8 + half) * 4
@@ -173,18 +170,18 @@ class BackwardCode:
                                                                      found[tile][at:at + 4])
         return found
 
-    def added(self, weights: list[list[Value]], other: Value, length: int, start: int,
+    def added(self, weights: list[list[Value]], other: Value, offsets: LaneOffsets, start: int,
               sums: list[Value]) -> list[Value]:
         """Sums with the other operand's lines, weighted; those of all tiles, one after another."""
-        e, each = self.e, length // 2
-        sums = list(sums)
+        e, length = self.e, 16 * len(offsets.rows)
+        sums, there = list(sums), self.narrow(other)
         packed = [[pack(e, self.spec.dtype, tile[n], tile[n + 1]) for n in range(0, len(tile), 2)] for tile in weights]
         for step in range(self.grid.at_once // 16):
             for column in range(0, length, 16):
-                right = self.parts.across_lines(other, column, start // 16 + step, length, self.lane)
+                right = offsets.across_lines(there, column, start // 16 + step)
                 for tile, words in enumerate(packed):
                     for half in range(2):
-                        at = tile * each + (column // 8 + half) * 4
+                        at = tile * length // 2 + (column // 8 + half) * 4
                         sums[at:at + 4] = self.parts.multiply(words[4 * step:4 * step + 4], right[2 * half:2 * half + 2],
                                                               sums[at:at + 4])
         return sums
@@ -307,18 +304,20 @@ class QueriesCode(BackwardCode):
         self.commit()
 
     def block(self, key: Value, stage: Value, state: list[Value], masked: bool) -> list[Value]:
-        """64 more keys."""
+        """64 more keys, some at a time."""
         e, factor = self.e, self.e.constant(self.spec.scale * LOG2_E, "float", 1)
-        scores = self.products(self.own[0], stage, self.depth, 0)
-        powers = []
-        for tile, values in enumerate(scores):
-            if masked:
-                values = self.masked(values, self.row(self.first, tile, 0), key)
-            powers.append([exp2(e, e.fma(value, factor, -self.logarithms[tile][(number % 4) // 2]))
-                           for number, value in enumerate(values)])
-        inner = self.products(self.own[1], stage + 2 * BLOCK * self.depth, self.width, 0)
-        sums = [[self.sums[tile][(number % 4) // 2] for number in range(BLOCK // 2)] for tile in range(len(inner))]
-        return self.added(self.slopes(powers, inner, sums), stage, self.depth, 0, state)
+        for start in range(0, BLOCK, self.grid.at_once):
+            powers = []
+            for tile, values in enumerate(self.products(self.own[0], stage, self.deep, start)):
+                if masked:
+                    values = self.masked(values, self.row(self.first, tile, 0), key + start)
+                powers.append([exp2(e, e.fma(value, factor, -self.logarithms[tile][(number % 4) // 2]))
+                               for number, value in enumerate(values)])
+            inner = self.products(self.own[1], stage + 2 * BLOCK * self.depth, self.broad, start)
+            sums = [[self.sums[tile][(number % 4) // 2] for number in range(len(inner[tile]))]
+                    for tile in range(len(inner))]
+            state = self.added(self.slopes(powers, inner, sums), stage, self.deep, start, state)
+        return state
 
     def masked(self, values: list[Value], row: Value, key: Value) -> list[Value]:
         """Scores of a tile, some of them -inf."""
@@ -368,6 +367,7 @@ class KeysCode(BackwardCode):
         self.some = e.intrinsic("smax", self.count, self.number(1))
         stage = self.number(grid.own_bytes)
         self.fetch_block(self.number(0), stage)
+        self.put(self.query_number(self.number(0)), stage)
         size = grid.tiles * self.depth // 2
         state = [e.constant(0.0, "float", 1)] * (grid.tiles * (self.depth + self.width) // 2)
         with e.loop(0, self.count * n["group"], 1, carried=[*state, stage]) as loop:
@@ -375,7 +375,10 @@ class KeysCode(BackwardCode):
             other = self.number(2 * grid.own_bytes + grid.stage_bytes) - here
             self.arrived()
             self.fetch_block(loop.index + 1, other)
-            loop.next(*self.block(loop.index, here, values[:size], values[size:]), other)
+            ahead = self.query_number(loop.index + 1)  # used after this block's work: nobody waits for it
+            results = self.block(loop.index, here, values[:size], values[size:])
+            self.put(ahead, other)
+            loop.next(*results, other)
         *state, _ = loop.values
         e.line("call void @gpu.cp_wait_0(ptr %ctx)")
         self.store("b", self.spec.depth, self.depth, self.first, n["keys"], state[:size], self.spec.scale)
@@ -400,27 +403,57 @@ class KeysCode(BackwardCode):
         """64 more queries of a head, some at a time."""
         e, factor = self.e, self.e.constant(self.spec.scale * LOG2_E, "float", 1)
         head, first = self.item(number)
-        whole = dict(self.place)
-        for name, kind in (("l", "float"), ("s", "float"), ("x", self.mask_element)):
-            if name in whole:
-                self.place[name] = e.offset(whole[name], kind, head * self.n[f"{name}_head"])
-        cotangents = stage + 2 * BLOCK * self.depth
+        if self.spec.mask is not None:
+            self.mask_of_head = e.offset(self.place["x"], self.mask_element, head * self.n["x_head"])
+        cotangents, table = stage + 2 * BLOCK * self.depth, e.offset(e.shared(), "i8", stage + self.numbers_at)
         for start in range(0, BLOCK, self.grid.at_once):
-            columns = [first + (self.lane & 3) * 2 + (start + 8 * (n // 2) + n % 2)
-                       for n in range(self.grid.at_once // 4)]
-            logarithms = [self.number_of("l", query, math.inf) * LOG2_E for query in columns]
-            sums = [self.number_of("s", query, 0.0) for query in columns]
+            places = [e.offset(table, "float", (self.lane & 3) * 2 + (start + 8 * (n // 2) + n % 2))
+                      for n in range(self.grid.at_once // 4)]
+            logarithms = [e.load(place, "float", 1) for place in places]
             powers = []
-            for tile, scores in enumerate(self.products(self.own[0], stage, self.depth, start)):
+            for tile, scores in enumerate(self.products(self.own[0], stage, self.deep, start)):
                 scores = self.masked(scores, self.row(self.first, tile, 0), first + start)
                 powers.append([exp2(e, e.fma(value, factor, -logarithms[2 * (n // 4) + n % 2]))
                                for n, value in enumerate(scores)])
-            values = self.added(powers, cotangents, self.width, start, values)
-            inner = self.products(self.own[1], cotangents, self.width, start)
+            values = self.added(powers, cotangents, self.broad, start, values)
+            inner = self.products(self.own[1], cotangents, self.broad, start)
+            sums = [e.load(e.offset(place, "float", BLOCK), "float", 1) for place in places]
             wide = [[sums[2 * (n // 4) + n % 2] for n in range(len(tile_values))] for tile_values in inner]
-            keys = self.added(self.slopes(powers, inner, wide), stage, self.depth, start, keys)
-        self.place = whole
+            keys = self.added(self.slopes(powers, inner, wide), stage, self.deep, start, keys)
         return [*keys, *values]
+
+    @property
+    def numbers_at(self) -> int:
+        """Where the logarithms, then the sums of a stage's queries lie."""
+        return 2 * BLOCK * (self.depth + self.width)
+
+    @property
+    def mask_place(self) -> str:
+        """Of the head at work."""
+        return self.mask_of_head
+
+    def query_number(self, number: Value) -> Value:
+        """The logarithm (64 threads) or the sum (64 others) of a query of a block."""
+        e = self.e
+        head, first = self.item(number)
+        query, sums = first + (self.thread & (BLOCK - 1)), e.icmp("sge", self.thread, BLOCK)
+        there = e.icmp("slt", query, self.n["queries"]) & e.icmp("slt", head, self.n["group"])
+        at = {name: e.select(there, head * self.n[f"{name}_head"] + query * self.n[f"{name}_row"], 0) for name in "ls"}
+        chosen = "%" + e.fresh("place")
+        logarithm, total = (e.offset(self.place[name], "float", at[name]) for name in "ls")
+        e.line(f"{chosen} = select i1 {sums.name}, ptr {total}, ptr {logarithm}")
+        found = e.load(chosen, "float", 1)
+        missing = e.select(sums, e.constant(0.0, "float", 1), e.constant(math.inf, "float", 1))
+        return e.select(there, found * e.select(sums, e.constant(1.0, "float", 1), LOG2_E), missing)
+
+    def put(self, value: Value, stage: Value) -> None:
+        """A thread's number among those of a stage."""
+        e = self.e
+        if self.grid.warps * WARP > 2 * BLOCK:
+            with e.when(e.icmp("slt", self.thread, 2 * BLOCK)):
+                e.store(value, e.offset(e.offset(e.shared(), "i8", stage + self.numbers_at), "float", self.thread))
+            return
+        e.store(value, e.offset(e.offset(e.shared(), "i8", stage + self.numbers_at), "float", self.thread))
 
     def masked(self, values: list[Value], row: Value, query: Value) -> list[Value]:
         """Scores of a tile; those of queries that are not there have a logarithm of infinity."""
@@ -434,10 +467,15 @@ class KeysCode(BackwardCode):
         return found
 
 
+# tiles, warps, blocks together and lines at once, by part and by whether lines are longer than 64
+SHAPES = {("queries", False): (2, 4, 1, 32), ("keys", False): (2, 4, 1, 32), ("queries", True): (1, 4, 1, 64),
+          ("keys", True): (1, 4, 1, 32)}
+
+
 @dataclass(frozen=True)
 class AttentionBackward(BackwardSpec):
     """A `BackwardSpec` that knows its grid."""
 
     def device_kernel(self, step: Any) -> BackwardGrid:
         """The kernel of a step."""
-        return BackwardGrid(self)
+        return BackwardGrid(self, True, *SHAPES[self.part, max(self.depth, self.width) > 64])
