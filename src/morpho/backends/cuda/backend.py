@@ -112,6 +112,19 @@ class CudaBackend:
         """Queue a copy from the host."""
         return self.gpu.copy_in(target.address, source, stream)
 
+    def copy_ahead(self, target: Buffer, source: Bytes) -> Event:
+        """Queue a copy from the host beside what runs now; what is queued from now on waits for it."""
+        return self.gpu.copy_ahead(target.address, source)
+
+    # -- the device's clock --------------------------------------------------------------------------------------------
+    def clock_mark(self) -> Any:
+        """A point in the queue, whose time the device notes."""
+        return self.gpu.mark()
+
+    def clock_seconds(self, first: Any, last: Any) -> float:
+        """From one point to another by the device's own clock; waits for both."""
+        return self.gpu.seconds_between(first, last)
+
     def copy_out(self, source: Buffer, target: memoryview | bytearray, stream: int = 0) -> Event:
         """Queue a copy to the host; whoever waits for it also hears of faults of what ran before."""
         event = self.gpu.copy_out(source.address, memoryview(target).cast("B")[:source.nbytes], stream)

@@ -85,8 +85,9 @@ def _queued(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[
     host = memory_of(device) == HOST
     results = [allocate(shape, node.dtype) if host else allocate_on(device, shape, node.dtype)
                for shape, node in zip(shapes, graph.outputs, strict=True)]
+    begun = device_events.begin(backend_of(device), device)
     event = found.enqueue([part(buffer) for buffer in inputs], [part(buffer) for buffer in results], sizes)
-    device_events.watch(event, device, graph)
+    device_events.watch(event, device, graph, begun)
     if host:
         event.wait()  # what is in the host's memory may be read at any time
     else:

@@ -82,6 +82,18 @@ class Device(Protocol):
         """Queue a copy from the host; `source` may be changed when this returns."""
         ...
 
+    def copy_ahead(self, address: int, source: Bytes) -> Event:
+        """The same in a stream of its own, beside what was queued; what is queued later waits for it."""
+        ...
+
+    def mark(self) -> Any:
+        """A point of stream 0 whose time the device notes."""
+        ...
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        """By the device's clock; waits for both points."""
+        ...
+
     def copy_out(self, address: int, target: memoryview, stream: int) -> Event:
         """Queue a copy to the host."""
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,18 @@ class EmulatedDevice:
         data = bytes(memoryview(source).cast("B"))
         ctypes.memmove(address, data, len(data))
         return FINISHED
+
+    def copy_ahead(self, address: int, source: Bytes) -> Event:
+        """Now."""
+        return self.copy_in(address, source, 1)
+
+    def mark(self) -> int:
+        """The host's clock."""
+        return time.perf_counter_ns()
+
+    def seconds_between(self, first: int, last: int) -> float:
+        """By the host's clock."""
+        return (last - first) / 1e9
 
     def copy_out(self, address: int, target: memoryview, stream: int) -> Event:
         """Now."""
