@@ -1,4 +1,4 @@
-"""Factorisations by cuSOLVER beside the CPU's LAPACK and PyTorch's: `python -m benchmarks.gpu.solver [device] [rows]`."""
+"""Factorisations by cuSOLVER beside the CPU's LAPACK: `python -m benchmarks.gpu.solver [device] [rows]`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Training steps beside PyTorch's: GPT-2 124M, 8x1024, autocast to bfloat16, and where the step's time goes.
 
-`python -m benchmarks.gpu.training [device] [rows] [length] [layers] [parts]`. Parts: attention, step, kernels, torch, compiled.
+`python -m benchmarks.gpu.training [device] [rows] [length] [layers] [parts]`. Parts: attention, shapes, step, kernels,
+torch, compiled.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ def ours(device: str, rows: int, length: int, layers: int, kernels: bool) -> Non
         backend.synchronize()
         times.append(time.perf_counter() - started)
     print(f"morpho: first step {first:.2f} s, a step {1e3 * min(times):.2f} to {1e3 * max(times):.2f} ms, "
-          f"{(backend.gpu.launches - before) / 5:.0f} launches, {backend.host_steps} steps on the host, losses {losses}, "
-          f"memory {getattr(getattr(backend.gpu, 'pool', None), 'peak_bytes', 0) / 1e9:.2f} GB", flush=True)
+          f"{(backend.gpu.launches - before) / 5:.0f} launches, {backend.host_steps} steps on the host, "
+          f"losses {losses}, memory {getattr(getattr(backend.gpu, 'pool', None), 'peak_bytes', 0) / 1e9:.2f} GB",
+          flush=True)
     if kernels:
         by_kernel(device, run)
 
@@ -104,8 +106,9 @@ def attention(device: str) -> None:
         gradients = mo.grad(loss, argnums=(0, 1, 2))(*given[:3])
         ours, others = morpho_seconds(device, gradients, buffers), torch_seconds(both)
         flops = 14.0 * shape[0] * shape[1] * shape[2] ** 2 * shape[3] / (2 if causal else 1)
-        print(f"attention forward + backward {shape} causal={causal}: morpho {1e6 * ours:.0f} us {flops / ours / 1e12:.0f} "
-              f"TFLOP/s, PyTorch {1e6 * others:.0f} us {flops / others / 1e12:.0f} TFLOP/s", flush=True)
+        print(f"attention forward + backward {shape} causal={causal}: morpho {1e6 * ours:.0f} us "
+              f"{flops / ours / 1e12:.0f} TFLOP/s, PyTorch {1e6 * others:.0f} us {flops / others / 1e12:.0f} TFLOP/s",
+              flush=True)
 
 
 def shapes(device: str) -> None:
@@ -122,14 +125,16 @@ def shapes(device: str) -> None:
                           device) for _ in range(4)]
         for part in ("queries", "keys"):
             kept = backward.SHAPES[part, long]
-            for number, tried in enumerate(((2, 4, 1, 32), (1, 8, 2, 32), (1, 8, 1, 64), (1, 8, 1, 32), (1, 4, 3, 32), (1, 4, 2, 32))):
+            for number, tried in enumerate(((2, 4, 1, 32), (1, 8, 2, 32), (1, 8, 1, 64), (1, 8, 1, 32), (1, 4, 3, 32),
+                                            (1, 4, 2, 32))):
                 if long and tried[0] == 2:
                     continue
                 backward.SHAPES[part, long] = tried
                 given = [mo.Tensor.of_node(build("parameter", index=n, shape=shape, dtype=mo.bfloat16))
                          for n in range(4)]
 
-                def loss(q: Any, k: Any, v: Any, ct: Any = given[3], causal: bool = causal, number: int = number) -> Any:
+                def loss(q: Any, k: Any, v: Any, ct: Any = given[3], causal: bool = causal,
+                         number: int = number) -> Any:
                     scale = 0.1 + 0.01 * number  # another program for each
                     return mo.sum(mo.attention(q, k, v, causal=causal, scale=scale) * ct)
 
@@ -162,7 +167,8 @@ def by_kernel(device: str, run: Any, times: int = 3, most: int = 70) -> None:
     total = sum(sum(taken) for taken in found.values())
     print(f"{total * 1e3:.2f} ms in {sum(map(len, found.values()))} launches")
     for name, taken in sorted(found.items(), key=lambda item: -sum(item[1]))[:most]:
-        print(f"{1e6 * sum(taken):9.1f} us  {len(taken):3} x {1e6 * sum(taken) / len(taken):8.1f}  {name[:150]}", flush=True)
+        print(f"{1e6 * sum(taken):9.1f} us  {len(taken):3} x {1e6 * sum(taken) / len(taken):8.1f}  {name[:150]}",
+              flush=True)
 
 
 def theirs(rows: int, length: int, layers: int, compiled: bool) -> None:
@@ -207,7 +213,8 @@ def main(device: str = "cuda:0", rows: str = "8", length: str = "1024", layers: 
 
         install()
     sizes, wanted = (int(rows), int(length), int(layers)), parts.split(",")
-    for part, work in (("attention", lambda: attention(device)), ("shapes", lambda: shapes(device)), ("step", lambda: ours(device, *sizes, "kernels" in wanted)),
+    for part, work in (("attention", lambda: attention(device)), ("shapes", lambda: shapes(device)),
+                       ("step", lambda: ours(device, *sizes, "kernels" in wanted)),
                        ("torch", lambda: theirs(*sizes, False)), ("compiled", lambda: theirs(*sizes, True))):
         if part in wanted:
             try:

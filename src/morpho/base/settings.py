@@ -79,8 +79,8 @@ _code_of = attrgetter(*(field.name for field in fields(Settings) if field.name n
 
 describe = {
     "device": "where tensors are made and programs run: cpu (native code), reference (NumPy on the same memory, one "
-              "operation at a time), auto (on the CPU's memory; each program on the CPU or a GPU, whichever is expected "
-              "to be done first), or one of mo.devices()",
+              "operation at a time), auto (on the CPU's memory; each program on the CPU or a GPU, whichever is "
+              "expected to be done first), or one of mo.devices()",
     "level": "optimisation level 0-3; every level gives the same bits",
     "isa": "native, scalar, neon, avx2, avx512, amx, or vector128/256/512 for a plain width",
     "threads": "worker threads; 0 means every core this process may really use",

@@ -1,5 +1,5 @@
-"""cuSOLVER's functions over the emulated device's memory, by NumPy: matrices by columns, work sizes, statuses, all as in its
-reference. What it is not given (a triangle, a transpose) it does not see."""
+"""cuSOLVER's functions over the emulated device's memory, by NumPy: matrices by columns, work sizes, statuses, all as
+in its reference. What it is not given (a triangle, a transpose) it does not see."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class FakeSolver:
             m[:] = vectors
         self.said(info, 0)
 
-    def _gesvdp(self, mode: int, economy: int, rows: Any, columns: Any, kind: int, a: Any, lda: Any, kind_s: int, s: Any,
-                kind_u: int, u: Any, ldu: Any, kind_v: int, v: Any, ldv: Any, compute: int, work: Any, there: Any,
-                room: Any, here: Any, info: Any, error: Any) -> None:
+    def _gesvdp(self, mode: int, economy: int, rows: Any, columns: Any, kind: int, a: Any, lda: Any, kind_s: int,
+                s: Any, kind_u: int, u: Any, ldu: Any, kind_v: int, v: Any, ldv: Any, compute: int, work: Any,
+                there: Any, room: Any, here: Any, info: Any, error: Any) -> None:
         dtype, m, n = (np.float32, np.float64)[kind], rows.value, columns.value
         assert {kind_s, kind_u, kind_v, compute} == {kind} and (ldu.value, ldv.value, here.value) == (m, n, LWORK)
         left, values, right = np.linalg.svd(self.matrix(dtype, a, m, n), full_matrices=not economy)

@@ -1,4 +1,4 @@
-"""`device="auto"`, the device manager, and what happens when a device has no memory left: injected on emulated devices."""
+"""`device="auto"`, the device manager, and a device without memory left: injected on emulated devices."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ def test_auto_falls_back_too(auto: Any, rng: np.random.Generator) -> None:
 
 
 def test_work_goes_to_the_device_with_room_and_the_least_queued(small: str, gpu: str) -> None:
-    states = [DeviceState("cuda:0", 100, 200, 0), DeviceState("cuda:1", 150, 200, 0), DeviceState("cuda:2", 190, 200, 2)]
+    states = [DeviceState(f"cuda:{n}", free, 200, queued) for n, (free, queued) in enumerate(
+        ((100, 0), (150, 0), (190, 2)))]
     assert best_of(states, 0).device == "cuda:1" and best_of(states, 160).device == "cuda:2"
     with pytest.raises(MemoryLimit, match="no device has 195 B free: cuda:0 100 B"):
         best_of(states, 195)

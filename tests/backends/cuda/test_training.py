@@ -45,7 +45,8 @@ def parameter(index: int, shape: tuple[int, ...], dtype: Any) -> Any:
     pytest.param(2, 2, 70, 70, 64, {"causal": True}, marks=pytest.mark.sampled),
     pytest.param(1, 1, 33, 70, 72, {}, marks=pytest.mark.sampled)])
 def test_attention_has_its_gradients_on_tensor_cores(gpu: str, rng: np.random.Generator, heads: int, kept: int,
-                                                     queries: int, keys: int, depth: int, given: dict[str, Any]) -> None:
+                                                     queries: int, keys: int, depth: int,
+                                                     given: dict[str, Any]) -> None:
     shapes = (heads, queries), (kept, keys), (kept, keys), (heads, queries)
     here = tuple(mo.asarray(rng.standard_normal((1, h, n, depth)).astype("f")).astype(mo.float16) for h, n in shapes)
     got = [x.astype(mo.float32).numpy() for x in gradients(tuple(x.to(gpu) for x in here), **given)]

@@ -25,7 +25,12 @@ def test_a_loader_copies_the_next_batch_while_the_loop_has_one(gpu: str, monkeyp
     device: Any = backend_of(gpu).gpu  # type: ignore[attr-defined]
     begun: list[int] = []
     plain = device.copy_ahead
-    monkeypatch.setattr(device, "copy_ahead", lambda address, source: begun.append(len(source)) or plain(address, source))
+
+    def copy_ahead(address: int, source: Any) -> Any:
+        begun.append(len(source))
+        return plain(address, source)
+
+    monkeypatch.setattr(device, "copy_ahead", copy_ahead)
     data = [(np.full(4, n, np.float32), n) for n in range(6)]
     loader = DataLoader(data, batch_size=2, device=gpu)
     seen = []

@@ -1,5 +1,5 @@
-"""The backend behind `device="auto"`: tensors lie in the host's memory, and each program runs where it is expected to be
-done first, its transfers counted (`choice.py`)."""
+"""The backend behind `device="auto"`: tensors lie in the host's memory, and each program runs where it is expected to
+be done first, its transfers counted (`choice.py`)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ class AutoBackend:
     def compile(self, program: Lowered) -> bytes:
         """The graph, its device, and that device's code."""
         inner: Any = self.backend_of(program.choice.device)
-        code, graph = inner.compile(inner.lower(program.graph)), dump_graph(program.graph)
+        code: bytes = inner.compile(inner.lower(program.graph))
+        graph = dump_graph(program.graph)
         choice = program.choice
         head = json.dumps({"device": choice.device, "seconds": dict(choice.seconds), "flops": choice.flops,
                            "moved": choice.moved_bytes, "share": choice.gpu_share, "graph": len(graph)}).encode()

@@ -1,7 +1,7 @@
 """Where a program runs: its roofline time on both sides, and the time to bring its operands there and its results back.
 
-The choice depends on the program's sizes and on rates that were measured once in this process, never on how a run went: a
-program stays where it is, and so do its bits.
+The choice depends on the program's sizes and on rates that were measured once in this process, never on how a run
+went: a program stays where it is, and so do its bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PRODUCTS = frozenset({"matmul", "gemm", "attention", "attention_backward", "conv
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a device was measured to do, per second; `link_bytes_per_s` is 0 for the one whose memory operands lie in."""
+    """What a device was measured to do, per second; `link_bytes_per_s` is 0 where operands lie in its own memory."""
 
     flops_per_s: float
     half_flops_per_s: float
@@ -45,8 +45,8 @@ class Choice:
     def said(self) -> str:
         """In one line.
 
-        >>> Choice("cpu", {"cpu": 1e-6, "cuda:0": 4e-5}, 1000, 4096, 0.0).said
-        'auto: runs on cpu, expected 1 us on cpu, 40 us on cuda:0 with 4.0 KiB moved; 0 % of 1e+03 operations on the GPU'
+        >>> print(Choice("cpu", {"cpu": 1e-6, "cuda:0": 4e-5}, 1000, 4000, 0.0).said)
+        auto: runs on cpu, expected 1 us on cpu, 40 us on cuda:0 with 4 kB moved; 0 % of 1e+03 operations on the GPU
         """
         times = ", ".join(f"{1e6 * seconds:.3g} us on {name}" for name, seconds in self.seconds.items())
         return (f"auto: runs on {self.device}, expected {times} with {format_bytes(self.moved_bytes)} moved; "

@@ -1,5 +1,5 @@
-"""The rates of a device, measured once in a process by small programs: a product in float32 and in bfloat16, an elementwise
-operation, and copies to and from it. It takes some tenths of a second."""
+"""The rates of a device, measured once in a process by small programs: a product in float32 and in bfloat16, an
+elementwise operation, and copies to and from it. It takes some tenths of a second."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def rates_of(backend: Backend) -> Rates:
     """Best of three of each."""
     link = not backend.host_memory
     side = SIDE[link]
-    products = {dtype: 2.0 * side**3 / _seconds(backend, "matmul", (side, side), dtype) for dtype in (float32, bfloat16)}
+    products = {dtype: 2.0 * side**3 / _seconds(backend, "matmul", (side, side), dtype)
+                for dtype in (float32, bfloat16)}
     wide, one = _seconds(backend, "add", (ELEMENTS,), float32), _seconds(backend, "add", (1,), float32)
     rate = 12.0 * ELEMENTS / max(wide - one, 1e-9)
     per_call = one if link else 1e-6

@@ -1,7 +1,7 @@
 """Casts between half floats and float32, moved to where fewer bytes are moved by views and copies around them.
 
 Every rewrite keeps all values: a half float becomes a float32 exactly, and what is only looked at may be rounded before
-or after. `widened late`: view(float32(y)) is float32(view(y)), and so is a concatenation. `narrowed early`: where a float32
+or after. Widened late: view(float32(y)) is float32(view(y)), and so is a concatenation. Narrowed early: where a float32
 value is only looked at by views that are then rounded, it is rounded first. float32(y) rounded again is y.
 """
 
@@ -58,8 +58,8 @@ def _widens(node: Node) -> bool:
 
 
 def _narrowed(graph: Graph) -> dict[int, tuple[Node, list[Node]]]:
-    """Casts of views, by serial: the value that all views on the way look at, and those views, innermost first. Everybody
-    who looks at that value rounds it to the same dtype."""
+    """Casts of views, by serial: the value that all views on the way look at, and those views, innermost first.
+    Everybody who looks at that value rounds it to the same dtype."""
     users, outputs = graph.users, {node.serial for node in graph.outputs}
     found: dict[int, tuple[Node, list[Node]]] = {}
     for value in graph.nodes:

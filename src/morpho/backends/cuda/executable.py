@@ -206,8 +206,8 @@ class CudaExecutable:
                 name = " ".join(filter(None, (type(kernel[0]).__name__, step.label, step.choice)))
                 there += upper(step.cost.flops)
             elif isinstance(step, HostStep):
-                served = settings.get().fast and (found := solver_of(self.backend)) is not None and found.serves(step.node)
-                flops = node_flops(step.node)
+                found = solver_of(self.backend) if settings.get().fast else None
+                served, flops = found is not None and found.serves(step.node), node_flops(step.node)
                 here, there = (here, there + flops) if served else (here + flops, there)
                 name = f"{step.label} by {'cuSOLVER (fast)' if served else 'the host'}"
             else:
@@ -360,8 +360,8 @@ class Run(ControlFlow):
         self.gpu.copy(source, target, nbytes, self.stream)
 
     def on_host(self, step: HostStep) -> None:
-        """An operation in NumPy: its operands come to the host, its results go back. Where the user says `fast`, NVIDIA's
-        library computes those that it has."""
+        """An operation in NumPy: its operands come to the host, its results go back. Where the user says `fast`,
+        NVIDIA's library computes those that it has."""
         if settings.get().fast and self.by_library(step):
             return
         host_call.told(step)

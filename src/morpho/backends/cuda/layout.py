@@ -1,8 +1,8 @@
-"""Where results of a GPU's program lie: in the order of what they are computed from, and in rows that begin on 16 bytes.
+"""Where results of a GPU's program lie: in the order of their operands, and in rows that begin on 16 bytes.
 
-Tensor cores are fed by the copy engine, which reads lines that begin on 16 bytes and have their numbers side by side along
-one axis of a product. A cast of a transposed weight is therefore stored as the weight is, and rows of half floats whose
-length is odd (logits over 50,257 words) have a little room behind them.
+Tensor cores are fed by the copy engine, which reads lines that begin on 16 bytes and have their numbers side by side
+along one axis of a product. A cast of a transposed weight is therefore stored as the weight is, and rows of half floats
+whose length is odd (logits over 50,257 words) have a little room behind them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class LayoutLowering(GraphLowering):
         """Axes lie in this order, the first outermost."""
         turned = tuple(shape[axis] for axis in order)
         steps = dict(zip(order, contiguous_strides(turned), strict=True))
-        return View(self.new_slot(turned, dtype).slot, 0, shape, tuple(steps[axis] for axis in range(len(shape))), dtype)
+        strides = tuple(steps[axis] for axis in range(len(shape)))
+        return View(self.new_slot(turned, dtype).slot, 0, shape, strides, dtype)
 
     def order_of_inputs(self, node: Node, shape: tuple[Size, ...]) -> tuple[int, ...] | None:
         """The order of the axes of a group's only whole operand, where that is dense and another than they are counted
@@ -91,7 +92,7 @@ def interchanged(call: LoopCall) -> LoopCall:
     known = all(isinstance(n, int) for n in (call.rows, call.columns, *call.values))
     if not known or not kernel.is_plain or (kernel.outer_rank, kernel.inner_rank) != (1, 1) or kernel.gathered:
         return call
-    if not all(i.full or i.name == "constant" for i in kernel.instructions):  # values of a row would be ones of a column
+    if not all(i.full or i.name == "constant" for i in kernel.instructions):  # one of a row would be one of a column
         return call
     if any(a.kind not in ("load", "store") or a.guards or a.other >= 0 for a in kernel.accesses):
         return call

@@ -29,7 +29,8 @@ class Clock:
 
     def nanoseconds(self, mark: Any) -> int:
         """A point of the device's queue that is over, on the host's clock."""
-        return self.host_ns + round(1e9 * self.backend.clock_seconds(self.zero, mark))
+        seconds: float = self.backend.clock_seconds(self.zero, mark)
+        return self.host_ns + round(1e9 * seconds)
 
 
 def begin(backend: Any, device: str) -> Any:
@@ -82,5 +83,5 @@ def _wait_for_all() -> None:
                 marks = None
         _last_ns[device] = end
         into.append(spans.Span("device", f"{device}: {name}", start, end, 0,
-                               {"device": device, "line": line, "queued_ns": max(start - queued_ns, 0), "on_device": True,
-                                "clock": "host" if marks is None else "device"}))
+                               {"device": device, "line": line, "queued_ns": max(start - queued_ns, 0),
+                                "on_device": True, "clock": "host" if marks is None else "device"}))

@@ -1,7 +1,7 @@
 """The kernels of the gradient on `mma.sync` (FlashAttention-2's, without its atomic adds).
 
-A warp has 16 or 32 lines of the block's own operand (queries for dq, keys for dk and dv) and walks over blocks of 64 lines
-of the other one, which two stages of shared memory hold. Its results stay in registers.
+A warp has 16 or 32 lines of the block's own operand (queries for dq, keys for dk and dv) and walks over blocks of 64
+lines of the other one, which two stages of shared memory hold. Its results stay in registers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class BackwardGrid(WithoutMaps):
     def launch(self, sizes: Sizes) -> Launch:
         """Tiles of all heads of all batches."""
         n = BACKWARD.by_name(sizes.values)
-        long, heads = (n["queries"], n["heads"]) if self.spec.part == "queries" else (n["keys"], n["heads"] // n["group"])
+        long, heads = n["queries"], n["heads"]
+        if self.spec.part == "keys":
+            long, heads = n["keys"], heads // n["group"]
         count = -(-int(long) // self.lines) * int(heads)
         for axis in range(BATCH_AXES):
             count *= int(n[f"batches{axis}"])
@@ -182,8 +184,8 @@ class BackwardCode:
                 for tile, words in enumerate(packed):
                     for half in range(2):
                         at = tile * length // 2 + (column // 8 + half) * 4
-                        sums[at:at + 4] = self.parts.multiply(words[4 * step:4 * step + 4], right[2 * half:2 * half + 2],
-                                                              sums[at:at + 4])
+                        sums[at:at + 4] = self.parts.multiply(words[4 * step:4 * step + 4],
+                                                              right[2 * half:2 * half + 2], sums[at:at + 4])
         return sums
 
     def seen(self, score: Value, query: Value, key: Value, apart: Value, constant: int) -> Value:

@@ -1,7 +1,7 @@
 """The gradient of attention as data: what its two kernels compute, and their numbers by name.
 
-`queries`: dq, a block per tile of queries, over all keys. `keys`: dk and dv, a block per tile of keys, over the queries of
-all heads that share them. Scores are computed in both: nothing is added by two blocks, so no order is left to chance.
+`queries`: dq, a block per tile of queries, over all keys. `keys`: dk and dv, a block per tile of keys, over the queries
+of all heads that share them. Scores are computed in both: no two blocks add to the same result, in whatever order.
 """
 
 from __future__ import annotations

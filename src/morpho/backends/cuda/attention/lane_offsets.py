@@ -1,5 +1,5 @@
-"""Where a lane reads fragments in swizzled shared memory, in 32 bits and once per kernel: what differs between the fragments of
-a block are constants, which go into the instruction. Blocks begin at lines that are multiples of 16."""
+"""Where a lane reads fragments in swizzled shared memory, in 32 bits and once per kernel: what differs between the
+fragments of a block are constants, which go into the instruction. Blocks begin at lines that are multiples of 16."""
 
 from __future__ import annotations
 

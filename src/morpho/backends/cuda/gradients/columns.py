@@ -1,5 +1,5 @@
-"""Reductions over columns of memory (bias gradients, sums over a batch): neighbouring threads have neighbouring columns,
-so that every access of a warp is whole lines of memory; 64 groups of threads have the 64 lanes of the tree.
+"""Reductions over columns of memory (bias gradients, sums over a batch): neighbouring threads have neighbouring
+columns, so that accesses of a warp are whole sectors of memory; groups of threads have the 64 lanes of the tree.
 
 The lanes meet in shared memory and fold by halves, blocks join pairwise: the CPU's tree, and its bits.
 """

@@ -1,5 +1,5 @@
-"""Rows added at indices (an embedding's gradient) without atomics: the first of several equal indices adds all of them, in
-order. So the sums are the CPU's, one chain per element, and nothing is left to chance.
+"""Rows added at indices (an embedding's gradient) without atomics: the first of several equal indices adds all of
+them, in order. So the sums are the CPU's, one chain per element, and nothing is left to chance.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ class ScatterRows(WithoutMaps):
             cell = "%" + e.fresh("sum")
             e.line(f"{cell} = alloca {start.type}, align 8")
             e.store(start, cell)
-            with e.loop(block.shift_right(8), chunks) as chunk:
-                with e.when(e.icmp("ne", e.load(e.offset(shared, "i32", chunk.index + 1), "i32", 1), 0)):
-                    begin = e.intrinsic("smax", chunk.index << 8, block + 1)
-                    with e.loop(begin, e.intrinsic("smin", (chunk.index + 1) << 8, n["count"])) as later:
-                        with e.when(e.icmp("eq", index(later.index), mine)):
-                            e.store(added(later.index, e.load(cell, start.element, 1)), cell)
+            with e.loop(block.shift_right(8), chunks) as chunk, e.when(
+                    e.icmp("ne", e.load(e.offset(shared, "i32", chunk.index + 1), "i32", 1), 0)):
+                begin = e.intrinsic("smax", chunk.index << 8, block + 1)
+                end = e.intrinsic("smin", (chunk.index + 1) << 8, n["count"])
+                with e.loop(begin, end) as later, e.when(e.icmp("eq", index(later.index), mine)):
+                    e.store(added(later.index, e.load(cell, start.element, 1)), cell)
             e.store(scalars.to_memory(e, e.load(cell, start.element, 1), kernel.target), target)
         return entry("kernel_main", first + self.places + self.numbers, e.text(), " nounwind") + e.outside()

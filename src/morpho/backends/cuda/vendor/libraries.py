@@ -1,4 +1,5 @@
-"""Where NVIDIA's libraries are: in their wheels (`nvidia-*`, which PyTorch brings too), in a toolkit, or on the linker's path.
+"""Where NVIDIA's libraries are: in their wheels (`nvidia-*`, which PyTorch brings too), in a toolkit, or on the
+linker's path.
 
 Nothing is loaded before somebody asks. Without a library there is one sentence, which names the extra that has it.
 """

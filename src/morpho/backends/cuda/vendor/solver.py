@@ -210,8 +210,8 @@ def solver_of(backend: Any) -> Solver | None:
 
 def matrices(places: list[tuple[int, tuple[int, ...], tuple[int, ...], int]], ranks: list[int],
              batch: tuple[int, ...]) -> list[list[Matrix]]:
-    """The operands of every matrix of a batch: address, shape, strides and bytes of an element of each place; a rank of 1
-    is a vector."""
+    """The operands of every matrix of a batch: address, shape, strides and bytes of an element of each place; a rank of
+    1 is a vector."""
     found = []
     for number in range(math.prod(batch)):
         where = np.unravel_index(number, batch) if batch else ()
