@@ -1,6 +1,6 @@
 """Training steps beside PyTorch's: GPT-2 124M, 8x1024, autocast to bfloat16, and where the step's time goes.
 
-`python -m benchmarks.gpu.training [device] [rows] [length] [layers] [parts]`. Parts: attention, shapes, step, kernels,
+`python -m benchmarks.gpu.training [device] [rows] [length] [layers] [parts]`. Parts: attention, step, kernels,
 torch, compiled.
 """
 
@@ -111,40 +111,6 @@ def attention(device: str) -> None:
               flush=True)
 
 
-def shapes(device: str) -> None:
-    """Attention's gradient by blocks of several shapes."""
-    from benchmarks.gpu.timing import morpho_seconds
-    from morpho.backends.cuda.attention import backward
-    from morpho.ir.node import build
-    from morpho.runtime.memory.device_memory import upload
-
-    for shape, causal in (((8, 12, 1024, 64), True), ((4, 32, 2048, 128), False)):
-        long = shape[-1] > 64
-        rng = np.random.default_rng(0)
-        buffers = [upload((rng.standard_normal(shape, np.float32).view(np.uint32) >> 16).astype(np.uint16), mo.bfloat16,
-                          device) for _ in range(4)]
-        for part in ("queries", "keys"):
-            kept = backward.SHAPES[part, long]
-            for number, tried in enumerate(((2, 4, 1, 32), (1, 8, 2, 32), (1, 8, 1, 64), (1, 8, 1, 32), (1, 4, 3, 32),
-                                            (1, 4, 2, 32))):
-                if long and tried[0] == 2:
-                    continue
-                backward.SHAPES[part, long] = tried
-                given = [mo.Tensor.of_node(build("parameter", index=n, shape=shape, dtype=mo.bfloat16))
-                         for n in range(4)]
-
-                def loss(q: Any, k: Any, v: Any, ct: Any = given[3], causal: bool = causal,
-                         number: int = number) -> Any:
-                    scale = 0.1 + 0.01 * number  # another program for each
-                    return mo.sum(mo.attention(q, k, v, causal=causal, scale=scale) * ct)
-
-                found = mo.grad(loss, argnums=(0, 1, 2))(*given[:3])
-                wanted = found[:1] if part == "queries" else found[1:]
-                print(shape, part, tried, f"{1e6 * morpho_seconds(device, wanted, buffers):.0f} us with the forward",
-                      flush=True)
-            backward.SHAPES[part, long] = kept
-
-
 def by_kernel(device: str, run: Any, times: int = 3, most: int = 70) -> None:
     """Print the time of each kind of launch of a compiled function, each repeated by itself."""
     from benchmarks.gpu.steps import gpu_words
@@ -213,7 +179,7 @@ def main(device: str = "cuda:0", rows: str = "8", length: str = "1024", layers: 
 
         install()
     sizes, wanted = (int(rows), int(length), int(layers)), parts.split(",")
-    for part, work in (("attention", lambda: attention(device)), ("shapes", lambda: shapes(device)),
+    for part, work in (("attention", lambda: attention(device)),
                        ("step", lambda: ours(device, *sizes, "kernels" in wanted)),
                        ("torch", lambda: theirs(*sizes, False)), ("compiled", lambda: theirs(*sizes, True))):
         if part in wanted:

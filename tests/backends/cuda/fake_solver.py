@@ -25,16 +25,13 @@ class FakeSolver:
         def call(*given: Any) -> int:
             self.called.append(name)
             stem = name.removeprefix("cusolverDn")
-            if stem in ("Create", "CreateParams"):
+            if stem in ("Create", "CreateGesvdjInfo"):
                 given[0]._obj.value = 1
                 return 0
             if stem == "SetStream":
                 return 0
             if stem.endswith("_bufferSize"):
-                given[-1]._obj.value = LWORK
-                return 0
-            if stem == "Xgesvdp":
-                self._gesvdp(*given[2:])
+                given[-2 if "gesvdj" in stem else -1]._obj.value = LWORK
                 return 0
             dtype = np.float32 if stem[0] == "S" else np.float64
             getattr(self, "_" + stem[1:])(dtype, *given[1:])
@@ -94,11 +91,8 @@ class FakeSolver:
             m[:] = vectors
         self.said(info, 0)
 
-    def _gesvdp(self, mode: int, economy: int, rows: Any, columns: Any, kind: int, a: Any, lda: Any, kind_s: int,
-                s: Any, kind_u: int, u: Any, ldu: Any, kind_v: int, v: Any, ldv: Any, compute: int, work: Any,
-                there: Any, room: Any, here: Any, info: Any, error: Any) -> None:
-        dtype, m, n = (np.float32, np.float64)[kind], rows.value, columns.value
-        assert {kind_s, kind_u, kind_v, compute} == {kind} and (ldu.value, ldv.value, here.value) == (m, n, LWORK)
+    def _gesvdj(self, dtype: Any, mode: int, economy: int, m: int, n: int, a: Any, lda: int, s: Any, u: Any, ldu: int,
+                v: Any, ldv: int, work: Any, count: Any, info: Any, settings: Any) -> None:
         left, values, right = np.linalg.svd(self.matrix(dtype, a, m, n), full_matrices=not economy)
         self.matrix(dtype, s, len(values), 1)[:, 0] = values
         if mode:

@@ -29,7 +29,6 @@ KEPT_BYTES = 64 << 10  # shared memory of a block for values that wait between t
 UNROLL, KEPT_UNROLL = 4, 16  # turns over all lanes that are loaded together; where shared memory allows few rows, more
 
 
-MANY_BLOCKS = 8  # of a row's tree that is not kept
 MANY_KEPT = 8 << 10  # bytes of a row from which on few rows fit
 
 
@@ -207,8 +206,7 @@ class RowsCode(LoopGrid):
         apart = TREE_LANES // self.each
         columns = self.device.columns
         even = columns % TREE_LANES == 0  # every turn is whole
-        far = not self.kernel.kept and self.device.blocks > MANY_BLOCKS  # read again from farther away
-        unrolled = KEPT_UNROLL if far or self.device.kept_row_bytes >= MANY_KEPT else UNROLL
+        unrolled = KEPT_UNROLL if self.device.kept_row_bytes >= MANY_KEPT else UNROLL
         turn = TREE_LANES * unrolled
         whole = first + ((last - first) & -turn) if even or self.each == 1 else first
         sums = starts

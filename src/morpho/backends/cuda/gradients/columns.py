@@ -17,8 +17,8 @@ from morpho.backends.cuda.codegen.rows import RowsCode, RowsKernel
 from morpho.backends.cuda.driver.interface import Geometry
 
 FEWEST = 128  # columns of a row from which on the lanes have work
-WIDTH = 8  # rows of a block of threads
-ENOUGH = 132  # blocks of threads: where there are twice as many, a thread has two lanes
+WIDTHS = (16, 8)  # rows of a block of threads, and where that leaves multiprocessors idle
+ENOUGH = 132  # blocks of threads
 MOST_BLOCKS = 64  # of a row's tree
 
 
@@ -39,8 +39,7 @@ def unkept(kernel: LoopKernel) -> LoopKernel:
 class ColumnsKernel(RowsKernel):
     """`width` rows of the loop, which lie side by side, and all 64 lanes of each are a block of threads."""
 
-    width: int = WIDTH
-    each: int = 1  # lanes of a thread
+    width: int = WIDTHS[0]
 
     def unaligned(self) -> ColumnsKernel:
         """Itself: it reads element by element."""
@@ -48,8 +47,8 @@ class ColumnsKernel(RowsKernel):
 
     @property
     def team(self) -> int:
-        """Threads that have the lanes of a tree."""
-        return TREE_LANES // self.each
+        """The lanes of a tree, one thread each."""
+        return TREE_LANES
 
     @property
     def teams(self) -> int:
@@ -64,7 +63,7 @@ class ColumnsKernel(RowsKernel):
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.team * self.width
+        return TREE_LANES * self.width
 
     @property
     def shared_bytes(self) -> int:
@@ -89,7 +88,7 @@ class ColumnsCode(RowsCode):
     def module(self, name: str) -> str:
         """The entry."""
         e, device = self.e, self.device
-        self.each = device.each
+        self.each = 1
         self.begin_function()
         thread, rows = e.ask("thread"), e.word(Header.ROWS)
         self.begin, self.end = e.constant(0, "i64", 1), e.constant(device.columns, "i64", 1)
@@ -136,9 +135,7 @@ class ColumnsCode(RowsCode):
     def folded(self, name: str, dtype: object, parts: list[Value]) -> Value:
         """The lanes of a row meet in shared memory; all threads of the row get their value."""
         e, element, width = self.e, lane_type(dtype), self.device.width  # type: ignore[arg-type]
-        for number, part in enumerate(parts):
-            lane = self.lane + number * self.device.team
-            e.store(part, e.offset(self.memory, "i8", (lane * width + self.mine) * 8))
+        e.store(parts[0], e.offset(self.memory, "i8", (self.lane * width + self.mine) * 8))
         e.barrier()
         result = e.offset(self.memory, "i8", (self.mine + width * TREE_LANES) * 8)
         with e.when(self.leader):
@@ -151,7 +148,8 @@ class ColumnsCode(RowsCode):
 
 def columns_kernel(kernel: LoopKernel, rows: int, columns: int, places: int, numbers: int) -> ColumnsKernel | None:
     """The kernel of rows that lie side by side; None where they are too short or too long for it."""
-    found = ColumnsKernel(unkept(kernel), 1, columns, places, numbers, WIDTH, 2 if rows >= 2 * WIDTH * ENOUGH else 1)
+    width = next((n for n in WIDTHS if rows >= n * ENOUGH), WIDTHS[-1])
+    found = ColumnsKernel(unkept(kernel), 1, columns, places, numbers, width)
     return found if columns >= FEWEST and found.blocks <= MOST_BLOCKS else None
 
 

@@ -24,7 +24,6 @@ from morpho.ir.node import Node
 NO_VECTORS, VECTORS = 0, 1
 LOWER_FILL, UPPER_FILL = 0, 1
 TRANSPOSED = 1
-I64, DATA_TYPES = ctypes.c_int64, {float32: 0, float64: 1}
 INDEFINITE, SINGULAR, ENDLESS = ("matrix is not positive definite", "singular matrix",
                                  "the factorisation did not converge")
 
@@ -42,11 +41,11 @@ class Solver:
 
     def __init__(self, gpu: Device, handle: Any) -> None:
         self.gpu, self.handle, self.copy = gpu, handle, MatrixCopy(gpu)
-        self.context, self.options = ctypes.c_void_p(), ctypes.c_void_p()
+        self.context, self.jacobi = ctypes.c_void_p(), ctypes.c_void_p()
         self.held: list[tuple[int, int]] = []
         self.call("cusolverDnCreate", ctypes.byref(self.context))
-        self.call("cusolverDnCreateParams", ctypes.byref(self.options))
-        self.calls, self.error = 0, 0.0  # operations so far; how far the last singular values may be off
+        self.call("cusolverDnCreateGesvdjInfo", ctypes.byref(self.jacobi))
+        self.calls = 0  # operations so far
 
     def call(self, name: str, *given: Any) -> None:
         """A function of the library; a status is an error."""
@@ -85,7 +84,8 @@ class Solver:
     def work(self, name: str, *given: Any) -> tuple[Any, ctypes.c_int]:
         """Room for a routine, as it asks for it, and its number of elements."""
         count = ctypes.c_int()
-        self.call(f"cusolverDn{self.letter}{name}_bufferSize", self.context, *given, ctypes.byref(count))
+        extra = (self.jacobi,) if name == "gesvdj" else ()
+        self.call(f"cusolverDn{self.letter}{name}_bufferSize", self.context, *given, ctypes.byref(count), *extra)
         return at(self.room(count.value * self.item)), count
 
     def checked(self, name: str, said: str) -> None:
@@ -163,7 +163,7 @@ class Solver:
             self.to_rows(vectors[0], address, n)
 
     def svd(self, node: Node, inputs: list[Matrix], outputs: list[Matrix]) -> None:
-        """By the polar decomposition, which is products for the most part."""
+        """By Jacobi's method."""
         (a,) = inputs
         m, n = a.sizes
         k, vectors = min(m, n), len(outputs) == 3
@@ -172,21 +172,15 @@ class Solver:
         address = self.by_columns(a)
         values, u, v = (self.room(size * self.item) for size in (k, m * left, n * right))
         mode = VECTORS if vectors else NO_VECTORS
-        kind = DATA_TYPES[self.dtype]
-        given = (self.options, mode, int(not full), I64(m), I64(n), kind, at(address), I64(m), kind, at(values), kind,
-                 at(u), I64(m), kind, at(v), I64(n), kind)
-        there, here = ctypes.c_size_t(), ctypes.c_size_t()
-        self.call("cusolverDnXgesvdp_bufferSize", self.context, *given, ctypes.byref(there), ctypes.byref(here))
-        room, error = ctypes.create_string_buffer(max(here.value, 1)), ctypes.c_double()
-        self.call("cusolverDnXgesvdp", self.context, *given, at(self.room(there.value)), there, room, here,
-                  at(self.info), ctypes.byref(error))
+        given = (mode, 0 if full else 1, m, n, at(address), m, at(values), at(u), m, at(v), n)
+        work, count = self.work("gesvdj", *given)
+        self.call(f"cusolverDn{self.letter}gesvdj", self.context, *given, work, count, at(self.info), self.jacobi)
         self.checked("svd", ENDLESS)
         place = outputs[1 if vectors else 0]
         self.to_rows(place, values, 1, sizes=place.sizes)
         if vectors:
             self.to_rows(outputs[0], u, m)
             self.copy(outputs[2].address, v, outputs[2].sizes, outputs[2].steps, (n, 1), self.item, self.stream)
-        self.error = error.value
 
 
 WORK: dict[str, Callable[[Solver, Node, list[Matrix], list[Matrix]], None]] = {
