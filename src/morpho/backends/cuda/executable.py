@@ -244,7 +244,7 @@ class CudaExecutable:
             if room:
                 gpu.free(arena, room)
         event = RunEvent(gpu.record(stream), None if faults is None else faults.array,
-                         [program.steps[n] for n in self.faulty], (list(inputs), list(outputs), faults))  # type: ignore[misc]
+                         [program.steps[n] for n in self.faulty], (_borrowed((*inputs, *outputs)), faults))  # type: ignore[misc]
         return self.backend.watch(event) if faults is not None else event
 
     def native_call(self, inputs: int) -> NativeCall | None:
@@ -286,6 +286,12 @@ class CudaExecutable:
         for place, buffer in zip(self.program.outputs, outputs, strict=True):
             if slots[place.slot] != buffer.address and buffer.nbytes:
                 self.backend.gpu.copy(slots[place.slot], buffer.address, buffer.nbytes, stream)
+
+
+def _borrowed(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Memory of other libraries, which must be there until the run is over; the pool's goes back in the order of the
+    queue, and holding it would hold all that its own values were computed from."""
+    return [buffer for buffer in buffers if getattr(buffer.owner, "own", True) is False]
 
 
 def _matrix(step: Step) -> bool:
