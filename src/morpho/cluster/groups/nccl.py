@@ -1,7 +1,7 @@
 """Groups over NCCL: buffers go through device memory, and NCCL moves bytes between the GPUs of the ranks.
 
 Reductions are moves too: every rank gets its part of all buffers, adds them up in the order of ranks, and gives the sum
-to all. So a sum has the same bits over NCCL as over any other group. The ranks find each other by another group (`over`):
+to all. So a sum has the same bits over NCCL as over any other group. Ranks find each other by another group (`over`):
 rank 0 makes NCCL's number, and the others hear of it there.
 """
 
