@@ -194,10 +194,10 @@ class TaskTimeout(MorphoError, TimeoutError):
 class GroupError(MorphoError, RuntimeError):
     """Ranks that cannot work together: no MPI, another world than asked for, a transport that refuses.
 
-    >>> mo.cluster.init(kind="nccl")
+    >>> mo.cluster.init().recv(np.zeros(1), source=0)
     Traceback (most recent call last):
     ...
-    morpho.base.errors.GroupError: [cluster] NCCL groups are not there yet. At ...
+    morpho.base.errors.GroupError: [recv] rank 0 waits for a message of tag 0 from itself, and sent none. At ...
     """
 
 

@@ -144,7 +144,6 @@ class NcclGroup(Group):
 
 def world() -> Group:
     """The group of all processes, each with its own GPU: found by MPI where a launcher started several, else alone."""
-    handle = libraries.library("nccl")
     over: Group = mpi_world() if settings.world_size() is not None else OneGroup()
     gpus = [name for name in devices() if name.startswith("cuda:")]
     if not gpus:
@@ -153,4 +152,4 @@ def world() -> Group:
     if here >= len(gpus):
         raise fail(GroupError, "nccl", f"rank {over.rank} is number {here} on its host, which has {len(gpus)} GPUs",
                    "start no more ranks on a host than it has GPUs")
-    return NcclGroup(over, backend_of(gpus[here]), handle)
+    return NcclGroup(over, backend_of(gpus[here]), libraries.library("nccl"))
