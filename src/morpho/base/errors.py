@@ -194,10 +194,8 @@ class TaskTimeout(MorphoError, TimeoutError):
 class GroupError(MorphoError, RuntimeError):
     """Ranks that cannot work together: no MPI, another world than asked for, a transport that refuses.
 
-    >>> mo.cluster.init().recv(np.zeros(1), source=0)
-    Traceback (most recent call last):
-    ...
-    morpho.base.errors.GroupError: [recv] rank 0 waits for a message of tag 0 from itself, and sent none. At ...
+    >>> issubclass(mo.errors.GroupError, RuntimeError)
+    True
     """
 
 
