@@ -76,27 +76,6 @@ class Event(Protocol):
 
 
 @runtime_checkable
-class StampedEvent(Event, Protocol):
-    """An event of a device that says itself when its work ran; a backend need not have such."""
-
-    def stamps(self) -> Sequence[tuple[str, int, int]]:
-        """After `wait`: (what ran, begin, end) of each part, in nanoseconds of the device's clock; none where the
-        device was not `stamping` when the work was queued."""
-        ...
-
-
-@runtime_checkable
-class ClockedBackend(Protocol):
-    """What a backend has whose events are stamped: while somebody records, `stamping` is set."""
-
-    stamping: bool
-
-    def device_ns(self) -> int:
-        """The device's clock now, in nanoseconds from wherever it counts; it may wait for the device to answer."""
-        ...
-
-
-@runtime_checkable
 class Executable(Protocol):
     """A loaded program."""
 

@@ -26,6 +26,7 @@ class Kind:
     count: Callable[[], int]
     numbered: bool  # whether its devices are called kind:0, kind:1; if not, there is one, called by the kind
     missing: Callable[[], str] = lambda: ""  # why there is none, in a sentence
+    listed: bool = True  # whether it is a device, and not a choice among others
 
 
 _kinds: dict[str, Kind] = {}
@@ -34,12 +35,12 @@ _lock = threading.RLock()
 
 
 def register(kind: str, make: Callable[[int], Backend], count: Callable[[], int] = lambda: 1,
-             numbered: bool = False, missing: Callable[[], str] = lambda: "") -> None:
+             numbered: bool = False, missing: Callable[[], str] = lambda: "", listed: bool = True) -> None:
     """Add a kind of device; `make(number)` gives the backend of one, `missing()` says why there is none."""
     if not kind.isidentifier() or kind in _kinds:
         raise fail(ArgumentError, "register", f"{kind!r} is no new name of a kind of device",
                    "use letters, digits and underscores, and a name that is not taken")
-    _kinds[kind] = Kind(make, count, numbered, missing)
+    _kinds[kind] = Kind(make, count, numbered, missing, listed)
     settings.device_kinds.append(kind)
 
 
@@ -75,7 +76,7 @@ def devices() -> list[str]:
     ['cpu', 'reference']
     """
     return [f"{kind}:{number}" if found.numbered else kind
-            for kind, found in list(_kinds.items()) for number in range(found.count())]
+            for kind, found in list(_kinds.items()) if found.listed for number in range(found.count())]
 
 
 def backend_of(device: str) -> Backend:
@@ -135,6 +136,13 @@ def _cuda_missing() -> str:
     return why_not()
 
 
+def _auto(number: int) -> Backend:
+    from morpho.backends.auto.backend import AutoBackend
+
+    return AutoBackend(backend_of, devices)
+
+
 register(HOST, _cpu)
 register("reference", _reference)
 register("cuda", _cuda, _cuda_count, numbered=True, missing=_cuda_missing)
+register("auto", _auto, listed=False)

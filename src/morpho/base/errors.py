@@ -197,10 +197,8 @@ class TaskTimeout(MorphoError, TimeoutError):
 class GroupError(MorphoError, RuntimeError):
     """Ranks that cannot work together: no MPI, another world than asked for, a transport that refuses.
 
-    >>> mo.cluster.init(kind="nccl")
-    Traceback (most recent call last):
-    ...
-    morpho.base.errors.GroupError: [cluster] NCCL groups are not there yet. At ...
+    >>> issubclass(mo.errors.GroupError, RuntimeError)
+    True
     """
 
 

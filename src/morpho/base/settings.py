@@ -46,6 +46,7 @@ class Settings:
     autocast: str = ""
     nans: str = ""
     fast: bool = False
+    fallback: bool = False
     co_schedule: bool = True
     tune: str = "kept"
     log: str = "warning"
@@ -73,12 +74,13 @@ class Settings:
 
 
 RENAMED = {"joint": "co_schedule"}  # older names: errors that say the new one
-NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune"})
+NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune", "fallback"})
 _code_of = attrgetter(*(field.name for field in fields(Settings) if field.name not in NOT_IN_CODE))
 
 describe = {
     "device": "where tensors are made and programs run: cpu (native code), reference (NumPy on the same memory, one "
-              "operation at a time), or one of mo.devices()",
+              "operation at a time), auto (on the CPU's memory; each program on the CPU or a GPU, whichever is "
+              "expected to be done first), or one of mo.devices()",
     "level": "optimisation level 0-3; every level gives the same bits",
     "isa": "native, scalar, neon, avx2, avx512, amx, or vector128/256/512 for a plain width",
     "threads": "worker threads; 0 means every core this process may really use",
@@ -91,6 +93,8 @@ describe = {
     "nans": "look for the operation that first makes NaN or infinity: results, all (of every operation), or empty",
     "fast": "whether products may go to BLAS or Strassen, and einsum by this machine's rates, where `morpho doctor "
             "--measure` found that faster; bits then differ from machine to machine (0 or 1)",
+    "fallback": "whether a program that finds no memory on a GPU, after kept blocks were given back, runs on the CPU "
+                "instead; counted, and logged once for each (0 or 1)",
     "co_schedule": "whether independent small kernels of a program run concurrently on all threads (0 or 1)",
     "tune": "choices of the tuner: kept (use what `morpho tune` found), off (the defaults), background (also explore "
             "beside the program, in one hundredth of the time); every choice gives the same bits",

@@ -139,6 +139,7 @@ def _thresholds_row() -> Row:
 def _device_rows() -> Iterator[Row]:
     """The GPUs, or why there are none."""
     from morpho.backends.cuda.driver import library
+    from morpho.backends.cuda.vendor import libraries
     from morpho.backends.registry import devices
 
     gpus = [name for name in devices() if name.startswith("cuda:")]
@@ -148,6 +149,11 @@ def _device_rows() -> Iterator[Row]:
         said, capability, memory = library.described(int(name.partition(":")[2]))
         yield Row("devices", name, f"{said}, compute capability {capability}, {format_binary_bytes(memory)}, driver "
                                    f"for CUDA {library.driver_version()}", "`morpho test-device` compares it")
+    if gpus:
+        known = libraries.listed()
+        missing = ", ".join(name for name, place in known.items() if not place)
+        yield Row("devices", "libraries", ", ".join(name for name, place in known.items() if place) or "none",
+                  f"not installed: {missing}; none is needed" if missing else "")
 
 
 def _isa_rows() -> Iterator[Row]:

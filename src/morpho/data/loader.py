@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.registry import canonical
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
 from morpho.data.dataset import IterableDataset, default_collate, own_batch
 from morpho.data.order import permuted
 from morpho.data.samplers import BatchSampler
+from morpho.data.to_device import ahead_on
 from morpho.runtime.trace.spans import span
 from morpho.tensor.tools.foreign_calls import hinted
 
@@ -37,6 +39,7 @@ class DataLoader:
     sampler, batch_sampler: another order: numbers of items, or lists of them for batches; see `Sampler`.
     num_workers: threads that make batches; 0 makes each when it is asked for. Reading, NumPy and Morpho run beside
         Python.
+    device: where batches go, one ahead of the loop: while the GPU works on one, the next is copied beside it.
     prefetch_factor: how many batches for each worker may be ready or in the making ahead of the loop.
     drop_last: leave out a last batch that is not full.
     collate_fn: what makes a batch of a list of items; without it `mo.data.default_collate`, or the dataset's own
@@ -57,7 +60,7 @@ class DataLoader:
     def __init__(self, dataset: Any, batch_size: int = 1, shuffle: bool = False, sampler: Any = None,
                  batch_sampler: Any = None, num_workers: int = 0,
                  collate_fn: Callable[[Sequence[Any]], Any] | None = None, *, drop_last: bool = False,
-                 prefetch_factor: int = 2, seed: int = 0) -> None:
+                 prefetch_factor: int = 2, seed: int = 0, device: str | None = None) -> None:
         self.is_stream = isinstance(dataset, IterableDataset) or (
             hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__"))
         if not self.is_stream and (not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__")):
@@ -74,6 +77,7 @@ class DataLoader:
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
         self.drop_last, self.collate_fn = drop_last, collate_fn
         self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.device = None if device is None else canonical(device, "DataLoader")
         self._check_order()
         self.epoch = self.position = 0  # of the next batch
         self._begun = False  # whether a loop is in this epoch, or was
@@ -118,7 +122,7 @@ class DataLoader:
         epoch = self.epoch
         source = self._source(epoch)
         try:
-            for batch in source:
+            for batch in source if self.device is None else ahead_on(self.device, source):
                 if self.epoch != epoch:
                     raise fail(ArgumentError, "DataLoader", "another loop over this loader was begun",
                                "use a loader for each")

@@ -94,6 +94,7 @@ from morpho.nn.losses.modules import (
 )
 from morpho.nn.module import Module, RemovableHandle
 from morpho.nn.random import seed
+from morpho.nn.streaming import stream
 from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
 from morpho.nn.transformer.blocks import FeedForward, TransformerBlock, TransformerDecoderBlock
 from morpho.nn.transformer.paged import PagedCache
@@ -115,7 +116,7 @@ __all__ = [
     # transformers
     "FeedForward", "Frozen", "KeyValueCache", "LearnedPositions", "MultiHeadAttention", "PagedCache",
     "QuantisedEmbedding", "QuantisedLinear", "RotaryPositions", "SinusoidalPositions", "TransformerBlock",
-    "TransformerDecoderBlock", "transformer",
+    "TransformerDecoderBlock", "stream", "transformer",
     # pooling
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d",
     "GlobalAvgPool", "GlobalMaxPool", "MaxPool1d", "MaxPool2d",

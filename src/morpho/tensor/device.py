@@ -6,7 +6,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from morpho.backends.registry import HOST, canonical, default_device, memory_of
+import numpy as np
+
+from morpho.backends.auto.manager import DeviceState, best_of, states
+from morpho.backends.registry import HOST, backend_of, canonical, default_device, memory_of
 from morpho.backends.registry import devices as all_devices
 from morpho.base import settings
 from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
@@ -25,6 +28,47 @@ def devices() -> list[str]:
     'cpu'
     """
     return all_devices()
+
+
+def device_states() -> list[DeviceState]:
+    """Every device with memory of its own, now: how much of it is free, and how many runs are queued.
+
+    >>> import morpho as mo
+    >>> all(state.free_bytes <= state.total_bytes for state in mo.device_states())
+    True
+    """
+    return states(all_devices(), backend_of)
+
+
+def choose_device(nbytes: int = 0, kind: str = "cuda") -> str:
+    """The device of a kind that takes new work of so many bytes: one with room for it, and of those the one with the
+    least queued, then with most free memory. An error says how much each has.
+
+    >>> import morpho as mo
+    >>> mo.choose_device(kind="cpu")
+    'cpu'
+    """
+    if kind == HOST:
+        return HOST
+    names = [name for name in all_devices() if name.partition(":")[0] == kind]
+    return best_of(states(names, backend_of), nbytes).device
+
+
+def pin(array: Any, device: str = "cuda") -> np.ndarray:
+    """A copy of an array in pinned memory, which a GPU reads at the full speed of its bus: `mo.asarray(pinned,
+    device="cuda")` and `x.to("cuda")` of it take no detour. Where a device has none, it is a plain copy.
+
+    >>> import morpho as mo
+    >>> mo.pin([1.0, 2.0], device="cpu")
+    array([1., 2.])
+    """
+    given = np.ascontiguousarray(array)
+    room = getattr(backend_of(canonical(device, "pin")), "host_room", None)
+    if room is None or not given.nbytes:
+        return given.copy()
+    made: np.ndarray = room(given.nbytes)[:given.nbytes].view(given.dtype).reshape(given.shape)
+    made[...] = given
+    return made
 
 
 def device(name: str) -> settings.SettingsBlock:

@@ -6,7 +6,8 @@ import hashlib
 import json
 import struct
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,8 @@ from morpho.ir.serialise import dump_graph, load_graph
 from morpho.program.program import Program, Step
 
 MAGIC = b"morpho-cuda-1\n"
+MOST_TEXTS = 4096
+LOADERS = 6  # threads in which the driver assembles
 MOST_MARKS = 8  # devices that records can name
 
 
@@ -74,6 +77,10 @@ class CudaBackend:
         self.device, self.gpu = name, device
         self.functions: dict[str, Any] = {}  # loaded kernels, by the digest of their text
         self.images: dict[str, bytes] = {}
+        self.texts: dict[DeviceKernel, tuple[str, str]] = {}  # keys and texts of kernels
+        self.recent: tuple[bytes, Program] | None = None  # what was compiled last, and its program
+        self.loading: dict[str, Future[Any]] = {}
+        self.loaders: ThreadPoolExecutor | None = None
         self.pending: list[Event] = []
         self.host_steps = 0  # operations that ran on the host so far
         self.standing: weakref.WeakSet[StandingFaults] = weakref.WeakSet()  # of programs that the native entry launches
@@ -89,6 +96,14 @@ class CudaBackend:
         """Memory of the device."""
         return DeviceBuffer(self.device, nbytes, self.gpu.allocate(max(nbytes, 1)), self)
 
+    def memory_now(self) -> tuple[int, int]:
+        """Bytes that are free, kept ones among them, and all bytes."""
+        return self.gpu.free_bytes(), self.gpu.properties.memory_bytes
+
+    def queued(self) -> int:
+        """Runs that are queued and not over, as far as anybody watches them."""
+        return sum(not event.done() for event in self.pending)
+
     def release(self, buffer: Buffer) -> None:
         """Give it back, in the order of what was queued."""
         self.gpu.free(buffer.address, buffer.nbytes)
@@ -96,6 +111,19 @@ class CudaBackend:
     def copy_in(self, target: Buffer, source: Bytes, stream: int = 0) -> Event:
         """Queue a copy from the host."""
         return self.gpu.copy_in(target.address, source, stream)
+
+    def copy_ahead(self, target: Buffer, source: Bytes) -> Event:
+        """Queue a copy from the host beside what runs now; what is queued from now on waits for it."""
+        return self.gpu.copy_ahead(target.address, source)
+
+    # -- the device's clock --------------------------------------------------------------------------------------------
+    def clock_mark(self) -> Any:
+        """A point in the queue, whose time the device notes."""
+        return self.gpu.mark()
+
+    def clock_seconds(self, first: Any, last: Any) -> float:
+        """From one point to another by the device's own clock; waits for both."""
+        return self.gpu.seconds_between(first, last)
 
     def copy_out(self, source: Buffer, target: memoryview | bytearray, stream: int = 0) -> Event:
         """Queue a copy to the host; whoever waits for it also hears of faults of what ran before."""
@@ -134,14 +162,30 @@ class CudaBackend:
         images: dict[str, bytes] = {}
         for step in program.program.steps:
             if isinstance(step, Step):
-                text = device_kernel(step).text()
-                key = digest(text)
+                key, text = self.keyed(device_kernel(step))
                 if key not in images:
                     images[key] = self.image(key, text)
+                    self.load_ahead(key, images[key])
         graph = dump_graph(program.graph)
         head = json.dumps({"architecture": self.gpu.properties.architecture, "level": program.level,
                            "graph": len(graph), "images": [[key, len(data)] for key, data in images.items()]}).encode()
-        return MAGIC + struct.pack("<Q", len(head)) + head + graph + b"".join(images.values())
+        code = MAGIC + struct.pack("<Q", len(head)) + head + graph + b"".join(images.values())
+        self.recent = code, program.program
+        return code
+
+    def load_ahead(self, key: str, image: bytes) -> None:
+        """Have the driver assemble an image while LLVM writes the next one, where it may be called from threads."""
+        if self.gpu.loads_in_threads and key not in self.functions and key not in self.loading:
+            if self.loaders is None:
+                self.loaders = ThreadPoolExecutor(LOADERS, "morpho-cuda-load")
+            self.loading[key] = self.loaders.submit(self.gpu.load, image, "kernel_main")
+
+    def loaded(self, key: str, image: Callable[[], bytes]) -> Any:
+        """The kernel of a key; it may be on its way."""
+        if key not in self.functions:
+            ahead = self.loading.pop(key, None)
+            self.functions[key] = self.gpu.load(image(), "kernel_main") if ahead is None else ahead.result()
+        return self.functions[key]
 
     def image(self, key: str, text: str) -> bytes:
         """A kernel's image, made once per process."""
@@ -150,16 +194,27 @@ class CudaBackend:
             found = self.images[key] = self.gpu.build(text)
         return found
 
+    def keyed(self, kernel: DeviceKernel) -> tuple[str, str]:
+        """A kernel's key and text; equal kernels are written once."""
+        found = self.texts.get(kernel)
+        if found is None:
+            if len(self.texts) >= MOST_TEXTS:
+                self.texts.clear()
+            text = kernel.text()
+            found = self.texts[kernel] = digest(text), text
+        return found
+
     def function(self, kernel: DeviceKernel) -> Any:
         """A kernel ready to be launched."""
-        text = kernel.text()
-        key = digest(text)
-        if key not in self.functions:
-            self.functions[key] = self.gpu.load(self.image(key, text), "kernel_main")
-        return self.functions[key]
+        key, text = self.keyed(kernel)
+        return self.loaded(key, lambda: self.image(key, text))
 
     def load(self, code: bytes) -> CudaExecutable:
         """The program of those bytes. They hold machine code: load what Morpho has compiled."""
+        if self.recent is not None and self.recent[0] is code:  # compiled here a moment ago: lowered already
+            program, self.recent = self.recent[1], None
+            return CudaExecutable(self, program, [(kernel, self.function(kernel)) if kernel is not None else None
+                                                  for kernel in map(_kernel, program.steps)])
         head, graph, images = _taken_apart(code)
         if head["architecture"] != self.gpu.properties.architecture:
             raise fail(DeviceError, "load", f"the code is for {head['architecture']}, {self.device} is "
@@ -171,12 +226,10 @@ class CudaBackend:
                 kernels.append(None)
                 continue
             kernel = device_kernel(step)
-            key = digest(kernel.text())
-            if key not in self.functions:
-                if key not in images:
-                    raise fail(ArgumentError, "load", "the bytes lack a kernel of their program")
-                self.functions[key] = self.gpu.load(images[key], "kernel_main")
-            kernels.append((kernel, self.functions[key]))
+            key, _ = self.keyed(kernel)
+            if key not in self.functions and key not in images:
+                raise fail(ArgumentError, "load", "the bytes lack a kernel of their program")
+            kernels.append((kernel, self.loaded(key, lambda key=key: images[key])))  # type: ignore[misc]
         return CudaExecutable(self, program, kernels)
 
     def synchronize(self) -> None:
@@ -221,6 +274,10 @@ class CudaBackend:
         """Remember an event whose error somebody must see."""
         self.pending = [known for known in self.pending if not getattr(known, "seen", False)][-256:] + [event]
         return event
+
+
+def _kernel(step: object) -> DeviceKernel | None:
+    return device_kernel(step) if isinstance(step, Step) else None
 
 
 def digest(text: str) -> str:

@@ -27,9 +27,12 @@ from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.native_call import NativeCall
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap, aligned_words
 from morpho.backends.cuda.flatten import flattened
+from morpho.backends.cuda.vendor.solver import matrices, solver_of
 from morpho.backends.reference import reference
-from morpho.base.dims import Dim, evaluate, product
+from morpho.base import settings
+from morpho.base.dims import Dim, evaluate, product, upper
 from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
+from morpho.cost.estimate import node_flops
 from morpho.passes.memory.liveness import Updates
 from morpho.program.footprint import Uses
 from morpho.program.program import Control, HostStep, Program, Step
@@ -197,6 +200,26 @@ class CudaExecutable:
                        if isinstance(step, Step) and (step.may_fault or _matrix(step))]
         self.offsets = [slot.offset for slot in program.slots]
 
+    @property
+    def said(self) -> list[str]:
+        """For `explain()`: the kernels, what the host computes, and how much of the work the GPU does."""
+        kinds: dict[str, int] = {}
+        here = there = 0
+        for step, kernel in zip(self.program.steps, self.kernels, strict=True):
+            if isinstance(step, Step) and kernel is not None:
+                name = " ".join(filter(None, (type(kernel[0]).__name__, step.label, step.choice)))
+                there += upper(step.cost.flops)
+            elif isinstance(step, HostStep):
+                found = solver_of(self.backend) if settings.get().fast else None
+                served, flops = found is not None and found.serves(step.node), node_flops(step.node)
+                here, there = (here, there + flops) if served else (here + flops, there)
+                name = f"{step.label} by {'cuSOLVER (fast)' if served else 'the host'}"
+            else:
+                continue
+            kinds[name] = kinds.get(name, 0) + 1
+        share = 100 * there / (here + there) if here + there else 100
+        return [*(f"{count} x {name}" for name, count in kinds.items()), f"{share:.0f} % of the operations on the GPU"]
+
     def _prepare(self, sizes: Mapping[str, int]) -> Prepared:
         key = tuple(sorted(sizes.items())) if sizes else ()
         found = self.prepared.get(key)
@@ -225,7 +248,7 @@ class CudaExecutable:
             if room:
                 gpu.free(arena, room)
         event = RunEvent(gpu.record(stream), None if faults is None else faults.array,
-                         [program.steps[n] for n in self.faulty], (_borrowed(inputs), faults))  # type: ignore[misc]
+                         [program.steps[n] for n in self.faulty], (_borrowed((*inputs, *outputs)), faults))  # type: ignore[misc]
         return self.backend.watch(event) if faults is not None else event
 
     def native_call(self, inputs: int) -> NativeCall | None:
@@ -282,8 +305,9 @@ class CudaExecutable:
 
 
 def _borrowed(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Memory of other libraries, to be held until a run is over. A device's own is given out again in the order of what
-    was queued: holding it would keep states from being written in place of their old values."""
+    """Memory of other libraries, which must be there until the run is over. The pool's own goes back in the order of
+    the queue: holding it would hold all that its values were computed from, and keep states from being written in
+    place."""
     return [buffer for buffer in buffers if not getattr(getattr(buffer, "owner", None), "own", True)]
 
 
@@ -359,7 +383,10 @@ class Run(ControlFlow):
         self.gpu.copy(source, target, nbytes, self.stream)
 
     def on_host(self, step: HostStep) -> None:
-        """An operation in NumPy: its operands come to the host, its results go back."""
+        """An operation in NumPy: its operands come to the host, its results go back. Where the user says `fast`,
+        NVIDIA's library computes those that it has."""
+        if settings.get().fast and self.by_library(step):
+            return
         host_call.told(step)
         self.executable.backend.host_steps += 1
         given = [reference.decode(self._array(place), place.dtype) for place in step.inputs]
@@ -368,6 +395,24 @@ class Run(ControlFlow):
             stored = np.ascontiguousarray(reference.encode(part, place.dtype))
             if stored.nbytes:
                 self.gpu.copy_in(self.place(place), stored.data.cast("B"), self.stream)
+
+    def by_library(self, step: HostStep) -> bool:
+        """Have cuSOLVER compute an operation where its operands lie; False where it is not there or has none such."""
+        found = solver_of(self.executable.backend)
+        if found is None or not found.serves(step.node):
+            return False
+
+        def numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
+            return tuple(self.number(size) for size in sizes)
+
+        views = [*step.inputs, *step.outputs]
+        places = [(self.place(view), numbers(view.shape), numbers(view.strides), view.dtype.itemsize)
+                  for view in views]
+        batch = numbers(step.inputs[0].shape[:-2])
+        ranks = [len(place[1]) - len(batch) for place in places]
+        for row in matrices(places, ranks, batch):
+            found.run(step.node, row[:len(step.inputs)], row[len(step.inputs):], self.stream)
+        return True
 
     def _array(self, place: View) -> np.ndarray:
         """The elements of a place as an array of the host's."""

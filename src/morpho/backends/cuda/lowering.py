@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from morpho.backends.cuda.attention.lower import AttentionLowering
+from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.lower import ProductLowering
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import defaults_for
@@ -31,7 +32,7 @@ class CudaLowering(AttentionLowering, ProductLowering):
 def lowered(graph: Graph, level: int, target: Target) -> Program:
     """The program of a graph."""
     inputs = 1 + max((node["index"] for node in graph.parameters), default=-1)
-    optimised, _ = optimise(graph, level, "")
+    optimised, _ = optimise(moved_casts(graph) if level > 0 else graph, level, "")
     program = CudaLowering(optimised, True, inputs, target, (), defaults_for(0)).build(None)
     plan_memory(program, reuse=level > 0, apart=False)
     return program

@@ -142,14 +142,15 @@ def allocate_on(device: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
     return Buffer(memory, memory.raw.address, shape, contiguous_strides(shape), dtype, True)  # type: ignore[arg-type]
 
 
-def upload(array: np.ndarray, dtype: DType, device: str) -> Buffer:
-    """A copy of an array on a device."""
+def upload(array: np.ndarray, dtype: DType, device: str, ahead: bool = False) -> Buffer:
+    """A copy of an array on a device; `ahead`: beside what runs there now, where the device can do that."""
     made = allocate_on(device, tuple(array.shape), dtype)
     if array.size:
         memory: DeviceMemory = made.storage
         with traced("transfer", f"to {device}") as told:
             told["bytes"] = array.nbytes
-            memory.event = memory.backend.copy_in(memory.raw, np.ascontiguousarray(array).data.cast("B"))
+            copy = getattr(memory.backend, "copy_ahead", memory.backend.copy_in) if ahead else memory.backend.copy_in
+            memory.event = copy(memory.raw, np.ascontiguousarray(array).data.cast("B"))
     return made
 
 

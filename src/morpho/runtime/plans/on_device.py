@@ -14,16 +14,19 @@ from morpho.backends.base import Executable
 from morpho.backends.registry import HOST, backend_of, default_device, memory_of
 from morpho.base import settings
 from morpho.base.dims import evaluate
+from morpho.base.errors import MemoryLimit
 from morpho.ir.graph import Graph
 from morpho.ir.op import changes as registry_changes
 from morpho.ops.order import unmarked
 from morpho.passes.pipeline import MARKS
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.memory.buffer import Buffer, allocate
-from morpho.runtime.memory.device_memory import DeviceMemory, allocate_on, part
+from morpho.runtime.memory.device_memory import DeviceMemory, Part, allocate_on, part, upload
 from morpho.runtime.trace import device_events
 
 log = logging.getLogger("morpho")
+counts = {"fallbacks": 0}  # runs that the CPU took over because a device had no memory left
+_told: set[tuple[int, ...]] = set()  # programs of which that was said
 EXECUTABLE_BYTES = 16 << 20  # bytes of loaded executables kept per process
 _executables: BoundedCache[tuple[Any, ...], tuple[Graph, Executable]] = BoundedCache(EXECUTABLE_BYTES, "executables")
 
@@ -50,14 +53,41 @@ def executable(graph: Graph, device: str) -> Executable:
 
 
 def run(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int]) -> list[Buffer]:
-    """Queue one run of a graph; its results are there when their memory's event is over."""
+    """Queue one run of a graph; its results are there when their memory's event is over. Where the device has no memory
+    for it and the user says `fallback`, the CPU runs it."""
+    try:
+        return _queued(graph, device, inputs, sizes)
+    except MemoryLimit as error:
+        if memory_of(device) == HOST or not settings.get().fallback:
+            raise
+        return _on_cpu(graph, device, inputs, sizes, error)
+
+
+def _on_cpu(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int],
+            error: MemoryLimit) -> list[Buffer]:
+    """The same on the host: operands come here, results go back to their device. Counted, and said once a program."""
+    counts["fallbacks"] += 1
+    said = tuple(node.serial for node in graph.outputs)
+    if said not in _told:
+        _told.add(said)
+        log.warning("a program of %d operations runs on the CPU instead of %s: %s", len(graph.nodes), device, error)
+    arrays = [buffer.numpy() for buffer in inputs]  # laid out as they are there
+    given = [Part(HOST, array.nbytes, int(array.ctypes.data), array) for array in arrays]
+    shapes = [tuple(evaluate(size, sizes) for size in node.shape) for node in graph.outputs]
+    results = [allocate(shape, node.dtype) for shape, node in zip(shapes, graph.outputs, strict=True)]
+    executable(graph, HOST).enqueue(given, [part(buffer) for buffer in results], sizes).wait()
+    return [upload(buffer.numpy(), buffer.dtype, device) for buffer in results]
+
+
+def _queued(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int]) -> list[Buffer]:
     found = executable(graph, device)
     shapes = [tuple(evaluate(size, sizes) for size in node.shape) for node in graph.outputs]
     host = memory_of(device) == HOST
     results = [allocate(shape, node.dtype) if host else allocate_on(device, shape, node.dtype)
                for shape, node in zip(shapes, graph.outputs, strict=True)]
+    begun = device_events.begin(backend_of(device), device)
     event = found.enqueue([part(buffer) for buffer in inputs], [part(buffer) for buffer in results], sizes)
-    device_events.watch(event, device, graph)
+    device_events.watch(event, device, graph, begun)
     if host:
         event.wait()  # what is in the host's memory may be read at any time
     else:

@@ -166,6 +166,14 @@ def _packed_anew(chosen: Specialisation) -> int:
     return len(found)
 
 
+def _other_lines(chosen: Specialisation, by: str) -> list[str]:
+    """The steps of another backend, as far as it tells them."""
+    from morpho.runtime.plans import on_device
+
+    found = on_device.executable(chosen.plan.graph, chosen.plan.device)
+    return ["steps", f"  each operation by {by}", *[f"  {line}" for line in getattr(found, "said", ())]]
+
+
 def explain_text(compiled: CompiledFunction) -> str:
     """A page in words."""
     stats = statistics(compiled)
@@ -186,7 +194,7 @@ def explain_text(compiled: CompiledFunction) -> str:
     for name, row in stats["program"].items():
         lines.append(f"  {name:11s} {row['before']:3.0f} -> {row['after']:4.0f} steps  {row['ms']:7.2f} ms")
     by = "NumPy" if stats["isa"] == "reference" else f"the backend {stats['isa']}"
-    lines += _step_lines(compiled) if compiled.current.plan.native else [f"steps\n  each operation by {by}"]
+    lines += _step_lines(compiled) if compiled.current.plan.native else _other_lines(compiled.current, by)
     if stats["prepared_steps"]:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")

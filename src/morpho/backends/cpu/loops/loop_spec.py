@@ -198,12 +198,16 @@ class LoopKernel(Kernel):
                 later |= self._needed(reductions, stored, kept)
                 read |= {i for r in reductions for i in self.instructions[r].inputs} | {s.instruction for s in stored}
             read |= {i for n in later - needed for i in self.instructions[n].inputs}
-            keep = {n for n in needed & later & read - kept if self._flops_again(n, kept) >= WORTH_KEEPING
-                    or (self.keeps_loads and self.instructions[n].name == "load")}
+            keep = {n for n in needed & later & read - kept if self.worth_keeping(n, kept)}
             result.append(Pass(stage, tuple(roots.get(stage, [])), tuple(stores.get(stage, [])),
                                tuple(sorted(needed)), tuple(sorted(keep)), frozenset(kept)))
             kept |= keep
         return tuple(result)
+
+    def worth_keeping(self, number: int, kept: set[int]) -> bool:
+        """Whether a value waits for the next walk over its row rather than being computed again."""
+        return (self._flops_again(number, kept) >= WORTH_KEEPING
+                or (self.keeps_loads and self.instructions[number].name == "load"))
 
     def _needed(self, reductions: list[int], stores: list[Store], kept: set[int]) -> set[int]:
         """Full instructions to compute for these roots, stopping at values kept by an earlier pass."""

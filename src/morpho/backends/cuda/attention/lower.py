@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from morpho.backends.cpu.lowering.lower_graph import GraphLowering
+from morpho.backends.cuda.attention.backward import AttentionBackward
+from morpho.backends.cuda.attention.backward_spec import BACKWARD, READ, RESULTS
 from morpho.backends.cuda.attention.kernel import AttentionKernel
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, PAGED
 from morpho.base.dims import Size, product
@@ -22,6 +24,9 @@ class AttentionLowering(GraphLowering):
         inputs = [self.view(child) for child in node.inputs]
         if node.op.name == "paged_attention" and on_tensor_cores(node, inputs) and inputs[1].shape[2] == KEYS:
             self.over_pages(node, inputs)
+            return
+        if node.op.name == "attention_backward" and on_tensor_cores(node, inputs, 4):
+            self.lower_gradient(node, inputs)
             return
         if node.op.name != "attention" or not on_tensor_cores(node, inputs):
             super().lower_attention(node)
@@ -48,6 +53,28 @@ class AttentionLowering(GraphLowering):
                       operations=2 * work * (q.shape[-1] + v.shape[-1]), choice=f"tensor cores ({kernel.way})"))
         self.views[node.serial] = targets
 
+    def lower_gradient(self, node: Node, inputs: list[View]) -> None:
+        """Two steps: dq, then dk and dv."""
+        targets = [self.as_reshaped(node, number) for number in range(3)]
+        q, k, v, _, _, _, *extra = inputs
+        mask = extra.pop(0) if node["masked"] else None
+        positions = extra.pop(0) if node["moving"] else None
+        places = dict(zip(READ + "abd", [*inputs[:6], mask, positions, *targets], strict=True))
+        values = BACKWARD.values(queries=q.shape[-2], keys=k.shape[-2], heads=q.shape[-3], group=_group(q, k),
+                                 batches=_filled(q.shape[:-3], 1), x_column=0 if mask is None else mask.strides[-1],
+                                 **{key: value for name, place in places.items()
+                                    for key, value in _steps(name, place).items()})
+        work = product(tuple(q.shape[:-1])) * k.shape[-2]
+        for part, products in (("queries", 3), ("keys", 4)):
+            kernel = AttentionBackward(part, q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], node["offset"],
+                                       node["causal"], node["window"], None if mask is None else mask.dtype,
+                                       positions is not None)
+            views = tuple(place for name in kernel.operands if (place := places[name]) is not None)
+            read = len(views) - len(RESULTS[part])
+            self.add(Step(kernel, views, tuple(range(read, len(views))), values, 1, work, "attention_backward",
+                          node.origin, operations=products * work * (q.shape[-1] + v.shape[-1]),
+                          choice=f"tensor cores (mma), {part}"))
+        self.views[node.serial] = targets
 
     def over_pages(self, node: Node, inputs: list[View]) -> None:
         """One step, over pools of pages: always by warps, whatever the number of queries."""
@@ -95,7 +122,7 @@ def _filled(sizes: tuple[Size, ...], by: int) -> list[Size]:
 
 def _steps(name: str, place: View | None) -> dict[str, Size | list[Size]]:
     """Strides of an operand along batches, heads and rows; its last axis lies side by side."""
-    tail = {"l": 1, "p": 0}.get(name, 2)  # axes behind the heads
+    tail = {"l": 1, "s": 1, "p": 0}.get(name, 2)  # axes behind the heads
     if place is None:
         return {f"{name}_batch": [0] * BATCH_AXES, f"{name}_head": 0, f"{name}_row": 0}
     heads = len(place.shape) - 1 - tail
@@ -103,12 +130,12 @@ def _steps(name: str, place: View | None) -> dict[str, Size | list[Size]]:
             f"{name}_row": place.strides[heads + 1] if tail else 0}
 
 
-def on_tensor_cores(node: Node, inputs: list[View]) -> bool:
-    """Whether q, k and v are half floats whose rows lie in chunks of 16 bytes."""
-    q, k, v = inputs[:3]
+def on_tensor_cores(node: Node, inputs: list[View], count: int = 3) -> bool:
+    """Whether q, k and v, and the cotangent, are half floats whose rows lie in chunks of 16 bytes."""
+    q = inputs[0]
     if q.dtype not in (bfloat16, float16) or len(q.shape) > BATCH_AXES + 3 or not node["scale"] > 0:
         return False
-    for place in (q, k, v):
+    for place in inputs[:count]:
         depth = place.shape[-1]
         if not isinstance(depth, int) or not 0 < depth <= DEEPEST or depth % 8 or place.strides[-1] != 1:
             return False

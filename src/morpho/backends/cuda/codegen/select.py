@@ -6,12 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.backends.cpu.loops.sequential.scatter import ScatterKernel
 from morpho.backends.cuda.codegen.generic import GenericKernel
 from morpho.backends.cuda.codegen.kernels import DeviceKernel
 from morpho.backends.cuda.codegen.long_rows import long_rows
 from morpho.backends.cuda.codegen.loop_grid import lanes_of, side_by_side
 from morpho.backends.cuda.codegen.maps import MapKernel
 from morpho.backends.cuda.codegen.rows import KEPT_BYTES, MOST_JOINED, RowsKernel
+from morpho.backends.cuda.gradients.columns import columns_kernel, without_keeping
+from morpho.backends.cuda.gradients.scatter import ScatterRows, on_grid
 from morpho.base.dims import product
 from morpho.program.program import Step
 
@@ -62,8 +65,10 @@ def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
     """Rows along memory are a team's or a block's each; others a thread's."""
     if not isinstance(step.columns, int) or not isinstance(step.rows, int):
         return None
-    if step.kernel is not kernel and step.rows >= MANY_ROWS:  # neighbouring threads read neighbouring rows
-        return None
+    if step.kernel is not kernel:  # neighbouring threads read neighbouring rows
+        by_columns = columns_kernel(kernel, step.rows, step.columns, places, numbers)
+        if by_columns is not None or step.rows >= MANY_ROWS:
+            return by_columns
     few = step.rows <= FEW_ROWS
     lanes = min(lanes_of(kernel), 2) if few else lanes_of(kernel)  # a row for a whole warp: there is nothing else to do
     record = kernel.record.by_name(step.values)
@@ -73,6 +78,8 @@ def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
     found = RowsKernel(replace(kernel, keeps_loads=True), lanes, step.columns, places, numbers, few)
     if found.shared_bytes > KEPT_BYTES:
         found = replace(found, loop=kernel)
+    if found.shared_bytes > KEPT_BYTES:
+        found = without_keeping(found)
     if found.blocks > MOST_JOINED or found.shared_bytes > KEPT_BYTES:
         return None
     return found
@@ -102,5 +109,7 @@ def device_kernel(step: Step) -> DeviceKernel:
         found_loop = loop_kernel(step, body)
         if found_loop is not None:
             return found_loop
+    if isinstance(body, ScatterKernel) and on_grid(body, body.record.by_name(step.values)["count"]):
+        return ScatterRows(body, len(step.views), len(step.values))
     by_columns = isinstance(body, LoopKernel) and body.is_plain and step.splits_columns
     return GenericKernel(body, step.epilogue, step.prologue, len(step.views), len(step.values), by_columns)

@@ -25,6 +25,7 @@ NATIVE = ("cuCtxSetCurrent", "cuLaunchKernel", "cuTensorMapEncodeTiled", "cuGrap
           "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphExecDestroy", "cuGraphDestroy")
 _MAXIMUM_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MULTIPROCESSORS, _MAJOR, _MINOR, _SHARED_OPTIN, _L2 = 16, 75, 76, 97, 38  # CU_DEVICE_ATTRIBUTE_...
+AHEAD = 1  # the stream of copies that run beside programs
 SMALL_SHARED = 48 << 10  # bytes of shared memory that need no asking
 
 
@@ -60,8 +61,21 @@ class CudaEvent:
         self.device.events.append(self.handle)
 
 
+class TimedMark:
+    """A point in a stream whose time the device notes."""
+
+    def __init__(self, driver: Library, handle: ctypes.c_void_p) -> None:
+        self.driver, self.handle = driver, handle
+
+    def __del__(self) -> None:
+        if not self.driver.broken:
+            self.driver.status("cuEventDestroy_v2", self.handle)
+
+
 class CudaDevice:
     """A GPU."""
+
+    loads_in_threads = True
 
     def __init__(self, number: int) -> None:
         self.driver: Library = library()
@@ -113,11 +127,11 @@ class CudaDevice:
                           self._attribute(_L2))
 
     def free_bytes(self) -> int:
-        """Memory that no process holds now."""
+        """Memory that no process holds now, and what the pool only keeps."""
         self.enter()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value
+        return free.value + self.pool.kept_bytes
 
     # -- streams -------------------------------------------------------------------------------------------------------
     def stream(self, number: int) -> ctypes.c_void_p:
@@ -203,6 +217,30 @@ class CudaDevice:
                 return event
         self.ring.copy_in(address, view, stream)
         return self.record(stream)
+
+    def copy_ahead(self, address: int, source: Bytes) -> CudaEvent:
+        """In stream 1."""
+        self.stream(AHEAD)
+        event = self.copy_in(address, source, AHEAD)
+        self.driver.call("cuStreamWaitEvent", self.stream(0), event.handle, 0)
+        return event
+
+    def mark(self) -> TimedMark:
+        """An event with a time."""
+        handle = ctypes.c_void_p()
+        self.enter()
+        self.driver.call("cuEventCreate", ctypes.byref(handle), 0)
+        self.driver.call("cuEventRecord", handle, self.stream(0))
+        return TimedMark(self.driver, handle)
+
+    def seconds_between(self, first: TimedMark, last: TimedMark) -> float:
+        """By the driver, which waits for both."""
+        found = ctypes.c_float()
+        self.enter()
+        for mark in (first, last):
+            self.driver.call("cuEventSynchronize", mark.handle)
+        self.driver.call("cuEventElapsedTime", ctypes.byref(found), first.handle, last.handle)
+        return found.value / 1e3
 
     def host_room(self, nbytes: int) -> np.ndarray | None:
         """Pinned memory for a result."""

@@ -60,6 +60,7 @@ class Device(Protocol):
 
     properties: Properties
     number: int
+    loads_in_threads: bool  # whether `load` may be called by several threads at once
 
     def launch_error(self, status: int) -> MorphoError:
         """The error behind a status of a launch."""
@@ -69,12 +70,28 @@ class Device(Protocol):
         """Memory, aligned to 256 bytes."""
         ...
 
+    def free_bytes(self) -> int:
+        """Memory that can be had now."""
+        ...
+
     def free(self, address: int, nbytes: int) -> None:
         """Take it back, in the order of what was queued."""
         ...
 
     def copy_in(self, address: int, source: Bytes, stream: int) -> Event:
         """Queue a copy from the host; `source` may be changed when this returns."""
+        ...
+
+    def copy_ahead(self, address: int, source: Bytes) -> Event:
+        """The same in a stream of its own, beside what was queued; what is queued later waits for it."""
+        ...
+
+    def mark(self) -> Any:
+        """A point of stream 0 whose time the device notes."""
+        ...
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        """By the device's clock; waits for both points."""
         ...
 
     def copy_out(self, address: int, target: memoryview, stream: int) -> Event:

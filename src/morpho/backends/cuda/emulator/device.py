@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,9 @@ from morpho.backends.cuda.driver.tensor_map import TensorMap
 from morpho.backends.cuda.emulator.hopper import functions
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
 from morpho.backends.cuda.emulator.tensor_cores import TENSOR_CORES
-from morpho.base.errors import DeviceError, MorphoError, fail
+from morpho.base.errors import DeviceError, MemoryLimit, MorphoError, fail
 from morpho.base.target import isa_named
+from morpho.base.units import format_bytes
 
 ZONE = 256  # bytes before and after every block
 PATTERN = 0xA5
@@ -43,9 +45,11 @@ class PlainWords:
 class EmulatedDevice:
     """A GPU that is not there. Work is over when its call returns."""
 
-    def __init__(self, number: int = 0, capability: tuple[int, int] = (9, 0)) -> None:
+    loads_in_threads = False
+
+    def __init__(self, number: int = 0, capability: tuple[int, int] = (9, 0), memory_bytes: int = 8 << 30) -> None:
         self.number, self.dlpack_device = number, (1, 0)
-        self.properties = Properties(f"emulated sm_{capability[0]}{capability[1]}", capability, 4, 8 << 30, 232448,
+        self.properties = Properties(f"emulated sm_{capability[0]}{capability[1]}", capability, 4, memory_bytes, 232448,
                                      1 << 20)
         self.blocks: dict[int, tuple[np.ndarray, int]] = {}  # address -> memory with its zones, bytes
         self.lock = threading.Lock()
@@ -55,11 +59,20 @@ class EmulatedDevice:
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def allocate(self, nbytes: int) -> int:
-        """Memory between zones."""
+        """Memory between zones; no more than the device has."""
+        if nbytes > self.free_bytes():
+            raise fail(MemoryLimit, "cuda", f"{format_bytes(nbytes)} are not free on the emulated device: tensors and "
+                       f"programs hold {format_bytes(self.properties.memory_bytes - self.free_bytes())} of "
+                       f"{format_bytes(self.properties.memory_bytes)}",
+                       "drop tensors that are no longer needed, use a smaller batch, or another device")
         memory = np.full(nbytes + 3 * ZONE, PATTERN, np.uint8)
         address = -(-(memory.ctypes.data + ZONE) // ZONE) * ZONE
         self.blocks[address] = memory, nbytes
         return int(address)
+
+    def free_bytes(self) -> int:
+        """What is left."""
+        return self.properties.memory_bytes - sum(size for _, size in list(self.blocks.values()))
 
     def free(self, address: int, nbytes: int) -> None:
         """Check the zones."""
@@ -73,6 +86,18 @@ class EmulatedDevice:
         data = bytes(memoryview(source).cast("B"))
         ctypes.memmove(address, data, len(data))
         return FINISHED
+
+    def copy_ahead(self, address: int, source: Bytes) -> Event:
+        """Now."""
+        return self.copy_in(address, source, 1)
+
+    def mark(self) -> int:
+        """The host's clock."""
+        return time.perf_counter_ns()
+
+    def seconds_between(self, first: int, last: int) -> float:
+        """By the host's clock."""
+        return (last - first) / 1e9
 
     def copy_out(self, address: int, target: memoryview, stream: int) -> Event:
         """Now."""

@@ -1,8 +1,8 @@
 """What follows a product, computed on its sums before they leave the registers: eight columns of a row at a time.
 
 The operations are those of the loop kernel that would follow, in the same order and with the same roundings. gelu,
-gelu_tanh and silu of half floats are computed by the GPU's own power and reciprocal (a relative error of 2^-17, before
-they are rounded).
+gelu_tanh, silu and tanh of half floats and of float32 are computed by the GPU's own power and reciprocal (a relative
+error of 2^-17, of tanh 2^-22 of one): the product before them is rounded to a half float.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, Pass
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.loop_grid import AlignedEmitter, LoopGrid
-from morpho.base.dtypes import bfloat16, float16
+from morpho.base.dtypes import bfloat16, float16, float32
 
 COLUMNS = 8  # of a chunk
 # Phi(-t) = 2^(-t^2 / (2 ln 2)) * u * P(u) with u = 1 / (1 + SCALE * t), from the constant term up
@@ -117,7 +117,10 @@ class EpilogueCode(LoopGrid):
                    places: dict[int, str]) -> Value:
         """As the loop kernel's, but for gelu of half floats."""
         instruction = self.kernel.instructions[number]
-        own = {"gelu": self.gelu, "gelu_tanh": self.gelu_tanh, "silu": self.silu}.get(instruction.name)
+        own = {"gelu": self.gelu, "gelu_tanh": self.gelu_tanh, "silu": self.silu,
+               "tanh": self.tanh}.get(instruction.name)
+        if own is not None and instruction.dtype is float32:
+            return own(values[instruction.inputs[0]])
         if own is not None and instruction.dtype in (bfloat16, float16):
             return scalars.round_to(self.e, own(values[instruction.inputs[0]]), instruction.dtype)
         return super().full_value(step, number, values, column, count, places)
@@ -130,6 +133,12 @@ class EpilogueCode(LoopGrid):
         """x / (1 + e^(-2 sqrt(2 / pi) (x + 0.044715 x^3)))."""
         e = self.e
         return self.by_power(x, x * e.fma(x * x, -0.10294324, -2.3022082))
+
+    def tanh(self, x: Value) -> Value:
+        """1 - 2 / (1 + e^(2x)), to 2^-22."""
+        e = self.e
+        power = e.each("exp2", e.minimum(x * 2.8853900817779268, 126.0))
+        return e.fma(e.each("reciprocal", power + 1.0), -2.0, e.constant(1.0, "float", x.lanes))
 
     def by_power(self, x: Value, power: Value) -> Value:
         """x / (1 + 2^power); where the power is beyond all numbers, zero and not inf / inf."""

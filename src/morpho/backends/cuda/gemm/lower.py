@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cuda.gemm.epilogue import Epilogue
 from morpho.backends.cuda.gemm.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
+from morpho.backends.cuda.layout import CHUNK, LayoutLowering, odd_rows
 from morpho.base.dims import Size, product
-from morpho.base.dtypes import bfloat16, float16
+from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.program.program import Step
@@ -25,7 +25,7 @@ NOWHERE = -1  # the slot of a product that is never in memory
 TILE_COSTS = {(128, 256): 1.0, (128, 128): 0.56, (64, 128): 0.34, (64, 64): 0.22}  # of one round, about
 
 
-class ProductLowering(GraphLowering):
+class ProductLowering(LayoutLowering):
     """Products of this backend; what follows one is a step of its own."""
 
     def lower_matmul(self, node: Node) -> None:
@@ -33,9 +33,18 @@ class ProductLowering(GraphLowering):
         if node.op.name != "matmul":
             super().lower_matmul(node)
             return
-        target = self.new_slot(node.shape, node.dtype)
-        self.multiply_by(node, node.shape, target)
-        self.views[node.serial] = [target]
+        self.views[node.serial] = [self.multiplied(node, node.shape, node.dtype)]
+
+    def multiplied(self, node: Node, shape: tuple[Size, ...], dtype: DType) -> View:
+        """A product of a node's first two inputs, in memory of its own. Where its rows would begin anywhere and its
+        columns would not, it is computed turned: b^T a^T has the same sums."""
+        if turns(shape, dtype) and self.stays_inside(node):
+            turned = self.new_slot((*shape[:-2], shape[-1], shape[-2]), dtype)
+            self.multiply_by(node, turned.shape, turned, turned=True)
+            return View(turned.slot, 0, shape, (*turned.strides[:-2], turned.strides[-1], turned.strides[-2]), dtype)
+        target = self.product_place(node, shape, dtype)
+        self.multiply_by(node, shape, target)
+        return target
 
     def lower_gemm(self, node: Node) -> None:
         """A product and the group that follows it."""
@@ -45,9 +54,12 @@ class ProductLowering(GraphLowering):
         inputs = [self.view(child) for child in node.inputs[2:]]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         if not self.multiply_and_follow(node, inputs, targets):
-            apart = self.new_slot(node["shape"], node["dtype"])
-            self.multiply_by(node, node["shape"], apart)
-            seen = whole(apart.slot, node["space"], apart.dtype)
+            if node["shape"] == node["space"]:
+                seen = self.multiplied(node, node["shape"], node["dtype"])
+            else:
+                apart = self.new_slot(node["shape"], node["dtype"])
+                self.multiply_by(node, node["shape"], apart)
+                seen = whole(apart.slot, node["space"], apart.dtype)
             places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
             self.step(lower_body(node, places, targets), node, joined(operations(node)))
         self.views[node.serial] = targets
@@ -67,10 +79,12 @@ class ProductLowering(GraphLowering):
                                 Following(Epilogue(call.kernel, own), places, call.values))
 
     def multiply_by(self, node: Node, shape: tuple[Size, ...], target: View,
-                    following: Following | None = None) -> bool:
+                    following: Following | None = None, turned: bool = False) -> bool:
         """The step of a product of a node's first two inputs; with what follows it, or none at all where it cannot be
         one step."""
         a, b = (self.view(child) for child in node.inputs[:2])
+        if turned:
+            a, b = _turned(b), _turned(a)
         batch = _batch_axes(shape[:-2], a, b, target)
         if len(batch) > BATCH_AXES:
             a, b = self.copied(a, node), self.copied(b, node)
@@ -88,11 +102,13 @@ class ProductLowering(GraphLowering):
         right = "n" if b.strides[-1] == 1 else "k" if b.strides[-2] == 1 else ""
         count = product(tuple(sizes))
         kernel = ProductKernel(a.dtype, target.dtype, left, right, _tile(count, m, n))
-        if on_tensor_cores(a, b, left, right, values):
-            kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
+        if in_chunks(a, b, left, right, values):
             if "wgmma" in self.target.machine.features and by_copy_engine(left, right, values):
                 kernel = replace(kernel, tile=_group_tile(count, m, n), way="wgmma", wide=_is_wide(target, values))
+            elif whole_chunks(left, right, values):
+                kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
             known = left == "k" and count == 1 and isinstance(m, int) and isinstance(k, int)
+            known = known and whole_chunks(left, right, values)
             if known and 0 < m <= MOST_ROWS and k > 0:
                 kernel = replace(kernel, tile=_few_rows_tile(int(m), n, int(k)), way="few",
                                  still=self.program.slots[b.slot].kind == "input")
@@ -150,15 +166,33 @@ def may_follow(call: LoopCall, own: tuple[int, ...], columns: Size) -> bool:
     return True
 
 
-def on_tensor_cores(a: View, b: View, left: str, right: str, values: tuple[Size, ...]) -> bool:
-    """Whether both operands are half floats that lie in chunks of 16 bytes."""
+def turns(shape: tuple[Size, ...], dtype: DType) -> bool:
+    """Whether a product of half floats has long rows that are no whole chunks, and columns that are."""
+    return dtype in (bfloat16, float16) and len(shape) == 2 and odd_rows(shape) and isinstance(shape[-2], int) \
+        and shape[-2] % CHUNK == 0
+
+
+def _turned(place: View) -> View:
+    """A matrix with its last two axes exchanged."""
+    shape, strides = ((*numbers[:-2], numbers[-1], numbers[-2]) for numbers in (place.shape, place.strides))
+    return replace(place, shape=shape, strides=strides)
+
+
+def whole_chunks(left: str, right: str, values: tuple[Size, ...]) -> bool:
+    """Whether lines of both operands are whole chunks: `cp.async` reads no parts of one."""
+    numbers = PRODUCT.by_name(values)
+    ends = (numbers["k"] if left == "k" else numbers["m"], numbers["k"] if right == "k" else numbers["n"])
+    return all(isinstance(n, int) and n % 8 == 0 for n in ends)
+
+
+def in_chunks(a: View, b: View, left: str, right: str, values: tuple[Size, ...]) -> bool:
+    """Whether lines of both operands are half floats that begin on 16 bytes; the copy engine puts zeros behind them."""
     if a.dtype not in (bfloat16, float16) or a.dtype is not b.dtype or not left or not right:
         return False
     numbers = PRODUCT.by_name(values)
-    ends = (numbers["k"] if left == "k" else numbers["m"], numbers["k"] if right == "k" else numbers["n"])
     steps = [numbers["a_m"] if left == "k" else numbers["a_k"], numbers["b_n"] if right == "k" else numbers["b_k"],
              *(numbers[f"{side}_batch{axis}"] for side in "ab" for axis in range(BATCH_AXES)), a.offset, b.offset]
-    return all(isinstance(n, int) and n % 8 == 0 for n in (*ends, *steps))
+    return all(isinstance(n, int) and n % 8 == 0 for n in steps)
 
 
 def by_copy_engine(left: str, right: str, values: tuple[Size, ...]) -> bool:

@@ -1,0 +1,1 @@
+"""`device="auto"`: the CPU or a GPU for each program, by what both were measured to do; and which of several GPUs."""

@@ -1,0 +1,89 @@
+"""The grid of attention's gradient: a block per tile of queries (dq) or keys (dk and dv) of a head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from morpho.backends.cuda.attention.backward_code import WARPS
+from morpho.backends.cuda.attention.backward_parts import KeysCode, QueriesCode
+from morpho.backends.cuda.attention.backward_spec import BACKWARD, BLOCK, BackwardSpec
+from morpho.backends.cuda.attention.spec import BATCH_AXES
+from morpho.backends.cuda.codegen.grid import WARP
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
+from morpho.backends.cuda.driver.interface import Geometry
+from morpho.program.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class BackwardGrid(WithoutMaps):
+    """A block per tile of queries or keys of a head."""
+
+    spec: BackwardSpec
+    aligned: bool = True
+
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """Chunks of operands are read whole."""
+        return tuple((number, 16) for number in range(4)) if self.aligned else ()
+
+    def unaligned(self) -> BackwardGrid:
+        """Element by element into shared memory."""
+        return replace(self, aligned=False)
+
+    def kernel(self) -> Kernel:
+        """The kernel of the program."""
+        return self.spec
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Depth and width as powers of two."""
+        return tuple(max(16, 1 << (n - 1).bit_length()) for n in (self.spec.depth, self.spec.width))  # type: ignore[return-value]
+
+    @property
+    def tiles(self) -> int:
+        """Of 16 lines, of a warp: two where its results leave room for the registers."""
+        return 2 if max(self.padded) <= 64 else 1
+
+    @property
+    def at_once(self) -> int:
+        """Lines of a block whose scores a warp holds at a time."""
+        return 32 if self.tiles == 2 and self.spec.part == "keys" else BLOCK
+
+    @property
+    def lines(self) -> int:
+        """Of the block's own operand."""
+        return 16 * self.tiles * WARPS
+
+    @property
+    def own_bytes(self) -> int:
+        """Its own operands."""
+        return 2 * self.lines * sum(self.padded)
+
+    @property
+    def stage_bytes(self) -> int:
+        """A block of the other ones."""
+        return 2 * BLOCK * sum(self.padded)
+
+    def launch(self, sizes: Sizes) -> Launch:
+        """Tiles of all heads of all batches."""
+        n = BACKWARD.by_name(sizes.values)
+        long, heads = n["queries"], n["heads"]
+        if self.spec.part == "keys":
+            long, heads = n["keys"], heads // n["group"]
+        count = -(-int(long) // self.lines) * int(heads)
+        for axis in range(BATCH_AXES):
+            count *= int(n[f"batches{axis}"])
+        return Launch(Geometry(max(count, 1), WARP * WARPS, self.own_bytes + 2 * self.stage_bytes))
+
+    def text(self) -> str:
+        """Its LLVM text."""
+        return (QueriesCode if self.spec.part == "queries" else KeysCode)(self).module()
+
+
+@dataclass(frozen=True)
+class AttentionBackward(BackwardSpec):
+    """A `BackwardSpec` that knows its grid."""
+
+    def device_kernel(self, step: Any) -> BackwardGrid:
+        """The kernel of a step."""
+        return BackwardGrid(self)
