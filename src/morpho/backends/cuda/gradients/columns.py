@@ -149,7 +149,7 @@ class ColumnsCode(RowsCode):
 def columns_kernel(kernel: LoopKernel, rows: int, columns: int, places: int, numbers: int) -> ColumnsKernel | None:
     """The kernel of rows that lie side by side; None where they are too short or too long for it."""
     width = next((n for n in WIDTHS if rows >= n * ENOUGH), WIDTHS[-1])
-    found = ColumnsKernel(unkept(kernel), 1, columns, places, numbers, width)
+    found = ColumnsKernel(unkept(kernel), 1, columns, places, numbers, width=width)
     return found if columns >= FEWEST and found.blocks <= MOST_BLOCKS else None
 
 
