@@ -66,15 +66,16 @@ class Network:
         results = self._run(self._bound(arguments, named))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, Any] | None = None, *others: Any) -> dict[str, Any]:
         """The outputs by name for inputs by name, whatever characters the names have.
 
         >>> path = mo.onnx.save(lambda x: x + 1, "more.onnx", mo.zeros(2))
         >>> mo.onnx.load(path).run({"x": [1.0, 2.0]})
         {'y': Tensor([2., 3.], dtype=float32)}
         """
-        if not isinstance(inputs, Mapping):
-            raise self._error(f"run takes a dictionary of inputs by name, not {type(inputs).__name__}",
+        if others or not isinstance(inputs, Mapping):  # ONNX Runtime's run has the names of outputs first
+            what = f"{1 + len(others)} arguments" if others else type(inputs).__name__
+            raise self._error(f"run takes one dictionary of inputs by name, not {what}",
                               "write run({name: array, ...}), which gives all outputs by name")
         return dict(zip(self.output_names, self._run(self._bound((), inputs))))
 
