@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import morpho as mo
 from morpho import plan
 from morpho.cli import main as command
 from morpho.cli.planning import measure, measure_layers
@@ -282,3 +284,30 @@ def test_an_encoder_has_no_time_for_a_token(monkeypatch: pytest.MonkeyPatch) -> 
     encoder = next(key for key in found if key.startswith("block"))
     assert found[encoder] == (1.0, 0.0) and len(found) > 2 and "token" in calls
     assert all(pair == (1.0, 1.0) for key, pair in found.items() if key.startswith("cross block"))
+
+
+def test_a_plan_of_an_onnx_file(run: Run, office: str, tmp_path: Path) -> None:
+    w = mo.asarray(np.ones((64, 64), np.float32))
+    rows = mo.Dim("rows", 1, 4096)
+    file = mo.onnx.save(lambda x: mo.relu(mo.relu(x @ w) @ w) @ w, tmp_path / "chain.onnx", mo.zeros((2, 64)),
+                        dynamic={"x": {0: rows}})
+    code, out, _ = run("plan", str(file), "-c", office)
+    assert code == 0
+    assert out.startswith("chain.onnx (f32) on office") and "calls/s" in out and "x (1, 64)" in out
+    np.save(tmp_path / "x.npy", np.zeros((512, 64), np.float32))
+    code, out, _ = run("plan", str(file), "-c", office, "--input", str(tmp_path / "x.npy"), "--json", "-")
+    assert code == 0
+    p = plan.Plan.from_json(out)
+    assert p.card.depth == 3 and plan.check(p).ok
+    assert sum(layer.prefill_flops for layer in p.card.layers) >= 3 * 2 * 512 * 64 * 64
+    assert p.card.layers[0].weight_bytes == 64 * 64 * 4
+
+
+def test_onnx_files_that_have_no_plan(run: Run, office: str, tmp_path: Path) -> None:
+    w = mo.asarray(np.ones((8, 8), np.float32))
+    one = str(mo.onnx.save(lambda x: x @ w, tmp_path / "one.onnx", mo.zeros((2, 8))))
+    for words, says in ((("plan", one), "one.onnx cannot be cut"), (("plan", one, "--dtype", "q4"), "--dtype is not"),
+                        (("plan", one, "--input", "z=z.npy"), "z.npy"), (("plan", "gone.onnx"), "gone.onnx"),
+                        (("plan", "gpt2", "--input", "x.npy"), "MODEL.onnx")):
+        code, _, errors = run(*words, "-c", office)
+        assert code == 2 and says in errors and "Traceback" not in errors, words

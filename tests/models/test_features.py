@@ -61,6 +61,8 @@ def test_what_cannot_be_taken() -> None:
         mo.models.LogMel()(WAVE, sampling_rate=44100)
     with pytest.raises(ArgumentError, match="divide int16 by 32768"):
         mo.models.LogMel()(np.zeros(16, np.int16), sampling_rate=16000)
+    with pytest.raises(ArgumentError, match=r"is not said.*sampling_rate=16000"):
+        mo.models.LogMel()(WAVE)
     with pytest.raises(ValueError, match=r"an image of shape \(3, 8, 8\)"):
         mo.models.ImageFeatures()(np.zeros((3, 8, 8), np.uint8))
 

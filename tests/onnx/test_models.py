@@ -191,8 +191,10 @@ def test_mistakes_say_what_to_do(tmp_path: Path) -> None:
     network = mo.onnx.loads(model([helper.make_node("Exp", ["x"], ["y"])], [value("x", [2])], [value("y", [2])]))
     with pytest.raises(mo.errors.MorphoError, match=r"Hint: convert it: x.astype\('float32'\)"):
         network(np.ones(2))
-    with pytest.raises(mo.errors.MorphoError, match="run takes a dictionary of inputs by name, not ndarray"):
+    with pytest.raises(mo.errors.MorphoError, match="run takes one dictionary of inputs by name, not ndarray"):
         network.run(np.ones(2, np.float32))
+    with pytest.raises(mo.errors.MorphoError, match="one dictionary of inputs by name, not 2 arguments"):
+        network.run(None, {"x": np.ones(2, np.float32)})
     (tmp_path / "notes.onnx").write_text("hello there")
     with pytest.raises(mo.errors.MorphoError, match=r"notes\.onnx: field 13 of Model"):
         mo.onnx.load(tmp_path / "notes.onnx")

@@ -256,3 +256,20 @@ def test_a_gguf_file_is_no_configuration(tmp_path):
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
     with pytest.raises(MorphoError, match=r"is a GGUF file.*config\.json of the model"):
         plan.ModelCard.from_config(tmp_path / "a.gguf")
+
+
+def test_cuts_of_a_function_whose_layers_all_read_a_mask() -> None:
+    """One value never crosses alone; what is made of weights alone crosses nothing, and its memory is the weights'."""
+    weights = [mo.asarray(np.full((16, 16), place + 1, np.float32)) for place in range(4)]
+
+    def masked(x: mo.Tensor, mask: mo.Tensor) -> mo.Tensor:
+        hide = mo.exp(mask)
+        for weight in weights:
+            x = mo.tanh(x @ (weight / mo.sqrt(weight))) + hide
+        return x
+
+    card = plan.ModelCard.from_graph(masked, np.zeros((2, 16), np.float32), np.zeros(16, np.float32))
+    assert card.depth == 4
+    assert [layer.weight_bytes for layer in card.layers] == [16 * 16 * 4] * 4
+    # The mask, as wide as x, is made after the first product, and crosses from there on.
+    assert [layer.prefill_cut_elements for layer in card.layers] == [32, 64, 64, 32]

@@ -178,6 +178,7 @@ def test_xarray(x: Any) -> None:
     labelled = xr.DataArray(x, dims=("a", "b"), coords={"a": np.arange(6)})
     assert mo.asarray(labelled) is x
     for found in (labelled + 1, labelled.mean("a"), labelled.sum(), labelled.max("b"), labelled.sel(a=2), labelled.T,
+                  labelled.std("a"), labelled.var(ddof=1), labelled.where(labelled > 1, 0),
                   xr.apply_ufunc(mo.gelu, labelled), xr.dot(labelled, labelled), xr.concat([labelled, labelled], "a")):
         assert isinstance(found.data, mo.Tensor)
 

@@ -138,6 +138,10 @@ def test_spread_without_nan(correction: int) -> None:
                     warnings.simplefilter("ignore")
                     wanted = getattr(np, name)(HOLES, axis=axis, ddof=correction)
             same(getattr(mo, name)(HOLES, axis=axis, correction=correction), wanted)
+            same(getattr(mo, name)(HOLES, axis=axis, ddof=correction, dtype=None), wanted)
+        assert getattr(mo, name)(HOLES, dtype="float32").dtype == mo.float32
+        with pytest.raises(mo.errors.MorphoError, match="two names of one number"):
+            getattr(mo, name)(HOLES, ddof=1, correction=1)
 
 
 @pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric", "wrap"])

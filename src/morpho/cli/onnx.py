@@ -1,4 +1,4 @@
-"""`morpho run model.onnx`, `morpho explain model.onnx`, `morpho profile model.onnx`.
+"""`morpho run model.onnx`, `morpho explain model.onnx`, `morpho profile model.onnx`; the card of `morpho plan`.
 
     morpho run model.onnx --input x=x.npy --output y.npz
     morpho explain model.onnx --input x.npy           # what was fused and planned, for these inputs
@@ -7,14 +7,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, MorphoError, fail
 
 SUFFIX = ".onnx"
 SHOWN = 8  # numbers of a result
@@ -72,6 +72,26 @@ def profile(model: Path, inputs: Sequence[str] = (), out: Sequence[Path] = (), r
             print(f"written: {recorded.save(path)}")
 
 
+def card(model: str | Path, inputs: Sequence[str] = (), given: Mapping[str, Any] | None = None) -> Any:
+    """What `morpho plan model.onnx` plans: the model's layers for these inputs, or for zeros. `given` are the options
+    that the file and its inputs answer themselves."""
+    from morpho.plan import ModelCard
+
+    if said := [name for name, value in (given or {}).items() if value is not None]:
+        raise fail(ArgumentError, "plan", f"--{said[0]} is not for an ONNX file, whose weights and inputs say it",
+                   "give --input NAME=FILE.npy for other sizes")
+    network = _loaded(model)
+    arrays = _arrays(network, inputs, zeros=True)
+    try:
+        return ModelCard.from_onnx(network, arrays)
+    except MorphoError as error:
+        if inputs or all(isinstance(size, int) for value in network.inputs if value.type and value.type.shape
+                         for size in value.type.shape):
+            raise
+        raise fail(ArgumentError, "plan", f"with sizes of 1 where {network.name} leaves them open: {error.message}",
+                   f"give --input NAME=FILE.npy; the model takes {_signature(network)}") from None
+
+
 def _loaded(path: str | Path) -> Any:
     import morpho as mo
 
@@ -95,7 +115,7 @@ def _arrays(network: Any, inputs: Sequence[str], zeros: bool = False) -> dict[st
         raise fail(ArgumentError, "run", f"there is no input {unknown[0]!r}; the model takes {_signature(network)}"
                    if unknown[0] else f"{len(inputs)} inputs are given; the model takes {_signature(network)}")
     if zeros:
-        found = {**_zeros(network), **found}
+        found = {**network.zeros(), **found}
     if missing := [name for name in network.input_names if name not in found]:
         raise fail(ArgumentError, "run", f"the input {missing[0]!r} is missing; the model takes {_signature(network)}",
                    f"give --input {missing[0]}=FILE.npy")
@@ -113,18 +133,6 @@ def _read(path: Path) -> Any:
         why = "" if "pickle" in str(error) else f" ({str(error).splitlines()[0].rstrip('.')})"
         raise fail(ArgumentError, "run", f"{path.name} is no .npy or .npz file of numbers{why}",
                    "write one with np.save(name, array)") from None
-
-
-def _zeros(network: Any) -> dict[str, Any]:
-    from morpho.onnx.proto.dtypes import element_type
-
-    made = {}
-    for value in network.inputs:
-        dtype = element_type(value.type.element).dtype if value.type and value.type.form == "tensor" else None
-        if dtype is not None and value.type.shape is not None:
-            shape = [size if isinstance(size, int) and size > 0 else 1 for size in value.type.shape]
-            made[value.name] = np.zeros(shape, dtype.numpy)
-    return made
 
 
 def _signature(network: Any) -> str:

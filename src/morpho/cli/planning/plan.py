@@ -92,10 +92,16 @@ def table_of(title: str, *columns: str) -> Table:
     return table
 
 
+def calls(card: planner.ModelCard) -> bool:
+    """Whether a pass is one call of a function, as for an ONNX file, and speaks of no tokens."""
+    return card.phase == "prefill" and card.tokens_per_pass == 1
+
+
 def show_plan(p: planner.Plan, console: Console) -> None:
     """Stages, prediction, certainty, notes."""
     card, predicted = p.card, p.predicted
-    table = table_of(f"{card.name} ({card.dtype}) on {p.cluster.name}, batch {card.batch}, context {card.context}",
+    table = table_of(f"{card.name} ({card.dtype}) on {p.cluster.name}" + (
+                         "" if calls(card) else f", batch {card.batch}, context {card.context}"),
                      "stage", "<machine", "<layers", "memory", "of", "compute", "send", "<bound by")
     for position, stage in enumerate(p.stages):
         last = position + 1 == len(p.stages)
@@ -120,7 +126,8 @@ def show_plan(p: planner.Plan, console: Console) -> None:
                 f"{format_seconds(predicted.first_token_s)}, then one every {format_seconds(predicted.latency_s)}")
     else:
         rest = f" with {batches(predicted.in_flight)} in flight; a batch takes {format_seconds(predicted.latency_s)}"
-    console.print(Text(f"{predicted.tokens_per_s:.4g} tokens/s", style="bold").append(rest, style="not bold"),
+    unit = "calls/s" if calls(card) else "tokens/s"
+    console.print(Text(f"{predicted.tokens_per_s:.4g} {unit}", style="bold").append(rest, style="not bold"),
                   soft_wrap=True)
     console.print(Text(f"{p.strategy}, {p.objective}: {certainty(p)}", style="green" if p.optimal else "yellow"))
     filled = planner.quality(p).filled

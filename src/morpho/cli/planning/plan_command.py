@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from morpho.cli import onnx
+
 EPILOG = ("Also: `morpho plan check plan.json` verifies a plan, `morpho plan measure` describes this machine for the "
           "cluster file. docs/planner.md explains files, formulas and proofs.")
 Texts = list[str]
@@ -24,14 +26,16 @@ model_, search, limit, output, play = map(_panel, ("Model", "Search", "Constrain
 
 
 def plan(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name (gpt2-xl, prenorm-base), a config.json, or its "
-                                                               "folder.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name (gpt2-xl, prenorm-base), a config.json, its "
+                                                               "folder, or a model.onnx.")],
     cluster: Annotated[Path, typer.Option("--cluster", "-c", metavar="FILE", help="Machines and links: TOML or JSON.")],
-    dtype: Annotated[str, model_("Type of the weights: f32, f16, bf16, int8, q4.", metavar="TYPE")] = "f16",
+    dtype: Annotated[str | None, model_("Type of the weights: f32, f16, bf16, int8, q4; default: f16.", metavar="TYPE")
+                     ] = None,
     context: Annotated[int | None, model_("Tokens of a full context; default: 1024, or the model's positions if fewer.",
                                           min=1, metavar="N")] = None,
-    batch: Annotated[int, model_("Sequences that run together.", min=1, metavar="N")] = 1,
+    batch: Annotated[int | None, model_("Sequences that run together; default: 1.", min=1, metavar="N")] = None,
     micro_batches: Annotated[int, model_("Batches in flight; each has its own cache.", min=1, metavar="N")] = 1,
+    inputs: onnx.Inputs = None,
     objective: Annotated[str, search("throughput, latency or balanced.", metavar="WHAT")] = "throughput",
     strategy: Annotated[str, search("How to search; --compare shows them all.", metavar="NAME")] = "optimal",
     seed: Annotated[int, search("Of everything random.", metavar="N")] = 0,
@@ -73,7 +77,13 @@ def plan(
     constraints = Constraints(headroom, part.pins(pin or ()), tuple(exclude or ()), max_stages, tied,
                               tuple(name.strip() for name in activations.split(",") if name.strip()), error_budget,
                               tensor, data)
-    card = ModelCard.from_config(model, batch, context, dtype, micro_batches)
+    if onnx.is_model([model]):
+        card = onnx.card(model, inputs or (), {"dtype": dtype, "context": context, "batch": batch}).with_(
+            micro_batches=micro_batches)
+    elif inputs:
+        raise typer.BadParameter("--input is for a MODEL.onnx")
+    else:
+        card = ModelCard.from_config(model, batch or 1, context, dtype or "f16", micro_batches)
     drawn = {"cluster": plot, "steady": gantt, "token": gantt_token, "front": front}
     wishes = part.Wishes(json, {what: path for what, path in drawn.items() if path}, what_if or (), compare, explain,
                          simulate or bool(jitter or slow or fail or shared), jitter, slow or (), fail or (),

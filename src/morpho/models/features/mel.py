@@ -55,8 +55,11 @@ class LogMel:
         _KEYS.check("LogMel", str(file), said, ignore=ignore)
         return cls(**{name: said[name] for name in cls.__dataclass_fields__ if name in said and name not in ignore})
 
-    def __call__(self, samples: Any, sampling_rate: int) -> np.ndarray:
-        """(batch, mel bins, frames), float32."""
+    def __call__(self, samples: Any, sampling_rate: int | None = None) -> np.ndarray:
+        """(batch, mel bins, frames), float32. The rate must be said: sound of another one would be heard as noise."""
+        if sampling_rate is None:
+            raise fail(ArgumentError, "LogMel", "how many samples a second the sound has is not said",
+                       f"write LogMel()(samples, sampling_rate={self.sampling_rate})")
         if sampling_rate != self.sampling_rate:
             raise fail(ArgumentError, "LogMel", f"sound of {sampling_rate} samples a second is given, and the model "
                                                 f"takes {self.sampling_rate}", "resample it")

@@ -15,7 +15,7 @@ import inspect
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,15 +66,16 @@ class Network:
         results = self._run(self._bound(arguments, named))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, Any] | None = None, *others: Any) -> dict[str, Any]:
         """The outputs by name for inputs by name, whatever characters the names have.
 
         >>> path = mo.onnx.save(lambda x: x + 1, "more.onnx", mo.zeros(2))
         >>> mo.onnx.load(path).run({"x": [1.0, 2.0]})
         {'y': Tensor([2., 3.], dtype=float32)}
         """
-        if not isinstance(inputs, Mapping):
-            raise self._error(f"run takes a dictionary of inputs by name, not {type(inputs).__name__}",
+        if others or not isinstance(inputs, Mapping):  # ONNX Runtime's run has the names of outputs first
+            what = f"{1 + len(others)} arguments" if others else type(inputs).__name__
+            raise self._error(f"run takes one dictionary of inputs by name, not {what}",
                               "write run({name: array, ...}), which gives all outputs by name")
         return dict(zip(self.output_names, self._run(self._bound((), inputs))))
 
@@ -237,6 +238,45 @@ class Network:
         """The compiled function that was used last, with its `explain`, `measure`, `stats`; None before the first call
         and where calls are not compiled."""
         return next(reversed(self._programs.values())) if self._programs and not self._reason else None
+
+    def zeros(self) -> dict[str, Any]:
+        """Zeros for every input that is a tensor of a declared type and rank; a size that is open is 1.
+
+        >>> path = mo.onnx.save(lambda x: mo.exp(x), "exp.onnx", mo.zeros(4))
+        >>> mo.onnx.load(path).zeros()["x"].shape
+        (4,)
+        """
+        made = {}
+        for value in self.inputs:
+            dtype = element_type(value.type.element).dtype if value.type and value.type.form == "tensor" else None
+            if dtype is not None and value.type is not None and value.type.shape is not None:
+                shape = [size if isinstance(size, int) and size > 0 else 1 for size in value.type.shape]
+                made[value.name] = np.zeros(shape, dtype.numpy)
+        return made
+
+    def function(self, inputs: Mapping[str, Any] | None = None) -> tuple[Callable[..., Any], list[Tensor]]:
+        """The model as one plain function of tensors, and its arguments for these inputs (zeros where none are given):
+        what other parts of Morpho trace. An error where a shape, a branch or a text depends on computed data.
+
+        >>> path = mo.onnx.save(lambda x: mo.exp(x), "exp.onnx", mo.zeros(4))
+        >>> function, arguments = mo.onnx.load(path).function()
+        >>> [output.shape for output in function(*arguments)]
+        [(4,)]
+        """
+        values = self._bound((), {**self.zeros(), **(inputs or {})})
+        while True:  # each turn makes another input static, or is the last
+            static = {name: np.asarray(value) for name, value in zip(self.input_names, values) if name in self._static}
+            function = self._program(static).function
+            free = [value for name, value in zip(self.input_names, values) if name not in static]
+            if texts := [name for name, value in zip(self.input_names, values) if is_text(value)]:
+                raise self._error(f"it is not one function of tensors: the input {texts[0]!r} is text")
+            try:
+                arguments = [mo.asarray(value) for value in free]
+                function(*arguments)
+                return function, arguments
+            except NeedsValue as need:
+                if not self._specialised(need, values):
+                    raise self._error(f"it is not one function of tensors: {need.what}") from None
 
     def measure(self, inputs: Mapping[str, Any], repeats: int = 5) -> dict[str, list[float]]:
         """Run the compiled program some times with each step timed; `explain()` shows the times afterwards.

@@ -122,6 +122,22 @@ class ModelCard:
 
         return ModelCard(name, layers_of(function, arguments), 1, 1, dtype, phase="prefill")
 
+    @staticmethod
+    def from_onnx(model: Any, inputs: Mapping[str, Any] | None = None) -> ModelCard:
+        """The card of an ONNX file, or of what `mo.onnx.load` made of it, for these inputs; zeros where none are given.
+        Weights have the file's types, and what flows the type that most of them have.
+
+        >>> import morpho as mo
+        >>> w = mo.ones((64, 64))
+        >>> path = mo.onnx.save(lambda x: mo.relu(x @ w) @ w, "two.onnx", mo.zeros((1, 64)))
+        >>> card = ModelCard.from_onnx(path)
+        >>> card.depth, card.dtype, card.layers[0].kind
+        (2, 'f32', 'matmul')
+        """
+        from morpho.plan.model.onnx_files import card_fields
+
+        return ModelCard(**card_fields(model, inputs))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)

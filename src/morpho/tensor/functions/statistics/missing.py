@@ -123,28 +123,35 @@ def _count(missing: Tensor, dtype: Any, axis: Any, keepdims: bool) -> Tensor:
     return ew.astype(reduce.count_nonzero(ew.logical_not(missing), axis=axis, keepdims=keepdims), dtype)
 
 
-def nanvar(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance of the elements that are not NaN; NaN where no more are left than `correction`.
+def nanvar(x: Any, /, *, axis: Any = None, dtype: Any = None, ddof: float | None = None, correction: float = 0.0,
+           keepdims: bool = False) -> Tensor:
+    """The variance of the elements that are not NaN; NaN where no more are left than `correction`, which NumPy and
+    those who call its functions name `ddof`.
 
     >>> mo.nanvar([1.0, mo.nan, 3.0]).item()
     1.0
     """
-    return _variance("nanvar", x, axis, correction, keepdims)
+    return _variance("nanvar", x, axis, dtype, ddof, correction, keepdims)
 
 
-def nanstd(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+def nanstd(x: Any, /, *, axis: Any = None, dtype: Any = None, ddof: float | None = None, correction: float = 0.0,
+           keepdims: bool = False) -> Tensor:
     """The square root of `nanvar`.
 
     >>> mo.nanstd([1.0, mo.nan, 3.0]).item()
     1.0
     """
-    return ew.sqrt(_variance("nanstd", x, axis, correction, keepdims))
+    return ew.sqrt(_variance("nanstd", x, axis, dtype, ddof, correction, keepdims))
 
 
-def _variance(name: str, x: Any, axis: Any, correction: Any, keepdims: bool) -> Tensor:
+def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: Any, correction: Any, keepdims: bool) -> Tensor:
+    if ddof is not None and is_scalar(correction) and correction != 0:
+        raise fail(ArgumentError, name, "ddof and correction are two names of one number", "give one of them")
+    correction = correction if ddof is None else ddof
     if not is_scalar(correction) or isinstance(correction, complex):
         raise fail(ArgumentError, name, f"correction {correction!r} is not a number")
     values = floating(name, x)
+    values = values if dtype is None else ew.astype(values, as_dtype(dtype))
     missing, wide = ew.isnan(values), values.dtype.compute
     full = ew.astype(values, wide)
     centred = ew.where(missing, 0.0, full - _mean(full, axis, True))
