@@ -33,7 +33,8 @@ class StepField(IntEnum):
     # program with loops a `ControlKind`, whose table FUNCTION is
     LAUNCH_TABLE = 13  # of such a launch: a `LaunchField` head, then its pieces
     ALTERNATES = 14  # 1 where a thread begins with every n-th piece
-    SIZE = 15
+    WAKING = 15  # work above which a few threads that sleep are woken for it
+    SIZE = 16
 
 
 class ControlKind(IntEnum):

@@ -28,7 +28,7 @@ from morpho.base.machine import host_architecture
 from morpho.base.python.blas import routine_address
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds
-from morpho.program.co_schedule import alternates, groups, least_shared_work, pieces, pieces_per_thread
+from morpho.program.co_schedule import alternates, groups, least_shared_work, least_work, pieces, pieces_per_thread
 from morpho.program.program import AnyStep, Control, HostStep, Program, Step, span
 from morpho.program.view import View
 
@@ -177,7 +177,8 @@ class Executable:
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
                       pieces_per_thread(step), least_shared_work(step, thresholds),
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
-                      self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step))]
+                      self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step)),
+                      least_work(step, thresholds)]
         self.step_table = np.array(words or [0], np.int64)
 
     def _add_places(self, places: Sequence[View | None]) -> None:

@@ -17,7 +17,8 @@ from morpho.backends.cpu.driver.abi import (
 from morpho.program.co_schedule import CHUNKS_PER_THREAD
 
 THREADS_PER_LEAST = 4  # threads for the least work that is shared, which takes one of them some 20 us
-WORTH_WAKING = 4  # times that work: threads are woken for it
+FEW_THREADS = 4  # are woken in some 3 us, sixteen in 12 to 20
+WORTH_WAKING = 4  # times the least work that is shared: more threads than that are woken for it
 
 
 def _fill_places(f: Function, step: str, places: str) -> None:
@@ -66,7 +67,8 @@ def run_step(f: Function) -> str:
     enough = e.icmp("sgt", work, least) & e.icmp("sgt", threads, 1) & e.icmp("sgt", extent, 1)
     # Waking threads takes longer than a little work: that is shared only while they are awake.
     awake = e.icmp("eq", e.assign("load atomic i64, ptr %sleepers_at monotonic, align 8", "i64", 1), 0)
-    enough = enough & (awake | e.icmp("sgt", work, least * WORTH_WAKING))
+    worth = e.select(e.icmp("sgt", threads, FEW_THREADS), least * WORTH_WAKING, f.word("%step", StepField.WAKING))
+    enough = enough & (awake | e.icmp("sgt", work, worth))
     e.branch_if(enough, shared, alone)
     e.label(alone)
     status = f.call_kernel(function, places, numbers, (zero, rows), (zero, columns), "%scratch")
