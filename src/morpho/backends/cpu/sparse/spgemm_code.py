@@ -10,6 +10,7 @@ from morpho.backends.cpu.sparse.kernels import RANKS, SPARE, SpgemmKernel
 from morpho.backends.cpu.sparse.row_walk import SparseCode
 from morpho.base.machine import Isa
 
+AHEAD = 8  # elements of A between a prefetch and its use
 BLOCK = 4  # registers of columns that are ranked at a time
 LONGEST = 16  # registers of columns that are ranked, not read from marks: up to there that is faster
 
@@ -63,6 +64,7 @@ class _Code(SparseCode):
         with e.loop(start, end, carried=[*nothing, self.zero]) as outer:
             inner, worst = self.index(self.left, kernel.index[0], outer.index, self.limits[0], outer.values[0])
             value = None if kernel.dtype is None else self.number(self.others[0], kernel.dtype, outer.index)
+            self.ask_ahead(outer.index)
             first, last = self.span(self.starts, kernel.pointer[1], inner, self.counts[1])
             with e.loop(first, last, carried=outer.values[1:]) as terms:
                 column, other = self.index(self.right, kernel.index[1], terms.index, self.limits[1], terms.values[0])
@@ -72,6 +74,16 @@ class _Code(SparseCode):
         for worst, limit in zip(outer.values[:2], self.limits, strict=True):
             self.fail_above(worst, limit)
         return outer.values[2]
+
+    def ask_ahead(self, at: Value) -> None:
+        """Prefetch the row of B that an element of A soon to come looks up: it may lie anywhere."""
+        e, kernel = self.e, self.kernel
+        later = self.smaller(at + AHEAD, self.v["left_count"] - 1)
+        inner, _ = self.index(self.left, kernel.index[0], later, self.limits[0], self.limits[0])
+        start = self.whole(self.starts, kernel.pointer[1], inner)
+        e.prefetch(e.offset(self.right, self.kind, start), 1)
+        if kernel.dtype is not None:
+            e.prefetch(e.offset(self.others[1], scalars.memory_type(kernel.dtype), start), 1)
 
     def mark(self, column: Value, value: Value | None, there: Value | None, length: Value) -> Value:
         """One term; the length of the list after it."""
