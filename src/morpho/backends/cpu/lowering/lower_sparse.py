@@ -172,7 +172,7 @@ class SparseLowering(DestinationLowering):
                                       right_count=right.shape[0], count=0 if counts else targets[0].shape[0],
                                       piece=piece)
         words = upper(columns) // 64 + 2
-        scratch = 8 * (words + words // 64 + 2 + RANKS + upper(columns) + SPARE + (0 if counts else upper(columns)))
+        scratch = 8 * (9 * words + words // 64 + 2 + RANKS + upper(columns) + SPARE + (0 if counts else upper(columns)))
         views = (*places, *targets)
         self.add(Step(kernel, views, tuple(range(len(places), len(views))), values, pieces, 8 * piece, node.op.name,
                       node.origin, scratch=scratch))

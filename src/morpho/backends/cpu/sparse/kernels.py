@@ -98,8 +98,8 @@ class RowReduceKernel(Kernel):
 
 @dataclass(frozen=True)
 class SpgemmKernel(Kernel):
-    """C = A B in CSR, row by row (Gustavson). A thread has a dense row of sums, a bitmap of the columns it has met and
-    their list in order of appearance, which is sorted once the row is summed: by rank where it is short, by the bitmap
+    """C = A B in CSR, row by row (Gustavson). A thread has a dense row of sums, a flag for every column it has met and
+    their list in order of appearance, which is sorted once the row is summed: by rank where it is short, by a bitmap
     in two levels where it is long. Buffers: indptr of B, indices and indptr of A, indices of B; to count, the lengths
     of rows; else data of A, of B, indptr of C, columns and data of C."""
 

@@ -36,12 +36,14 @@ class _Code(SparseCode):
         self.v = v = kernel.record.load(e)
         self.words = (v["columns"] + 63).shift_right(6)
         self.tops = (self.words + 63).shift_right(6)
-        self.bits, self.top = "%scratch", e.offset("%scratch", "i64", self.words)
+        flags = (v["columns"] + 7).shift_right(3)
+        self.seen, self.bits = "%scratch", e.offset("%scratch", "i64", flags)
+        self.top = e.offset(self.bits, "i64", self.words)
         self.ranks = e.offset(self.top, "i64", self.tops)
         self.list = e.offset(self.ranks, "i64", RANKS)
         self.sums = e.offset(self.list, "i64", v["columns"] + SPARE)
-        with e.loop(0, self.words + self.tops) as loop:
-            e.store(self.zero, e.offset(self.bits, "i64", loop.index))
+        with e.loop(0, flags + self.words + self.tops) as loop:
+            e.store(self.zero, e.offset(self.seen, "i64", loop.index))
         self.counts = (e.select(e.icmp("sgt", v["inner"], 0), v["left_count"], self.zero),
                        e.select(e.icmp("sgt", v["columns"], 0), v["right_count"], self.zero))
         self.limits = self.limit(v["inner"], kernel.index[0]), self.limit(v["columns"], kernel.index[1])
@@ -52,7 +54,7 @@ class _Code(SparseCode):
             else:
                 self.write(row, length)
             with e.loop(0, length) as loop:
-                e.store(self.zero, e.offset(self.bits, "i64", self.listed(loop.index).shift_right(6)))
+                e.store(e.constant(0, "i8", 1), e.offset(self.seen, "i8", self.listed(loop.index)))
         return self.text(name)
 
     def meet(self, row: Value) -> Value:
@@ -88,10 +90,9 @@ class _Code(SparseCode):
     def mark(self, column: Value, value: Value | None, there: Value | None, length: Value) -> Value:
         """One term; the length of the list after it."""
         e = self.e
-        place = e.offset(self.bits, "i64", column.shift_right(6))
-        old, bit = e.load(place, "i64", 1), column & 63
-        e.store(old | (self.one << bit), place)
-        seen = old.shift_right(bit) & 1
+        place = e.offset(self.seen, "i8", column)
+        seen = e.convert("zext", e.load(place, "i8", 1), "i64")
+        e.store(e.constant(1, "i8", 1), place)  # a byte, not a bit, whose neighbours would have to be read again first
         if value is not None and there is not None:
             at = e.offset(self.sums, value.element, column)
             before = e.select(e.icmp("ne", seen, 0), e.load(at, value.element, 1), e.constant(0, value.element, 1))
@@ -155,10 +156,13 @@ class _Code(SparseCode):
                 e.store(rank, e.offset(self.ranks, self.kind, block.index + n * lanes))
 
     def by_marks(self, start: Value, length: Value) -> None:
-        """The columns of a long list in order: the words of marks that are not empty are marked themselves."""
+        """The columns of a long list in order, by a bitmap; its words that are not empty are marked themselves."""
         e = self.e
         with e.loop(0, length) as loop:
-            word = self.listed(loop.index).shift_right(6)
+            column = self.listed(loop.index)
+            word = column.shift_right(6)
+            own = e.offset(self.bits, "i64", word)
+            e.store(e.load(own, "i64", 1) | (self.one << (column & 63)), own)
             high = e.offset(self.top, "i64", word.shift_right(6))
             e.store(e.load(high, "i64", 1) | (self.one << (word & 63)), high)
 
