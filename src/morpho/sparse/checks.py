@@ -59,9 +59,12 @@ def vector_or_matrix(name: str, x: Any) -> Tensor:
 
 
 def number_of(x: Tensor, name: str, what: str) -> int:
-    """A number that shapes what follows: known now, or an error inside `compile`."""
-    return int(realised_array(x, name, f"{what} depends on the values",
-                              "make the pattern outside of the compiled function and give it as an argument"))
+    """A number that shapes what follows, or the last of several: known now, or an error inside `compile`.
+
+    All of `x` is computed here and once; of one element of it the rest would be computed a second time."""
+    found = realised_array(x, name, f"{what} depends on the values",
+                           "make the pattern outside of the compiled function and give it as an argument")
+    return int(found.reshape(-1)[-1])
 
 
 def of_numbers(name: str, a: Compressed) -> None:

@@ -128,7 +128,7 @@ def spgemm(a: Compressed, b: Compressed) -> Compressed:
     data, values = common("matmul", left.data, right.data)
     counts = op("spgemm_count", right.indptr, left.indices, left.indptr, right.indices, axis=0, columns=b.shape[1])
     ends = starts_of(counts, left.indptr.dtype)
-    count = number_of(ends[-1], "matmul", "the number of elements of a sparse product")
+    count = number_of(ends, "matmul", "the number of elements of a sparse product")
 
     def product(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         made = op("spgemm", right.indptr, left.indices, left.indptr, right.indices, x, y, ends, axis=0,

@@ -13,6 +13,8 @@ from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
 from morpho.backends.cpu.sparse.kernels import (
     PIECE,
+    RANKS,
+    SPARE,
     SPMM,
     WIDTH,
     IncompleteKernel,
@@ -176,7 +178,7 @@ class SparseLowering(DestinationLowering):
                                       right_count=right.shape[0], count=0 if counts else targets[0].shape[0],
                                       piece=piece)
         words = upper(columns) // 64 + 2
-        scratch = 8 * (words + words // 64 + 2) + (0 if counts else 8 * upper(columns))
+        scratch = 8 * (9 * words + words // 64 + 2 + RANKS + upper(columns) + SPARE + (0 if counts else upper(columns)))
         views = (*places, *targets)
         self.add(Step(kernel, views, tuple(range(len(places), len(views))), values, pieces, 8 * piece, node.op.name,
                       node.origin, scratch=scratch))

@@ -16,6 +16,8 @@ from morpho.program.kernel import Kernel
 
 PIECE = 1024  # steps of the merge path that one item of work is
 WIDTH = 64  # columns that one item of a transposed product or of a solve is
+RANKS = 128  # i64s of scratch for the ranks of a short row of a sparse product: 16 registers of 64 bytes
+SPARE = 33  # and behind its list of columns, where a block of registers reads on, and one term more is noted
 
 SPMM = Record("rows size count piece columns stride")  # of A, of what indices look up, of nnz; of the dense operand
 FOLLOWED_SPMM = SPMM.extended(f"unused[{EPILOGUE - len(SPMM)}] epilogue by_rows")
@@ -96,9 +98,10 @@ class RowReduceKernel(Kernel):
 
 @dataclass(frozen=True)
 class SpgemmKernel(Kernel):
-    """C = A B in CSR. A thread has a bitmap of the columns of a row in two levels, so that they come out sorted, and a
-    dense row of sums. Buffers: indptr of B, indices and indptr of A, indices of B; to count, the lengths of rows; else
-    data of A, of B, indptr of C, columns and data of C."""
+    """C = A B in CSR, row by row (Gustavson). A thread has a dense row of sums, a flag for every column it has met and
+    their list in order of appearance, which is sorted once the row is summed: by rank where it is short, by a bitmap
+    in two levels where it is long. Buffers: indptr of B, indices and indptr of A, indices of B; to count, the lengths
+    of rows; else data of A, of B, indptr of C, columns and data of C."""
 
     dtype: DType | None  # None: count
     index: tuple[DType, DType]  # of A and B

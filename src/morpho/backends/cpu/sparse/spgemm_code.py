@@ -6,9 +6,13 @@ from collections.abc import Callable
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.sparse.kernels import SpgemmKernel
+from morpho.backends.cpu.sparse.kernels import RANKS, SPARE, SpgemmKernel
 from morpho.backends.cpu.sparse.row_walk import SparseCode
 from morpho.base.machine import Isa
+
+AHEAD = 8  # elements of A between a prefetch and its use
+BLOCK = 4  # registers of columns that are ranked at a time
+LONGEST = 16  # registers of columns that are ranked, not read from marks: up to there that is faster
 
 
 def generate(kernel: SpgemmKernel, isa: Isa, name: str) -> str:
@@ -20,6 +24,9 @@ class _Code(SparseCode):
     def __init__(self, kernel: SpgemmKernel, isa: Isa) -> None:
         super().__init__(isa, 1)
         self.kernel = kernel
+        self.kind = scalars.memory_type(kernel.index[1])  # of the list
+        self.wide = max(1, isa.vector_bits // 8 // kernel.index[1].itemsize)
+        self.most = LONGEST * self.wide  # columns that are put in order by rank
 
     def module(self, name: str) -> str:
         e, kernel = self.e, self.kernel
@@ -29,53 +36,73 @@ class _Code(SparseCode):
         self.v = v = kernel.record.load(e)
         self.words = (v["columns"] + 63).shift_right(6)
         self.tops = (self.words + 63).shift_right(6)
-        self.bits, self.top = "%scratch", e.offset("%scratch", "i64", self.words)
-        self.sums = e.offset(self.top, "i64", self.tops)
-        with e.loop(0, self.words + self.tops) as loop:
-            e.store(self.zero, e.offset(self.bits, "i64", loop.index))
+        flags = (v["columns"] + 7).shift_right(3)
+        self.seen, self.bits = "%scratch", e.offset("%scratch", "i64", flags)
+        self.top = e.offset(self.bits, "i64", self.words)
+        self.ranks = e.offset(self.top, "i64", self.tops)
+        self.list = e.offset(self.ranks, "i64", RANKS)
+        self.sums = e.offset(self.list, "i64", v["columns"] + SPARE)
+        with e.loop(0, flags + self.words + self.tops) as loop:
+            e.store(self.zero, e.offset(self.seen, "i64", loop.index))
         self.counts = (e.select(e.icmp("sgt", v["inner"], 0), v["left_count"], self.zero),
                        e.select(e.icmp("sgt", v["columns"], 0), v["right_count"], self.zero))
         self.limits = self.limit(v["inner"], kernel.index[0]), self.limit(v["columns"], kernel.index[1])
         with self.piece_rows(self.indptr, kernel.pointer[0], v, v["left_count"]) as row:
-            self.meet(row)
+            length = self.meet(row)
             if kernel.dtype is None:
-                self.count(row)
+                e.store(length, e.offset(self.others[0], "i64", row))
             else:
-                self.write(row)
+                self.write(row, length)
+            with e.loop(0, length) as loop:
+                e.store(e.constant(0, "i8", 1), e.offset(self.seen, "i8", self.listed(loop.index)))
         return self.text(name)
 
-    def meet(self, row: Value) -> None:
-        """Every term of a row: its column is marked, and added to."""
+    def meet(self, row: Value) -> Value:
+        """Every term of a row is added to the sum of its column; a column met for the first time joins the list, whose
+        length this is. Without branches: whether a column is new cannot be predicted."""
         e, kernel = self.e, self.kernel
         start, end = self.span(self.indptr, kernel.pointer[0], row, self.counts[0])
         nothing = [e.constant(0, limit.element, 1) for limit in self.limits]
-        with e.loop(start, end, carried=nothing) as outer:
+        with e.loop(start, end, carried=[*nothing, self.zero]) as outer:
             inner, worst = self.index(self.left, kernel.index[0], outer.index, self.limits[0], outer.values[0])
             value = None if kernel.dtype is None else self.number(self.others[0], kernel.dtype, outer.index)
+            self.ask_ahead(outer.index)
             first, last = self.span(self.starts, kernel.pointer[1], inner, self.counts[1])
-            with e.loop(first, last, carried=[outer.values[1]]) as terms:
+            with e.loop(first, last, carried=outer.values[1:]) as terms:
                 column, other = self.index(self.right, kernel.index[1], terms.index, self.limits[1], terms.values[0])
                 there = None if kernel.dtype is None else self.number(self.others[1], kernel.dtype, terms.index)
-                self.mark(column, value, there)
-                terms.next(other)
-            outer.next(worst, terms.values[0])
-        for worst, limit in zip(outer.values, self.limits, strict=True):
+                terms.next(other, self.mark(column, value, there, terms.values[1]))
+            outer.next(worst, *terms.values)
+        for worst, limit in zip(outer.values[:2], self.limits, strict=True):
             self.fail_above(worst, limit)
+        return outer.values[2]
 
-    def mark(self, column: Value, value: Value | None, there: Value | None) -> None:
+    def ask_ahead(self, at: Value) -> None:
+        """Prefetch the row of B that an element of A soon to come looks up: it may lie anywhere."""
+        e, kernel = self.e, self.kernel
+        later = self.smaller(at + AHEAD, self.v["left_count"] - 1)
+        inner, _ = self.index(self.left, kernel.index[0], later, self.limits[0], self.limits[0])
+        start = self.whole(self.starts, kernel.pointer[1], inner)
+        e.prefetch(e.offset(self.right, self.kind, start), 1)
+        if kernel.dtype is not None:
+            e.prefetch(e.offset(self.others[1], scalars.memory_type(kernel.dtype), start), 1)
+
+    def mark(self, column: Value, value: Value | None, there: Value | None, length: Value) -> Value:
+        """One term; the length of the list after it."""
         e = self.e
-        word = column.shift_right(6)
-        place, bit = e.offset(self.bits, "i64", word), self.one << (column & 63)
-        old = e.load(place, "i64", 1)
+        place = e.offset(self.seen, "i8", column)
+        seen = e.convert("zext", e.load(place, "i8", 1), "i64")
+        e.store(e.constant(1, "i8", 1), place)  # a byte, not a bit, whose neighbours would have to be read again first
         if value is not None and there is not None:
             at = e.offset(self.sums, value.element, column)
-            before = e.select(e.icmp("ne", old & bit, 0), e.load(at, value.element, 1),
-                              e.constant(0, value.element, 1))
+            before = e.select(e.icmp("ne", seen, 0), e.load(at, value.element, 1), e.constant(0, value.element, 1))
             e.store(e.fma(value, there, before) if value.is_float else before + value * there, at)
-        with e.when(e.icmp("eq", old, 0)):
-            high = e.offset(self.top, "i64", word.shift_right(6))
-            e.store(e.load(high, "i64", 1) | (self.one << (word & 63)), high)
-        e.store(old | bit, place)
+        e.store(e.convert("trunc", column, self.kind), e.offset(self.list, self.kind, length))
+        return length + (seen ^ 1)
+
+    def listed(self, number: Value) -> Value:
+        """A column of the list."""
+        return self.whole(self.list, self.kernel.index[1], number)
 
     def marked(self, carried: list[Value], body: Callable[[Value, Value, list[Value]], list[Value]]) -> list[Value]:
         """`body(number, word, carried)` for every word of marks that is not empty, ascending; clears all."""
@@ -100,29 +127,58 @@ class _Code(SparseCode):
     def lowest(self, word: Value) -> Value:
         return self.e.intrinsic("cttz", word, self.e.constant(True, "i1", 1))
 
-    def count(self, row: Value) -> None:
-        (total,) = self.marked([self.zero], lambda number, word, values: [values[0] + self.ones(word)])
-        self.e.store(total, self.e.offset(self.others[0], "i64", row))
-
-    def write(self, row: Value) -> None:
-        """Columns and sums in order; what does not fit is a fault."""
+    def write(self, row: Value, length: Value) -> None:
+        """Columns and sums in order; a list that is not as long as the row is a fault."""
         e, kernel = self.e, self.kernel
-        assert kernel.dtype is not None
-        kind, element = scalars.memory_type(kernel.index[0]), scalars.register_type(kernel.dtype)
         start, end = self.span(self.others[2], kernel.pointer[2], row, self.v["count"])
+        fits, short = e.icmp("eq", length, end - start), e.icmp("sle", length, self.most)
+        self.fail_if(fits ^ True)
+        with e.when(fits & short):
+            self.rank(length)
+            with e.loop(0, length) as loop:
+                rank = self.whole(self.ranks, kernel.index[1], loop.index)
+                self.element(self.listed(loop.index), start + rank)
+        with e.when(fits & (short ^ True)):
+            self.by_marks(start, length)
 
-        def word(number: Value, marks: Value, values: list[Value]) -> list[Value]:
+    def rank(self, length: Value) -> None:
+        """How many columns of the list are smaller, for each of a short one: as many comparisons as its square, but
+        without a branch that could be mispredicted, and a register of columns at a time."""
+        e, lanes = self.e, self.wide
+        with e.loop(0, length, step=BLOCK * lanes) as block:
+            mine = [e.load(e.offset(self.list, self.kind, block.index + n * lanes), self.kind, lanes)
+                    for n in range(BLOCK)]
+            with e.loop(0, length, carried=[e.constant(0, self.kind, lanes)] * BLOCK) as loop:
+                other = e.splat(e.load(e.offset(self.list, self.kind, loop.index), self.kind, 1), lanes)
+                loop.next(*[rank + e.convert("zext", e.icmp("slt", other, own), self.kind)
+                            for rank, own in zip(loop.values, mine, strict=True)])
+            for n, rank in enumerate(loop.values):
+                e.store(rank, e.offset(self.ranks, self.kind, block.index + n * lanes))
+
+    def by_marks(self, start: Value, length: Value) -> None:
+        """The columns of a long list in order, by a bitmap; its words that are not empty are marked themselves."""
+        e = self.e
+        with e.loop(0, length) as loop:
+            column = self.listed(loop.index)
+            word = column.shift_right(6)
+            own = e.offset(self.bits, "i64", word)
+            e.store(e.load(own, "i64", 1) | (self.one << (column & 63)), own)
+            high = e.offset(self.top, "i64", word.shift_right(6))
+            e.store(e.load(high, "i64", 1) | (self.one << (word & 63)), high)
+
+        def word_of(number: Value, marks: Value, values: list[Value]) -> list[Value]:
             with e.loop(0, self.ones(marks), carried=[marks, values[0]]) as loop:
                 rest, place = loop.values
-                column = (number << 6) + self.lowest(rest)
-                with e.when(e.icmp("slt", place, end)):
-                    e.store(e.convert("trunc", column, kind) if kind != "i64" else column,
-                            e.offset(self.others[3], kind, place))
-                    assert kernel.dtype is not None
-                    self.put(e.load(e.offset(self.sums, element, column), element, 1), self.others[4], kernel.dtype,
-                             place)
+                self.element((number << 6) + self.lowest(rest), place)
                 loop.next(rest & (rest - 1), place + 1)
             return [loop.values[1]]
 
-        (after,) = self.marked([start], word)
-        self.fail_if(e.icmp("ne", after, end))
+        self.marked([start], word_of)
+
+    def element(self, column: Value, place: Value) -> None:
+        """A column and its sum."""
+        e, kernel = self.e, self.kernel
+        assert kernel.dtype is not None
+        kind, element = scalars.memory_type(kernel.index[0]), scalars.register_type(kernel.dtype)
+        e.store(e.convert("trunc", column, kind), e.offset(self.others[3], kind, place))
+        self.put(e.load(e.offset(self.sums, element, column), element, 1), self.others[4], kernel.dtype, place)
