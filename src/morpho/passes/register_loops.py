@@ -87,6 +87,27 @@ def fits_registers(node: Node, plain: list[Body], optimised: list[Body]) -> bool
     elements = [product(spec.shape) for spec in (*carried, *(body.spec for body in node["turn"].outputs))]
     if any(not isinstance(count, int) for count in elements) or sum(elements) > MOST_CARRIED:
         return False
+    if not all(_looks_up_memory(body, node["carries"]) for body in plain):
+        return False
     scalars = sum(scalars_of(body.graph) for body in plain)
     steps = sum(steps_of(body.graph) for body in optimised)
     return scalars <= min(MOST_SCALARS, SCALARS_PER_STEP * steps)
+
+
+def _looks_up_memory(body: Body, carries: int) -> bool:
+    """Whether everything that is looked up by an index lies in memory: no carry, which is in registers, nothing that is
+    read otherwise, too, and nothing of a loop inside."""
+    for node in body.graph.nodes:
+        if node.op.kind == "control" and any(_has_lookups(inner.graph) for inner in bodies_of(node)):
+            return False
+        if node.op.name == "gather":
+            leaf = node.inputs[0]
+            if leaf.op.name != "parameter" or leaf["index"] < carries or any(
+                    user.op.name != "gather" or user.inputs[1] is leaf for user in body.graph.users[leaf.serial]):
+                return False
+    return True
+
+
+def _has_lookups(graph: Graph) -> bool:
+    return any(node.op.name == "gather" or (node.op.kind == "control" and any(
+        _has_lookups(body.graph) for body in bodies_of(node))) for node in graph.nodes)
