@@ -67,7 +67,7 @@ def test_a_script_that_fails_is_shown_as_python_shows_it(tmp_path: Path, capsys:
     path = tmp_path / "bad.py"
     path.write_text("def f():\n    return 1 / 0\nf()\n")
     code, text = run(str(path))
-    assert code == 1 and "would save" in text
+    assert code == 1 and "no kernel of Morpho ran" in text
     path.write_text("raise SystemExit(7)\n")
     assert run(str(path))[0] == 7
     path.write_text("raise SystemExit('no data')\n")

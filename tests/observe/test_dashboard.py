@@ -88,7 +88,7 @@ def raw(dashboard: Dashboard, sent: bytes, end: bool = True) -> bytes:
     """What the server answers to bytes that no client library would send."""
     with socket.create_connection((dashboard.options.host, dashboard.options.port), 10) as line:
         answer = b""
-        with contextlib.suppress(ConnectionError):  # the server need not read all of it
+        with contextlib.suppress(OSError):  # the server need not read all of it, and may have gone
             line.sendall(sent)
             if end:
                 line.shutdown(socket.SHUT_WR)
