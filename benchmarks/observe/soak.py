@@ -19,7 +19,7 @@ from morpho.observe.memory.leaks import RESIDENT_SLACK, counts
 
 WARM_UP = 30
 LAZY_EVERY, LOADER_EVERY, PROFILE_EVERY = 100, 1000, 10_000  # steps; the first ones belong to warming up
-PARTS = 50  # of the way: a line each
+PARTS, FEW_PARTS = 50, 5  # of a long way and of a short one: a line each
 
 
 def program() -> Callable[[int], None]:
@@ -62,15 +62,15 @@ def main(arguments: list[str]) -> int:
     step, begun = program(), time.perf_counter()
     for number in range(WARM_UP):
         step(number * LAZY_EVERY)
-    first = None
-    for part in range(PARTS):
-        for number in range(part * chosen.steps // PARTS, (part + 1) * chosen.steps // PARTS):
+    first, parts = None, PARTS if chosen.steps >= 1000 else FEW_PARTS
+    for part in range(parts):
+        for number in range(part * chosen.steps // parts, (part + 1) * chosen.steps // parts):
             step(number)
         now = counts()
-        if first is None and part + 1 >= PARTS // 10:
+        if first is None and part + 1 >= parts // 10:
             first = now  # caches have what they will have
         if not chosen.quiet:
-            print(f"{(part + 1) * chosen.steps // PARTS:9d} steps, {time.perf_counter() - begun:8.1f} s: "
+            print(f"{(part + 1) * chosen.steps // parts:9d} steps, {time.perf_counter() - begun:8.1f} s: "
                   + ", ".join(f"{name} {value}" for name, value in now.items()), flush=True)
     assert first is not None
     grown = {name: (first[name], now[name]) for name in first
