@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from morpho.backends.base import Event
+from morpho.base.errors import DeviceError
 from morpho.ir.graph import Graph
 from morpho.runtime.trace import spans
 
@@ -79,7 +80,7 @@ def _wait_for_all() -> None:
         if marks is not None:
             try:
                 start, end = map(_clocks[device].nanoseconds, marks)
-            except Exception:  # a device that is lost has no clock; what the host saw stands
+            except DeviceError:  # a device that is lost has no clock; what the host saw stands
                 marks = None
         _last_ns[device] = end
         into.append(spans.Span("device", f"{device}: {name}", start, end, 0,
