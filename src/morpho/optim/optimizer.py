@@ -251,7 +251,8 @@ class Optimizer:
         for key, count in self._counts.items():
             if key not in moving and id(count) in shared:
                 if id(count) not in resting:
-                    resting[id(count)] = mo.State(mo.asarray(int(count._tensor.numpy()), dtype=mo.int64))
+                    resting[id(count)] = mo.State(mo.asarray(int(count._tensor.numpy()), dtype=mo.int64,
+                                                            device=count._tensor.device))
                 self._counts[key] = resting[id(count)]
         if resting:
             entries.forget()  # programs that knew one count look again
@@ -330,8 +331,9 @@ class Optimizer:
                        f"{len(parameters)} are wanted")
         for settings in saved["param_groups"]:
             self._check_names(settings)
-        assign([(own[name], value) for name, value in saved["slots"].items()])
-        states = {number: mo.State(mo.asarray(int(number), dtype=mo.int64)) for number in dict.fromkeys(counts)}
+        assign([(own[name], mo.asarray(value).to(own[name].value.device)) for name, value in saved["slots"].items()])
+        states = {number: mo.State(mo.asarray(int(number), dtype=mo.int64, device=_home(parameters)))
+                  for number in dict.fromkeys(counts)}
         for parameter, number in zip(parameters, counts, strict=True):
             self._counts[id(parameter)] = states[number]
         for group, settings in zip(self.param_groups, saved["param_groups"], strict=True):

@@ -45,6 +45,21 @@ class _Matrix:
         return self.data.dtype
 
     @property
+    def device(self) -> str:
+        """Where its parts lie."""
+        return str(self.data.device)
+
+    def to(self, device: str) -> Self:
+        """With all parts on a device.
+
+        >>> mo.sparse.eye(3).to("cpu").device
+        'cpu'
+        """
+        parts: Any = self
+        *tensors, shape = parts
+        return type(self)(*(part.to(device) for part in tensors), shape)  # type: ignore[call-arg]
+
+    @property
     def nnz(self) -> int:
         """Stored elements."""
         return int(self.data.shape[0])

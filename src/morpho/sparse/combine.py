@@ -39,10 +39,10 @@ def _sum(name: str, a: Compressed, b: Compressed, sign: int) -> Compressed:
     below = CSR(mo.concat([x, y if sign > 0 else -y]),
                 mo.concat([left.indices, mo.astype(right.indices, index)]),
                 mo.concat([left.indptr, mo.astype(right.indptr[1:], left.indptr.dtype)
-                           + mo.asarray(left.nnz, dtype=left.indptr.dtype)]), (2 * rows, left.shape[1]))
+                           + mo.full((), left.nnz, dtype=left.indptr.dtype)]), (2 * rows, left.shape[1]))
     numbers = mo.arange(rows, dtype=index)
-    both = mo.reshape(mo.stack([numbers, numbers + mo.asarray(rows, dtype=index)], axis=1), (-1,))
-    starts = mo.arange(rows + 1, dtype=left.indptr.dtype) * mo.asarray(2, dtype=left.indptr.dtype)
+    both = mo.reshape(mo.stack([numbers, numbers + mo.full((), rows, dtype=index)], axis=1), (-1,))
+    starts = mo.arange(rows + 1, dtype=left.indptr.dtype) * mo.full((), 2, dtype=left.indptr.dtype)
     found = spgemm(CSR(mo.ones(2 * rows, dtype=x.dtype), both, starts, (rows, 2 * rows)), below)
     return found.T if turned else found
 
@@ -135,7 +135,7 @@ def values_at(a: CSR, row: Any, col: Any) -> Tensor:
     if a.nnz == 0:
         return mo.zeros(wanted.shape, dtype=a.dtype)
     keys = keys_of(a)
-    at = mo.minimum(mo.searchsorted(keys, wanted), mo.asarray(a.nnz - 1))
+    at = mo.minimum(mo.searchsorted(keys, wanted), mo.full((), a.nnz - 1, dtype=mo.int64))
     found = mo.take(a.data, at)
     return mo.where(mo.take(keys, at) == wanted, found, mo.zeros_like(found))
 

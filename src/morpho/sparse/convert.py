@@ -197,7 +197,7 @@ def eye(rows: int, columns: int | None = None, /, *, dtype: Any = None, index_dt
     """
     shape = _shape("eye", (rows, rows if columns is None else columns))
     count = min(shape)
-    starts = mo.minimum(mo.arange(shape[0] + 1, dtype=index_dtype), mo.asarray(count, dtype=index_dtype))
+    starts = mo.minimum(mo.arange(shape[0] + 1, dtype=index_dtype), mo.full((), count, dtype=index_dtype))
     return CSR(mo.ones(count, dtype=dtype), mo.arange(count, dtype=index_dtype), starts, shape)
 
 
@@ -309,7 +309,7 @@ def tobsr(a: Compressed, blocksize: tuple[int, int]) -> BSR:
         raise fail(ShapeError, "tobsr", f"shape {a.shape} is not made of blocks of {height} x {width}")
     rows = tocsr(a)
     row, col = places(rows)
-    high, wide = mo.asarray(height, dtype=row.dtype), mo.asarray(width, dtype=row.dtype)
+    high, wide = mo.full((), height, dtype=row.dtype), mo.full((), width, dtype=row.dtype)
     small = (a.shape[0] // height, a.shape[1] // width)
     pattern = tocsr(COO(mo.ones(a.nnz, dtype=mo.int8), row // high, col // wide, small))
     keys = _keys(pattern)
@@ -333,10 +333,10 @@ def _expanded(a: BSR) -> CSR:
     height, width = a.blocksize
     dtype = a.indices.dtype
     blocks = a.indptr[1:] - a.indptr[:-1]
-    lengths = mo.repeat(blocks, height) * mo.asarray(width, dtype=blocks.dtype)
+    lengths = mo.repeat(blocks, height) * mo.full((), width, dtype=blocks.dtype)
     starts = mo.astype(mo.cumulative_sum(lengths, include_initial=True), a.indptr.dtype)
     within = mo.reshape(mo.arange(width, dtype=dtype), (1, width))
-    columns = mo.reshape(mo.reshape(a.indices, (-1, 1)) * mo.asarray(width, dtype=dtype) + within, (-1,))
+    columns = mo.reshape(mo.reshape(a.indices, (-1, 1)) * mo.full((), width, dtype=dtype) + within, (-1,))
     # element (block, y, x) lies at row start + (number of the block in its row) * width + x
     of_block = mo.astype(op("searchsorted", a.indptr, mo.arange(a.data.shape[0], dtype=a.indptr.dtype), side="right")
                          - 1, mo.int64)

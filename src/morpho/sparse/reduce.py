@@ -76,7 +76,7 @@ def _extreme(name: str, a: Any, axis: int | None) -> Tensor:
         x = turned(x)
     found = _lines(x, x.data, name)
     stored = x.indptr[1:] - x.indptr[:-1]
-    short = stored < mo.asarray(x.shape[along], dtype=stored.dtype)
+    short = stored < mo.full((), x.shape[along], dtype=stored.dtype)
     return mo.where(short, pair(found, mo.zeros_like(found)), found)
 
 
@@ -108,8 +108,8 @@ def diagonal(a: Any, /, *, offset: int = 0) -> Tensor:
     row, col = places(x)
     first = -offset if offset < 0 else 0
     count = builtins.max(0, builtins.min(x.shape[0] - first, x.shape[1] - (offset if offset > 0 else 0)))
-    on = col - row == mo.asarray(offset, dtype=row.dtype)
-    at = mo.where(on, row - mo.asarray(first, dtype=row.dtype), mo.asarray(count, dtype=row.dtype))
+    on = col - row == mo.full((), offset, dtype=row.dtype)
+    at = mo.where(on, row - mo.full((), first, dtype=row.dtype), mo.full((), count, dtype=row.dtype))
     found = mo.scatter_add(mo.zeros(count + 1, dtype=x.dtype), at, x.data)  # the last one takes what lies elsewhere
     return found[:count]
 

@@ -32,7 +32,7 @@ def getitem(a: Compressed, key: Any) -> Any:
         rows, columns = key
         if _is_number(rows) and _is_number(columns):
             at = [_number(k, n) for k, n in zip(key, a.shape, strict=True)]
-            return values_at(a, mo.asarray([at[0]]), mo.asarray([at[1]]))[0]
+            return values_at(a, *(mo.full((1,), n, dtype=mo.int64) for n in at))[0]
         if _is_number(rows):
             return getitem(a, rows)[columns]
         if _is_number(columns):
@@ -75,7 +75,7 @@ def _rows(a: CSR, key: Any) -> CSR:
                 return a
             last = max(first, last)
             begin, end = (number_of(a.indptr[n], "index", "the number of elements of some rows") for n in (first, last))
-            starts = a.indptr[first:last + 1] - mo.asarray(begin, dtype=a.indptr.dtype)
+            starts = a.indptr[first:last + 1] - mo.full((), begin, dtype=a.indptr.dtype)
             return CSR(a.data[begin:end], a.indices[begin:end], starts, (last - first, a.shape[1]))
         key = list(range(first, last, step))
     found = spgemm(_selection(_list(key, a.shape[0]), a, 0), a)
@@ -99,8 +99,9 @@ def _selection(numbers: list[int], a: CSR, axis: int) -> CSR:
     count, size = len(numbers), a.shape[axis]
     index = np.array(numbers, np.int64).reshape(-1)
     if axis == 0:
-        return CSR(mo.ones(count, dtype=a.dtype), mo.astype(mo.asarray(index), a.indices.dtype),
+        return CSR(mo.ones(count, dtype=a.dtype), mo.astype(mo.asarray(index, device=a.device), a.indices.dtype),
                    mo.arange(count + 1, dtype=a.indptr.dtype), (count, size))
     order = np.argsort(index, kind="stable")
     starts = np.searchsorted(index[order], np.arange(size + 1))
-    return CSR(mo.ones(count, dtype=a.dtype), mo.asarray(order.astype(np.int64)), mo.asarray(starts), (size, count))
+    return CSR(mo.ones(count, dtype=a.dtype), mo.asarray(order.astype(np.int64), device=a.device),
+               mo.asarray(starts, device=a.device), (size, count))

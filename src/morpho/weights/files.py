@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.registry import canonical
 from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.tensor.convert import borrowed
 from morpho.tensor.core import Tensor
@@ -30,9 +31,10 @@ MOST_INDEX_BYTES = 64 << 20
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")  # a bare file name: no folder, no way up
 
 
-def load(path: str | os.PathLike[str]) -> Weights:
+def load(path: str | os.PathLike[str], *, device: str = "") -> Weights:
     """The weights of a safetensors file, or of a folder with `model.safetensors` or shards and
-    `model.safetensors.index.json`. Nothing is copied: tensors borrow the file's memory.
+    `model.safetensors.index.json`. Nothing is copied: tensors borrow the file's memory. With a `device` each goes from the
+    file's memory to that device when it is asked for.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -41,6 +43,8 @@ def load(path: str | os.PathLike[str]) -> Weights:
     [0, 1, 2, 3]
     """
     place = Path(path)
+    if device:
+        return load(path).on(canonical(device, "load"))
     if not place.is_dir():
         file = MappedFile(place)
         return Weights({name: (file, entry) for name, entry in file.entries.items()}, file.metadata)

@@ -73,11 +73,25 @@ class Weights(NamedTensors[tuple["MappedFile", Entry], Tensor]):
 
     def __init__(self, places: Mapping[str, tuple[MappedFile, Entry]], metadata: dict[str, str]) -> None:
         super().__init__(dict(sorted(places.items())))
-        self.metadata = metadata
+        self.metadata, self.device = metadata, ""
+
+    def on(self, device: str) -> Weights:
+        """The same, whose tensors go straight from the file's memory to a device when they are asked for.
+
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+        >>> mo.weights.save(path, {"w": mo.ones((2, 3))})
+        >>> mo.weights.load(path).on("cpu")["w"].device
+        'cpu'
+        """
+        found = Weights(self._places, self.metadata)
+        found.device = device
+        return found
 
     def _make(self, name: str, place: tuple[MappedFile, Entry]) -> Tensor:
         file, entry = place
-        return file.tensor(name, entry)
+        made = file.tensor(name, entry)
+        return made.to(self.device) if self.device else made
 
     def place(self, name: str) -> tuple[MappedFile, Entry]:
         """The file of a tensor, and where in it."""

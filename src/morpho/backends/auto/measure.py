@@ -11,7 +11,7 @@ import numpy as np
 
 from morpho.backends.auto.choice import Rates
 from morpho.backends.base import Backend
-from morpho.base.dtypes import DType, bfloat16, float32
+from morpho.base.dtypes import DType, bfloat16, float16, float32
 from morpho.ir.graph import Graph
 from morpho.ir.node import build
 
@@ -31,6 +31,17 @@ def rates_of(backend: Backend) -> Rates:
     per_call = one if link else 1e-6
     return Rates(products[float32], max(products.values()), rate, 3e-6 if link else 1e-6,
                  _link(backend) if link else 0.0, per_call)
+
+
+def node_rates(backend: Any) -> dict[str, float]:
+    """A GPU as a node of the planner: its memory, what it reads and writes a second, FLOP/s of products in each type
+    at sizes that fill it, and the way between it and the host."""
+    sides = {"f32": (float32, 2048), "bf16": (bfloat16, 4096), "f16": (float16, 4096)}
+    found = {name: 2.0 * side**3 / _seconds(backend, "matmul", (side, side), dtype)
+             for name, (dtype, side) in sides.items()}
+    wide, one = (_seconds(backend, "add", (count,), float32) for count in (1 << 27, 1))
+    return {"memory_bytes": float(backend.memory_now()[1]), "memory_bytes_per_s": 12.0 * (1 << 27) / (wide - one),
+            "link_bytes_per_s": _link(backend), "call_s": one, **found}
 
 
 def _seconds(backend: Backend, name: str, shape: tuple[int, ...], dtype: DType) -> float:

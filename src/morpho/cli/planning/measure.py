@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho.backends.auto.measure import node_rates
+from morpho.backends.registry import backend_of, devices
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.machine import machine
@@ -40,6 +42,8 @@ def show(name: str = "", anew: bool = False, card: ModelCard | None = None, hist
     print(node_block(name, corrected(name, profile(anew)) if history else profile(anew)), end="")
     if card is not None:
         print(measured_line(layers(card, anew)), end="")
+    for block in gpu_blocks(name):
+        print(block, end="")
     print("# append this to a cluster file, on every machine, and add [network] or [[link]]", file=sys.stderr)
 
 
@@ -70,6 +74,30 @@ def node_block(name: str, found: dict[str, float]) -> str:
     rates = ", ".join(f'{dtype} = "{found[dtype] / 1e9:.1f}GFLOP/s"' for dtype in TYPES if dtype in found)
     return (f'[[node]]\nname = "{name}"\nmemory = "{found["memory_bytes"] / 1e9:.1f}GB"\n'
             f'memory_bandwidth = "{found["memory_bytes_per_s"] / 1e9:.1f}GB/s"\nflops = {{ {rates} }}\n')
+
+
+def gpu_blocks(host: str) -> list[str]:
+    """Every GPU of this machine as a node, and the link between it and the host."""
+    found = []
+    for device in devices():
+        if device.startswith("cuda:"):
+            rates = node_rates(backend_of(device))
+            name = f"{host}-{device.replace(':', '')}"
+            found.append(node_block(name, rates) + link_block(host, name, rates["link_bytes_per_s"], rates["call_s"]))
+    return found
+
+
+def link_block(first: str, second: str, bytes_per_s: float, latency_s: float) -> str:
+    """A line between two nodes as TOML.
+
+    >>> print(link_block("a", "a-cuda0", 2.5e10, 1.2e-5), end="")
+    [[link]]
+    between = ["a", "a-cuda0"]
+    bandwidth = "25.0GB/s"
+    latency = "12.0us"
+    """
+    return (f'[[link]]\nbetween = ["{first}", "{second}"]\nbandwidth = "{bytes_per_s / 1e9:.1f}GB/s"\n'
+            f'latency = "{latency_s * 1e6:.1f}us"\n')
 
 
 def measured_line(times: dict[str, tuple[float, float]]) -> str:

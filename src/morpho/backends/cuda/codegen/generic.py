@@ -58,7 +58,7 @@ class GenericKernel(WithoutMaps):
 
     def text(self) -> str:
         """The bodies as functions, and the entry that calls the first."""
-        parts = [_function(self.body, "body")]
+        parts = [function_text(self.body, "body")]
         e, first = GridEmitter(), int(Header.SIZE)
         buffers = e.offset("%p", "i64", first)
         values = e.offset("%p", "i64", first + self.places)
@@ -90,7 +90,7 @@ class GenericKernel(WithoutMaps):
             e.store(e.load(e.offset(values, "i64", loop.index), "i64", 1), e.offset(name, "i64", loop.index))
         for kernel, called, at in ((self.epilogue, "after", EPILOGUE), (self.prologue, "before", PROLOGUE)):
             if kernel is not None:
-                parts.append(_function(kernel, called))
+                parts.append(function_text(kernel, called))
                 e.line(f"store ptr @{called}, ptr {e.offset(name, 'i64', at)}, align 8")
         return name
 
@@ -113,7 +113,7 @@ def _divided(e: GridEmitter, index: Value, by: Value) -> Value:
     return e.load(cell, "i64", 1)
 
 
-def _function(kernel: Kernel, name: str) -> str:
+def function_text(kernel: Kernel, name: str) -> str:
     """The CPU's text of a kernel. Values hidden from LLVM's loop passes there are plain here: see `verify.py`."""
     text = re.sub(r'call (\w+) asm "", "=r,0"\(\1 ([^)]+)\)', r"freeze \1 \2", generate(kernel, ISA, name))
     return re.sub(rf"^define i32 @{name}\(", f"define internal i32 @{name}(", text, flags=re.MULTILINE)

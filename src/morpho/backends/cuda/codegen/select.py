@@ -7,6 +7,7 @@ from typing import Any
 
 from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.backends.cpu.loops.sequential.scatter import ScatterKernel
+from morpho.backends.cpu.sparse.kernels import RowReduceKernel, SddmmKernel, SpmmKernel
 from morpho.backends.cuda.codegen.generic import GenericKernel
 from morpho.backends.cuda.codegen.kernels import DeviceKernel
 from morpho.backends.cuda.codegen.long_rows import long_rows
@@ -15,6 +16,8 @@ from morpho.backends.cuda.codegen.maps import MapKernel
 from morpho.backends.cuda.codegen.rows import KEPT_BYTES, MOST_JOINED, RowsKernel
 from morpho.backends.cuda.gradients.columns import columns_kernel, without_keeping
 from morpho.backends.cuda.gradients.scatter import ScatterRows, on_grid
+from morpho.backends.cuda.sparse.products import spmm_teams
+from morpho.backends.cuda.sparse.reductions import reduce_teams, sddmm_teams
 from morpho.base.dims import product
 from morpho.program.program import Step
 
@@ -98,6 +101,15 @@ def _aligned(step: Step, kernel: LoopKernel, lanes: int, columns: int, record: d
     return True
 
 
+def sparse_kernel(step: Step) -> DeviceKernel | None:
+    """The grid of a step over compressed sparse rows; None where it has none of its own."""
+    if isinstance(step.kernel, SpmmKernel):
+        return spmm_teams(step)
+    if isinstance(step.kernel, RowReduceKernel):
+        return reduce_teams(step)
+    return sddmm_teams(step) if isinstance(step.kernel, SddmmKernel) else None
+
+
 def device_kernel(step: Step) -> DeviceKernel:
     """The kernel of a step."""
     made = getattr(step.kernel, "device_kernel", None)
@@ -111,5 +123,8 @@ def device_kernel(step: Step) -> DeviceKernel:
             return found_loop
     if isinstance(body, ScatterKernel) and on_grid(body, body.record.by_name(step.values)["count"]):
         return ScatterRows(body, len(step.views), len(step.values))
+    sparse = sparse_kernel(step)
+    if sparse is not None:
+        return sparse
     by_columns = isinstance(body, LoopKernel) and body.is_plain and step.splits_columns
     return GenericKernel(body, step.epilogue, step.prologue, len(step.views), len(step.values), by_columns)

@@ -1,0 +1,1 @@
+"""Sorting one long line with the whole grid: a stable radix sort."""
