@@ -134,6 +134,7 @@ def auto(device: str) -> str:
     """The choice of `auto` is the faster one, or near it; the table of crossovers."""
     real(device)
     backend: Any = backend_of("auto")
+    mo.compile(abs)  # everything that measuring needs is there
     measured = {name: backend.measured(name) for name in ("cpu", device)}
     names, rows, late = backend.names, [], []
     cases: list[tuple[str, Callable[[Any], Any], tuple[int, ...]]] = [
@@ -294,12 +295,12 @@ def clock(device: str) -> str:
             f(x).numpy()
         mo.sum(x * 2).numpy()
     spans = [span for span in p.trace.spans if span.detail.get("on_device")]
-    assert spans and all(span.detail["clock"] == "device" and span.end_ns > span.start_ns for span in spans), spans
+    assert spans and all(span.detail["clock"] == "device" and span.seconds > 0 for span in spans), spans
     with tempfile.TemporaryDirectory() as folder:
         p.save(Path(folder) / "trace.json")
         text = (Path(folder) / "trace.json").read_text()
     assert device in text
-    return f"{len(spans)} runs, {[round((span.end_ns - span.start_ns) / 1e3, 1) for span in spans]} us"
+    return f"{len(spans)} runs, {[round(1e6 * span.seconds, 1) for span in spans]} us"
 
 
 @part
@@ -320,6 +321,18 @@ def nccl(device: str) -> str:
     return f"size {group.size}, 4 MiB summed in {1e3 * taken:.2f} ms"
 
 
+class Lent:
+    """PyTorch takes no memory that is said to be read-only, as a tensor's is: it promises not to write."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        found = dict(self.tensor.__cuda_array_interface__)
+        return {**found, "data": (found["data"][0], False)}
+
+
 @part
 def exchanged(device: str) -> str:
     """DLPack and the array interface with PyTorch, both ways, on streams of its own."""
@@ -335,7 +348,7 @@ def exchanged(device: str) -> str:
             ours = mo.from_dlpack(theirs)
             assert ours.elements().address == theirs.data_ptr()
             back = torch.from_dlpack(ours * 2 + 1)
-            by_interface = torch.as_tensor(ours + 1, device="cuda")
+            by_interface = torch.as_tensor(Lent(ours + 1), device="cuda")
             assert bool((back == theirs * 2 + 1).all()), f"turn {turn}: DLPack"
             assert bool((by_interface == theirs + 1).all()), f"turn {turn}: the array interface"
             again = mo.asarray(theirs)  # whatever protocol it takes
@@ -377,7 +390,8 @@ def asked_for(device: str) -> str:
     """The device manager, and tensors of two devices in one operation."""
     states = mo.device_states()
     assert any(state.device == device and 0 < state.free_bytes <= state.total_bytes for state in states)
-    assert mo.choose_device(1 << 20, device.partition(":")[0]) == device
+    kind = device.partition(":")[0]
+    assert mo.choose_device(1 << 20, kind).startswith(kind)
     try:
         (mo.ones(3, device=device) + mo.asarray(np.ones(3, "f"))).numpy()
         raise AssertionError("two devices were mixed")

@@ -173,7 +173,7 @@ def sparse_times(device: str) -> str:
             x = mo.asarray(numbers(n, columns), device=device).realise()
             given = [x, *parts]
             leaves = [build("parameter", index=i, shape=t.shape, dtype=t.dtype) for i, t in enumerate(given)]
-            node = Tensor.of_node(build("spmm", leaves[0], leaves[2], leaves[3], leaves[1]))
+            node = Tensor.of_node(build("spmm", leaves[0], leaves[2], leaves[3], leaves[1], axis=0))
             ours = morpho_seconds(device, [node], [t.elements() for t in given], 5)
             dense = torch.from_dlpack(x)
             other = torch_seconds(lambda a=theirs, b=dense: a @ b, 5)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cuda.driver.memory import MemoryPool
 from morpho.backends.registry import backend_of
 from morpho.data import DataLoader
 from morpho.runtime.trace import device_events, spans
@@ -52,3 +53,27 @@ def test_runs_are_told_by_the_devices_clock(gpu: str) -> None:
     finally:
         spans.sink = kept
     assert found and all(span.detail["clock"] == "device" and span.end_ns > span.start_ns for span in found)
+
+
+class Driver:
+    """One that has a gigabyte, and gives addresses out one after another."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def status(self, name: str, address: Any, nbytes: Any) -> int:
+        self.asked.append(nbytes.value)
+        address._obj.value = sum(self.asked)
+        return 0 if nbytes.value <= 1 << 30 else 2
+
+
+def test_large_blocks_waste_a_page_at_most_and_are_taken_again() -> None:
+    from types import SimpleNamespace
+
+    driver = Driver()
+    pool = MemoryPool(SimpleNamespace(driver=driver, number=0))  # type: ignore[arg-type]
+    first = pool.allocate((1 << 30) - 5)  # nearly all there is
+    assert driver.asked == [1 << 30]
+    pool.free(first, 0)
+    assert pool.allocate(1000 << 20) == first and len(driver.asked) == 1  # a little larger will do
+    assert pool.allocate(800 << 20) != first and driver.asked[1:] == [800 << 20]

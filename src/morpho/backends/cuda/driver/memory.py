@@ -27,16 +27,21 @@ class Owner(Protocol):
 
 
 LEAST = 512  # bytes of a block
+LARGE, PAGE = 64 << 20, 2 << 20  # from which on blocks are whole pages of the driver's: an eighth more would be much
 
 
 def size_class(nbytes: int) -> int:
-    """The size of the block for so many bytes: an eighth of a power of two more at most.
+    """The size of the block for so many bytes: an eighth of a power of two more at most, of large ones a page.
 
     >>> size_class(1), size_class(5000), size_class(1 << 20), size_class((1 << 20) + 1)
     (512, 5120, 1048576, 1179648)
+    >>> size_class((1 << 30) + 1) - (1 << 30)
+    2097152
     """
     if nbytes <= LEAST:
         return LEAST
+    if nbytes > LARGE:
+        return -(-nbytes // PAGE) * PAGE
     step = max(LEAST, 1 << ((nbytes - 1).bit_length() - 4))
     return -(-nbytes // step) * step
 
@@ -52,8 +57,8 @@ class MemoryPool:
 
     def allocate(self, nbytes: int) -> int:
         """A block; where the device has no memory left, kept ones are given back first."""
-        size = size_class(nbytes)
         with self.lock:
+            size = self._kept_size(size_class(nbytes))
             blocks = self.kept.get(size)
             if blocks:
                 address = blocks.pop()
@@ -64,6 +69,14 @@ class MemoryPool:
             self.used_bytes += size
             self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         return address
+
+    def _kept_size(self, size: int) -> int:
+        """The size of a kept block that will do: of large ones one that is an eighth larger at most, if there is none
+        of the same."""
+        if size <= LARGE or self.kept.get(size):
+            return size
+        return min((known for known, blocks in self.kept.items() if blocks and size < known <= size + size // 8),
+                   default=size)
 
     def free(self, address: int, nbytes: int) -> None:
         """Keep a block for the next one."""
