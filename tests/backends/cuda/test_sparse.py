@@ -46,9 +46,14 @@ def test_products_have_the_cpus_bits(gpu: str, rng: np.random.Generator, dtype: 
 @pytest.mark.parametrize("columns", [1, 6, 40])
 def test_what_follows_a_product_is_its_epilogue(gpu: str, rng: np.random.Generator, columns: int,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    a, kinds = matrix(rng), []
-    plain = select.device_kernel
-    monkeypatch.setattr("morpho.backends.cuda.backend.device_kernel", lambda step: kinds.append(plain(step)) or kinds[-1])
+    a = matrix(rng)
+    kinds: list[Any] = []
+
+    def chosen(step: Any, plain: Any = select.device_kernel) -> Any:
+        kinds.append(plain(step))
+        return kinds[-1]
+
+    monkeypatch.setattr("morpho.backends.cuda.backend.device_kernel", chosen)
     x = mo.asarray(rng.normal(size=(COLUMNS, columns) if columns > 1 else COLUMNS).astype("f"))
     bias = mo.asarray(rng.normal(size=columns).astype("f"))
     f = mo.compile(lambda a, x, bias: mo.gelu((a @ x) * 0.5 + bias))
@@ -130,7 +135,8 @@ def test_a_wrong_index_is_told(gpu: str, rng: np.random.Generator) -> None:
 def test_parts_sums_and_blocks_stay_on_the_device(gpu: str, rng: np.random.Generator) -> None:
     a = matrix(rng)
     there = a.to(gpu)
-    for how in (lambda a: (a + a[:, ::1]).data, lambda a: a[3:9].data, lambda a: a[:, [1, 4, 2]].data, lambda a: a[5, 6],
+    for how in (lambda a: (a + a[:, ::1]).data, lambda a: a[3:9].data, lambda a: a[:, [1, 4, 2]].data,
+                lambda a: a[5, 6],
                 lambda a: (a * mo.full((COLUMNS,), 2.0)).data, lambda a: a.to_dense(), lambda a: a.diagonal(),
                 lambda a: a.sum(axis=0), lambda a: a.T.tocsr().data, lambda a: mo.sparse.norm(a),
                 lambda a: a.tocoo().tocsr().data):

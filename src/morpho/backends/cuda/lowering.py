@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.backends.cuda.attention.lower import AttentionLowering
 from morpho.backends.cuda.casts import moved_casts
-from morpho.backends.cuda.gemm.lower import ProductLowering
+from morpho.backends.cuda.gemm.conv_lower import ConvLowering
 from morpho.backends.cuda.sparse.transposed import TransposedLowering
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import defaults_for
@@ -15,8 +15,8 @@ from morpho.program.plan_memory import plan_memory
 from morpho.program.program import Program
 
 
-class CudaLowering(AttentionLowering, ProductLowering, TransposedLowering):
-    """Products, attention, long sorts and transposed sparse products have kernels of their own here."""
+class CudaLowering(AttentionLowering, ConvLowering, TransposedLowering):
+    """Products, convolutions, attention, long sorts and transposed sparse products have kernels of their own here."""
 
     def lower_lapack(self, node: Node) -> None:
         """A step of the host: the routine's address is one of the host."""
