@@ -88,7 +88,7 @@ class Filled:
         gc.collect()
 
 
-# -- commands ------------------------------------------------------------------------------------------------------------
+# -- commands ---------------------------------------------------------------------------------------------------------
 @part
 def doctor(device: str) -> str:
     """`morpho doctor` names the GPU, its driver and the libraries."""
@@ -128,7 +128,7 @@ def train_and_run(device: str) -> str:
     return f"60 steps {middle - started:.1f} s; {there.strip()[:60]!r}"
 
 
-# -- CPU or GPU ----------------------------------------------------------------------------------------------------------
+# -- CPU or GPU -------------------------------------------------------------------------------------------------------
 @part
 def auto(device: str) -> str:
     """The choice of `auto` is the faster one, or near it; the table of crossovers."""
@@ -200,7 +200,7 @@ def fallback(device: str) -> str:
     return said[:200]
 
 
-# -- data on its way -----------------------------------------------------------------------------------------------------
+# -- data on its way --------------------------------------------------------------------------------------------------
 @part
 def pinned(device: str) -> str:
     """`mo.pin`: how fast 64 MiB go to the GPU and come back."""
@@ -216,7 +216,8 @@ def pinned(device: str) -> str:
     rates = [x.nbytes / seconds(lambda array=array: there(array)) / (1 << 30) for array in (x, fast)]
     held = there(fast)
     assert np.array_equal(held.numpy(), x)
-    return f"pageable {rates[0]:.1f}, pinned {rates[1]:.1f}, back {x.nbytes / seconds(held.numpy) / (1 << 30):.1f} GiB/s"
+    back = x.nbytes / seconds(held.numpy) / (1 << 30)
+    return f"pageable {rates[0]:.1f}, pinned {rates[1]:.1f}, back {back:.1f} GiB/s"
 
 
 @part
@@ -283,7 +284,7 @@ def checkpoints(device: str) -> str:
     return f"losses {losses}"
 
 
-# -- others --------------------------------------------------------------------------------------------------------------
+# -- others -----------------------------------------------------------------------------------------------------------
 @part
 def clock(device: str) -> str:
     """Runs in a profile carry the GPU's own times, and its trace has a row of the device."""

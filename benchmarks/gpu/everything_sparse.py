@@ -127,6 +127,16 @@ def sparse_solver(device: str) -> str:
     return f"{found[0][1].item()} turns"
 
 
+def reached_from(a: Any, start: Any) -> Any:
+    """What is reached, by turns that go on from what is new."""
+    def turn(state: Any) -> Any:
+        known, _ = state
+        found = mo.sparse.matmul(a, known, semiring="or_and")
+        return known | found, found & ~known
+
+    return mo.while_loop(lambda state: mo.any(state[1]), turn, (start, start))[0]
+
+
 @part
 def logic(device: str) -> str:
     """Reachability by a semiring, a fixpoint on the device."""
@@ -136,12 +146,7 @@ def logic(device: str) -> str:
     for where in (device, "cpu"):
         with mo.device(where):
             a = mo.sparse.coo(np.ones(len(edges), np.float32), tuple(edges.T.astype(np.int32)), (n, n)).tocsr()
-            a = a.with_data(mo.ones(a.data.shape, dtype=mo.bool))
-            start = mo.arange(n) == 0
-            reached, _ = mo.while_loop(lambda s: mo.any(s[1]), lambda s: (
-                s[0] | mo.sparse.matmul(a, s[0], semiring="or_and"),
-                mo.sparse.matmul(a, s[0], semiring="or_and") & ~s[0]), (start, start))
-            found.append(reached)
+            found.append(reached_from(a.with_data(mo.ones(a.data.shape, dtype=mo.bool)), mo.arange(n) == 0))
     assert found[0].device == device
     equal(found[0], found[1], "reached nodes")
     return f"{int(found[1].sum())} of {n} reach the first node"

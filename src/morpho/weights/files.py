@@ -33,8 +33,8 @@ _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")  # a bare file
 
 def load(path: str | os.PathLike[str], *, device: str = "") -> Weights:
     """The weights of a safetensors file, or of a folder with `model.safetensors` or shards and
-    `model.safetensors.index.json`. Nothing is copied: tensors borrow the file's memory. With a `device` each goes from the
-    file's memory to that device when it is asked for.
+    `model.safetensors.index.json`. Nothing is copied: tensors borrow the file's memory. With a `device` each goes from
+    the file's memory to that device when it is asked for.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()

@@ -122,7 +122,8 @@ class _SimtConvCode(SimtCode):
                 column = frame.column + self.my_column + j
                 rounded = scalars.to_memory(e, scalars.round_to(e, sums[i * self.wide + j], result), result)
                 with e.when(e.icmp("slt", row, frame.m) & e.icmp("slt", column, frame.n)):
-                    e.store(rounded, e.offset(frame.c, scalars.memory_type(result), self.reader.column_place(row, column)))
+                    place = self.reader.column_place(row, column)
+                    e.store(rounded, e.offset(frame.c, scalars.memory_type(result), place))
 
 
 @dataclass(frozen=True)
