@@ -110,3 +110,20 @@ def sorted_lines(device: str) -> str:
         theirs = torch.randn(count, device="cuda")
         found.append(f"PyTorch's sort of {count}: {1e6 * torch_seconds(theirs.sort, 5):.0f} us")
     return "; ".join(found)
+
+
+@part
+def tuned(device: str) -> str:
+    """`mo.tune`: tiles of products and teams of sparse rows race by the GPU's clock; results keep their bits."""
+    small = device.startswith("cuda_emulated")
+    n = 64 if small else 1000
+    x = mo.asarray(numbers(n, n), device=device)
+    half = mo.astype(x, mo.bfloat16).realise()
+    a = mo.sparse.random(10 * n, n, density=0.01, key=mo.random.key(0)).to(device)
+    f = mo.compile(lambda x, half, a: (x @ x, half @ half, a @ x))
+    before = [t.numpy() for t in f(x, half, a)]
+    report = mo.tune(f, x, half, a, budget_s=1.0 if small else 8.0)
+    print(report, flush=True)
+    after = [t.numpy() for t in f(x, half, a)]
+    assert all(np.array_equal(p, q) for p, q in zip(before, after, strict=True))
+    return report.summary()

@@ -18,11 +18,12 @@ from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.driver.interface import Device, HostWords
 from morpho.backends.cuda.executable import CudaExecutable, StandingFaults
-from morpho.backends.cuda.lowering import lowered
+from morpho.backends.cuda.lowering import lowered, program_of
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
 from morpho.base.machine import foreign_machine
 from morpho.base.target import Target
+from morpho.cost.tuned_choices import NO_CHOICES, PLAIN, Choices, choice_from_row
 from morpho.ir.graph import Graph
 from morpho.ir.serialise import dump_graph, load_graph
 from morpho.program.program import Program, Step
@@ -82,6 +83,7 @@ class CudaBackend:
         self.loading: dict[str, Future[Any]] = {}
         self.loaders: ThreadPoolExecutor | None = None
         self.pending: list[Event] = []
+        self.choices = NO_CHOICES  # the tuner's, among kernels of the same bits
         self.host_steps = 0  # operations that ran on the host so far
         self.standing: weakref.WeakSet[StandingFaults] = weakref.WeakSet()  # of programs that the native entry launches
 
@@ -155,7 +157,14 @@ class CudaBackend:
     def lower(self, graph: Graph) -> Lowered:
         """The graph after the passes of the level in force, as steps."""
         level = settings.get().level
-        return Lowered(graph, lowered(graph, level, self.target), level)
+        return Lowered(graph, lowered(graph, level, self.target, self.gpu.properties.name, self.choices), level)
+
+    def slice_executable(self, graph: Graph, choices: Choices) -> CudaExecutable:
+        """A part of a program that has been through the passes, with other choices: for the tuner."""
+        level = settings.get().level
+        program = program_of(graph, level, self.target, self.gpu.properties.name, choices)
+        return CudaExecutable(self, program, [(kernel, self.function(kernel)) if kernel is not None else None
+                                              for kernel in map(_kernel, program.steps)])
 
     def compile(self, program: Lowered) -> bytes:
         """The graph, and the image of every kernel under its key."""
@@ -168,6 +177,7 @@ class CudaBackend:
                     self.load_ahead(key, images[key])
         graph = dump_graph(program.graph)
         head = json.dumps({"architecture": self.gpu.properties.architecture, "level": program.level,
+                           "choices": {key: self.choices.get(key).row() for key in program.program.problems},
                            "graph": len(graph), "images": [[key, len(data)] for key, data in images.items()]}).encode()
         code = MAGIC + struct.pack("<Q", len(head)) + head + graph + b"".join(images.values())
         self.recent = code, program.program
@@ -219,7 +229,8 @@ class CudaBackend:
         if head["architecture"] != self.gpu.properties.architecture:
             raise fail(DeviceError, "load", f"the code is for {head['architecture']}, {self.device} is "
                                             f"{self.gpu.properties.architecture}", "compile it again here")
-        program = lowered(load_graph(graph), head["level"], self.target)
+        rows = {key: choice_from_row(row) or PLAIN for key, row in head.get("choices", {}).items()}
+        program = lowered(load_graph(graph), head["level"], self.target, self.gpu.properties.name, Choices.of(rows))
         kernels: list[tuple[DeviceKernel, Any] | None] = []
         for step in program.steps:
             if not isinstance(step, Step):

@@ -15,10 +15,12 @@ from morpho.backends.registry import HOST, backend_of, default_device, memory_of
 from morpho.base import settings
 from morpho.base.dims import evaluate
 from morpho.base.errors import MemoryLimit
+from morpho.cost.tuned_choices import NO_CHOICES
 from morpho.ir.graph import Graph
 from morpho.ir.op import changes as registry_changes
 from morpho.ops.order import unmarked
 from morpho.passes.pipeline import MARKS
+from morpho.runtime import thresholds
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.memory.buffer import Buffer, allocate
 from morpho.runtime.memory.device_memory import DeviceMemory, Part, allocate_on, part, upload
@@ -43,12 +45,16 @@ def running(memory: str) -> str:
 def executable(graph: Graph, device: str) -> Executable:
     """The graph compiled by its device's backend, made once."""
     backend = backend_of(device)
+    choices = thresholds.current().choices if hasattr(backend, "choices") else NO_CHOICES
 
     def make() -> tuple[Graph, Executable]:
         plain = unmarked(graph, MARKS)[0] if any(node.op.name in MARKS for node in graph.nodes) else graph
+        if hasattr(backend, "choices"):
+            backend.choices = choices
         return graph, backend.load(backend.compile(backend.lower(plain)))  # the graph is held: its identity is the key
 
-    key = (tuple(node.serial for node in graph.outputs), device, id(backend), settings.get().level, registry_changes())
+    key = (tuple(node.serial for node in graph.outputs), device, id(backend), settings.get().level, registry_changes(),
+           choices)
     return _executables.get_or_create(key, make, lambda made: 2048 * (1 + len(made[0].nodes)))[1]
 
 

@@ -28,6 +28,8 @@ Knobs = dict[str, list[dict[str, Any]]]
 
 def knobs(problem: Problem) -> Knobs:
     """By knob, its settings besides the default, for the sizes of a problem."""
+    if problem.kind == "device":  # of another backend, whose lowering has named its ways
+        return {"way": [{"way": way} for way in problem.ways[1:]]}
     if problem.kind == "loop":
         return {"threads": _threads(problem)}
     if problem.kind == "attention":

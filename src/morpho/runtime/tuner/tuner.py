@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.cost.tuned_choices import NO_CHOICES, PLAIN, Choice, Problem
 from morpho.runtime.tuner import space
+from morpho.runtime.tuner.device_slices import DeviceSlice
 from morpho.runtime.tuner.search import Search
 from morpho.runtime.tuner.sequential import Watch
 from morpho.runtime.tuner.slices import Slice, Unsliced, seconds_of
@@ -51,11 +52,14 @@ class Tuner:
     clock: Callable[[], float] = time.perf_counter
     tell: Callable[[Tuned], None] = lambda found: None
     sample: Callable[[Slice, Choice], float] | None = None
+    device: str = ""  # another one than the CPU
 
     def seconds(self, part: Slice, choice: Choice) -> float:
         """Seconds of a call of a problem with a choice."""
         if self.sample is not None:
             return self.sample(part, choice)
+        if isinstance(part, DeviceSlice):
+            return part.seconds(choice, SAMPLE_S)
         return seconds_of(part.call(choice), SAMPLE_S, self.clock)
 
     def tune(self, problems: Iterable[Problem], constants: Collection[int], known: Mapping[str, Row]) -> list[Tuned]:
@@ -78,10 +82,11 @@ class Tuner:
         """Slices with the time of their defaults, the slowest first, without those that do not matter."""
         found = []
         for problem in problems:
-            if not space.neighbours(problem, PLAIN):
+            if not space.neighbours(problem, PLAIN) or (problem.kind == "device") != bool(self.device):
                 continue
             try:
-                part = Slice(problem, constants, replace(self.thresholds, choices=NO_CHOICES))
+                part = DeviceSlice(problem, self.device) if self.device else Slice(
+                    problem, constants, replace(self.thresholds, choices=NO_CHOICES))
                 seconds = self.seconds(part, PLAIN)
             except Unsliced:
                 continue

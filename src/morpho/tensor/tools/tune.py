@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from morpho.backends.registry import backend_of
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import format_seconds
 from morpho.cost.tuned_choices import NO_CHOICES, Choices
 from morpho.runtime import thresholds
-from morpho.runtime.plans import evaluate
+from morpho.runtime.plans import evaluate, on_device
 from morpho.runtime.tuner import store
 from morpho.runtime.tuner.sequential import Watch
 from morpho.runtime.tuner.tuner import Tuned, Tuner
@@ -83,9 +84,9 @@ def tune(function: Callable[..., Any], *args: Any, budget_s: float = 30.0, anew:
     compiled = function if isinstance(function, Compiled) else compile(function)
     started = time.perf_counter()
     compiled.through_python(*args, **kwargs)
-    if compiled.current is None or not compiled.current.plan.native:
-        raise fail(ArgumentError, "tune", f"{compiled.__name__} is not compiled for the CPU",
-                   "the tuner knows kernels of the CPU; leave out the device")
+    if compiled.current is None or not (compiled.current.plan.native or _on_gpu(compiled.current.plan)):
+        raise fail(ArgumentError, "tune", f"{compiled.__name__} is compiled neither for the CPU nor for a GPU",
+                   "the tuner knows kernels of these; leave out the device")
     stateless = compiled.current.states.count == 0
     box_s = budget_s * (1.0 - CHECK_SHARE if stateless else 1.0)
     before = store.kept().rows
@@ -111,10 +112,18 @@ def explored(plans: Iterable[Any], budget_s: float, anew: bool = False,
         if left_s <= 0:
             break
         with settings.of(plan.chosen):
-            tuner = Tuner(thresholds.current(), left_s, anew, tell=tell)
-            problems = [problem for key, problem in plan.lowered.problems.items() if key not in found]
-            found |= {one.key: one for one in tuner.tune(problems, plan.constants, store.kept().rows)}
+            gpu = _on_gpu(plan)
+            program = on_device.executable(plan.graph, plan.device).program if gpu else plan.lowered  # type: ignore
+            tuner = Tuner(thresholds.current(), left_s, anew, tell=tell, device=plan.device if gpu else "")
+            problems = [problem for key, problem in program.problems.items() if key not in found]
+            constants = () if gpu else plan.constants
+            found |= {one.key: one for one in tuner.tune(problems, constants, store.kept().rows)}
     return list(found.values())
+
+
+def _on_gpu(plan: Any) -> bool:
+    """Whether a plan's backend has kernels to choose from and a clock."""
+    return not plan.native and hasattr(backend_of(plan.device), "slice_executable")
 
 
 def keep(found: Iterable[Tuned], rolled_back: bool = False) -> None:
@@ -133,15 +142,19 @@ def _whole(compiled: Compiled, choices: Choices, budget_s: float, args: Any, kwa
     default = replace(thresholds.current(), choices=NO_CHOICES)
     chosen, watch, ratios = replace(default, choices=choices), Watch(), []
     ends_s = time.perf_counter() + budget_s
+    plan = compiled.current.plan if compiled.current is not None else None
+    wait = backend_of(plan.device).synchronize if plan is not None and not plan.native else lambda: None
 
     def seconds(forced: Any) -> float:
         with thresholds.using(forced):
             compiled.through_python(*args, **kwargs)
+            wait()
             started = time.perf_counter()
             count = 0
             while count == 0 or (time.perf_counter() - started < SLICE_S and count < 1000):
                 compiled.through_python(*args, **kwargs)
                 count += 1
+            wait()
             return (time.perf_counter() - started) / count
 
     seconds(default), seconds(chosen)
@@ -169,5 +182,5 @@ class Recorder:
         evaluate.watchers.remove(self._note)
 
     def _note(self, plan: Any) -> None:
-        if plan.native:
+        if plan.native or _on_gpu(plan):
             self.plans.append(plan)

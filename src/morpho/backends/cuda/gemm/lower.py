@@ -14,6 +14,7 @@ from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
 from morpho.backends.cuda.layout import CHUNK, LayoutLowering, odd_rows
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import DType, bfloat16, float16
+from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.program.program import Step
@@ -112,6 +113,7 @@ class ProductLowering(LayoutLowering):
             if known and 0 < m <= MOST_ROWS and k > 0:
                 kernel = replace(kernel, tile=_few_rows_tile(int(m), n, int(k)), way="few",
                                  still=self.program.slots[b.slot].kind == "input")
+        kernel = self.with_tuned_tile(node, kernel, (count, m, n, k))
         work = 2 * product(tuple(sizes)) * m * n * k
         if following is not None:
             if kernel.way not in ("wgmma", "few") or not kernel.wide:
@@ -125,6 +127,19 @@ class ProductLowering(LayoutLowering):
         self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin, operations=work,
                       choice=f"tensor cores ({kernel.way})" if kernel.way != "simt" else "arithmetic units"))
         return True
+
+
+    def with_tuned_tile(self, node: Node, kernel: ProductKernel, sizes: tuple[Size, ...]) -> ProductKernel:
+        """The kernel with the tile that the tuner has found: every tile sums in the same order."""
+        tiles = {"wgmma": [(*tile, 64, tile[1]) for tile in TILE_COSTS], "simt": [LARGE, MIDDLE, SMALL]}.get(kernel.way)
+        if tiles is None or not all(isinstance(size, int) for size in sizes):
+            return kernel
+        ways = {"{}x{}".format(*tile): tile for tile in (kernel.tile, *tiles)}
+        more = f"{kernel.way} {kernel.left or '-'}{kernel.right or '-'}"
+        key = self.problem_key(node, "matmul", kernel.dtype.name, sizes, more)
+        numbers = tuple(int(size) for size in sizes)  # type: ignore[call-overload]
+        chosen = self.tuned(node, Problem(key, "device", node, numbers, tuple(ways))).choice.way
+        return replace(kernel, tile=ways.get(chosen, kernel.tile))
 
 
 class Following(NamedTuple):

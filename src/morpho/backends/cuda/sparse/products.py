@@ -35,6 +35,26 @@ Team(width=32, each=4, split=False))
     return Team(WARP, 2 if columns <= 2 * WARP else 4, False)
 
 
+def teams_for(columns: int) -> list[Team]:
+    """All that may be tried: they add in the same order.
+
+    >>> [team.said for team in teams_for(3)]
+    ['4 columns, chains apart']
+    """
+    if columns <= 2:
+        return [team_for(columns)]
+    wide = [Team(width, each, False) for width in (8, 16, WARP) for each in (1, 2, 4) if width * each < 2 * columns]
+    split = [Team(width, 1, True) for width in (4, 8) if width < 2 * columns]
+    return [*split, *wide] if columns > 4 else split[:1]
+
+
+@dataclass(frozen=True)
+class TeamSpmm(SpmmKernel):
+    """A product whose team is chosen."""
+
+    team: Team = Team()
+
+
 @dataclass(frozen=True)
 class SpmmTeams(RowTeams):
     """`SpmmKernel` on a grid."""
@@ -151,7 +171,8 @@ def spmm_teams(step: Step) -> SpmmTeams | None:
     if step.scratch or (kernel.follows and step.epilogue is None):
         return None
     names = kernel.record.names
-    found = SpmmTeams(kernel, team_for(step.values[names.index("columns")]), len(step.views), len(step.values))
+    team = kernel.team if isinstance(kernel, TeamSpmm) else team_for(step.values[names.index("columns")])
+    found = SpmmTeams(kernel, team, len(step.views), len(step.values))
     if kernel.follows:
         found = replace(found, after=step.epilogue, by_rows=bool(step.values[names.index("by_rows")]))
     return found

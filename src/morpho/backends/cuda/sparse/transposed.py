@@ -13,8 +13,10 @@ from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import ISA, Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.sorting.lower import KEYS, MOST, SortLowering
+from morpho.backends.cuda.sparse.products import TeamSpmm, team_for, teams_for
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, int32
+from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
@@ -173,7 +175,23 @@ class OrderedChains(_Own):
 
 
 class TransposedLowering(SortLowering):
-    """Products with the transpose, whose sizes are known."""
+    """Sparse products: teams of rows by the tuner's choice, and products with the transpose."""
+
+    def spmm_step(self, node: Node, target: View) -> Step:
+        """The CPU's step, with the team that the tuner has found."""
+        step = super().spmm_step(node, target)
+        sizes = (node.shape[0], node.inputs[3].shape[0], node.shape[1])
+        if not all(isinstance(size, int) for size in sizes):
+            return step
+        default = team_for(node.shape[1])
+        ways = {team.said: team for team in (default, *teams_for(int(node.shape[1])))}  # type: ignore[call-overload]
+        key = self.problem_key(node, "spmm teams", node.dtype.name, sizes)
+        numbers = tuple(int(size) for size in sizes)  # type: ignore[call-overload]
+        chosen = self.tuned(node, Problem(key, "device", node, numbers, tuple(ways))).choice.way
+        if chosen not in ways:
+            return step
+        given = {name: getattr(step.kernel, name) for name in step.kernel.__dataclass_fields__}  # type: ignore
+        return replace(step, kernel=TeamSpmm(**given, team=ways[chosen]), choice=f"from the tuner: {chosen}")
 
     def lower_spmm_transposed(self, node: Node) -> None:
         """A sort, a search, and chains; or the CPU's kernel, where a size is not known or there is little to do."""

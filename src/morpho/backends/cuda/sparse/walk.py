@@ -41,6 +41,15 @@ class Team:
         """Of a team."""
         return self.width * self.each
 
+    @property
+    def said(self) -> str:
+        """For people, and the tuner's files.
+
+        >>> Team(8, 1, True).said, Team(32, 4, False).said
+        ('8 columns, chains apart', '32 x 4 columns')
+        """
+        return f"{self.width} columns, chains apart" if self.split else f"{self.width} x {self.each} columns"
+
 
 @dataclass(frozen=True)
 class RowTeams(WithoutMaps):
