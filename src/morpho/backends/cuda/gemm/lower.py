@@ -137,7 +137,7 @@ class ProductLowering(LayoutLowering):
         ways = {"{}x{}".format(*tile): tile for tile in (kernel.tile, *tiles)}
         more = f"{kernel.way} {kernel.left or '-'}{kernel.right or '-'}"
         key = self.problem_key(node, "matmul", kernel.dtype.name, sizes, more)
-        numbers = tuple(int(size) for size in sizes)  # type: ignore[call-overload]
+        numbers = tuple(int(size) for size in sizes)
         chosen = self.tuned(node, Problem(key, "device", node, numbers, tuple(ways))).choice.way
         return replace(kernel, tile=ways.get(chosen, kernel.tile))
 

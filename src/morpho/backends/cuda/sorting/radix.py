@@ -155,9 +155,9 @@ class PlaceElements(SortPart):
             keys.append((at, there, key, digit))
             one = e.instruction("shl", e.constant(1, "i64", 1), digit * DIGIT_BITS)
             counted = counted + e.select(there, one, 0)
-        for digit in range(DIGITS):
-            count = counted.shift_right(digit * DIGIT_BITS) & 15
-            e.store(e.convert("trunc", count, "i32"), e.offset(shared, "i32", code.thread + digit * THREADS))
+        for number in range(DIGITS):
+            count = counted.shift_right(number * DIGIT_BITS) & 15
+            e.store(e.convert("trunc", count, "i32"), e.offset(shared, "i32", code.thread + number * THREADS))
         e.barrier()
         mine = [e.load(e.offset(shared, "i32", code.thread * OF_THREAD + n), "i32", 1) for n in range(OF_THREAD)]
         own = mine[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
@@ -87,7 +88,7 @@ class _Code(GridRows, SpmmCode):
         self.place(v["rows"], None if kernel.single else v["columns"])
         count = e.select(e.icmp("sgt", v["size"], 0), v["count"], self.zero)
         self.last, self.memory = self.limit(v["size"], kernel.index), scalars.memory_type(kernel.dtype)
-        start, end = self.span(self.indptr, kernel.pointer, self.row, count)
+        start, end = self.span(self.indptr, kernel.pointer, self.mine, count)
         end = e.select(self.here, end, start)
         e.line(f"%worst = alloca {self.last.type}, align 8")
         e.store(e.constant(0, self.last.element, 1), "%worst")
@@ -145,7 +146,7 @@ class _Code(GridRows, SpmmCode):
         sums = loop.values
         for chain in range(CHAINS - 1):
             at, own = most + chain, slice(chain * team.each, (chain + 1) * team.each)
-            sums[own] = self.maybe(e.icmp("slt", at, end), sums[own], lambda values, at=at: term(at, values))
+            sums[own] = self.maybe(e.icmp("slt", at, end), sums[own], partial(term, at))
         for number, column in enumerate(columns):
             c = [sums[chain * team.each + number] for chain in range(CHAINS)]
             with e.when(self.here & e.icmp("slt", column, self.v["columns"])):
@@ -154,11 +155,11 @@ class _Code(GridRows, SpmmCode):
     def finish(self, total: Value, column: Value) -> None:
         """Store an element, then what follows it, by the same thread."""
         e, kernel = self.e, self.kernel
-        self.put(total, self.result, kernel.dtype, self.row if kernel.single else self.row * self.v["columns"] + column)
+        self.put(total, self.result, kernel.dtype, self.mine if kernel.single else self.mine * self.v["columns"] + column)
         if self.follows.after is None:
             return
         places, numbers = e.offset("%buffers", "ptr", 5), e.offset("%values", "i64", len(FOLLOWED_SPMM))
-        row, along = (self.row, column) if self.follows.by_rows else (self.zero, self.row)
+        row, along = (self.mine, column) if self.follows.by_rows else (self.zero, self.mine)
         given = ", ".join(f"i64 {x.name}" for x in (row, row + 1, along, along + 1))
         found = e.assign(f"call i32 @after(ptr {places}, ptr {numbers}, {given}, ptr null)", "i32", 1)
         e.store(e.load("%fault", "i32", 1) | found, "%fault")

@@ -40,14 +40,14 @@ class _Reduce(GridRows):
         values, indptr, result = (e.load_pointer("%buffers", n) for n in range(3))
         v = kernel.record.load(e)
         self.place(v["rows"], None)
-        start = self.smaller(self.larger(self.whole(indptr, kernel.pointer, self.row), self.zero), v["count"])
-        end = self.smaller(self.larger(self.whole(indptr, kernel.pointer, self.row + 1), start), v["count"])
+        start = self.smaller(self.larger(self.whole(indptr, kernel.pointer, self.mine), self.zero), v["count"])
+        end = self.smaller(self.larger(self.whole(indptr, kernel.pointer, self.mine + 1), start), v["count"])
         empty = e.constant(nothing(PLUS[kernel.how], kernel.dtype), scalars.register_type(kernel.dtype), 1)
         total = self.part(start, e.select(self.here, end, start), empty,
                           lambda at: [self.number(values, kernel.dtype, at)],
                           lambda total, read: self.plus(total, read[0]))
         with e.when(self.here & e.icmp("eq", self.chain, 0)):
-            self.put(total, result, kernel.dtype, self.row)
+            self.put(total, result, kernel.dtype, self.mine)
         return self.written()
 
 
@@ -77,7 +77,7 @@ class _Sddmm(GridRows):
         right, indices, indptr, left, result = (e.load_pointer("%buffers", n) for n in range(5))
         v = kernel.record.load(e)
         self.place(v["count"], None)
-        at, memory = self.row, scalars.memory_type(kernel.dtype)
+        at, memory = self.mine, scalars.memory_type(kernel.dtype)
         row = self.larger(self.row_of(indptr, v["rows"], at), self.zero)
         inside = e.icmp("sle", self.whole(indptr, kernel.pointer, row), at)
         inside = inside & e.icmp("slt", at, self.whole(indptr, kernel.pointer, row + 1))

@@ -184,9 +184,9 @@ class TransposedLowering(SortLowering):
         if not all(isinstance(size, int) for size in sizes):
             return step
         default = team_for(node.shape[1])
-        ways = {team.said: team for team in (default, *teams_for(int(node.shape[1])))}  # type: ignore[call-overload]
+        ways = {team.said: team for team in (default, *teams_for(int(node.shape[1])))}
         key = self.problem_key(node, "spmm teams", node.dtype.name, sizes)
-        numbers = tuple(int(size) for size in sizes)  # type: ignore[call-overload]
+        numbers = tuple(int(size) for size in sizes)
         chosen = self.tuned(node, Problem(key, "device", node, numbers, tuple(ways))).choice.way
         if chosen not in ways:
             return step

@@ -72,6 +72,10 @@ class RowTeams(WithoutMaps):
         """The kernel of the program."""
         return self.body
 
+    def text(self) -> str:
+        """Its LLVM text."""
+        raise NotImplementedError
+
     def items(self, sizes: Sizes) -> tuple[int, int]:
         """Rows, and columns of each."""
         names = self.body.record.names  # type: ignore[attr-defined]
@@ -112,7 +116,7 @@ class GridRows(SparseCode):
             row_block, first = block - turn * e.word(Header.EXTRA), turn * team.columns
         row = row_block * (THREADS // team.threads) + thread.shift_right(team.threads.bit_length() - 1)
         self.here = e.icmp("slt", row, rows)
-        self.row = e.select(self.here, row, self.zero)
+        self.mine = e.select(self.here, row, self.zero)
         lane = thread & (team.threads - 1)
         self.column = first + (lane & (team.width - 1))
         self.chain = lane.shift_right(team.width.bit_length() - 1)
