@@ -14,7 +14,7 @@ from morpho.backends.cuda.codegen import ptx
 from morpho.backends.cuda.codegen.grid import entry
 from morpho.backends.cuda.driver.early_launch import launch_function
 from morpho.backends.cuda.driver.launch_code import MISALIGNED, Kernel, LaunchTable
-from morpho.base.errors import IndexFault
+from morpho.base.errors import IndexFault, MemoryLimit
 
 
 def test_launches_get_their_grid_and_addresses() -> None:
@@ -149,3 +149,38 @@ def test_launches_may_come_early_but_the_first() -> None:
     table = LaunchTable([Kernel(number, 3, 64, 100, (ctypes.c_int64 * 8)(), [], -1, 8) for number in (5, 6)], 0)
     assert table.launch([], 0, 0, 42, address) == 0
     assert seen == [(5, 3, 1, 1, 64, 1, 1, 100, 42, 0, 6, 1), (6, 3, 1, 1, 64, 1, 1, 100, 42, 1, 6, 1)]
+
+
+def test_a_recording_sees_every_run_of_a_native_entry(native: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = mo.ones((8, 8), device="cuda").realise()
+    f = mo.compile(lambda a: a * 2 + 1)
+    for _ in range(3):
+        f(x)
+    with mo.profile() as p:
+        for _ in range(3):
+            f(x).numpy()
+    found = [span for span in p.trace.spans if span.detail.get("on_device")]
+    assert len(found) == 3 and all(span.detail["clock"] == "device" for span in found)
+    launches = native.from_table + native.replays
+    with monkeypatch.context() as patch:  # the second call goes by the native entry again, and not through the seam
+        f(x)
+        patch.setattr("morpho.runtime.plans.on_device.run", None)
+        f(x)
+    assert native.from_table + native.replays > launches
+
+
+def test_no_memory_for_a_native_entry_is_the_cpus_run(native: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = mo.asarray(np.arange(64, dtype="f").reshape(8, 8), device="cuda").realise()
+    f = mo.compile(lambda a: mo.sum(mo.cumulative_sum(a.T, axis=0) @ a))
+    want = float(f(mo.asarray(x.numpy())))
+
+    def allocate(nbytes: int, plain: Any = native.allocate) -> int:
+        if nbytes > 300:
+            raise MemoryLimit("no memory is left")
+        return int(plain(nbytes))
+
+    monkeypatch.setattr(native, "allocate", allocate)
+    with pytest.raises(MemoryLimit):
+        f(x).item()
+    with mo.settings(fallback=True):
+        assert float(f(x)) == want

@@ -31,7 +31,7 @@ from morpho.backends.cuda.vendor.solver import matrices, solver_of
 from morpho.backends.reference import reference
 from morpho.base import settings
 from morpho.base.dims import Dim, evaluate, product, upper
-from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
+from morpho.base.errors import IndexFault, MemoryLimit, MorphoError, ValueFault, fail
 from morpho.cost.estimate import node_flops
 from morpho.passes.memory.liveness import Updates
 from morpho.program.footprint import Uses
@@ -263,7 +263,10 @@ class CudaExecutable:
         if prepared.table is None:
             return None
         room = prepared.room + 256 if prepared.room else 0
-        arena = gpu.allocate(room) if room else 0
+        try:
+            arena = gpu.allocate(room) if room else 0
+        except MemoryLimit:
+            return None  # every call asks again, and may be the CPU's
         slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in program.slots]
         taken = {slot.index: number for number, slot in enumerate(program.slots) if slot.kind == "input"}
         faults = StandingFaults(gpu.host_words(len(self.faulty)), [program.steps[n] for n in self.faulty],  # type: ignore

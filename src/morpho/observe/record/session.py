@@ -72,6 +72,7 @@ class Recorder:
         self._tracker = pool().track() if self.with_memory else None
         self._spans = spans.recording()
         self._recorded = self._spans.__enter__()
+        entries.watch_devices()
         self._start = calibrate(self._native.now)
         self.started_s, self.started_unix_s = time.perf_counter(), time.time()  # side by side: ranks compare the latter
         self._caller = threading.get_ident()

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from morpho.backends.cpu.driver.abi import ContextField, Enabled
 from morpho.base import settings
 from morpho.ir.op import listeners as registry_listeners
+from morpho.runtime.trace import spans
 
 
 class Tables(Protocol):
@@ -25,6 +26,7 @@ class Tables(Protocol):
     serves: settings.Settings | None
     is_right: bool
     words: Any
+    chosen: Any
 
 
 class Entry(Protocol):
@@ -37,6 +39,11 @@ class Entry(Protocol):
     lock: Any
 
     def after_fork(self) -> None: ...
+
+
+def _of_device(served: Tables) -> bool:
+    """Whether the code is another device's, launched natively."""
+    return getattr(served.chosen, "served", None) is not None
 
 
 class Entries:
@@ -69,7 +76,7 @@ class Entries:
         """Let tables serve callers with this one's settings, unless it found their code before a change."""
         mine = settings.current.get()
         with self.lock:
-            if self.refuses(generation):
+            if self.refuses(generation) or (spans.sink is not None and _of_device(served)):
                 return
             served.serves = mine  # held: native code knows its address
             served.words[ContextField.SETTINGS] = id(mine)
@@ -79,6 +86,14 @@ class Entries:
         """Whether code that was found in this generation is not to be served: there was a change since, or every result
         is to be looked at, which Python does."""
         return generation != self.generation or bool(settings.get().nans)
+
+    def watch_devices(self) -> None:
+        """Somebody records: runs of other devices go through Python, which marks where each begins and ends in the
+        device's queue, until the recording is over."""
+        with self.lock:
+            for served in self._all():
+                if _of_device(served):
+                    self.set(served, False)
 
     def forget(self) -> None:
         """Other ops, passes or modes may mean other code: the next call goes through Python and finds it."""
