@@ -155,7 +155,8 @@ class _Code(GridRows, SpmmCode):
     def finish(self, total: Value, column: Value) -> None:
         """Store an element, then what follows it, by the same thread."""
         e, kernel = self.e, self.kernel
-        self.put(total, self.result, kernel.dtype, self.mine if kernel.single else self.mine * self.v["columns"] + column)
+        place = self.mine if kernel.single else self.mine * self.v["columns"] + column
+        self.put(total, self.result, kernel.dtype, place)
         if self.follows.after is None:
             return
         places, numbers = e.offset("%buffers", "ptr", 5), e.offset("%values", "i64", len(FOLLOWED_SPMM))
