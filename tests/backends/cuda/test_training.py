@@ -67,7 +67,7 @@ def test_gradients_of_masked_attention(gpu: str, rng: np.random.Generator) -> No
 def test_attention_backward_takes_two_kernels_of_its_own(gpu: str) -> None:
     given = tuple(parameter(n, (1, 2, 64, 64), mo.bfloat16) for n in range(4))
     found = kinds(gpu, *gradients(given, causal=True))
-    assert found.count("BackwardGrid") == 2 and "GenericKernel" not in found
+    assert found.count("HopperBackward") == 2 and "GenericKernel" not in found
 
 
 @pytest.mark.parametrize("shape", [(300, 40), (4500, 9)])

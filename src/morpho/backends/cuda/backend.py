@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import weakref
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from morpho.program.program import Program, Step
 
 MAGIC = b"morpho-cuda-1\n"
 MOST_TEXTS = 4096
-LOADERS = 6  # threads in which the driver assembles
+LOADERS = 12  # threads in which the driver assembles, at most
 MOST_MARKS = 8  # devices that records can name
 
 
@@ -160,12 +161,10 @@ class CudaBackend:
     def compile(self, program: Lowered) -> bytes:
         """The graph, and the image of every kernel under its key."""
         images: dict[str, bytes] = {}
-        for step in program.program.steps:
-            if isinstance(step, Step):
-                key, text = self.keyed(device_kernel(step))
-                if key not in images:
-                    images[key] = self.image(key, text)
-                    self.load_ahead(key, images[key])
+        texts = dict(self.keyed(device_kernel(step)) for step in program.program.steps if isinstance(step, Step))
+        for key, text in sorted(texts.items(), key=lambda item: -len(item[1])):  # what takes longest to assemble first
+            images[key] = self.image(key, text)
+            self.load_ahead(key, images[key])
         graph = dump_graph(program.graph)
         head = json.dumps({"architecture": self.gpu.properties.architecture, "level": program.level,
                            "graph": len(graph), "images": [[key, len(data)] for key, data in images.items()]}).encode()
@@ -177,7 +176,7 @@ class CudaBackend:
         """Have the driver assemble an image while LLVM writes the next one, where it may be called from threads."""
         if self.gpu.loads_in_threads and key not in self.functions and key not in self.loading:
             if self.loaders is None:
-                self.loaders = ThreadPoolExecutor(LOADERS, "morpho-cuda-load")
+                self.loaders = ThreadPoolExecutor(min(LOADERS, os.cpu_count() or 1), "morpho-cuda-load")
             self.loading[key] = self.loaders.submit(self.gpu.load, image, "kernel_main")
 
     def loaded(self, key: str, image: Callable[[], bytes]) -> Any:

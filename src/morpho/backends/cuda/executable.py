@@ -27,6 +27,7 @@ from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.native_call import NativeCall
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap, aligned_words
 from morpho.backends.cuda.flatten import flattened
+from morpho.backends.cuda.grouped.step import GroupStep
 from morpho.backends.cuda.vendor.solver import matrices, solver_of
 from morpho.backends.reference import reference
 from morpho.base import settings
@@ -282,11 +283,19 @@ class CudaExecutable:
         uses, found = Uses(self.program), {}
         for output, index in uses.in_place(updates).items():
             writer = uses.first_write.get(self.program.outputs[output].slot)
-            kernel = None if writer is None else self.kernels[writer]
-            if kernel is not None and (isinstance(kernel[0], MapKernel)
-                                       or isinstance(kernel[0].kernel(), PageWriteKernel)):
+            if writer is not None and self._own_elements(writer, output, index):
                 found[output] = index
         return found
+
+    def _own_elements(self, writer: int, output: int, index: int) -> bool:
+        """Whether the step that writes an output over an input reads no element of it that another thread writes."""
+        step, kernel, slots = self.program.steps[writer], self.kernels[writer], self.program.slots
+        if kernel is None:
+            return False
+        if isinstance(step, GroupStep):
+            source = next(n for n, slot in enumerate(slots) if slot.kind == "input" and slot.index == index)
+            return step.same_member(self.program.outputs[output].slot, source)
+        return isinstance(kernel[0], MapKernel) or isinstance(kernel[0].kernel(), PageWriteKernel)
 
     def _slots(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], arena: int) -> list[int]:
         slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in self.program.slots]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from morpho.backends.cuda.attention.lower import AttentionLowering
 from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.lower import ProductLowering
+from morpho.backends.cuda.grouped.schedule import grouped
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import defaults_for
 from morpho.ir.graph import Graph
@@ -34,5 +35,7 @@ def lowered(graph: Graph, level: int, target: Target) -> Program:
     inputs = 1 + max((node["index"] for node in graph.parameters), default=-1)
     optimised, _ = optimise(moved_casts(graph) if level > 0 else graph, level, "")
     program = CudaLowering(optimised, True, inputs, target, (), defaults_for(0)).build(None)
+    if level > 0:
+        grouped(program)
     plan_memory(program, reuse=level > 0, apart=False)
     return program
