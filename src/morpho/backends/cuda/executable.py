@@ -27,6 +27,7 @@ from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.native_call import NativeCall
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap, aligned_words
 from morpho.backends.cuda.flatten import flattened
+from morpho.backends.cuda.gemm.lower import FollowedStep
 from morpho.backends.cuda.grouped.step import GroupStep
 from morpho.backends.cuda.vendor.solver import matrices, solver_of
 from morpho.backends.reference import reference
@@ -295,7 +296,8 @@ class CudaExecutable:
         if isinstance(step, GroupStep):
             source = next(n for n, slot in enumerate(slots) if slot.kind == "input" and slot.index == index)
             return step.same_member(self.program.outputs[output].slot, source)
-        return isinstance(kernel[0], MapKernel) or isinstance(kernel[0].kernel(), PageWriteKernel)
+        return isinstance(step, FollowedStep) or isinstance(kernel[0], MapKernel) or isinstance(
+            kernel[0].kernel(), PageWriteKernel)
 
     def _slots(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], arena: int) -> list[int]:
         slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in self.program.slots]

@@ -70,10 +70,10 @@ class LoopGrid(LoopCode):
         if self.kernel.may_fault:
             e.report(e.load(self.fault, "i32", 1))
         text = e.text()
-        body = "\n".join([*self.allocas, *self.head(), *self.number_lines(text), text])
+        body = "\n".join([*self.allocas, *self.head_lines(), *self.number_lines(text), text])
         return entry("kernel_main", self.words, body, " nounwind" + attributes) + e.outside()
 
-    def head(self) -> list[str]:
+    def head_lines(self) -> list[str]:
         """Where the operands' addresses and the kernel's numbers are."""
         first = int(Header.SIZE)
         return [f"  %buffers = getelementptr i64, ptr %p, i64 {first}",

@@ -86,7 +86,7 @@ class GroupedCode(MapCode):
         """Of all members."""
         return int(Header.SIZE) + self.group.words
 
-    def head(self) -> list[str]:
+    def head_lines(self) -> list[str]:
         """A binary search for the last member whose first block is not behind this one; its operands and numbers."""
         first, group = int(Header.SIZE), self.group
         lines = [f"  %table = getelementptr i64, ptr %p, i64 {first + group.count * group.places}",
