@@ -18,7 +18,8 @@ from morpho.backends.base import Buffer, Bytes, Event
 from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.driver.interface import Device, HostWords
-from morpho.backends.cuda.executable import CudaExecutable, StandingFaults
+from morpho.backends.cuda.executable import CudaExecutable
+from morpho.backends.cuda.faults import StandingFaults
 from morpho.backends.cuda.lowering import lowered
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail

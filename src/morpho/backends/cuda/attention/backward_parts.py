@@ -78,7 +78,8 @@ class QueriesCode(BackwardCode):
             powers.append([exp2(e, e.fma(value, factor, -self.logarithms[tile][(number % 4) // 2]))
                            for number, value in enumerate(values)])
         inner = self.products(self.own[1], stage + 2 * self.grid.block * self.depth, self.width, 0)
-        sums = [[self.sums[tile][(number % 4) // 2] for number in range(self.grid.block // 2)] for tile in range(len(inner))]
+        sums = [[self.sums[tile][(number % 4) // 2] for number in range(len(values))]
+                for tile, values in enumerate(inner)]
         return self.added(self.slopes(powers, inner, sums), stage, self.depth, 0, state)
 
     def masked(self, values: list[Value], row: Value, key: Value) -> list[Value]:
@@ -116,7 +117,8 @@ class KeysCode(BackwardCode):
             if spec.window:
                 last = self.first + (self.grid.lines - 1 + spec.window)
                 end = e.intrinsic("smin", queries, e.intrinsic("smax", last - self.position, self.number(0)))
-        count = (e.intrinsic("smax", end - begin, self.number(0)) + (self.grid.block - 1)).shift_right(self.grid.block.bit_length() - 1)
+        lines = self.grid.block
+        count = (e.intrinsic("smax", end - begin, self.number(0)) + (lines - 1)).shift_right(lines.bit_length() - 1)
         return begin, count
 
     def work(self) -> None:

@@ -1,5 +1,5 @@
-"""The gradient of attention by warpgroups: one has the copy engine bring blocks of the other operands, two have 64 lines
-of the block's own each (`wgmma`), and keep their scores and results in registers.
+"""The gradient of attention by warpgroups: one has the copy engine bring blocks of the other operands, two have 64
+lines of the block's own each (`wgmma`), and keep their scores and results in registers.
 
 Scores of own lines by others and their slopes come from shared memory; both are then the left operand of the products
 that are summed, from registers. No two blocks add to the same result, and a block adds in the order of its loop.
@@ -189,7 +189,8 @@ class Warpgroups(BackwardCode):
         self.call("mbarrier_expect", self.ring(stage, 0), grid.stage_bytes)
         place = stage * grid.stage_bytes + grid.own_bytes
         for number, name in enumerate(name for name in COPIED if name not in grid.own):
-            self.copied(name, place + number * 2 * self.grid.block * self.depth, row, head, self.grid.block, self.ring(stage, 0))
+            at = place + number * 2 * grid.block * self.depth
+            self.copied(name, at, row, head, grid.block, self.ring(stage, 0))
 
     def copied(self, name: str, place: Value, row: Value, head: Value, count: int, full: Value) -> None:
         """Rows of an operand, 64 numbers of each at a time."""

@@ -129,8 +129,8 @@ class ProductLowering(LayoutLowering):
 
 @dataclass(slots=True)
 class FollowedStep(Step):
-    """A product with what follows it. A thread reads what it needs of a chunk of results before it writes them, so these
-    may lie over what is read there (an optimiser's states), but not over the two sides of the product."""
+    """A product with what follows it. A thread reads what it needs of a chunk of results before it writes them, so
+    these may lie over what is read there (an optimiser's states), but not over the two sides of the product."""
 
     @property
     def operands(self) -> set[int]:
