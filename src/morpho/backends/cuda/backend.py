@@ -20,18 +20,19 @@ from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.driver.interface import Device, HostWords
 from morpho.backends.cuda.executable import CudaExecutable
 from morpho.backends.cuda.faults import StandingFaults
-from morpho.backends.cuda.lowering import lowered
+from morpho.backends.cuda.lowering import optimised_and_lowered
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
 from morpho.base.machine import foreign_machine
 from morpho.base.target import Target
 from morpho.ir.graph import Graph
 from morpho.ir.serialise import dump_graph, load_graph
+from morpho.passes.pipeline import Report
 from morpho.program.program import Program, Step
 
 MAGIC = b"morpho-cuda-1\n"
 MOST_TEXTS = 4096
-LOADERS = 12  # threads in which the driver assembles, at most
+LOADERS = 6  # threads in which the driver assembles, at most
 MOST_MARKS = 8  # devices that records can name
 
 
@@ -51,6 +52,7 @@ class Lowered:
 
     graph: Graph
     program: Program
+    report: Report
     level: int
 
 
@@ -80,7 +82,7 @@ class CudaBackend:
         self.functions: dict[str, Any] = {}  # loaded kernels, by the digest of their text
         self.images: dict[str, bytes] = {}
         self.texts: dict[DeviceKernel, tuple[str, str]] = {}  # keys and texts of kernels
-        self.recent: tuple[bytes, Program] | None = None  # what was compiled last, and its program
+        self.recent: tuple[bytes, Program, Report] | None = None  # what was compiled last, and its program
         self.loading: dict[str, Future[Any]] = {}
         self.loaders: ThreadPoolExecutor | None = None
         self.pending: list[Event] = []
@@ -157,7 +159,7 @@ class CudaBackend:
     def lower(self, graph: Graph) -> Lowered:
         """The graph after the passes of the level in force, as steps."""
         level = settings.get().level
-        return Lowered(graph, lowered(graph, level, self.target), level)
+        return Lowered(graph, *optimised_and_lowered(graph, level, self.target), level)
 
     def compile(self, program: Lowered) -> bytes:
         """The graph, and the image of every kernel under its key."""
@@ -170,7 +172,7 @@ class CudaBackend:
         head = json.dumps({"architecture": self.gpu.properties.architecture, "level": program.level,
                            "graph": len(graph), "images": [[key, len(data)] for key, data in images.items()]}).encode()
         code = MAGIC + struct.pack("<Q", len(head)) + head + graph + b"".join(images.values())
-        self.recent = code, program.program
+        self.recent = code, program.program, program.report
         return code
 
     def load_ahead(self, key: str, image: bytes) -> None:
@@ -212,14 +214,14 @@ class CudaBackend:
     def load(self, code: bytes) -> CudaExecutable:
         """The program of those bytes. They hold machine code: load what Morpho has compiled."""
         if self.recent is not None and self.recent[0] is code:  # compiled here a moment ago: lowered already
-            program, self.recent = self.recent[1], None
+            (_, program, report), self.recent = self.recent, None
             return CudaExecutable(self, program, [(kernel, self.function(kernel)) if kernel is not None else None
-                                                  for kernel in map(_kernel, program.steps)])
+                                                  for kernel in map(_kernel, program.steps)], report)
         head, graph, images = _taken_apart(code)
         if head["architecture"] != self.gpu.properties.architecture:
             raise fail(DeviceError, "load", f"the code is for {head['architecture']}, {self.device} is "
                                             f"{self.gpu.properties.architecture}", "compile it again here")
-        program = lowered(load_graph(graph), head["level"], self.target)
+        program, report = optimised_and_lowered(load_graph(graph), head["level"], self.target)
         kernels: list[tuple[DeviceKernel, Any] | None] = []
         for step in program.steps:
             if not isinstance(step, Step):
@@ -230,7 +232,7 @@ class CudaBackend:
             if key not in self.functions and key not in images:
                 raise fail(ArgumentError, "load", "the bytes lack a kernel of their program")
             kernels.append((kernel, self.loaded(key, lambda key=key: images[key])))  # type: ignore[misc]
-        return CudaExecutable(self, program, kernels)
+        return CudaExecutable(self, program, kernels, report)
 
     def synchronize(self) -> None:
         """Wait for everything queued; raise the first error that nobody has seen."""

@@ -36,6 +36,7 @@ from morpho.base import settings
 from morpho.base.dims import Dim, evaluate, product, upper
 from morpho.cost.estimate import node_flops
 from morpho.passes.memory.liveness import Updates
+from morpho.passes.pipeline import Report
 from morpho.program.footprint import Uses
 from morpho.program.program import Control, HostStep, Program, Step
 from morpho.program.view import View
@@ -140,8 +141,9 @@ class Prepared:
 class CudaExecutable:
     """A loaded program."""
 
-    def __init__(self, backend: Owner, program: Program, kernels: Sequence[tuple[DeviceKernel, Any] | None]) -> None:
-        self.backend, self.program, self.kernels = backend, program, kernels
+    def __init__(self, backend: Owner, program: Program, kernels: Sequence[tuple[DeviceKernel, Any] | None],
+                 report: Report) -> None:
+        self.backend, self.program, self.kernels, self.report = backend, program, kernels, report
         self.prepared: dict[tuple[tuple[str, int], ...], Prepared] = {}
         self.faulty = [number for number, step in enumerate(program.steps)
                        if isinstance(step, Step) and (step.may_fault or _matrix(step))]

@@ -10,7 +10,7 @@ from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import defaults_for
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
-from morpho.passes.pipeline import optimise
+from morpho.passes.pipeline import Report, optimise
 from morpho.program.plan_memory import plan_memory
 from morpho.program.program import Program
 
@@ -32,10 +32,15 @@ class CudaLowering(AttentionLowering, ProductLowering):
 
 def lowered(graph: Graph, level: int, target: Target) -> Program:
     """The program of a graph."""
+    return optimised_and_lowered(graph, level, target)[0]
+
+
+def optimised_and_lowered(graph: Graph, level: int, target: Target) -> tuple[Program, Report]:
+    """The program of a graph, and what the passes did."""
     inputs = 1 + max((node["index"] for node in graph.parameters), default=-1)
-    optimised, _ = optimise(moved_casts(graph) if level > 0 else graph, level, "")
+    optimised, report = optimise(moved_casts(graph) if level > 0 else graph, level, "")
     program = CudaLowering(optimised, True, inputs, target, (), defaults_for(0)).build(None)
     if level > 0:
         grouped(program)
     plan_memory(program, reuse=level > 0, apart=False)
-    return program
+    return program, report
