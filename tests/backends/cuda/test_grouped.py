@@ -10,8 +10,8 @@ from native_device import Native
 
 import morpho as mo
 from morpho import nn, optim
-from morpho.backends.cuda.grouped.schedule import MOST_WORDS
-from morpho.backends.cuda.grouped.step import GroupSpec, GroupStep
+from morpho.backends.cuda.codegen.select import device_kernel
+from morpho.backends.cuda.grouped.step import MOST_WORDS, GroupSpec, GroupStep
 from morpho.backends.cuda.lowering import lowered
 from morpho.backends.registry import backend_of
 from morpho.ir.graph import Graph
@@ -53,6 +53,7 @@ def test_a_launch_holds_what_its_parameters_can(gpu: str) -> None:
     kernels: list[Any] = [step.kernel for step in found]
     assert all(isinstance(kernel, GroupSpec) and kernel.words <= MOST_WORDS for kernel in kernels)
     assert sum(kernel.count for kernel in kernels) == 100
+    assert len({kernel.count for kernel in kernels}) > 1 and len({device_kernel(step) for step in found}) == 1
 
 
 def test_a_chain_of_sums_keeps_its_order(gpu: str, rng: np.random.Generator) -> None:

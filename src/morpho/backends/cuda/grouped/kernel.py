@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.loop_grid import lanes_of
 from morpho.backends.cuda.codegen.maps import THREADS, MapCode
 from morpho.backends.cuda.driver.interface import Geometry
-from morpho.backends.cuda.grouped.step import OWN, GroupSpec
+from morpho.backends.cuda.grouped.step import MOST_WORDS, OWN, TABLE, GroupSpec
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
 
@@ -20,7 +21,10 @@ NOWHERE = (1 << 62) - 1  # the first block of a member that is not there
 class GroupedMaps(WithoutMaps):
     """Blocks of all members, one after another."""
 
-    group: GroupSpec
+    group: GroupSpec = field(compare=False)  # its text knows nothing of how many members there are
+    loop: LoopKernel
+    places: int
+    numbers: int
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """Any address will do."""
@@ -36,13 +40,14 @@ class GroupedMaps(WithoutMaps):
 
     def launch(self, sizes: Sizes) -> Launch:
         """A thread for each wide access of each member."""
-        last = self.group.table + (self.group.count - 1) * (OWN + self.group.numbers)
+        count = self.group.count
+        last = TABLE + (count - 1) * (OWN + self.numbers)
         rows, _, pieces = sizes.values[last:last + OWN]
-        return Launch(Geometry(sizes.values[self.group.count - 1] + -(-rows * pieces // THREADS), THREADS))
+        return Launch(Geometry(sizes.values[count - 1] + -(-rows * pieces // THREADS), THREADS), extra=count)
 
     def text(self) -> str:
         """Its LLVM text."""
-        return GroupedCode(self.group).module("")
+        return GroupedCode(self).module("")
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class GroupKernel(GroupSpec):
 
     def device_kernel(self, step: Step) -> GroupedMaps:
         """The kernel of a step."""
-        return GroupedMaps(self)
+        return GroupedMaps(self, self.loop, self.places, self.numbers)
 
 
 def blocks_of(kernel: GroupSpec, rows: int, columns: int) -> tuple[int, int]:
@@ -63,9 +68,8 @@ def blocks_of(kernel: GroupSpec, rows: int, columns: int) -> tuple[int, int]:
 class GroupedCode(MapCode):
     """Writes one."""
 
-    def __init__(self, group: GroupSpec) -> None:
-        super().__init__(group.loop, lanes_of(group.loop), group.places, group.numbers)
-        self.group = group
+    def __init__(self, grid: GroupedMaps) -> None:
+        super().__init__(grid.loop, lanes_of(grid.loop), grid.places, grid.numbers)
 
     def module(self, name: str) -> str:
         """The entry: the member, then rows and pieces of them by the thread's number."""
@@ -83,15 +87,19 @@ class GroupedCode(MapCode):
 
     @property
     def words(self) -> int:
-        """Of all members."""
-        return int(Header.SIZE) + self.group.words
+        """As many as a launch may have, whatever it needs."""
+        return int(Header.SIZE) + MOST_WORDS
 
     def head_lines(self) -> list[str]:
         """A binary search for the last member whose first block is not behind this one; its operands and numbers."""
-        first, group = int(Header.SIZE), self.group
-        lines = [f"  %table = getelementptr i64, ptr %p, i64 {first + group.count * group.places}",
+        first = int(Header.SIZE)
+        lines = [f"  %count.at = getelementptr i64, ptr %p, i64 {int(Header.EXTRA)}",
+                 "  %count.members = load i64, ptr %count.at, align 8",
+                 f"  %places.all = mul i64 %count.members, {self.places}",
+                 f"  %table.at = add i64 %places.all, {first}",
+                 "  %table = getelementptr i64, ptr %p, i64 %table.at",
                  "  %block.here = call i64 @gpu.block(ptr %ctx)", "  %member.0 = add i64 0, 0"]
-        step, now = group.table // 2, 0
+        step, now = TABLE // 2, 0
         while step:
             new = now + 1
             lines += [f"  %next.{new} = add i64 %member.{now}, {step}",
@@ -103,10 +111,10 @@ class GroupedCode(MapCode):
         return [*lines, f"  %at.own = getelementptr i64, ptr %table, i64 %member.{now}",
                 "  %start.own = load i64, ptr %at.own, align 8", "  %nth.block = sub i64 %block.here, %start.own",
                 f"  %first.thread = mul i64 %nth.block, {THREADS}",
-                f"  %places.at = mul i64 %member.{now}, {group.places}",
+                f"  %places.at = mul i64 %member.{now}, {self.places}",
                 f"  %places.first = add i64 %places.at, {first}",
                 "  %buffers = getelementptr i64, ptr %p, i64 %places.first",
-                f"  %own.at = mul i64 %member.{now}, {OWN + group.numbers}",
-                f"  %own.first = add i64 %own.at, {group.table}",
+                f"  %own.at = mul i64 %member.{now}, {OWN + self.count}",
+                f"  %own.first = add i64 %own.at, {TABLE}",
                 "  %own = getelementptr i64, ptr %table, i64 %own.first",
                 f"  %values = getelementptr i64, ptr %own, i64 {OWN}"]

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from morpho.backends.cuda.codegen.maps import MapKernel
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.grouped.kernel import NOWHERE, GroupKernel, blocks_of
-from morpho.backends.cuda.grouped.step import GroupStep
+from morpho.backends.cuda.grouped.step import MOST_WORDS, TABLE, GroupStep
 from morpho.base.dims import Size, product
 from morpho.program.program import AnyStep, Program, Step, span
 from morpho.program.view import View
 
-MOST_WORDS = 504  # addresses and numbers of a launch: 4 KiB of parameters, less the header
 SMALL_BYTES = 1 << 20  # of the operands of a step that may wait
 EARLY_BYTES = 32 << 20  # that a step which is brought forward writes
 MOST_EARLY_BYTES = 256 << 20  # of all of them together
@@ -41,7 +40,7 @@ class Unit:
     def has_room(self) -> bool:
         """Whether a launch holds the numbers of one more."""
         assert self.kernel is not None
-        return _spec(self.kernel, len(self.steps) + 1).words <= MOST_WORDS
+        return len(self.steps) < TABLE and _spec(self.kernel, len(self.steps) + 1).words <= MOST_WORDS
 
     def join(self, other: Unit) -> None:
         """Let it run the steps of another one too."""
@@ -126,8 +125,9 @@ def made(unit: Unit, inside: frozenset[int] = frozenset()) -> Step:
         numbers += [step.rows, step.columns, pieces, *step.values]
         firsts.append(firsts[-1] + blocks)
         work = work + step.rows * step.columns
-    firsts = [*firsts[:-1], *[NOWHERE] * (spec.table - spec.count)]
-    return GroupStep(spec, tuple(views), tuple(writes), (*firsts, *numbers), 1, work, head.label, head.origin,
+    firsts = [*firsts[:-1], *[NOWHERE] * (TABLE - spec.count)]
+    zeros = [0] * (MOST_WORDS - spec.words)
+    return GroupStep(spec, tuple(views), tuple(writes), (*firsts, *numbers, *zeros), 1, work, head.label, head.origin,
                      in_place=all(step.in_place for step in unit.steps), choice=f"{spec.count} at once",
                      held=frozenset(unit.reads & inside))
 

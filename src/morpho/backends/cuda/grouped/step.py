@@ -9,14 +9,16 @@ from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
 
+TABLE = 32  # members of a launch, at most
+MOST_WORDS = 504  # addresses and numbers of a launch: 4 KiB of parameters, less the header
 OWN = 3  # numbers of a member before its kernel's own: rows, columns, pieces of a row
 
 
 @dataclass(frozen=True)
 class GroupSpec(Kernel):
-    """`count` maps of the same loop over operands of their own. Its numbers: the first block of every member (as many
-    as the next power of two, those that are not there at the end of all numbers), then rows, columns, pieces and the
-    loop's own numbers of each."""
+    """`count` maps of the same loop over operands of their own. Its numbers: the first block of every member, the end
+    of all numbers for those that are not there; rows, columns, pieces and the loop's own numbers of each; then zeros, so
+    that every launch has the same number of words and one kernel runs groups of any count."""
 
     loop: LoopKernel
     places: int
@@ -24,18 +26,13 @@ class GroupSpec(Kernel):
     count: int
 
     @property
-    def table(self) -> int:
-        """Entries of the table of first blocks.
-
-        >>> GroupSpec(None, 3, 8, 5).table, GroupSpec(None, 3, 8, 5).words
-        (8, 78)
-        """
-        return 1 << (self.count - 1).bit_length()
-
-    @property
     def words(self) -> int:
-        """Addresses and numbers of a launch."""
-        return self.table + self.count * (self.places + OWN + self.numbers)
+        """Addresses and numbers of all members.
+
+        >>> GroupSpec(None, 3, 8, 5).words
+        102
+        """
+        return TABLE + self.count * (self.places + OWN + self.numbers)
 
     @property
     def flops(self) -> int:
