@@ -21,6 +21,7 @@ from morpho.backends.cuda.driver.interface import Device, HostWords
 from morpho.backends.cuda.executable import CudaExecutable
 from morpho.backends.cuda.faults import StandingFaults
 from morpho.backends.cuda.lowering import optimised_and_lowered
+from morpho.backends.cuda.vendor.assembler import assembler
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
 from morpho.base.machine import foreign_machine
@@ -32,7 +33,7 @@ from morpho.program.program import Program, Step
 
 MAGIC = b"morpho-cuda-1\n"
 MOST_TEXTS = 4096
-LOADERS = 6  # threads in which the driver assembles, at most
+LOADERS = 6  # threads in which nvJitLink assembles, at most; the driver assembles one kernel at a time
 MOST_MARKS = 8  # devices that records can name
 
 
@@ -179,7 +180,8 @@ class CudaBackend:
         """Have the driver assemble an image while LLVM writes the next one, where it may be called from threads."""
         if self.gpu.loads_in_threads and key not in self.functions and key not in self.loading:
             if self.loaders is None:
-                self.loaders = ThreadPoolExecutor(min(LOADERS, os.cpu_count() or 1), "morpho-cuda-load")
+                self.loaders = ThreadPoolExecutor(
+                    1 if assembler() is None else min(LOADERS, os.cpu_count() or 1), "morpho-cuda-load")
             self.loading[key] = self.loaders.submit(self.gpu.load, image, "kernel_main")
 
     def loaded(self, key: str, image: Callable[[], bytes]) -> Any:

@@ -134,6 +134,7 @@ class Warpgroups(BackwardCode):
     """Barriers, the copy engine and products by warpgroups."""
 
     grid: HopperBackward
+    first: Value  # of the block's own lines
     ahead: list[Value] | None = None  # products that were computed with the last ones
 
     def call(self, name: str, *values: Value | int) -> None:
@@ -273,8 +274,9 @@ class HopperQueries(Warpgroups, QueriesCode):
         with e.when(e.icmp("eq", self.thread, 0)):
             self.load_own()
             with e.loop(begin, end, self.grid.block, carried=[self.number(0), self.number(0)]) as loop:
-                self.load_stage(*loop.values, loop.index, self.shared_head)
-                loop.next(*self.following(*loop.values))
+                stage, phase = loop.values
+                self.load_stage(stage, phase, loop.index, self.shared_head)
+                loop.next(*self.following(stage, phase))
 
     def compute(self) -> None:
         """dq of 64 queries."""
@@ -312,9 +314,9 @@ class HopperKeys(Warpgroups, KeysCode):
         with e.when(e.icmp("eq", self.thread, 0)):
             self.load_own()
             with e.loop(0, items, 1, carried=start) as loop:
-                head, query = self.item(loop.index)
-                self.load_stage(*loop.values, query, self.head + head)
-                loop.next(*self.following(*loop.values))
+                (head, query), (stage, phase) = self.item(loop.index), loop.values
+                self.load_stage(stage, phase, query, self.head + head)
+                loop.next(*self.following(stage, phase))
         with e.when(e.icmp("sge", self.thread, GROUP - BLOCK)):
             mine = self.thread - (GROUP - BLOCK)
             with e.loop(0, items, 1, carried=start) as loop:

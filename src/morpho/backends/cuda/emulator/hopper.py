@@ -244,10 +244,10 @@ def _floats(count: int) -> str:
     return "{ " + ", ".join(["float"] * count) + " }"
 
 
-def _both(first: str, second: str, counts: tuple[int, int]) -> str:
+def _both(calls: list[str], counts: tuple[int, int]) -> str:
     """Lines that call two functions and give their results one after another."""
     lines, text, at = [], "poison", 0
-    for which, (call, count) in enumerate(zip((first, second), counts, strict=True)):
+    for which, (call, count) in enumerate(zip(calls, counts, strict=True)):
         lines.append(f"  %s{which} = call {_floats(count)} {call}")
         for n in range(count):
             lines.append(f"  %v{at} = extractvalue {_floats(count)} %s{which}, {n}")
@@ -261,7 +261,7 @@ def _scores_two(kind: str, keys: int, first: int, second: int, left_part: int, r
     calls = [f"@gpu.scores_{kind}_{keys}_{parts}_{left_part}_{right_part}(ptr %c, i32 {left}, i32 {right})"
              for parts, left, right in ((first, "%pa", "%pb"), (second, "%pc", "%pd"))]
     return (f"define internal {_floats(keys)} @gpu.scores_two_{kind}_{keys}_{first}_{second}_{left_part}_{right_part}"
-            f"(ptr %c, i32 %pa, i32 %pb, i32 %pc, i32 %pd) noinline {{\n{_both(*calls, (keys // 2, keys // 2))}\n}}\n")
+            f"(ptr %c, i32 %pa, i32 %pb, i32 %pc, i32 %pd) noinline {{\n{_both(calls, (keys // 2, keys // 2))}\n}}\n")
 
 
 def _weighted_two(kind: str, first: int, second: int, keys: int) -> str:
@@ -275,7 +275,7 @@ def _weighted_two(kind: str, first: int, second: int, keys: int) -> str:
         start += columns // 2
     given = ", ".join([*(f"float %x{n}" for n in range(start)), *(f"i32 %w{n}" for n in range(2 * weights))])
     return (f"define internal {_floats(start)} @gpu.wgmma_rs_two_{kind}_{first}_{second}_{keys}(ptr %c, i32 %pa, i32 %pb, "
-            f"{given}) noinline {{\n{_both(*calls, counts)}\n}}\n")
+            f"{given}) noinline {{\n{_both(calls, counts)}\n}}\n")
 
 
 def functions(text: str) -> str:

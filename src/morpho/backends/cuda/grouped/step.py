@@ -17,8 +17,8 @@ OWN = 3  # numbers of a member before its kernel's own: rows, columns, pieces of
 @dataclass(frozen=True)
 class GroupSpec(Kernel):
     """`count` maps of the same loop over operands of their own. Its numbers: the first block of every member, the end
-    of all numbers for those that are not there; rows, columns, pieces and the loop's own numbers of each; then zeros, so
-    that every launch has the same number of words and one kernel runs groups of any count."""
+    of all numbers for those that are not there; rows, columns, pieces and the loop's own numbers of each; then zeros,
+    so that every launch has the same number of words and one kernel runs groups of any count."""
 
     loop: LoopKernel
     places: int
