@@ -138,3 +138,4 @@ def test_the_assembler_gives_code_or_leaves_it_to_the_driver() -> None:
     found = Assembler(fake, "13_0")
     assert found.code(b".entry kernel_main", "sm_90a") == b".ENTRY KERNEL_MAIN"
     assert found.code(b"nothing", "sm_90a") is None and fake.open == 0
+    assert found.code(b".entry kernel_main { wgmma.fence.sync.aligned; }", "sm_90a") is None
