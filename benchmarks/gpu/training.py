@@ -45,15 +45,16 @@ def data(device: str, rows: int, length: int) -> tuple[Any, Any]:
 def ours(device: str, rows: int, length: int, layers: int, kernels: bool) -> None:
     """Print the first step's time, a step's, its launches and memory."""
     backend: Any = backend_of(device)
-    taken = collections.Counter[str]()
+    taken, single = collections.Counter[str](), collections.defaultdict[str, list[float]](list)
     for name in ("build", "load"):  # from text to PTX; from PTX to the driver's code
-        setattr(backend.gpu, name, watched(getattr(backend.gpu, name), name, taken))
+        setattr(backend.gpu, name, watched(getattr(backend.gpu, name), name, taken, single))
     run, _ = compiled_step(device, layers)
     given = data(device, rows, length)
     started = time.perf_counter()
     losses = [float(run(*given))]
     first = time.perf_counter() - started
-    print("of the first step:", {name: f"{seconds:.2f} s" for name, seconds in taken.items()}, flush=True)
+    print("of the first step:", {name: f"{seconds:.2f} s" for name, seconds in taken.items()}, "the longest:",
+          {name: [f"{seconds:.2f}" for seconds in sorted(each)[-6:]] for name, each in single.items()}, flush=True)
     losses += [float(run(*given)) for _ in range(2)]
     before, times = backend.gpu.launches, []
     for _ in range(5):
@@ -69,14 +70,15 @@ def ours(device: str, rows: int, length: int, layers: int, kernels: bool) -> Non
         by_kernel(device, run)
 
 
-def watched(function: Any, name: str, taken: collections.Counter[str]) -> Any:
+def watched(function: Any, name: str, taken: collections.Counter[str], single: dict[str, list[float]]) -> Any:
     """A function whose seconds are added up."""
     def call(*given: Any) -> Any:
         started = time.perf_counter()
         try:
             return function(*given)
         finally:
-            taken[name] += time.perf_counter() - started  # type: ignore[assignment]
+            single[name].append(time.perf_counter() - started)
+            taken[name] += single[name][-1]  # type: ignore[assignment]
 
     return call
 

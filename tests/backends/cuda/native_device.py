@@ -11,7 +11,7 @@ from morpho.backends.cuda.emulator.device import EmulatedDevice
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p,
                          ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
-WORDS = 160  # of a launch, at most
+WORDS = 512  # of a launch, at most
 
 
 class Handle:

@@ -10,12 +10,14 @@ import pytest
 import morpho as mo
 from morpho import nn, optim
 from morpho.backends.cuda.backend import CudaBackend
+from morpho.backends.cuda.codegen import select
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.lowering import lowered
 from morpho.backends.registry import backend_of
 from morpho.ir.graph import Graph
 from morpho.ir.node import build
 from morpho.program.program import Step
+from morpho.runtime.plans import on_device
 
 
 def gradients(given: tuple[Any, ...], **options: Any) -> list[Any]:
@@ -55,7 +57,9 @@ def test_attention_has_its_gradients_on_tensor_cores(gpu: str, rng: np.random.Ge
         assert np.linalg.norm(one - other) < 1e-3 * np.linalg.norm(other)
 
 
-def test_gradients_of_masked_attention(gpu: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("number", ["0", "1"])  # a Hopper, by warpgroups, and an Ampere, by warps
+def test_gradients_of_masked_attention(gpu: str, rng: np.random.Generator, number: str) -> None:
+    gpu = gpu[:-1] + number
     here = [mo.asarray(rng.standard_normal((1, 1, 20, 16)).astype("f")).astype(mo.float16) for _ in range(4)]
     mask = mo.asarray(rng.random((1, 1, 20, 20)) < 0.7)
     got = [x.astype(mo.float32).numpy() for x in gradients(tuple(x.to(gpu) for x in (*here, mask)))]
@@ -67,7 +71,24 @@ def test_gradients_of_masked_attention(gpu: str, rng: np.random.Generator) -> No
 def test_attention_backward_takes_two_kernels_of_its_own(gpu: str) -> None:
     given = tuple(parameter(n, (1, 2, 64, 64), mo.bfloat16) for n in range(4))
     found = kinds(gpu, *gradients(given, causal=True))
-    assert found.count("BackwardGrid") == 2 and "GenericKernel" not in found
+    assert found.count("HopperBackward") == 2 and "GenericKernel" not in found
+
+
+def test_an_update_behind_a_product_is_written_over_its_state(gpu: str) -> None:
+    """But not where the state is a side of the product, which other blocks still read."""
+    w, x, y = (parameter(n, (64, 64), mo.bfloat16) for n in range(3))
+    for product, found in ((x @ y, {0: 0}), (w @ y, {})):
+        executable: Any = on_device.executable(Graph(((w * 0.5 - product).node,)), gpu)
+        assert [type(step).__name__ for step in executable.program.steps] == ["FollowedStep"]
+        assert executable.in_place([(0, 0)]) == found
+
+
+@pytest.mark.parametrize("columns", [12288, 8200])
+def test_teams_of_a_warp_all_have_a_block(gpu: str, rng: np.random.Generator, columns: int) -> None:
+    """Three blocks of a row's tree, two teams a warp: the fourth has nothing to sum and shuffles all the same."""
+    x = rng.standard_normal((2, columns)).astype("f")
+    got = mo.softmax(mo.asarray(x, device=gpu) * 2, axis=-1).numpy()
+    assert got.tobytes() == mo.softmax(mo.asarray(x) * 2, axis=-1).numpy().tobytes()
 
 
 @pytest.mark.parametrize("shape", [(300, 40), (4500, 9)])
@@ -144,3 +165,27 @@ def test_a_step_of_a_small_transformer(gpu: str, rng: np.random.Generator) -> No
         losses[device] = [float(run(x, y)) for _ in range(3)]
     np.testing.assert_allclose(losses[gpu], losses["cpu"], rtol=5e-3)
     assert losses[gpu][2] < losses[gpu][0]
+
+
+def test_long_odd_rows_are_read_by_wide_accesses(gpu: str, rng: np.random.Generator,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of half floats that begin on 16 bytes and end anywhere; the last access is cut off."""
+    monkeypatch.setattr(select, "FEW_ROWS", 4)
+    rows, words, depth = 17, 20001, 16
+
+    def step(x: Any, w: Any, y: Any) -> Any:
+        def loss(a: Any) -> Any:
+            with mo.amp.autocast("bfloat16"):
+                return nn.cross_entropy(a @ w.T, y)
+        return mo.grad(loss)(x)
+
+    shapes = (rows, depth), (words, depth)
+    given = [rng.standard_normal(shape).astype("f") for shape in shapes] + [rng.integers(0, words, rows)]
+    got = mo.compile(step)(*(mo.asarray(x, device=gpu) for x in given)).numpy()
+    want = mo.compile(step)(*map(mo.asarray, given)).numpy()
+    assert np.linalg.norm(got - want) < 1e-4 * np.linalg.norm(want)
+    x, w = (parameter(n, shape, mo.float32) for n, shape in enumerate(shapes))
+    backend: Any = backend_of(gpu)
+    program = lowered(Graph((step(x, w, parameter(2, (rows,), mo.int64)).node,)), 2, backend.target)
+    found: list[Any] = [device_kernel(one) for one in program.steps if isinstance(one, Step)]
+    assert any(getattr(kernel, "ragged", False) and kernel.lanes == 8 for kernel in found)

@@ -11,6 +11,7 @@ from fake_solver import FakeSolver
 
 import morpho as mo
 from morpho.backends.cuda.vendor import libraries
+from morpho.backends.cuda.vendor.assembler import Assembler
 from morpho.backends.cuda.vendor.solver import Solver
 from morpho.backends.registry import backend_of
 from morpho.base.errors import DeviceError, ValueFault
@@ -93,3 +94,48 @@ def test_memory_of_an_operation_is_given_back(gpu: str, solver: Solver, rng: np.
     for _ in range(3):
         mo.linalg.svdvals(a).numpy()
     assert len(device.blocks) == before
+
+
+class FakeLinker:
+    """nvJitLink: its code is the text in capitals; a text without a kernel is refused."""
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.open = 0
+
+    def __getattr__(self, name: str) -> Any:
+        stem = name.removeprefix("__nvJitLink").removesuffix("_13_0")
+        return getattr(self, stem)
+
+    def Create(self, out: Any, count: Any, options: Any) -> int:
+        assert count.value == 1 and options[0] == b"-arch=sm_90a"
+        self.open += 1
+        return 0
+
+    def AddData(self, linker: Any, kind: int, data: bytes, size: Any, name: bytes) -> int:
+        assert kind == 2 and size.value == len(data) and data.endswith(b"\0")
+        self.text = data[:-1]
+        return 0
+
+    def Complete(self, linker: Any) -> int:
+        return int(b"entry" not in self.text)
+
+    def GetLinkedCubinSize(self, linker: Any, size: Any) -> int:
+        size._obj.value = len(self.text)
+        return 0
+
+    def GetLinkedCubin(self, linker: Any, room: Any) -> int:
+        room.raw = self.text.upper()
+        return 0
+
+    def Destroy(self, linker: Any) -> int:
+        self.open -= 1
+        return 0
+
+
+def test_the_assembler_gives_code_or_leaves_it_to_the_driver() -> None:
+    fake = FakeLinker()
+    found = Assembler(fake, "13_0")
+    assert found.code(b".entry kernel_main", "sm_90a") == b".ENTRY KERNEL_MAIN"
+    assert found.code(b"nothing", "sm_90a") is None and fake.open == 0
+    assert found.code(b".entry kernel_main { wgmma.fence.sync.aligned; }", "sm_90a") is None

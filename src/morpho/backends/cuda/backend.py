@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,8 +18,10 @@ from morpho.backends.base import Buffer, Bytes, Event
 from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.driver.interface import Device, HostWords
-from morpho.backends.cuda.executable import CudaExecutable, StandingFaults
-from morpho.backends.cuda.lowering import lowered, program_of
+from morpho.backends.cuda.executable import CudaExecutable
+from morpho.backends.cuda.faults import StandingFaults
+from morpho.backends.cuda.lowering import optimised_and_lowered, program_of
+from morpho.backends.cuda.vendor.assembler import assembler
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
 from morpho.base.machine import foreign_machine
@@ -26,11 +29,12 @@ from morpho.base.target import Target
 from morpho.cost.tuned_choices import NO_CHOICES, PLAIN, Choices, choice_from_row
 from morpho.ir.graph import Graph
 from morpho.ir.serialise import dump_graph, load_graph
+from morpho.passes.pipeline import Report
 from morpho.program.program import Program, Step
 
 MAGIC = b"morpho-cuda-1\n"
 MOST_TEXTS = 4096
-LOADERS = 6  # threads in which the driver assembles
+LOADERS = 6  # threads in which nvJitLink assembles, at most; the driver assembles one kernel at a time
 MOST_MARKS = 8  # devices that records can name
 
 
@@ -50,6 +54,7 @@ class Lowered:
 
     graph: Graph
     program: Program
+    report: Report
     level: int
 
 
@@ -79,7 +84,7 @@ class CudaBackend:
         self.functions: dict[str, Any] = {}  # loaded kernels, by the digest of their text
         self.images: dict[str, bytes] = {}
         self.texts: dict[DeviceKernel, tuple[str, str]] = {}  # keys and texts of kernels
-        self.recent: tuple[bytes, Program] | None = None  # what was compiled last, and its program
+        self.recent: tuple[bytes, Program, Report] | None = None  # what was compiled last, and its program
         self.loading: dict[str, Future[Any]] = {}
         self.loaders: ThreadPoolExecutor | None = None
         self.pending: list[Event] = []
@@ -157,7 +162,8 @@ class CudaBackend:
     def lower(self, graph: Graph) -> Lowered:
         """The graph after the passes of the level in force, as steps."""
         level = settings.get().level
-        return Lowered(graph, lowered(graph, level, self.target, self.gpu.properties.name, self.choices), level)
+        return Lowered(graph, *optimised_and_lowered(graph, level, self.target, self.gpu.properties.name, self.choices),
+                       level)
 
     def slice_executable(self, graph: Graph, choices: Choices) -> CudaExecutable:
         """A part of a program that has been through the passes, with other choices: for the tuner."""
@@ -169,25 +175,24 @@ class CudaBackend:
     def compile(self, program: Lowered) -> bytes:
         """The graph, and the image of every kernel under its key."""
         images: dict[str, bytes] = {}
-        for step in program.program.steps:
-            if isinstance(step, Step):
-                key, text = self.keyed(device_kernel(step))
-                if key not in images:
-                    images[key] = self.image(key, text)
-                    self.load_ahead(key, images[key])
+        texts = dict(self.keyed(device_kernel(step)) for step in program.program.steps if isinstance(step, Step))
+        for key, text in sorted(texts.items(), key=lambda item: -len(item[1])):  # what takes longest to assemble first
+            images[key] = self.image(key, text)
+            self.load_ahead(key, images[key])
         graph = dump_graph(program.graph)
         head = json.dumps({"architecture": self.gpu.properties.architecture, "level": program.level,
                            "choices": {key: self.choices.get(key).row() for key in program.program.problems},
                            "graph": len(graph), "images": [[key, len(data)] for key, data in images.items()]}).encode()
         code = MAGIC + struct.pack("<Q", len(head)) + head + graph + b"".join(images.values())
-        self.recent = code, program.program
+        self.recent = code, program.program, program.report
         return code
 
     def load_ahead(self, key: str, image: bytes) -> None:
         """Have the driver assemble an image while LLVM writes the next one, where it may be called from threads."""
         if self.gpu.loads_in_threads and key not in self.functions and key not in self.loading:
             if self.loaders is None:
-                self.loaders = ThreadPoolExecutor(LOADERS, "morpho-cuda-load")
+                self.loaders = ThreadPoolExecutor(
+                    1 if assembler() is None else min(LOADERS, os.cpu_count() or 1), "morpho-cuda-load")
             self.loading[key] = self.loaders.submit(self.gpu.load, image, "kernel_main")
 
     def loaded(self, key: str, image: Callable[[], bytes]) -> Any:
@@ -222,15 +227,16 @@ class CudaBackend:
     def load(self, code: bytes) -> CudaExecutable:
         """The program of those bytes. They hold machine code: load what Morpho has compiled."""
         if self.recent is not None and self.recent[0] is code:  # compiled here a moment ago: lowered already
-            program, self.recent = self.recent[1], None
+            (_, program, report), self.recent = self.recent, None
             return CudaExecutable(self, program, [(kernel, self.function(kernel)) if kernel is not None else None
-                                                  for kernel in map(_kernel, program.steps)])
+                                                  for kernel in map(_kernel, program.steps)], report)
         head, graph, images = _taken_apart(code)
         if head["architecture"] != self.gpu.properties.architecture:
             raise fail(DeviceError, "load", f"the code is for {head['architecture']}, {self.device} is "
                                             f"{self.gpu.properties.architecture}", "compile it again here")
         rows = {key: choice_from_row(row) or PLAIN for key, row in head.get("choices", {}).items()}
-        program = lowered(load_graph(graph), head["level"], self.target, self.gpu.properties.name, Choices.of(rows))
+        program, report = optimised_and_lowered(load_graph(graph), head["level"], self.target,
+                                                self.gpu.properties.name, Choices.of(rows))
         kernels: list[tuple[DeviceKernel, Any] | None] = []
         for step in program.steps:
             if not isinstance(step, Step):
@@ -241,7 +247,7 @@ class CudaBackend:
             if key not in self.functions and key not in images:
                 raise fail(ArgumentError, "load", "the bytes lack a kernel of their program")
             kernels.append((kernel, self.loaded(key, lambda key=key: images[key])))  # type: ignore[misc]
-        return CudaExecutable(self, program, kernels)
+        return CudaExecutable(self, program, kernels, report)
 
     def synchronize(self) -> None:
         """Wait for everything queued; raise the first error that nobody has seen."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from morpho.backends.base import Buffer, Event
 from morpho.backends.cpu.attention.pages import PageWriteKernel
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINITE, FAULT_SINGULAR
 from morpho.backends.cpu.driver import host_call
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import DeviceKernel, Launch, Sizes
@@ -26,20 +25,22 @@ from morpho.backends.cuda.driver.launch_code import Kernel as LaunchKernel
 from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.native_call import NativeCall
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap, aligned_words
+from morpho.backends.cuda.faults import RunEvent, StandingFaults
 from morpho.backends.cuda.flatten import flattened
+from morpho.backends.cuda.gemm.lower import FollowedStep
+from morpho.backends.cuda.grouped.step import GroupStep
+from morpho.backends.cuda.vendor.blas import Blas, blas_of
 from morpho.backends.cuda.vendor.solver import matrices, solver_of
 from morpho.backends.reference import reference
 from morpho.base import settings
 from morpho.base.dims import Dim, evaluate, product, upper
-from morpho.base.errors import IndexFault, MemoryLimit, MorphoError, ValueFault, fail
+from morpho.base.errors import MemoryLimit
 from morpho.cost.estimate import node_flops
 from morpho.passes.memory.liveness import Updates
+from morpho.passes.pipeline import Report
 from morpho.program.footprint import Uses
 from morpho.program.program import Control, HostStep, Program, Step
 from morpho.program.view import View
-
-SAID = {FAULT_SINGULAR: "singular matrix", FAULT_INDEFINITE: "matrix is not positive definite",
-        FAULT_ENDLESS: "the factorisation did not converge"}
 
 
 class Owner(Protocol):
@@ -52,58 +53,6 @@ class Owner(Protocol):
 
     def watch(self, event: Event) -> Event: ...
     def function(self, kernel: DeviceKernel) -> Any: ...
-
-
-class RunEvent:
-    """The end of a run. Faults that kernels reported become errors here, once."""
-
-    def __init__(self, event: Event, faults: Any, steps: Sequence[Step], held: Any) -> None:
-        self.event, self.faults, self.steps, self.held = event, faults, steps, held
-        self.error: MorphoError | None = None
-        self.over = self.seen = False
-
-    def done(self) -> bool:
-        """Whether it is over."""
-        return self.over or self.event.done()
-
-    def wait(self) -> None:
-        """Return when it is over; raise what failed."""
-        if not self.over:
-            self.event.wait()
-            self.error, self.over, self.held = self._fault(), True, None
-            self.faults = None
-        self.seen = True
-        if self.error is not None:
-            raise self.error
-
-    def _fault(self) -> MorphoError | None:
-        return None if self.faults is None else fault_error(self.faults, self.steps)
-
-
-class StandingFaults:
-    """Words that all native calls of a program report faults in, looked at whenever somebody waits for the device."""
-
-    def __init__(self, words: Any, steps: Sequence[Step], gpu: Device) -> None:
-        self.words, self.steps, self.gpu, self.address = words, steps, gpu, words.address
-
-    def error(self) -> MorphoError | None:
-        """The error of a fault that nobody has seen; work that was queued must be over."""
-        if not self.words.array.any():
-            return None
-        found = fault_error(self.words.array, self.steps)
-        self.words.array[:] = 0
-        return found
-
-
-def fault_error(faults: Any, steps: Sequence[Step]) -> MorphoError | None:
-    """What the first step with a status did wrong."""
-    for step, status in zip(steps, faults, strict=True):
-        if status:
-            words = next((text for bit, text in SAID.items() if status & bit), None)
-            if words is not None:
-                return fail(ValueFault, step.label, words, line=step.origin)
-            return fail(IndexFault, step.label, "an index lies outside its axis", line=step.origin)
-    return None
 
 
 class PreparedStep:
@@ -193,8 +142,9 @@ class Prepared:
 class CudaExecutable:
     """A loaded program."""
 
-    def __init__(self, backend: Owner, program: Program, kernels: Sequence[tuple[DeviceKernel, Any] | None]) -> None:
-        self.backend, self.program, self.kernels = backend, program, kernels
+    def __init__(self, backend: Owner, program: Program, kernels: Sequence[tuple[DeviceKernel, Any] | None],
+                 report: Report) -> None:
+        self.backend, self.program, self.kernels, self.report = backend, program, kernels, report
         self.prepared: dict[tuple[tuple[str, int], ...], Prepared] = {}
         self.faulty = [number for number, step in enumerate(program.steps)
                        if isinstance(step, Step) and (step.may_fault or _matrix(step))]
@@ -205,9 +155,11 @@ class CudaExecutable:
         """For `explain()`: the kernels, what the host computes, and how much of the work the GPU does."""
         kinds: dict[str, int] = {}
         here = there = 0
+        blas = self.blas()
         for step, kernel in zip(self.program.steps, self.kernels, strict=True):
             if isinstance(step, Step) and kernel is not None:
                 name = " ".join(filter(None, (type(kernel[0]).__name__, step.label, step.choice)))
+                name = f"{step.label} by cuBLASLt (fast)" if blas is not None and Blas.serves(step) else name
                 there += upper(step.cost.flops)
             elif isinstance(step, HostStep):
                 found = solver_of(self.backend) if settings.get().fast else None
@@ -219,6 +171,11 @@ class CudaExecutable:
             kinds[name] = kinds.get(name, 0) + 1
         share = 100 * there / (here + there) if here + there else 100
         return [*(f"{count} x {name}" for name, count in kinds.items()), f"{share:.0f} % of the operations on the GPU"]
+
+    def blas(self) -> Blas | None:
+        """The library for the products of this program, where the user says `fast` and it is there."""
+        served = settings.get().fast and any(map(Blas.serves, self.program.steps))
+        return blas_of(self.backend) if served else None
 
     def _prepare(self, sizes: Mapping[str, int]) -> Prepared:
         key = tuple(sorted(sizes.items())) if sizes else ()
@@ -240,8 +197,8 @@ class CudaExecutable:
         faults = gpu.host_words(len(self.faulty)) if self.faulty else None
         behind = arena + -(-program.arena_bytes // 256) * 256 if room else 0
         try:
-            if prepared.table is None or not gpu.launch_all(prepared.table, slots, behind,
-                                                            0 if faults is None else faults.address, stream):
+            if prepared.table is None or self.blas() is not None or not gpu.launch_all(
+                    prepared.table, slots, behind, 0 if faults is None else faults.address, stream):
                 Run(self, prepared.steps, slots, behind, faults, sizes, stream).all()
             self._copy_repeated(outputs, slots, stream)
         finally:
@@ -257,7 +214,9 @@ class CudaExecutable:
         gpu, program = self.backend.gpu, self.program
         places = [place.slot for place in program.outputs]
         own = all(program.slots[place.slot].kind == "result" and place.offset == 0 for place in program.outputs)
-        if not gpu.native_entries() or symbols(program) or not own or len(set(places)) < len(places):
+        if self.blas() is not None or not gpu.native_entries():
+            return None
+        if symbols(program) or not own or len(set(places)) < len(places):
             return None
         prepared = self._prepare({})
         if prepared.table is None:
@@ -285,11 +244,20 @@ class CudaExecutable:
         uses, found = Uses(self.program), {}
         for output, index in uses.in_place(updates).items():
             writer = uses.first_write.get(self.program.outputs[output].slot)
-            kernel = None if writer is None else self.kernels[writer]
-            if kernel is not None and (isinstance(kernel[0], MapKernel)
-                                       or isinstance(kernel[0].kernel(), PageWriteKernel)):
+            if writer is not None and self._own_elements(writer, output, index):
                 found[output] = index
         return found
+
+    def _own_elements(self, writer: int, output: int, index: int) -> bool:
+        """Whether the step that writes an output over an input reads no element of it that another thread writes."""
+        step, kernel, slots = self.program.steps[writer], self.kernels[writer], self.program.slots
+        if kernel is None:
+            return False
+        if isinstance(step, GroupStep):
+            source = next(n for n, slot in enumerate(slots) if slot.kind == "input" and slot.index == index)
+            return step.same_member(self.program.outputs[output].slot, source)
+        return isinstance(step, FollowedStep) or isinstance(kernel[0], MapKernel) or isinstance(
+            kernel[0].kernel(), PageWriteKernel)
 
     def _slots(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], arena: int) -> list[int]:
         slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in self.program.slots]
@@ -325,7 +293,7 @@ class Run(ControlFlow):
                  faults: Any, sizes: Mapping[str, int], stream: int) -> None:
         super().__init__(executable.program, slots, sizes)
         self.executable, self.prepared, self.scratch = executable, steps, scratch
-        self.gpu, self.stream = executable.backend.gpu, stream
+        self.gpu, self.stream, self.blas = executable.backend.gpu, stream, executable.blas()
         self.fault_of = {} if faults is None else {
             step: faults.address + 4 * number for number, step in enumerate(executable.faulty)}
 
@@ -349,6 +317,8 @@ class Run(ControlFlow):
 
     def kernel(self, prepared: PreparedStep, fault: int) -> None:
         """One launch. Operands that do not lie as its kernel needs go to another kernel, or are copied first."""
+        if self.blas is not None and Blas.serves(prepared.step) and self.multiplied(self.blas, prepared.step):
+            return
         copies: dict[int, tuple[int, int]] = {}
         if not prepared.fill(self.slots, self.scratch, fault):
             if prepared.kernel.unaligned() is not prepared.kernel:
@@ -360,6 +330,11 @@ class Run(ControlFlow):
         self.gpu.launch(prepared.function, prepared.launch.geometry, prepared.words, self.stream)
         for address, nbytes in copies.values():
             self.gpu.free(address, nbytes)
+
+    def multiplied(self, blas: Blas, step: Step) -> bool:
+        """Have cuBLASLt compute a product; False where it has no way to."""
+        a, b, c = (self.place(view) if view is not None else 0 for view in step.views)
+        return blas.run(step, (a, b, c))
 
     def aligned(self, address: int, place: View | None) -> tuple[int, int]:
         """A copy of an operand at an address of its own, and its bytes."""

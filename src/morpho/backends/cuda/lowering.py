@@ -8,6 +8,7 @@ from dataclasses import replace
 from morpho.backends.cuda.attention.lower import AttentionLowering
 from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.conv_lower import ConvLowering
+from morpho.backends.cuda.grouped.schedule import grouped
 from morpho.backends.cuda.sparse.transposed import TransposedLowering
 from morpho.base.dims import Size
 from morpho.base.target import Target
@@ -15,7 +16,7 @@ from morpho.cost.dispatch_thresholds import defaults_for
 from morpho.cost.tuned_choices import NO_CHOICES, Choices
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
-from morpho.passes.pipeline import optimise
+from morpho.passes.pipeline import Report, optimise
 from morpho.program.plan_memory import plan_memory
 from morpho.program.program import Program
 
@@ -43,15 +44,28 @@ class CudaLowering(AttentionLowering, ConvLowering, TransposedLowering):
 
 def lowered(graph: Graph, level: int, target: Target, model: str = "", choices: Choices = NO_CHOICES) -> Program:
     """The program of a graph."""
-    optimised, _ = optimise(moved_casts(graph) if level > 0 else graph, level, "")
-    return program_of(optimised, level, target, model, choices)
+    return optimised_and_lowered(graph, level, target, model, choices)[0]
 
 
-def program_of(optimised: Graph, level: int, target: Target, model: str, choices: Choices) -> Program:
+def optimised_and_lowered(graph: Graph, level: int, target: Target, model: str = "",
+                          choices: Choices = NO_CHOICES) -> tuple[Program, Report]:
+    """The program of a graph, and what the passes did."""
+    optimised, report = optimise(moved_casts(graph) if level > 0 else graph, level, "")
+    return program_of(optimised, level, target, model, choices, _inputs(graph)), report
+
+
+def _inputs(graph: Graph) -> int:
+    return 1 + max((node["index"] for node in graph.parameters), default=-1)
+
+
+def program_of(optimised: Graph, level: int, target: Target, model: str, choices: Choices,
+               inputs: int | None = None) -> Program:
     """The program of a graph that has been through the passes, with the tuner's choices for a model of GPU."""
-    inputs = 1 + max((node["index"] for node in optimised.parameters), default=-1)
-    lowering = CudaLowering(optimised, True, inputs, target, (), replace(defaults_for(0), choices=choices))
+    taken = _inputs(optimised) if inputs is None else inputs  # passes may drop the last of a graph's parameters
+    lowering = CudaLowering(optimised, True, taken, target, (), replace(defaults_for(0), choices=choices))
     lowering.model = model
     program = lowering.build(None)
+    if level > 0:
+        grouped(program)
     plan_memory(program, reuse=level > 0, apart=False)
     return program

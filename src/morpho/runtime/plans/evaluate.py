@@ -233,10 +233,11 @@ def _make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str, guards
     remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), updates, budget,
                      thresholds.current())
     made = None
-    if found is None:
-        made = _compiled(remake, len(graph.nodes), whole) if native else remake()
-    whole_plan: Made | StoredPlan | None = made or found
-    assert whole_plan is not None
+    whole_plan: Any = found
+    if not native and budget is None:  # the program that runs there: the CPU's is made when somebody asks for it
+        whole_plan = on_device.own_program(graph, device)
+    if whole_plan is None:
+        whole_plan = made = _compiled(remake, len(graph.nodes), whole) if native else remake()
     program, report = whole_plan.program, whole_plan.report
     _refuse(program, whole)
     lowered = time.perf_counter()

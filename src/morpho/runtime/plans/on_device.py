@@ -58,6 +58,12 @@ def executable(graph: Graph, device: str) -> Executable:
     return _executables.get_or_create(key, make, lambda made: 2048 * (1 + len(made[0].nodes)))[1]
 
 
+def own_program(graph: Graph, device: str) -> Any | None:
+    """The executable of a device that shows the program it runs (`program`, `report`); None where it shows none."""
+    found = executable(graph, device)
+    return found if hasattr(found, "program") and hasattr(found, "report") else None
+
+
 def run(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int]) -> list[Buffer]:
     """Queue one run of a graph; its results are there when their memory's event is over. Where the device has no memory
     for it and the user says `fallback`, the CPU runs it."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from morpho.backends.cuda.attention.backward_code import WARPS
 from morpho.backends.cuda.attention.backward_parts import KeysCode, QueriesCode
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, BLOCK, BackwardSpec
 from morpho.backends.cuda.attention.spec import BATCH_AXES
-from morpho.backends.cuda.codegen.grid import WARP
+from morpho.backends.cuda.codegen.grid import WARP, Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel
@@ -45,6 +44,11 @@ class BackwardGrid(WithoutMaps):
         return 2 if max(self.padded) <= 64 else 1
 
     @property
+    def block(self) -> int:
+        """Lines of the other operands that are read at a time."""
+        return BLOCK
+
+    @property
     def at_once(self) -> int:
         """Lines of a block whose scores a warp holds at a time."""
         return 32 if self.tiles == 2 and self.spec.part == "keys" else BLOCK
@@ -55,6 +59,16 @@ class BackwardGrid(WithoutMaps):
         return 16 * self.tiles * WARPS
 
     @property
+    def threads(self) -> int:
+        """Of a block."""
+        return WARP * WARPS
+
+    @property
+    def words(self) -> int:
+        """Of a launch."""
+        return int(Header.SIZE) + len(self.spec.operands) + len(BACKWARD)
+
+    @property
     def own_bytes(self) -> int:
         """Its own operands."""
         return 2 * self.lines * sum(self.padded)
@@ -62,7 +76,7 @@ class BackwardGrid(WithoutMaps):
     @property
     def stage_bytes(self) -> int:
         """A block of the other ones."""
-        return 2 * BLOCK * sum(self.padded)
+        return 2 * self.block * sum(self.padded)
 
     def launch(self, sizes: Sizes) -> Launch:
         """Tiles of all heads of all batches."""
@@ -73,17 +87,13 @@ class BackwardGrid(WithoutMaps):
         count = -(-int(long) // self.lines) * int(heads)
         for axis in range(BATCH_AXES):
             count *= int(n[f"batches{axis}"])
-        return Launch(Geometry(max(count, 1), WARP * WARPS, self.own_bytes + 2 * self.stage_bytes))
+        return Launch(Geometry(max(count, 1), self.threads, self.shared_bytes))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Its own operands, and two blocks of the other ones."""
+        return self.own_bytes + 2 * self.stage_bytes
 
     def text(self) -> str:
         """Its LLVM text."""
         return (QueriesCode if self.spec.part == "queries" else KeysCode)(self).module()
-
-
-@dataclass(frozen=True)
-class AttentionBackward(BackwardSpec):
-    """A `BackwardSpec` that knows its grid."""
-
-    def device_kernel(self, step: Any) -> BackwardGrid:
-        """The kernel of a step."""
-        return BackwardGrid(self)

@@ -41,6 +41,12 @@ class Blocks(Protocol):
     def own_bytes(self) -> int: ...
     @property
     def stage_bytes(self) -> int: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def words(self) -> int: ...
 
 
 class BackwardCode:
@@ -69,20 +75,22 @@ class BackwardCode:
         self.thread = e.ask("thread")
         self.lane, self.warp = self.thread & (WARP - 1), self.thread.shift_right(5)
         head, shared, outer = self.place_tile(e.ask("block"))
+        self.head, self.shared_head, where = head, shared, {}
         at = {name: (shared if name in "kvbd" else head) * self.n[f"{name}_head"] for name in operands}
         for axis in reversed(range(BATCH_AXES)):
             upper = e.instruction("udiv", outer, self.n[f"batches{axis}"])
-            index = outer - upper * self.n[f"batches{axis}"]
+            where[axis] = index = outer - upper * self.n[f"batches{axis}"]
             at = {name: offset + index * self.n[f"{name}_batch{axis}"] for name, offset in at.items()}
             outer = upper
+        self.batch = where[2], where[1]
         self.mask_element = "i8" if spec.mask is None or spec.mask is bool_ else scalars.memory_type(spec.mask)
         kinds = {"l": "float", "s": "float", "p": "i64", "x": self.mask_element}
         self.place = {name: e.offset(e.address(first + number), kinds.get(name, "i16"), at[name])
                       for number, name in enumerate(operands)}
         self.position = (e.load(self.place["p"], "i64", 1) if spec.moving else e.constant(spec.offset, "i64", 1))
         self.work()
-        attributes = f' nounwind "nvvm.maxntid"="{WARP * WARPS}" "nvvm.minctasm"="1"'
-        return entry("kernel_main", first + len(operands) + len(BACKWARD), e.text(), attributes) + e.outside()
+        attributes = f' nounwind "nvvm.maxntid"="{self.grid.threads}" "nvvm.minctasm"="1"'
+        return entry("kernel_main", self.grid.words, e.text(), attributes) + e.outside()
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def fetch(self, name: str, first: Value, size: Value, count: int, stage: Value, head: Value | None = None) -> None:
@@ -92,7 +100,7 @@ class BackwardCode:
         if head is not None:
             source = self.e.offset(source, "i16", head * self.n[f"{name}_head"])
         self.parts.fetch_lines(source, first, size, self.n[f"{name}_row"], self.spec.depth if deep else self.spec.width,
-                               self.depth if deep else self.width, count, stage, self.thread, WARP * WARPS,
+                               self.depth if deep else self.width, count, stage, self.thread, self.grid.threads,
                                self.grid.aligned)
 
     def commit(self) -> None:

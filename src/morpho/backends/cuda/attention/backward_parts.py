@@ -6,7 +6,6 @@ import math
 
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.attention.backward_code import BackwardCode
-from morpho.backends.cuda.attention.backward_spec import BLOCK
 from morpho.backends.cuda.attention.forward import LOG2_E
 from morpho.backends.cuda.codegen.warp_math import exp2
 
@@ -27,13 +26,13 @@ class QueriesCode(BackwardCode):
     def key_range(self) -> tuple[Value, Value, Value]:
         """The first key, the first one of a block with a mask, and the end."""
         e, spec, keys = self.e, self.spec, self.n["keys"]
-        begin, middle, end = self.number(0), keys & -BLOCK, keys
+        begin, middle, end = self.number(0), keys & -self.grid.block, keys
         if spec.causal:
             start = self.position + self.first
             end = e.intrinsic("smin", keys, start + self.grid.lines)
-            middle = e.intrinsic("smin", middle, e.intrinsic("smax", start + 1, begin) & -BLOCK)
+            middle = e.intrinsic("smin", middle, e.intrinsic("smax", start + 1, begin) & -self.grid.block)
             if spec.window:
-                begin = e.intrinsic("smax", start - (spec.window - 1), begin) & -BLOCK
+                begin = e.intrinsic("smax", start - (spec.window - 1), begin) & -self.grid.block
         if spec.window or spec.mask is not None:
             middle = begin
         return begin, middle, e.intrinsic("smax", end, begin)
@@ -52,11 +51,11 @@ class QueriesCode(BackwardCode):
         self.sums = [[self.number_of("s", row, 0.0) for row in pair] for pair in rows]
         state = [e.constant(0.0, "float", 1)] * (grid.tiles * self.depth // 2)
         for first, last, masked in ((begin, middle, False), (middle, end, True)):
-            with e.loop(first, last, BLOCK, carried=[*state, stage]) as loop:
+            with e.loop(first, last, self.grid.block, carried=[*state, stage]) as loop:
                 *values, here = loop.values
                 other = self.number(2 * grid.own_bytes + grid.stage_bytes) - here
                 self.arrived()
-                self.fetch_block(loop.index + BLOCK, other)
+                self.fetch_block(loop.index + self.grid.block, other)
                 loop.next(*self.block(loop.index, here, values, masked), other)
             *state, stage = loop.values
         e.line("call void @gpu.cp_wait_0(ptr %ctx)")
@@ -64,12 +63,12 @@ class QueriesCode(BackwardCode):
 
     def fetch_block(self, key: Value, stage: Value) -> None:
         """Keys and values."""
-        self.fetch("k", key, self.n["keys"], BLOCK, stage)
-        self.fetch("v", key, self.n["keys"], BLOCK, stage + 2 * BLOCK * self.depth)
+        self.fetch("k", key, self.n["keys"], self.grid.block, stage)
+        self.fetch("v", key, self.n["keys"], self.grid.block, stage + 2 * self.grid.block * self.depth)
         self.commit()
 
     def block(self, key: Value, stage: Value, state: list[Value], masked: bool) -> list[Value]:
-        """64 more keys."""
+        """A block of keys more."""
         e, factor = self.e, self.e.constant(self.spec.scale * LOG2_E, "float", 1)
         scores = self.products(self.own[0], stage, self.depth, 0)
         powers = []
@@ -78,8 +77,9 @@ class QueriesCode(BackwardCode):
                 values = self.masked(values, self.row(self.first, tile, 0), key)
             powers.append([exp2(e, e.fma(value, factor, -self.logarithms[tile][(number % 4) // 2]))
                            for number, value in enumerate(values)])
-        inner = self.products(self.own[1], stage + 2 * BLOCK * self.depth, self.width, 0)
-        sums = [[self.sums[tile][(number % 4) // 2] for number in range(BLOCK // 2)] for tile in range(len(inner))]
+        inner = self.products(self.own[1], stage + 2 * self.grid.block * self.depth, self.width, 0)
+        sums = [[self.sums[tile][(number % 4) // 2] for number in range(len(values))]
+                for tile, values in enumerate(inner)]
         return self.added(self.slopes(powers, inner, sums), stage, self.depth, 0, state)
 
     def masked(self, values: list[Value], row: Value, key: Value) -> list[Value]:
@@ -113,11 +113,12 @@ class KeysCode(BackwardCode):
         e, spec, queries = self.e, self.spec, self.n["queries"]
         begin, end = self.number(0), queries
         if spec.causal:
-            begin = e.intrinsic("smax", self.first - self.position, begin) & -BLOCK
+            begin = e.intrinsic("smax", self.first - self.position, begin) & -self.grid.block
             if spec.window:
                 last = self.first + (self.grid.lines - 1 + spec.window)
                 end = e.intrinsic("smin", queries, e.intrinsic("smax", last - self.position, self.number(0)))
-        count = (e.intrinsic("smax", end - begin, self.number(0)) + (BLOCK - 1)).shift_right(6)
+        lines = self.grid.block
+        count = (e.intrinsic("smax", end - begin, self.number(0)) + (lines - 1)).shift_right(lines.bit_length() - 1)
         return begin, count
 
     def work(self) -> None:
@@ -146,7 +147,7 @@ class KeysCode(BackwardCode):
     def item(self, number: Value) -> tuple[Value, Value]:
         """The head of the group and the first query of a block."""
         head = self.e.instruction("udiv", number, self.some)
-        return head, self.begin + (number - head * self.some) * BLOCK
+        return head, self.begin + (number - head * self.some) * self.grid.block
 
     def fetch_block(self, number: Value, stage: Value) -> None:
         """Queries and cotangents; none of a head that is not there."""
@@ -154,24 +155,21 @@ class KeysCode(BackwardCode):
         head, query = self.item(number)
         there = e.icmp("slt", head, self.n["group"])
         head, size = e.select(there, head, 0), e.select(there, self.n["queries"], 0)
-        self.fetch("q", query, size, BLOCK, stage, head)
-        self.fetch("c", query, size, BLOCK, stage + 2 * BLOCK * self.depth, head)
+        self.fetch("q", query, size, self.grid.block, stage, head)
+        self.fetch("c", query, size, self.grid.block, stage + 2 * self.grid.block * self.depth, head)
         self.commit()
 
     def block(self, number: Value, stage: Value, keys: list[Value], values: list[Value]) -> list[Value]:
-        """64 more queries of a head, some at a time."""
+        """A block of queries of a head more, some at a time."""
         e, factor = self.e, self.e.constant(self.spec.scale * LOG2_E, "float", 1)
         head, first = self.item(number)
         whole = dict(self.place)
         for name, kind in (("l", "float"), ("s", "float"), ("x", self.mask_element)):
             if name in whole:
                 self.place[name] = e.offset(whole[name], kind, head * self.n[f"{name}_head"])
-        cotangents = stage + 2 * BLOCK * self.depth
-        for start in range(0, BLOCK, self.grid.at_once):
-            columns = [first + (self.lane & 3) * 2 + (start + 8 * (n // 2) + n % 2)
-                       for n in range(self.grid.at_once // 4)]
-            logarithms = [self.number_of("l", query, math.inf) * LOG2_E for query in columns]
-            sums = [self.number_of("s", query, 0.0) for query in columns]
+        cotangents = stage + 2 * self.grid.block * self.depth
+        for start in range(0, self.grid.block, self.grid.at_once):
+            logarithms, sums = self.of_queries(first, start)
             powers = []
             for tile, scores in enumerate(self.products(self.own[0], stage, self.depth, start)):
                 scores = self.masked(scores, self.row(self.first, tile, 0), first + start)
@@ -183,6 +181,12 @@ class KeysCode(BackwardCode):
             keys = self.added(self.slopes(powers, inner, wide), stage, self.depth, start, keys)
         self.place = whole
         return [*keys, *values]
+
+    def of_queries(self, first: Value, start: int) -> tuple[list[Value], list[Value]]:
+        """Logarithms, times log2(e), and sums of a lane's queries."""
+        columns = [first + (self.lane & 3) * 2 + (start + 8 * (n // 2) + n % 2) for n in range(self.grid.at_once // 4)]
+        return ([self.number_of("l", query, math.inf) * LOG2_E for query in columns],
+                [self.number_of("s", query, 0.0) for query in columns])
 
     def masked(self, values: list[Value], row: Value, query: Value) -> list[Value]:
         """Scores of a tile; those of queries that are not there have a logarithm of infinity."""

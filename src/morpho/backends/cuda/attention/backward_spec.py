@@ -38,6 +38,7 @@ class BackwardSpec(Kernel):
     window: int
     mask: DType | None
     moving: bool
+    way: str = "mma"  # by warps, or "wgmma": by warpgroups
 
     role = "attention"
     flops = 8

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from morpho.backends.cpu.lowering.lower_graph import GraphLowering
-from morpho.backends.cuda.attention.backward import AttentionBackward
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, READ, RESULTS
-from morpho.backends.cuda.attention.kernel import AttentionKernel
+from morpho.backends.cuda.attention.kernel import AttentionBackward, AttentionKernel
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, PAGED
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import bfloat16, float16
@@ -65,15 +64,16 @@ class AttentionLowering(GraphLowering):
                                  **{key: value for name, place in places.items()
                                     for key, value in _steps(name, place).items()})
         work = product(tuple(q.shape[:-1])) * k.shape[-2]
+        grouped = "wgmma" in self.target.machine.features and by_copy_engine(*inputs[:4])
         for part, products in (("queries", 3), ("keys", 4)):
             kernel = AttentionBackward(part, q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], node["offset"],
                                        node["causal"], node["window"], None if mask is None else mask.dtype,
-                                       positions is not None)
+                                       positions is not None, "wgmma" if grouped else "mma")
             views = tuple(place for name in kernel.operands if (place := places[name]) is not None)
             read = len(views) - len(RESULTS[part])
             self.add(Step(kernel, views, tuple(range(read, len(views))), values, 1, work, "attention_backward",
                           node.origin, operations=products * work * (q.shape[-1] + v.shape[-1]),
-                          choice=f"tensor cores (mma), {part}"))
+                          choice=f"tensor cores ({kernel.way}), {part}"))
         self.views[node.serial] = targets
 
     def over_pages(self, node: Node, inputs: list[View]) -> None:

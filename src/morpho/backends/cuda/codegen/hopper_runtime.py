@@ -11,6 +11,8 @@ import re
 _WGMMA = re.compile(r"@gpu\.wgmma_(bf16|f16)_(\d+)_([01])([01])\(")
 _WEIGHTED = re.compile(r"@gpu\.wgmma_rs_(bf16|f16)_(\d+)_(\d+)\(")
 _SCORES = re.compile(r"@gpu\.scores_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)\(")
+_WEIGHTED_TWO = re.compile(r"@gpu\.wgmma_rs_two_(bf16|f16)_(\d+)_(\d+)_(\d+)\(")
+_SCORES_TWO = re.compile(r"@gpu\.scores_two_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _TMA = re.compile(r"@gpu\.tma_load_(\d)\(")
 _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 STEP = 16  # values of k of an instruction
@@ -183,6 +185,64 @@ define internal {struct} @gpu.scores_{kind}_{keys}_{parts}_{left_part}_{right_pa
 """
 
 
+def _place(name: str, given: str, bits: int) -> str:
+    """The descriptor of an operand at an offset of shared memory."""
+    return f"""  %{name}0 = call i32 @gpu.shared_at(i32 %{given})
+  %{name}1 = lshr i32 %{name}0, 4
+  %{name}2 = zext i32 %{name}1 to i64
+  %{name} = or i64 %{name}2, {bits}
+"""
+
+
+def _scores_two(kind: str, keys: int, first: int, second: int, left_part: int, right_part: int) -> str:
+    """Two products like those of `_scores`, of other operands, in flight at the same time."""
+    count = keys // 2
+    struct = "{ " + ", ".join(["float"] * (2 * count)) + " }"
+    lines = ["{ .reg .pred p, q; .reg .b64 a, b; setp.ne.b32 p, 0, 0; setp.eq.b32 q, 0, 0;", "wgmma.fence.sync.aligned;"]
+    for which, parts in enumerate((first, second)):
+        registers = "{" + ", ".join(f"${which * count + n}" for n in range(count)) + "}"
+        for step in range(parts * STEPS):
+            part, within = divmod(step, STEPS)
+            left, right = (part * (size >> 4) + within * STRAIGHT_STEP for size in (left_part, right_part))
+            lines.append(f"add.s64 a, ${2 * count + 2 * which}, {left}; add.s64 b, ${2 * count + 2 * which + 1}, {right};")
+            lines.append(f"wgmma.mma_async.sync.aligned.m64n{keys}k16.f32.{kind}.{kind} {registers}, a, b, {'q' if step else 'p'}, 1, 1, 0, 0;")
+    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
+    letters = ",".join([*["=&f"] * (2 * count), "l", "l", "l", "l", "~{memory}"])
+    places = "".join(_place(name, f"p{name}", descriptor(False)) for name in "abcd")
+    return f"""
+define internal {struct} @gpu.scores_two_{kind}_{keys}_{first}_{second}_{left_part}_{right_part}(ptr %ctx_, i32 %pa, i32 %pb, i32 %pc, i32 %pd) alwaysinline convergent {{
+{places}  %r = call {struct} asm sideeffect "{' '.join(lines)}", "{letters}"(i64 %a, i64 %b, i64 %c, i64 %d)
+  ret {struct} %r
+}}
+"""
+
+
+def _weighted_two(kind: str, first: int, second: int, keys: int) -> str:
+    """Two sums like those of `_weighted`, of other operands, in flight at the same time: their lines lie one part after
+    another."""
+    counts = first // 2, second // 2
+    total, weights = sum(counts), keys // 4
+    struct = "{ " + ", ".join(["float"] * total) + " }"
+    lines = ["{ .reg .pred p; .reg .b64 b; setp.ne.b32 p, 1, 0;", "wgmma.fence.sync.aligned;"]
+    for which, columns in enumerate((first, second)):
+        start = which * counts[0]
+        registers = "{" + ", ".join(f"${start + n}" for n in range(counts[which])) + "}"
+        for step in range(keys // STEP):
+            four = ", ".join(f"${2 * total + which * weights + 4 * step + n}" for n in range(4))
+            lines.append(f"add.s64 b, ${2 * total + 2 * weights + which}, {step * TURNED_STEP};")
+            lines.append(f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {registers}, {{{four}}}, b, p, 1, 1, 1;")
+    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
+    letters = ",".join([*["=f"] * total, *map(str, range(total)), *["r"] * (2 * weights), "l", "l", "~{memory}"])
+    given = ", ".join([*(f"float %x{n}" for n in range(total)), *(f"i32 %w{n}" for n in range(2 * weights))])
+    places = "".join(_place(name, f"p{name}", descriptor(True, 8 * keys)) for name in "ab")
+    return f"""
+define internal {struct} @gpu.wgmma_rs_two_{kind}_{first}_{second}_{keys}(ptr %ctx_, i32 %pa, i32 %pb, {given}) alwaysinline convergent {{
+{places}  %r = call {struct} asm sideeffect "{' '.join(lines)}", "{letters}"({given}, i64 %a, i64 %b)
+  ret {struct} %r
+}}
+"""
+
+
 def _registers(way: str, count: str) -> str:
     name = "inc" if way == "up" else "dec"
     return f"""
@@ -202,6 +262,10 @@ def functions(text: str) -> str:
         found += _weighted(kind, int(columns), int(keys))
     for kind, *sizes in sorted(set(_SCORES.findall(text))):
         found += _scores(kind, *map(int, sizes))
+    for kind, *sizes in sorted(set(_WEIGHTED_TWO.findall(text))):
+        found += _weighted_two(kind, *map(int, sizes))
+    for kind, *sizes in sorted(set(_SCORES_TWO.findall(text))):
+        found += _scores_two(kind, *map(int, sizes))
     for rank in sorted(set(_TMA.findall(text))):
         found += _tma_load(int(rank))
     for way, count in sorted(set(_REGISTERS.findall(text))):

@@ -66,14 +66,23 @@ class LoopGrid(LoopCode):
 
     def end_function(self, attributes: str = "") -> str:
         """The whole text."""
-        e, first = self.e, int(Header.SIZE)
+        e = self.e
         if self.kernel.may_fault:
             e.report(e.load(self.fault, "i32", 1))
         text = e.text()
-        head = [f"  %buffers = getelementptr i64, ptr %p, i64 {first}",
+        body = "\n".join([*self.allocas, *self.head_lines(), *self.number_lines(text), text])
+        return entry("kernel_main", self.words, body, " nounwind" + attributes) + e.outside()
+
+    def head_lines(self) -> list[str]:
+        """Where the operands' addresses and the kernel's numbers are."""
+        first = int(Header.SIZE)
+        return [f"  %buffers = getelementptr i64, ptr %p, i64 {first}",
                 f"  %values = getelementptr i64, ptr %p, i64 {first + self.places}"]
-        body = "\n".join([*self.allocas, *head, *self.number_lines(text), text])
-        return entry("kernel_main", first + self.places + self.count, body, " nounwind" + attributes) + e.outside()
+
+    @property
+    def words(self) -> int:
+        """That it is launched with."""
+        return int(Header.SIZE) + self.places + self.count
 
     def one_lane(self) -> None:
         """From here on a column at a time."""

@@ -26,6 +26,7 @@ THREADS = 128  # of a block that has several short rows
 MOST_THREADS = 512
 MOST_JOINED = 256  # blocks of a row that one block of threads joins
 KEPT_BYTES = 64 << 10  # shared memory of a block for values that wait between two walks
+LONG_UNROLL = 8  # of rows that are read again and again
 UNROLL, KEPT_UNROLL = 4, 16  # turns over all lanes that are loaded together; where shared memory allows few rows, more
 
 
@@ -55,6 +56,11 @@ class RowsKernel(WithoutMaps):
     def kernel(self) -> Kernel:
         """The kernel of the program."""
         return self.loop
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last access of a row reads behind its end: rows begin on whole accesses all the same."""
+        return self.columns % self.lanes != 0
 
     @property
     def team(self) -> int:
@@ -99,6 +105,8 @@ class RowsKernel(WithoutMaps):
         if self.few and self.blocks == 1:
             turns = max(1, self.columns // TREE_LANES)
             return max(count for count in range(1, KEPT_UNROLL + 1) if turns % count == 0 or count == UNROLL)
+        if self.ragged:
+            return LONG_UNROLL
         return KEPT_UNROLL if self.kept_row_bytes >= MANY_KEPT else UNROLL
 
     def launch(self, sizes: Sizes) -> Launch:
@@ -170,11 +178,16 @@ class RowsCode(LoopGrid):
         for _ in reductions:
             places.append(e.offset(self.memory, "i8", 8 * device.blocks * self.partials))
             self.partials += 1
-        with e.loop(self.first_block, device.blocks, device.teams) as loop:
+        teams = device.threads // device.team
+        uneven = device.team < WARP and device.blocks % teams != 0  # teams of a warp shuffle together: all have a block
+        with e.loop(self.first_block, -(-device.blocks // teams) * teams if uneven else device.blocks, teams) as loop:
             first = loop.index * TREE_BLOCK
+            first = e.intrinsic("smin", first, self.end) if uneven else first
             found = self.block(step, first, e.intrinsic("smin", first + TREE_BLOCK, self.end))
+            writes = e.icmp("eq", self.lane, 0)
+            writes = writes & e.icmp("slt", loop.index, device.blocks) if uneven else writes
             for instruction, place, value in zip(reductions, places, found, strict=True):
-                with e.when(e.icmp("eq", self.lane, 0)):
+                with e.when(writes):
                     e.store(value, e.offset(place, lane_type(instruction.dtype), loop.index))
         if reductions:
             e.barrier()
@@ -232,12 +245,19 @@ class RowsCode(LoopGrid):
                         column = loop.index + (number * TREE_LANES + part * apart)
                         found.append((part, column, self.values_at(step, column, end if part else None)))
                 for part, column, values in found:
-                    self.store_values(step, column, values, end if part and not even else None)
+                    some = self.device.ragged and unroll == 1
+                    there = e.icmp("slt", e.lane_numbers(), e.splat(end - column)) if some else None
+                    if some and step.stores:
+                        self.store_some(step, column, values, end)
+                    else:
+                        self.store_values(step, column, values, end if part and not even else None)
                     for t, (name, dtype, source) in enumerate(kinds):
                         slot, value = t * self.each + part, values[source]
                         value = e.convert("zext", value, "i8") if value.element == "i1" else value
                         joined = combine(e, name, dtype, new[slot], value)
-                        if part and not even:
+                        if there is not None:
+                            joined = e.select(there, joined, new[slot])
+                        elif part and not even:
                             joined = e.select(e.icmp("slt", column, end), joined, new[slot])
                         new[slot] = joined
                 loop.next(*new)
@@ -271,6 +291,22 @@ class RowsCode(LoopGrid):
                 write()
         else:
             write()
+
+    def store_some(self, step: Pass, column: Value, values: dict[int, Value], end: Value) -> None:
+        """The columns of an access that are there, of a row that is."""
+        e = self.e
+        for whole in e.both(e.icmp("sle", column + self.lanes, end)):
+            if whole:
+                self.store_values(step, column, values, None)
+                continue
+            for lane in range(self.lanes):
+                one = {store.instruction: self._lane(values[store.instruction], lane) for store in step.stores}
+                self.store_values(step, column + lane, one, end)
+
+    def _lane(self, value: Value, lane: int) -> Value:
+        if value.lanes == 1:
+            return value
+        return self.e.assign(f"extractelement {value.type} {value.name}, i64 {lane}", value.element, 1)
 
     def _store(self, store: Store, values: dict[int, Value], column: Value) -> None:
         dtype = self.kernel.instructions[store.instruction].dtype

@@ -83,9 +83,17 @@ def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
         found = replace(found, loop=kernel)
     if found.shared_bytes > KEPT_BYTES:
         found = without_keeping(found)
+    if not found.loop.kept and found.lanes < lanes_of(kernel) and not few:
+        found = widened(step, found, record, rank)
     if found.blocks > MOST_JOINED or found.shared_bytes > KEPT_BYTES:
         return None
     return found
+
+
+def widened(step: Step, found: RowsKernel, record: dict[str, Any], rank: int) -> RowsKernel:
+    """Rows that begin on whole accesses and do not end on them, by wide accesses, the last of which is cut off."""
+    lanes = lanes_of(found.loop)
+    return replace(found, lanes=lanes) if _aligned(step, found.loop, lanes, 0, record, rank) else found
 
 
 def _aligned(step: Step, kernel: LoopKernel, lanes: int, columns: int, record: dict[str, Any], rank: int) -> bool:

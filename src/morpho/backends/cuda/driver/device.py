@@ -18,6 +18,7 @@ from morpho.backends.cuda.driver.library import NOT_READY, Library, library
 from morpho.backends.cuda.driver.memory import HostRooms, MemoryPool, PinnedPool, PinnedWords
 from morpho.backends.cuda.driver.staging import DIRECT_BYTES, StagingRing
 from morpho.backends.cuda.driver.tensor_map import PROMOTE_256B, SWIZZLE_128B, MapArguments, TensorMap
+from morpho.backends.cuda.vendor.assembler import assembler
 from morpho.base.errors import CompileError, DeviceError, MorphoError, fail
 
 NON_BLOCKING, NO_TIMING = 1, 2
@@ -278,7 +279,9 @@ class CudaDevice:
         return ptx.assembly(text, self.properties.architecture).encode()
 
     def load(self, image: bytes, name: str) -> ctypes.c_void_p:
-        """Have the driver assemble PTX."""
+        """Have nvJitLink or the driver assemble PTX."""
+        found = assembler()
+        image = (found.code(image, self.properties.architecture) if found is not None else None) or image
         self.enter()
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         log = ctypes.create_string_buffer(8192)

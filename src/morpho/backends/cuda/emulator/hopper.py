@@ -18,6 +18,8 @@ from morpho.base.dtypes import DType, bfloat16, float16
 _WGMMA = re.compile(r"@gpu\.wgmma_(bf16|f16)_(\d+)_([01])([01])\(")
 _WEIGHTED = re.compile(r"@gpu\.wgmma_rs_(bf16|f16)_(\d+)_(\d+)\(")
 _SCORES = re.compile(r"@gpu\.scores_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)\(")
+_WEIGHTED_TWO = re.compile(r"@gpu\.wgmma_rs_two_(bf16|f16)_(\d+)_(\d+)_(\d+)\(")
+_SCORES_TWO = re.compile(r"@gpu\.scores_two_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _TMA = re.compile(r"@gpu\.tma_load_(\d)\(")
 _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 DEPTH = 64
@@ -234,9 +236,46 @@ def _scores(kind: str, keys: int, parts: int, left_part: int, right_part: int) -
         if part + 1 < parts:
             values = [f"%v{part}_{n}" for n in range(count)]
             lines += [f"  {value} = extractvalue {struct} %s{part}, {n}" for n, value in enumerate(values)]
-    return (_wgmma(kind, keys, False, False)
-            + f"define internal {struct} @gpu.scores_{kind}_{keys}_{parts}_{left_part}_{right_part}(ptr %c, i32 %left, "
+    return (f"define internal {struct} @gpu.scores_{kind}_{keys}_{parts}_{left_part}_{right_part}(ptr %c, i32 %left, "
             f"i32 %right) noinline {{\nentry:\n" + "\n".join(lines) + f"\n  ret {struct} %s{parts - 1}\n}}\n")
+
+
+def _floats(count: int) -> str:
+    return "{ " + ", ".join(["float"] * count) + " }"
+
+
+def _both(calls: list[str], counts: tuple[int, int]) -> str:
+    """Lines that call two functions and give their results one after another."""
+    lines, text, at = [], "poison", 0
+    for which, (call, count) in enumerate(zip(calls, counts, strict=True)):
+        lines.append(f"  %s{which} = call {_floats(count)} {call}")
+        for n in range(count):
+            lines.append(f"  %v{at} = extractvalue {_floats(count)} %s{which}, {n}")
+            lines.append(f"  %r{at} = insertvalue {_floats(sum(counts))} {text}, float %v{at}, {at}")
+            text, at = f"%r{at}", at + 1
+    return "\n".join([*lines, f"  ret {_floats(sum(counts))} {text}"])
+
+
+def _scores_two(kind: str, keys: int, first: int, second: int, left_part: int, right_part: int) -> str:
+    """One after the other."""
+    calls = [f"@gpu.scores_{kind}_{keys}_{parts}_{left_part}_{right_part}(ptr %c, i32 {left}, i32 {right})"
+             for parts, left, right in ((first, "%pa", "%pb"), (second, "%pc", "%pd"))]
+    return (f"define internal {_floats(keys)} @gpu.scores_two_{kind}_{keys}_{first}_{second}_{left_part}_{right_part}"
+            f"(ptr %c, i32 %pa, i32 %pb, i32 %pc, i32 %pd) noinline {{\n{_both(calls, (keys // 2, keys // 2))}\n}}\n")
+
+
+def _weighted_two(kind: str, first: int, second: int, keys: int) -> str:
+    """One after the other."""
+    counts, weights = (first // 2, second // 2), keys // 4
+    calls, start = [], 0
+    for which, (columns, place) in enumerate(((first, "%pa"), (second, "%pb"))):
+        given = ", ".join([*(f"float %x{start + n}" for n in range(columns // 2)),
+                           *(f"i32 %w{which * weights + n}" for n in range(weights))])
+        calls.append(f"@gpu.wgmma_rs_{kind}_{columns}_{keys}(ptr %c, i32 {place}, {given})")
+        start += columns // 2
+    given = ", ".join([*(f"float %x{n}" for n in range(start)), *(f"i32 %w{n}" for n in range(2 * weights))])
+    return (f"define internal {_floats(start)} @gpu.wgmma_rs_two_{kind}_{first}_{second}_{keys}(ptr %c, i32 %pa, i32 %pb, "
+            f"{given}) noinline {{\n{_both(calls, counts)}\n}}\n")
 
 
 def functions(text: str) -> str:
@@ -244,11 +283,17 @@ def functions(text: str) -> str:
     found = BARRIERS if "@gpu.mbarrier_" in text else ""
     for rank in sorted(set(_TMA.findall(text))):
         found += _tma_load(int(rank))
+    for kind, *sizes in sorted(set(_SCORES_TWO.findall(text))):
+        found += _scores_two(kind, *map(int, sizes))
+    for kind, *sizes in sorted(set(_WEIGHTED_TWO.findall(text))):
+        found += _weighted_two(kind, *map(int, sizes))
+    text += found
     for kind, columns, keys in sorted(set(_WEIGHTED.findall(text))):
         found += _weighted(kind, int(columns), int(keys))
-    for kind, columns, left, right in sorted(set(_WGMMA.findall(text))):
+    scores = sorted(set(_SCORES.findall(text)))
+    for kind, columns, left, right in sorted({*_WGMMA.findall(text), *((kind, keys, "0", "0") for kind, keys, *_ in scores)}):
         found += _wgmma(kind, int(columns), left == "1", right == "1")
-    for kind, *sizes in sorted(set(_SCORES.findall(text))):
+    for kind, *sizes in scores:
         found += _scores(kind, *map(int, sizes))
     for way, count in sorted(set(_REGISTERS.findall(text))):
         found += f"define internal void @gpu.registers_{way}_{count}(ptr %c) {{\n  ret void\n}}\n"

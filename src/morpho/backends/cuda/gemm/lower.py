@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from morpho.backends.cpu.loops.loop_spec import LoopCall
@@ -120,14 +120,13 @@ class ProductLowering(LayoutLowering):
                 return False
             kernel, loop = replace(kernel, epilogue=following.epilogue), following.epilogue.loop
             stores = tuple(2 + n for n, access in enumerate(loop.accesses) if access.kind == "store")
-            self.add(Step(kernel, (a, b, *following.places), stores, (*values, *following.values), 1, m * n * k,
-                          joined(["matmul", *operations(node)]), node.origin, operations=work,
-                          choice=f"tensor cores ({kernel.way}), with what follows"))
+            self.add(FollowedStep(kernel, (a, b, *following.places), stores, (*values, *following.values), 1, m * n * k,
+                                  joined(["matmul", *operations(node)]), node.origin, in_place=kernel.way == "wgmma",
+                                  operations=work, choice=f"tensor cores ({kernel.way}), with what follows"))
             return True
         self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin, operations=work,
                       choice=f"tensor cores ({kernel.way})" if kernel.way != "simt" else "arithmetic units"))
         return True
-
 
     def with_tuned_tile(self, node: Node, kernel: ProductKernel, sizes: tuple[Size, ...]) -> ProductKernel:
         """The kernel with the tile that the tuner has found: every tile sums in the same order."""
@@ -140,6 +139,17 @@ class ProductLowering(LayoutLowering):
         numbers = tuple(int(size) for size in sizes)
         chosen = self.tuned(node, Problem(key, "device", node, numbers, tuple(ways))).choice.way
         return replace(kernel, tile=ways.get(chosen, kernel.tile))
+
+
+@dataclass(slots=True)
+class FollowedStep(Step):
+    """A product with what follows it. A thread reads what it needs of a chunk of results before it writes them, so
+    these may lie over what is read there (an optimiser's states), but not over the two sides of the product."""
+
+    @property
+    def operands(self) -> set[int]:
+        """Both sides: other blocks read them to the end."""
+        return {place.slot for place in self.views[:2] if place is not None}
 
 
 class Following(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any
 from morpho.base.errors import DeviceError, fail
 
 VERSIONS = {"cublas": ("13", "12"), "cublasLt": ("13", "12"), "cusolver": ("12", "11"), "cusparse": ("12",),
-            "nccl": ("2",)}
+            "nccl": ("2",), "nvJitLink": ("13", "12")}
 HINT = "pip install 'morpho[cuda]' brings it, or any installation of CUDA 12 or 13"
 TOOLKITS = ("/usr/local/cuda/lib64", "/usr/local/cuda-13/lib64", "/usr/local/cuda-12/lib64")
 
@@ -66,6 +66,6 @@ def listed() -> dict[str, str]:
     """The libraries by name, and where each was found; empty where it was not.
 
     >>> sorted(listed())
-    ['cublas', 'cublasLt', 'cusolver', 'cusparse', 'nccl']
+    ['cublas', 'cublasLt', 'cusolver', 'cusparse', 'nccl', 'nvJitLink']
     """
     return {name: getattr(found(name), "_name", "") if found(name) is not None else "" for name in VERSIONS}
