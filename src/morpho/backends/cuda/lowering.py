@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cuda.attention.lower import AttentionLowering
+from morpho.backends.cuda.attention.decode.lower import DecodeLowering
 from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.lower import ProductLowering
 from morpho.base.target import Target
@@ -14,7 +14,7 @@ from morpho.program.plan_memory import plan_memory
 from morpho.program.program import Program
 
 
-class CudaLowering(AttentionLowering, ProductLowering):
+class CudaLowering(DecodeLowering, ProductLowering):
     """Products and attention have kernels of their own here."""
 
     def lower_lapack(self, node: Node) -> None:

@@ -122,6 +122,7 @@ class FewRowsCode:
         self.own = warp * NARROW if kernel.columns == WIDE else e.constant(0, "i64", 1)
         self.column = e.ask("block") * kernel.columns
         e.line("call void @gpu.grid_early(ptr %ctx)")
+        self.ask_for_others()
         ahead = [(e.constant(number * self.depth, "i64", 1), e.constant(number * kernel.stage_bytes, "i64", 1))
                  for number in range(kernel.stages - 1)]
         if not kernel.still:
@@ -138,6 +139,16 @@ class FewRowsCode:
         if self.after is not None:
             body = "\n".join([*self.after.head(body), body])
         return entry("kernel_main", words, body, f' nounwind "nvvm.maxntid"="{THREADS}"') + e.outside()
+
+    def ask_for_others(self) -> None:
+        """Have the block's columns of what follows, such as a bias, come to the cache."""
+        if self.after is None:
+            return
+        e = self.e
+        with e.when(e.icmp("eq", self.thread, 0)):
+            for number, access in enumerate(self.after.kernel.accesses):
+                if number not in self.after.own and access.kind == "load" and access.pattern == "unit":
+                    e.ask_for(e.offset(self.after.bases[number], scalars.memory_type(access.dtype), self.column))
 
     # -- global to shared ----------------------------------------------------------------------------------------------
     def fetch(self, depth: Value, stage: Value) -> None:
