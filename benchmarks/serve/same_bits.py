@@ -1,5 +1,5 @@
 """64 requests of every kind at once against each of them alone, on a real model: `python -m benchmarks.serve.same_bits
-[model] [requests]`. Compared are the tokens and the log-probabilities of every token as float64 bits; a line for each
+[model] [requests] [device] [dtype]`. Compared are the tokens and the log-probabilities of every token as float64 bits; a line for each
 request goes to standard output. Prompts share prefixes, come at different times and have different lengths; a cache
 of few pages makes some be evicted and computed again.
 """
@@ -51,8 +51,10 @@ def bits(events: list[Any]) -> list[tuple[int, bytes]]:
             for event in events if event.token is not None]
 
 
-def main(name: str, count: int) -> int:
+def main(name: str = "smollm2", requests: str = "64", device: str = "cpu", dtype: str = "") -> int:
+    count = int(requests)
     model, tokenizer = mo.models.load_with_tokenizer(find(name))
+    model = (model.astype(getattr(mo, dtype)) if dtype else model).to(device)
     asked = requests_of(tokenizer, count)
     begun = time.monotonic()
     with Engine(model, tokenizer, pages=160, max_batch=64, drafted=0) as engine:
@@ -81,4 +83,4 @@ def main(name: str, count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "smollm2", int(sys.argv[2]) if len(sys.argv) > 2 else 64))
+    sys.exit(main(*sys.argv[1:5]))
