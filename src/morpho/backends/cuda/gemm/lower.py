@@ -226,9 +226,9 @@ def _group_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
 
 
 def _few_rows_tile(m: int, n: Size, k: int) -> tuple[int, int, int, int]:
-    """Rows that a block has room for, its columns, and the values of k."""
+    """Rows that a block has room for, its columns, the values of k, and whether there is one row."""
     many = isinstance(n, int) and n >= MANY_COLUMNS
-    return 8 if m <= 8 else MOST_ROWS, WIDE if many else NARROW, k, 0
+    return 8 if m <= 8 else MOST_ROWS, WIDE if many else NARROW, k, int(m == 1)
 
 
 def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
