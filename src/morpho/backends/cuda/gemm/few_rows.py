@@ -45,7 +45,7 @@ class FewRowsGemm(WithoutMaps):
     places: int = 3
     epilogue: Epilogue | None = None  # as in `wgmma.py`
     still: bool = False  # whether no kernel of the program writes the weights: they are asked for before the others end
-    single: bool = False  # one row, which lies side by side in shared memory; the others of a fragment are a line of zeros
+    single: bool = False  # one row: in shared memory it is one line, all others of a fragment are zeros
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """Chunks are read whole."""

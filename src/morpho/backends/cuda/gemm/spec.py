@@ -30,7 +30,7 @@ class ProductKernel(Kernel):
     result: DType
     left: str
     right: str
-    tile: tuple[int, int, int, int]  # rows and columns of a block, and of a thread; "few": rows, columns, k, 1 for one row
+    tile: tuple[int, int, int, int]  # rows and columns of a block, and of a thread; "few": rows, columns, k, 1: one row
     way: str = "simt"
     wide: bool = False  # whether rows of the result are whole chunks of 16 bytes
     epilogue: Epilogue | None = None  # computed on the sums; its operands stand in place of C

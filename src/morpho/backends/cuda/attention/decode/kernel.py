@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
-from morpho.backends.cuda.attention.decode.code import DecodeCode
+from morpho.backends.cuda.attention.decode.code import DecodeCode, Rooms
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
 
-THREADS = 128
+THREADS = 512
 APPENDED = "nwhcd"  # new key, new value, which line they are put into, the caches with them
 APPEND = ATTENTION.extended(" ".join(f"{name}_batch[{BATCH_AXES}] {name}_head {name}_row" for name in APPENDED))
 
@@ -25,6 +25,8 @@ class DecodeSpec(AttentionSpec):
     appends: bool = False
     still: bool = False  # whether nothing before it in its program writes what it reads but the query and the new line
     most_keys: int = 0  # 0: any number
+    heads: int = 0  # where there is one batch: a block's number is its head
+    shared: int = 1  # heads of a group
     step_keys: int = KEYS  # between two looks at the largest score, as in the kernel for many queries of this chip
 
     @property
@@ -44,7 +46,7 @@ class DecodeSpec(AttentionSpec):
 
 @dataclass(frozen=True)
 class DecodeAttention(WithoutMaps):
-    """A block per head, a warp per block of keys of a round, then per columns of the result."""
+    """A block per head, a warp per 16 keys of a round, then per 16 columns of the result."""
 
     spec: DecodeSpec
     aligned: bool = True
@@ -71,14 +73,9 @@ class DecodeAttention(WithoutMaps):
         return tuple(max(16, 1 << (n - 1).bit_length()) for n in (self.spec.depth, self.spec.width))  # type: ignore[return-value]
 
     @property
-    def blocks(self) -> int:
-        """Blocks of keys of a round."""
-        return 4 if sum(self.padded) <= 128 else 2
-
-    @property
     def round_keys(self) -> int:
         """Keys of a round."""
-        return self.blocks * KEYS
+        return 256 if sum(self.padded) <= 128 else 128
 
     @property
     def stage_bytes(self) -> int:
@@ -96,8 +93,7 @@ class DecodeAttention(WithoutMaps):
         count = int(numbers["heads"])
         for axis in range(BATCH_AXES):
             count *= int(numbers[f"batches{axis}"])
-        room = 4 * (self.round_keys + self.blocks)  # powers, and the largest score of every block
-        return Launch(Geometry(max(count, 1), THREADS, self.stages * self.stage_bytes + -(-room // 16) * 16))
+        return Launch(Geometry(max(count, 1), THREADS, Rooms(self).end))
 
     def text(self) -> str:
         """Its LLVM text."""

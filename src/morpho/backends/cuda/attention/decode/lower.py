@@ -75,7 +75,8 @@ class DecodeLowering(AttentionLowering):
         kernel = DecodeSpec(q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], node["offset"], node["causal"],
                             node["window"], None, node["moving"], 1, "decode", appends=appends,
                             still=all(self.program.slots[place.slot].kind == "input" for place in read),
-                            most_keys=keys if isinstance(keys, int) else 0,
+                            most_keys=keys if isinstance(keys, int) else 0, shared=group_of(q, k),
+                            heads=int(q.shape[-3]) if all(size == 1 for size in q.shape[:-3]) else 0,
                             step_keys=GROUP_KEYS if grouped else KEYS)
         views = tuple(place for place in places.values() if place is not None)
         work = product(tuple(q.shape[:-1])) * keys
