@@ -7,7 +7,7 @@ from morpho.backends.cuda.attention.backward import AttentionBackward
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, READ, RESULTS
 from morpho.backends.cuda.attention.kernel import AttentionKernel
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, PAGED
-from morpho.base.dims import Size, product
+from morpho.base.dims import Size, divide, product
 from morpho.base.dtypes import bfloat16, float16
 from morpho.ir.node import Node
 from morpho.program.program import Step
@@ -140,6 +140,6 @@ def on_tensor_cores(node: Node, inputs: list[View], count: int = 3) -> bool:
         depth = place.shape[-1]
         if not isinstance(depth, int) or not 0 < depth <= DEEPEST or depth % 8 or place.strides[-1] != 1:
             return False
-        if not all(isinstance(n, int) and n % 8 == 0 for n in (*place.strides[:-1], place.offset)):
+        if any(divide(n, 8) is None for n in (*place.strides[:-1], place.offset)):  # whatever the sizes of a call are
             return False
     return True
