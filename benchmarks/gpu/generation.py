@@ -1,7 +1,7 @@
 """Text of a language model, one stream: tokens per second, and the time of every kernel of a decode step.
 
-`python -m benchmarks.gpu.generation [device] [tokens] [table|early]`. GPT-2's sizes with random weights in bfloat16,
-greedy. "early": with the table, and with programmatic dependent launch, whose text must be the same.
+`python -m benchmarks.gpu.generation [device] [tokens] [table|short]`. GPT-2's sizes with random weights in bfloat16,
+greedy; without the kernels where it is to be short.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ import numpy as np
 import morpho as mo
 from benchmarks.gpu.first import GPT2
 from benchmarks.gpu.steps import leave_out, show_steps
-from morpho.backends.cuda.driver import early_launch
 from morpho.backends.registry import backend_of
 
 
 def main(device: str = "cuda:0", tokens: str = "200", table: str = "table", sizes: dict[str, int] = GPT2) -> None:
     """Generate a few times, then look at the kernels."""
-    early_launch.EARLY = table == "early"  # before the device is made
     backend: Any = backend_of(device)
     model = mo.models.create("gpt2", **sizes).astype(mo.bfloat16).to(device)
     prompt = [int(n) for n in np.random.default_rng(0).integers(0, sizes["vocab_size"], 16)]
@@ -50,7 +48,7 @@ def main(device: str = "cuda:0", tokens: str = "200", table: str = "table", size
     backend.synchronize()
     print(f"a step: {1e6 * (queued - started) / times:.0f} us to queue, "
           f"{1e6 * (time.perf_counter() - started) / times:.0f} us in all", flush=True)
-    if table in ("table", "early"):
+    if table == "table":
         generator.loop.position.value = generator.there(200)
         run()
         show_steps(run, device)

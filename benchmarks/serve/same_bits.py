@@ -1,7 +1,8 @@
-"""64 requests of every kind at once against each of them alone, on a real model: `python -m benchmarks.serve.same_bits
-[model] [requests]`. Compared are the tokens and the log-probabilities of every token as float64 bits; a line for each
-request goes to standard output. Prompts share prefixes, come at different times and have different lengths; a cache
-of few pages makes some be evicted and computed again.
+"""64 requests of every kind at once against each of them alone, on a real model:
+`python -m benchmarks.serve.same_bits [model] [requests] [device] [dtype]`. Compared are the tokens and the
+log-probabilities of every token as float64 bits; a line for each request goes to standard output. Prompts share
+prefixes, come at different times and have different lengths; a cache of few pages makes some be evicted and computed
+again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import random
 import struct
 import sys
 import time
+from importlib.util import find_spec
 from typing import Any
 
 import morpho as mo
@@ -19,6 +21,7 @@ from morpho.serve.engine.request import Grammar, Request, SamplingParams
 
 OPENINGS = ("In the beginning", "Once upon a time", "The capital of France is", "def fibonacci(n):",
             "A list of three fruits: apple,", "Dear Sir or Madam, I am writing", "1, 2, 3, 4,", "Water boils at")
+FORMS = find_spec("llguidance") is not None  # texts of a given form need it
 LATER = 24  # tokens after which the second half of the requests comes
 
 
@@ -30,7 +33,7 @@ def kinds(draw: random.Random) -> list[SamplingParams]:
     return [SamplingParams(temperature=0.0, **common), SamplingParams(temperature=0.9, seed=seed, **common),
             SamplingParams(temperature=0.7, seed=seed, top_p=0.9, min_p=0.02, **common),
             SamplingParams(temperature=0.0, repetition_penalty=1.3, frequency_penalty=0.4, **common),
-            SamplingParams(temperature=0.0, grammar=Grammar("regex", "[a-z ]{8,40}"), **common)]
+            *([SamplingParams(temperature=0.0, grammar=Grammar("regex", "[a-z ]{8,40}"), **common)] if FORMS else [])]
 
 
 def requests_of(tokenizer: Any, count: int) -> list[Request]:
@@ -51,8 +54,10 @@ def bits(events: list[Any]) -> list[tuple[int, bytes]]:
             for event in events if event.token is not None]
 
 
-def main(name: str, count: int) -> int:
+def main(name: str = "smollm2", requests: str = "64", device: str = "cpu", dtype: str = "") -> int:
+    count = int(requests)
     model, tokenizer = mo.models.load_with_tokenizer(find(name))
+    model = (model.astype(getattr(mo, dtype)) if dtype else model).to(device)
     asked = requests_of(tokenizer, count)
     begun = time.monotonic()
     with Engine(model, tokenizer, pages=160, max_batch=64, drafted=0) as engine:
@@ -81,4 +86,4 @@ def main(name: str, count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "smollm2", int(sys.argv[2]) if len(sys.argv) > 2 else 64))
+    sys.exit(main(*sys.argv[1:5]))

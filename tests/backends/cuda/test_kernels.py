@@ -13,9 +13,9 @@ from cuda_table import all_cases
 from running import Native, difference, equal_bits
 
 import morpho as mo
-from morpho.backends.cuda.codegen import ptx, ptxas
+from morpho.backends.cuda.assembly import ptx, ptxas
+from morpho.backends.cuda.assembly.verify import verify
 from morpho.backends.cuda.codegen.select import device_kernel
-from morpho.backends.cuda.codegen.verify import verify
 from morpho.backends.cuda.gemm.spec import ProductKernel
 from morpho.backends.cuda.gemm.wgmma import WgmmaGemm
 from morpho.backends.cuda.lowering import lowered

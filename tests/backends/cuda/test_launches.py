@@ -10,7 +10,7 @@ import pytest
 from native_device import ENTRY, Native
 
 import morpho as mo
-from morpho.backends.cuda.codegen import ptx
+from morpho.backends.cuda.assembly import ptx
 from morpho.backends.cuda.codegen.grid import entry
 from morpho.backends.cuda.driver.early_launch import launch_function
 from morpho.backends.cuda.driver.launch_code import MISALIGNED, Kernel, LaunchTable

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.base import Buffer, Bytes, Event
+from morpho.backends.cuda.assembly.early import check_early
 from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.driver.interface import Device, HostWords
@@ -169,8 +170,8 @@ class CudaBackend:
         """A part of a program that has been through the passes, with other choices: for the tuner."""
         level = settings.get().level
         program = program_of(graph, level, self.target, self.gpu.properties.name, choices)
-        return CudaExecutable(self, program, [(kernel, self.function(kernel)) if kernel is not None else None
-                                              for kernel in map(_kernel, program.steps)])
+        return self.checked(program, [(kernel, self.function(kernel)) if kernel is not None else None
+                                      for kernel in map(_kernel, program.steps)], Report())
 
     def compile(self, program: Lowered) -> bytes:
         """The graph, and the image of every kernel under its key."""
@@ -228,8 +229,8 @@ class CudaBackend:
         """The program of those bytes. They hold machine code: load what Morpho has compiled."""
         if self.recent is not None and self.recent[0] is code:  # compiled here a moment ago: lowered already
             (_, program, report), self.recent = self.recent, None
-            return CudaExecutable(self, program, [(kernel, self.function(kernel)) if kernel is not None else None
-                                                  for kernel in map(_kernel, program.steps)], report)
+            return self.checked(program, [(kernel, self.function(kernel)) if kernel is not None else None
+                                          for kernel in map(_kernel, program.steps)], report)
         head, graph, images = _taken_apart(code)
         if head["architecture"] != self.gpu.properties.architecture:
             raise fail(DeviceError, "load", f"the code is for {head['architecture']}, {self.device} is "
@@ -247,6 +248,14 @@ class CudaBackend:
             if key not in self.functions and key not in images:
                 raise fail(ArgumentError, "load", "the bytes lack a kernel of their program")
             kernels.append((kernel, self.loaded(key, lambda key=key: images[key])))  # type: ignore[misc]
+        return self.checked(program, kernels, report)
+
+    def checked(self, program: Program, kernels: Sequence[tuple[DeviceKernel, Any] | None],
+                report: Report) -> CudaExecutable:
+        """The executable of a program whose kernels may come early."""
+        for step, kernel in zip(program.steps, kernels, strict=True):
+            if isinstance(step, Step) and kernel is not None:
+                check_early(step, program, self.keyed(kernel[0])[1])
         return CudaExecutable(self, program, kernels, report)
 
     def synchronize(self) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from morpho.backends.base import Buffer, Event
 from morpho.backends.cpu.attention.pages import PageWriteKernel
 from morpho.backends.cpu.driver import host_call
+from morpho.backends.cuda.attention.decode.kernel import DecodeSpec
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import DeviceKernel, Launch, Sizes
 from morpho.backends.cuda.codegen.maps import MapKernel
@@ -246,6 +247,22 @@ class CudaExecutable:
             writer = uses.first_write.get(self.program.outputs[output].slot)
             if writer is not None and self._own_elements(writer, output, index):
                 found[output] = index
+        return found | self._lines_in_place(updates, uses)
+
+    def _lines_in_place(self, updates: Updates, uses: Uses) -> dict[int, int]:
+        """Caches that attention puts one new line into: it looks whether the memory is the same."""
+        inputs = {slot.index: number for number, slot in enumerate(self.program.slots) if slot.kind == "input"}
+        found: dict[int, int] = {}
+        for output, index in updates:
+            slot, source = self.program.outputs[output].slot, inputs.get(index, -1)
+            step = self.program.steps[uses.first_write.get(slot, 0)]
+            if not isinstance(step, Step) or not isinstance(step.kernel, DecodeSpec) or not step.kernel.appends:
+                continue
+            pairs = [(step.views[1], step.views[-2]), (step.views[2], step.views[-1])]
+            same = any(held is not None and made is not None and (held.slot, made.slot) == (source, slot)
+                       and (held.offset, held.strides) == (made.offset, made.strides) for held, made in pairs)
+            if same and uses.written_after_faults(slot) and uses.last_read[source] == uses.first_write[slot]:
+                found[output] = index
         return found
 
     def _own_elements(self, writer: int, output: int, index: int) -> bool:
@@ -328,7 +345,11 @@ class Run(ControlFlow):
                           for at, n in prepared.alignments if prepared.words[at] % n}
             prepared.fill(self.slots, self.scratch, fault, {at: address for at, (address, _) in copies.items()})
         self.gpu.launch(prepared.function, prepared.launch.geometry, prepared.words, self.stream)
-        for address, nbytes in copies.values():
+        for at, (address, nbytes) in copies.items():
+            number = at - int(Header.SIZE)
+            place = prepared.places[number]
+            if number in prepared.step.writes and place is not None:
+                self.gpu.copy(address, self.slots[place[0]] + place[1], nbytes, self.stream)
             self.gpu.free(address, nbytes)
 
     def multiplied(self, blas: Blas, step: Step) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from morpho.backends.cuda.attention.lower import AttentionLowering
+from morpho.backends.cuda.attention.decode.lower import DecodeLowering
 from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.conv_lower import ConvLowering
 from morpho.backends.cuda.grouped.schedule import grouped
@@ -21,7 +21,7 @@ from morpho.program.plan_memory import plan_memory
 from morpho.program.program import Program
 
 
-class CudaLowering(AttentionLowering, ConvLowering, TransposedLowering):
+class CudaLowering(DecodeLowering, ConvLowering, TransposedLowering):
     """Products, convolutions, attention, long sorts and transposed sparse products have kernels of their own here."""
 
     def lower_lapack(self, node: Node) -> None:

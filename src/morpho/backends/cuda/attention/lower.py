@@ -6,7 +6,7 @@ from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, READ, RESULTS
 from morpho.backends.cuda.attention.kernel import AttentionBackward, AttentionKernel
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, PAGED
-from morpho.base.dims import Size, product
+from morpho.base.dims import Size, divide, product
 from morpho.base.dtypes import bfloat16, float16
 from morpho.ir.node import Node
 from morpho.program.program import Step
@@ -42,10 +42,10 @@ class AttentionLowering(GraphLowering):
                                  positions is not None, (64 if grouped or queries > 16 else 16) if few else 128,
                                  "wgmma" if grouped else "mma")
         places = {"q": q, "k": k, "v": v, "o": targets[0], "l": targets[1], "x": mask, "p": positions}
-        values = ATTENTION.values(queries=queries, keys=keys, heads=q.shape[-3], group=_group(q, k),
-                                  batches=_filled(q.shape[:-3], 1), x_column=0 if mask is None else mask.strides[-1],
+        values = ATTENTION.values(queries=queries, keys=keys, heads=q.shape[-3], group=group_of(q, k),
+                                  batches=filled(q.shape[:-3], 1), x_column=0 if mask is None else mask.strides[-1],
                                   **{key: value for name, place in places.items()
-                                     for key, value in _steps(name, place).items()})
+                                     for key, value in steps_of(name, place).items()})
         views = tuple(place for place in places.values() if place is not None)
         work = product(tuple(q.shape[:-1])) * keys
         self.add(Step(kernel, views, (3, 4), values, 1, work, "attention", node.origin,
@@ -59,10 +59,10 @@ class AttentionLowering(GraphLowering):
         mask = extra.pop(0) if node["masked"] else None
         positions = extra.pop(0) if node["moving"] else None
         places = dict(zip(READ + "abd", [*inputs[:6], mask, positions, *targets], strict=True))
-        values = BACKWARD.values(queries=q.shape[-2], keys=k.shape[-2], heads=q.shape[-3], group=_group(q, k),
-                                 batches=_filled(q.shape[:-3], 1), x_column=0 if mask is None else mask.strides[-1],
+        values = BACKWARD.values(queries=q.shape[-2], keys=k.shape[-2], heads=q.shape[-3], group=group_of(q, k),
+                                 batches=filled(q.shape[:-3], 1), x_column=0 if mask is None else mask.strides[-1],
                                  **{key: value for name, place in places.items()
-                                    for key, value in _steps(name, place).items()})
+                                    for key, value in steps_of(name, place).items()})
         work = product(tuple(q.shape[:-1])) * k.shape[-2]
         grouped = "wgmma" in self.target.machine.features and by_copy_engine(*inputs[:4])
         for part, products in (("queries", 3), ("keys", 4)):
@@ -85,13 +85,13 @@ class AttentionLowering(GraphLowering):
         kernel = AttentionKernel(q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], 0, True,
                                  node["window"], None, True, rows, "mma", True)
         places = {"q": q, "k": None, "v": None, "o": targets[0], "l": targets[1], "x": None, "p": None}
-        numbers = {key: value for name, place in places.items() for key, value in _steps(name, place).items()}
-        numbers |= {"p_batch": _filled((positions.strides[0],), 0), "p_head": positions.strides[1]}
+        numbers = {key: value for name, place in places.items() for key, value in steps_of(name, place).items()}
+        numbers |= {"p_batch": filled((positions.strides[0],), 0), "p_head": positions.strides[1]}
         for name, pool in (("k", k), ("v", v)):
             numbers |= {f"{name}_{axis}": pool.strides[at] for at, axis in enumerate(("page", "head", "row"))}
         keys = table.shape[1] * KEYS
         values = PAGED.values(queries=queries, keys=keys, heads=q.shape[1], group=q.shape[1] // k.shape[1],
-                              batches=_filled(q.shape[:1], 1), x_column=0, pages=k.shape[0],
+                              batches=filled(q.shape[:1], 1), x_column=0, pages=k.shape[0],
                               t_batch=table.strides[0], t_column=table.strides[1], **numbers)
         work = product(tuple(q.shape[:-1])) * keys
         self.add(Step(kernel, (q, k, v, *targets, positions, table), (3, 4), values, 1, work, "paged_attention",
@@ -112,22 +112,23 @@ def by_copy_engine(*places: View) -> bool:
     return all(size != 0 for place in places for size in place.shape)
 
 
-def _group(q: View, k: View) -> int:
+def group_of(q: View, k: View) -> int:
     return int(q.shape[-3]) // int(k.shape[-3])
 
 
-def _filled(sizes: tuple[Size, ...], by: int) -> list[Size]:
+def filled(sizes: tuple[Size, ...], by: int) -> list[Size]:
     return [*[by] * (BATCH_AXES - len(sizes)), *sizes]
 
 
-def _steps(name: str, place: View | None) -> dict[str, Size | list[Size]]:
+def steps_of(name: str, place: View | None) -> dict[str, Size | list[Size]]:
     """Strides of an operand along batches, heads and rows; its last axis lies side by side."""
     tail = {"l": 1, "s": 1, "p": 0}.get(name, 2)  # axes behind the heads
     if place is None:
         return {f"{name}_batch": [0] * BATCH_AXES, f"{name}_head": 0, f"{name}_row": 0}
     heads = len(place.shape) - 1 - tail
-    return {f"{name}_batch": _filled(place.strides[:heads], 0), f"{name}_head": place.strides[heads],
-            f"{name}_row": place.strides[heads + 1] if tail else 0}
+    steps = [0 if size == 1 else step for size, step in zip(place.shape, place.strides, strict=True)]
+    return {f"{name}_batch": filled(tuple(steps[:heads]), 0), f"{name}_head": steps[heads],
+            f"{name}_row": steps[heads + 1] if tail else 0}
 
 
 def on_tensor_cores(node: Node, inputs: list[View], count: int = 3) -> bool:
@@ -139,6 +140,6 @@ def on_tensor_cores(node: Node, inputs: list[View], count: int = 3) -> bool:
         depth = place.shape[-1]
         if not isinstance(depth, int) or not 0 < depth <= DEEPEST or depth % 8 or place.strides[-1] != 1:
             return False
-        if not all(isinstance(n, int) and n % 8 == 0 for n in (*place.strides[:-1], place.offset)):
+        if any(divide(n, 8) is None for n in (*place.strides[:-1], place.offset)):  # whatever the sizes of a call are
             return False
     return True

@@ -79,6 +79,15 @@ class GridEmitter(Emitter):
         moved = self.assign(f"call i32 @gpu.shuffle_xor(ptr %ctx, i32 {bits.name}, i32 {mask})", "i32", 1)
         return self.from_bits(moved, x.element) if x.is_float else moved
 
+    def ask_for(self, pointer: str) -> None:
+        """Have a line of memory come to the cache that all multiprocessors share, whoever writes it meanwhile: a
+        kernel may ask before those ahead of it are over."""
+        self.line(f"call void @gpu.prefetch(ptr %ctx, ptr {pointer})")
+
+    def wait_for_others(self) -> None:
+        """Let the next kernel come; go on when those ahead of this one are over."""
+        self.line("call void @gpu.grid_wait(ptr %ctx)")
+
     def report(self, status: Value) -> None:
         """Put a fault among those of the run."""
         with self.when(self.icmp("ne", status, 0)):

@@ -10,6 +10,7 @@ from morpho.backends.cuda.codegen.kernels import ISA
 
 WIDEST = 16  # bytes of one access of a thread
 MOST_LANES = 8
+LINE_BYTES, MOST_LINES = 128, 128  # of memory that a thread asks for; of a row whose threads ask for all of it
 
 
 class AlignedEmitter(GridEmitter):
@@ -63,6 +64,17 @@ class LoopGrid(LoopCode):
         if kernel.may_fault:
             self.fault = self.allocate("i32", 1)
             e.store(e.constant(0, "i32", 1), self.fault)
+
+    def ask_ahead(self, thread: Value, columns: int) -> None:
+        """Ask for what all rows share (weights and biases of a norm) while the kernels ahead are at work, then wait."""
+        e = self.e
+        for number, access in enumerate(self.kernel.accesses):
+            lines = -(-columns * access.dtype.itemsize // LINE_BYTES)
+            if access.kind != "load" or access.pattern != "unit" or access.other >= 0 or lines > MOST_LINES:
+                continue
+            with e.when(e.icmp("slt", thread, lines)):
+                e.ask_for(e.offset(self.bases[number], "i8", thread * LINE_BYTES))
+        e.wait_for_others()
 
     def end_function(self, attributes: str = "") -> str:
         """The whole text."""

@@ -24,6 +24,8 @@ from morpho.program.kernel import Kernel
 
 THREADS = 128  # of a block that has several short rows
 MOST_THREADS = 512
+ALL_THREADS = 1024  # for few rows whose reductions have the same bits in any order
+ORDER_FREE = ("reduce_max", "reduce_min", "reduce_any", "reduce_all")
 MOST_JOINED = 256  # blocks of a row that one block of threads joins
 KEPT_BYTES = 64 << 10  # shared memory of a block for values that wait between two walks
 LONG_UNROLL = 8  # of rows that are read again and again
@@ -68,14 +70,31 @@ class RowsKernel(WithoutMaps):
         return min(TREE_LANES // self.lanes, WARP)
 
     @property
+    def exact(self) -> bool:
+        """Whether the order of its reductions changes no bit, so that the tree may have any blocks."""
+        return all(i.name in ORDER_FREE or not i.dtype.is_float for i in self.loop.instructions if i.reduces)
+
+    @property
+    def most_threads(self) -> int:
+        """That share a row."""
+        return ALL_THREADS if self.few and self.exact else MOST_THREADS
+
+    @property
+    def block_columns(self) -> int:
+        """Columns of a block of the tree: those of the contract, or a team's part of few long rows."""
+        if not (self.few and self.exact and self.columns > TREE_BLOCK):
+            return TREE_BLOCK
+        return -(-self.columns // (TREE_LANES * (ALL_THREADS // self.team))) * TREE_LANES
+
+    @property
     def blocks(self) -> int:
         """Blocks of a row's tree."""
-        return max(1, -(-self.columns // TREE_BLOCK))
+        return max(1, -(-self.columns // self.block_columns))
 
     @property
     def teams(self) -> int:
         """Teams of a row: one, or as many as its tree has blocks."""
-        return min(self.blocks, MOST_THREADS // self.team)
+        return min(self.blocks, self.most_threads // self.team)
 
     @property
     def rows_together(self) -> int:
@@ -137,6 +156,8 @@ class RowsCode(LoopGrid):
         e, device = self.e, self.device
         self.begin_function()
         thread, rows = e.ask("thread"), e.word(Header.ROWS)
+        if device.few:
+            self.ask_ahead(thread, device.columns)
         self.begin, self.end = e.constant(0, "i64", 1), e.constant(device.columns, "i64", 1)
         team = thread.shift_right(device.team.bit_length() - 1)
         self.lane = (thread & (device.team - 1)) * self.lanes
@@ -181,9 +202,9 @@ class RowsCode(LoopGrid):
         teams = device.threads // device.team
         uneven = device.team < WARP and device.blocks % teams != 0  # teams of a warp shuffle together: all have a block
         with e.loop(self.first_block, -(-device.blocks // teams) * teams if uneven else device.blocks, teams) as loop:
-            first = loop.index * TREE_BLOCK
+            first = loop.index * device.block_columns
             first = e.intrinsic("smin", first, self.end) if uneven else first
-            found = self.block(step, first, e.intrinsic("smin", first + TREE_BLOCK, self.end))
+            found = self.block(step, first, e.intrinsic("smin", first + device.block_columns, self.end))
             writes = e.icmp("eq", self.lane, 0)
             writes = writes & e.icmp("slt", loop.index, device.blocks) if uneven else writes
             for instruction, place, value in zip(reductions, places, found, strict=True):

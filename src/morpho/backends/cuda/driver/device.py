@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.base import Bytes
-from morpho.backends.cuda.codegen import ptx
+from morpho.backends.cuda.assembly import ptx
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.driver import early_launch
 from morpho.backends.cuda.driver.interface import Geometry, Properties
@@ -99,7 +99,7 @@ class CudaDevice:
         early = 0
         version = ctypes.c_int()
         self.driver.call("cuDriverGetVersion", ctypes.byref(version))
-        if (early_launch.EARLY and extended is not None and version.value >= early_launch.LEAST_DRIVER
+        if (extended is not None and version.value >= early_launch.LEAST_DRIVER
                 and ptx.comes_early(self.properties.architecture)):
             early = ctypes.cast(extended, ctypes.c_void_p).value or 0
         plain = ctypes.cast(self._launch, ctypes.c_void_p).value or 0

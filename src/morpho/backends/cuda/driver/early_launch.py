@@ -9,9 +9,6 @@ import ctypes
 from morpho.backends.cpu.compiler import llvm
 from morpho.base.target import isa_named
 
-# Off: seen with kernels that do nothing (benchmarks/gpu/logs/2026-11-18-inference-1), not yet with whole programs on a
-# GPU. `benchmarks/gpu/generation.py early` turns it on.
-EARLY = False
 LEAST_DRIVER = 12040  # graphs hold such launches from CUDA 12.3 on
 PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 

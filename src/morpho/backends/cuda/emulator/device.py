@@ -16,8 +16,8 @@ import numpy as np
 
 from morpho.backends.base import FINISHED, Bytes, Event
 from morpho.backends.cpu.compiler import llvm
+from morpho.backends.cuda.assembly.verify import verify
 from morpho.backends.cuda.codegen.grid import ENTRY, Header
-from morpho.backends.cuda.codegen.verify import verify
 from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.tensor_map import TensorMap

@@ -97,6 +97,9 @@ over:
   ret void
 }}
 
+define internal void @gpu.prefetch(ptr %c, ptr %source) {{
+  ret void
+}}
 define internal void @gpu.grid_early(ptr %c) {{
   ret void
 }}

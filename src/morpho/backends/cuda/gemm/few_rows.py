@@ -45,6 +45,7 @@ class FewRowsGemm(WithoutMaps):
     places: int = 3
     epilogue: Epilogue | None = None  # as in `wgmma.py`
     still: bool = False  # whether no kernel of the program writes the weights: they are asked for before the others end
+    single: bool = False  # one row: in shared memory it is one line, all others of a fragment are zeros
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """Chunks are read whole."""
@@ -74,13 +75,19 @@ class FewRowsGemm(WithoutMaps):
 
     @property
     def stage_bytes(self) -> int:
-        """Weights and rows of a slice."""
-        return 2 * self.slice_depth * (self.columns + self.rows)
+        """Weights of a slice, and its rows where there are several."""
+        return 2 * self.slice_depth * (self.columns + (0 if self.single else self.rows))
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a single row and of the zeros behind it."""
+        return 2 * self.slices * self.slice_depth + 16 if self.single else 0
 
     @property
     def stages(self) -> int:
         """Slices in flight, and one more."""
-        most = min(MOST_STAGES[self.columns], (SHARED_BYTES - self.sums_bytes) // self.stage_bytes)
+        room = SHARED_BYTES - self.sums_bytes - self.row_bytes
+        most = min(MOST_STAGES[self.columns], room // self.stage_bytes)
         return max(2, min(self.slices + 1, most))
 
     @property
@@ -91,7 +98,12 @@ class FewRowsGemm(WithoutMaps):
     def launch(self, sizes: Sizes) -> Launch:
         """A block for some columns."""
         blocks = -(-sizes.values[1] // self.columns)
-        return Launch(Geometry(max(blocks, 1), THREADS, self.stages * self.stage_bytes + self.sums_bytes))
+        return Launch(Geometry(max(blocks, 1), THREADS, self.sums_at + self.sums_bytes))
+
+    @property
+    def sums_at(self) -> int:
+        """Where sums lie in shared memory: behind the slices, and the single row."""
+        return self.stages * self.stage_bytes + self.row_bytes
 
     def text(self) -> str:
         """Its LLVM text."""
@@ -122,6 +134,7 @@ class FewRowsCode:
         self.own = warp * NARROW if kernel.columns == WIDE else e.constant(0, "i64", 1)
         self.column = e.ask("block") * kernel.columns
         e.line("call void @gpu.grid_early(ptr %ctx)")
+        self.ask_for_others()
         ahead = [(e.constant(number * self.depth, "i64", 1), e.constant(number * kernel.stage_bytes, "i64", 1))
                  for number in range(kernel.stages - 1)]
         if not kernel.still:
@@ -131,19 +144,42 @@ class FewRowsCode:
             e.line("call void @gpu.cp_commit(ptr %ctx)")
         if kernel.still:
             e.line("call void @gpu.grid_wait(ptr %ctx)")
-        self.copy_rows(ahead)
-        self.finish(self.main_loop())
+        if kernel.single:
+            self.copy_row()
+        else:
+            self.copy_rows(ahead)
+        if kernel.columns == WIDE:
+            self.store_sums(self.main_loop(True))
+        else:  # one warp has all columns; the others would only read the same memory at the same time
+            for works in e.both(e.icmp("slt", self.thread, WARP)):
+                sums = self.main_loop(works)
+                if works:
+                    self.store_sums(sums)
+        self.finish()
         words = first + kernel.places + kernel.numbers
         body = e.text()
         if self.after is not None:
             body = "\n".join([*self.after.head(body), body])
         return entry("kernel_main", words, body, f' nounwind "nvvm.maxntid"="{THREADS}"') + e.outside()
 
+    def ask_for_others(self) -> None:
+        """Have the block's columns of what follows, such as a bias, come to the cache."""
+        if self.after is None:
+            return
+        e = self.e
+        with e.when(e.icmp("eq", self.thread, 0)):
+            for number, access in enumerate(self.after.kernel.accesses):
+                if number not in self.after.own and access.kind == "load" and access.pattern == "unit":
+                    e.ask_for(e.offset(self.after.bases[number], scalars.memory_type(access.dtype), self.column))
+
     # -- global to shared ----------------------------------------------------------------------------------------------
     def fetch(self, depth: Value, stage: Value) -> None:
         """Ask for the slices of both operands; what is not there is zero."""
         kernel = self.kernel
         self.fetch_weights(depth, stage)
+        if kernel.single:
+            self.e.line("call void @gpu.cp_commit(ptr %ctx)")
+            return
         self.fetch_one(self.a, self.e.constant(0, "i64", 1), self.m, self.a_m, self.a_k, depth,
                        stage + 2 * self.depth * kernel.columns, kernel.rows, True)
         self.e.line("call void @gpu.cp_commit(ptr %ctx)")
@@ -153,6 +189,20 @@ class FewRowsCode:
         kernel = self.kernel
         self.fetch_one(self.b, self.column, self.n, self.b_n, self.b_k, depth, stage, kernel.columns,
                        kernel.right == "k")
+
+    def copy_row(self) -> None:
+        """The single row, and zeros behind it."""
+        e, kernel = self.e, self.kernel
+        start, total, found = kernel.stages * kernel.stage_bytes, kernel.row_bytes // 16, []
+        for number in range(-(-total // THREADS)):
+            chunk = self.thread + number * THREADS
+            inside = e.icmp("slt", chunk * CHUNK, kernel.depth)
+            value = e.load(e.offset(self.a, "i16", e.select(inside, chunk * CHUNK, 0)), "i32", 4, align=16)
+            kept = e.assign(f"select i1 {inside.name}, <4 x i32> {value.name}, <4 x i32> zeroinitializer", "i32", 4)
+            found.append((chunk, kept))
+        for chunk, kept in found:
+            with e.when(e.icmp("slt", chunk, total)):
+                e.store(kept, e.offset(e.shared(), "i8", chunk * 16 + start), align=16)
 
     def copy_rows(self, ahead: list[tuple[Value, Value]]) -> None:
         """The rows of the first slices, by loads: the weights' groups are then waited for one by one."""
@@ -199,8 +249,9 @@ class FewRowsCode:
         return (line * chunks + (chunk ^ turn)) * 16
 
     # -- the sums ------------------------------------------------------------------------------------------------------
-    def main_loop(self) -> list[Value]:
-        """Multiply slice by slice; the one that comes `stages - 1` later is asked for meanwhile, if there is one."""
+    def main_loop(self, works: bool) -> list[Value]:
+        """Multiply slice by slice; the one that comes `stages - 1` later is asked for meanwhile, if there is one. Warps
+        that do not work only ask."""
         e, kernel = self.e, self.kernel
         count = kernel.rows // 8 * 4
         end = kernel.stages * kernel.stage_bytes
@@ -214,7 +265,8 @@ class FewRowsCode:
                 self.fetch((loop.index + (kernel.stages - 1)) * self.depth, there)
             else:
                 e.line("call void @gpu.cp_commit(ptr %ctx)")
-            for step in range(self.depth // STEP):
+            self.first = loop.index * (2 * self.depth) + kernel.stages * kernel.stage_bytes  # of a single row
+            for step in range(self.depth // STEP if works else 0):
                 sums = self.multiply(step, here, sums)
             following = [e.select(e.icmp("eq", at + kernel.stage_bytes, end), e.constant(0, "i64", 1),
                                   at + kernel.stage_bytes) for at in (here, there)]
@@ -247,6 +299,10 @@ class FewRowsCode:
     def given(self, step: int, stage: Value) -> list[str]:
         """Eight rows and 32 values of k, or 16 rows and 16 values."""
         lane, base = self.lane, stage + 2 * self.depth * self.kernel.columns
+        if self.kernel.single:
+            zeros = self.kernel.sums_at - 16
+            mine = self.first + (lane.shift_right(3) + 2 * step) * 16
+            return self.parts.read(self.e.select(self.e.icmp("eq", lane & 7, 0), mine, zeros), False)
         if self.kernel.rows == 8:
             line, chunk = lane & 7, lane.shift_right(3) + 2 * step
         else:
@@ -254,17 +310,20 @@ class FewRowsCode:
         return self.parts.read(base + self.swizzled(line, chunk, self.depth // CHUNK), False)
 
     # -- the end -------------------------------------------------------------------------------------------------------
-    def finish(self, sums: list[Value]) -> None:
-        """The sums through shared memory to threads that have eight columns of a row each, and what follows."""
+    def store_sums(self, sums: list[Value]) -> None:
+        """The sums of a warp to shared memory."""
         e, kernel = self.e, self.kernel
-        room = e.offset(e.shared(), "i8", kernel.stages * kernel.stage_bytes)
+        room = e.offset(e.shared(), "i8", kernel.sums_at)
         group, pair = self.lane.shift_right(2), (self.lane & 3) * 2
-        writes = e.icmp("slt", self.thread, WARP if kernel.columns == NARROW else THREADS)
-        with e.when(writes):
-            for number, value in enumerate(sums):
-                row = pair + (8 * (number // 4) + number % 2)
-                column = self.own + group + 8 * ((number % 4) // 2)
-                e.store(value, e.offset(room, "float", row * kernel.columns + column), align=4)
+        for number, value in enumerate(sums):
+            row = pair + (8 * (number // 4) + number % 2)
+            column = self.own + group + 8 * ((number % 4) // 2)
+            e.store(value, e.offset(room, "float", row * kernel.columns + column), align=4)
+
+    def finish(self) -> None:
+        """The sums to threads that have eight columns of a row each, and what follows."""
+        e, kernel = self.e, self.kernel
+        room = e.offset(e.shared(), "i8", kernel.sums_at)
         e.barrier()
         across = kernel.columns // CHUNK
         row, start = self.thread.shift_right(across.bit_length() - 1), (self.thread & (across - 1)) * CHUNK

@@ -12,7 +12,7 @@ from morpho.backends.cuda.gemm.epilogue import Epilogue
 from morpho.backends.cuda.gemm.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
 from morpho.backends.cuda.layout import CHUNK, LayoutLowering, odd_rows
-from morpho.base.dims import Size, product
+from morpho.base.dims import Size, divide, product
 from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
@@ -217,7 +217,7 @@ def in_chunks(a: View, b: View, left: str, right: str, values: tuple[Size, ...])
     numbers = PRODUCT.by_name(values)
     steps = [numbers["a_m"] if left == "k" else numbers["a_k"], numbers["b_n"] if right == "k" else numbers["b_k"],
              *(numbers[f"{side}_batch{axis}"] for side in "ab" for axis in range(BATCH_AXES)), a.offset, b.offset]
-    return all(isinstance(n, int) and n % 8 == 0 for n in steps)
+    return all(divide(n, CHUNK) is not None for n in steps)  # the last row of so many begins there too
 
 
 def by_copy_engine(left: str, right: str, values: tuple[Size, ...]) -> bool:
@@ -251,9 +251,9 @@ def _group_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
 
 
 def _few_rows_tile(m: int, n: Size, k: int) -> tuple[int, int, int, int]:
-    """Rows that a block has room for, its columns, and the values of k."""
+    """Rows that a block has room for, its columns, the values of k, and whether there is one row."""
     many = isinstance(n, int) and n >= MANY_COLUMNS
-    return 8 if m <= 8 else MOST_ROWS, WIDE if many else NARROW, k, 0
+    return 8 if m <= 8 else MOST_ROWS, WIDE if many else NARROW, k, int(m == 1)
 
 
 def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:

@@ -30,7 +30,7 @@ class ProductKernel(Kernel):
     result: DType
     left: str
     right: str
-    tile: tuple[int, int, int, int]  # rows and columns of a block, and of a thread; "few": rows, columns, k
+    tile: tuple[int, int, int, int]  # rows and columns of a block, and of a thread; "few": rows, columns, k, 1: one row
     way: str = "simt"
     wide: bool = False  # whether rows of the result are whole chunks of 16 bytes
     epilogue: Epilogue | None = None  # computed on the sums; its operands stand in place of C
@@ -47,7 +47,7 @@ class ProductKernel(Kernel):
             return simple
         if self.way == "few":
             return FewRowsGemm(self, self.dtype, self.result, self.right, *self.tile[:3], len(step.values),
-                               len(step.views), self.epilogue, self.still)
+                               len(step.views), self.epilogue, self.still, self.tile[3] == 1)
         if self.way == "wgmma":
             return WgmmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile[:2], self.wide,
                              len(step.values), len(step.views), self.epilogue)

@@ -54,6 +54,11 @@ define internal void @gpu.cp_async(ptr %c, i32 %offset, ptr %source, i32 %bytes)
   call void asm sideeffect "cp.async.cg.shared.global [$0], [$1], 16, $2;", "r,l,r,~{memory}"(i32 %at, ptr addrspace(1) %g, i32 %bytes)
   ret void
 }
+define internal void @gpu.prefetch(ptr %c, ptr %source) alwaysinline {
+  %g = addrspacecast ptr %source to ptr addrspace(1)
+  call void asm sideeffect "prefetch.global.L2 [$0];", "l"(ptr addrspace(1) %g)
+  ret void
+}
 define internal { i32, i32, i32, i32 } @gpu.ldmatrix(ptr %c, i32 %offset) alwaysinline convergent {
   %at = call i32 @gpu.shared_at(i32 %offset)
   %r = call { i32, i32, i32, i32 } asm sideeffect "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0,$1,$2,$3}, [$4];", "=r,=r,=r,=r,r,~{memory}"(i32 %at)

@@ -11,10 +11,10 @@ from functools import cache
 from typing import Any
 
 from morpho.backends.cpu.compiler import llvm as host_llvm
-from morpho.backends.cuda.codegen import hopper_runtime
+from morpho.backends.cuda.assembly import hopper_runtime
+from morpho.backends.cuda.assembly.nvptx_runtime import RUNTIME
+from morpho.backends.cuda.assembly.verify import verify
 from morpho.backends.cuda.codegen.grid import ENTRY
-from morpho.backends.cuda.codegen.nvptx_runtime import RUNTIME
-from morpho.backends.cuda.codegen.verify import verify
 from morpho.base.errors import CompileError, fail
 
 TRIPLE = "nvptx64-nvidia-cuda"

@@ -1,0 +1,100 @@
+"""Attention of one query as data: its grid, and where the blocks of a round lie in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.cuda.attention.decode.code import DecodeCode, Rooms
+from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
+from morpho.backends.cuda.driver.interface import Geometry
+from morpho.program.kernel import Kernel
+from morpho.program.program import Step
+
+THREADS = 512
+APPENDED = "nwhcd"  # new key, new value, which line they are put into, the caches with them
+APPEND = ATTENTION.extended(" ".join(f"{name}_batch[{BATCH_AXES}] {name}_head {name}_row" for name in APPENDED))
+
+
+@dataclass(frozen=True)
+class DecodeSpec(AttentionSpec):
+    """One query of every head. With `appends`, keys and values are `where(here, new, held)`, which it writes too: in
+    place where held and target are the same memory, else the whole cache."""
+
+    appends: bool = False
+    still: bool = False  # whether nothing before it in its program writes what it reads but the query and the new line
+    most_keys: int = 0  # 0: any number
+    heads: int = 0  # where there is one batch: a block's number is its head
+    shared: int = 1  # heads of a group
+    step_keys: int = KEYS  # between two looks at the largest score, as in the kernel for many queries of this chip
+
+    @property
+    def places(self) -> int:
+        """Operands in memory."""
+        return super().places + len(APPENDED) * self.appends
+
+    @property
+    def record(self) -> Record:
+        """Its numbers."""
+        return APPEND if self.appends else ATTENTION
+
+    def device_kernel(self, step: Step) -> DecodeAttention:
+        """The kernel of a step."""
+        return DecodeAttention(self)
+
+
+@dataclass(frozen=True)
+class DecodeAttention(WithoutMaps):
+    """A block per head, a warp per 16 keys of a round, then per 16 columns of the result."""
+
+    spec: DecodeSpec
+    aligned: bool = True
+    tiles = 1
+    threads = THREADS
+
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """Chunks of keys and values are read and written whole, queries and results by pairs."""
+        last = self.spec.places
+        more = (last - 5, last - 4, last - 2, last - 1) if self.spec.appends else ()
+        return ((0, 16), (1, 16), (2, 16), *[(n, 16) for n in more])
+
+    def unaligned(self) -> DecodeAttention:
+        """Itself: operands that do not lie on 16 bytes are copied first."""
+        return self
+
+    def kernel(self) -> Kernel:
+        """The kernel of the program."""
+        return self.spec
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Depth and width as powers of two."""
+        return tuple(max(16, 1 << (n - 1).bit_length()) for n in (self.spec.depth, self.spec.width))  # type: ignore[return-value]
+
+    @property
+    def round_keys(self) -> int:
+        """Keys of a round."""
+        return 256 if sum(self.padded) <= 128 else 128
+
+    @property
+    def stage_bytes(self) -> int:
+        """Keys and values of a round."""
+        return 2 * self.round_keys * sum(self.padded)
+
+    @property
+    def stages(self) -> int:
+        """Rounds in flight."""
+        return 1 if 0 < self.spec.most_keys <= self.round_keys else 2
+
+    def launch(self, sizes: Sizes) -> Launch:
+        """All heads of all batches."""
+        numbers = self.spec.record.by_name(sizes.values)
+        count = int(numbers["heads"])
+        for axis in range(BATCH_AXES):
+            count *= int(numbers[f"batches{axis}"])
+        return Launch(Geometry(max(count, 1), THREADS, Rooms(self).end))
+
+    def text(self) -> str:
+        """Its LLVM text."""
+        return DecodeCode(self).module()

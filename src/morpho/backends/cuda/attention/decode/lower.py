@@ -1,0 +1,126 @@
+"""From attention of one query to its step; where its keys and values are a cache with one new line each, that is put in
+by the same step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from morpho.backends.cuda.attention.decode.kernel import APPEND, DecodeSpec
+from morpho.backends.cuda.attention.hopper import KEYS as GROUP_KEYS
+from morpho.backends.cuda.attention.lower import (
+    AttentionLowering,
+    by_copy_engine,
+    filled,
+    group_of,
+    on_tensor_cores,
+    steps_of,
+)
+from morpho.backends.cuda.attention.spec import ATTENTION, KEYS
+from morpho.base.dims import Size, product
+from morpho.base.dtypes import bool_
+from morpho.ir.node import Node
+from morpho.ir.views import look_through
+from morpho.program.program import Step
+from morpho.program.view import View
+
+
+class Line(NamedTuple):
+    """`where(here, new, held)`: a cache with a new line at a place."""
+
+    here: Node
+    new: Node
+    held: Node
+
+
+class DecodeLowering(AttentionLowering):
+    """Attention of one query of every head."""
+
+    def lower_node(self, node: Node) -> None:
+        """A cache with a new line waits for the attention that looks at it, if nothing else does."""
+        if node.serial not in self.views and line_of(node) is not None:
+            users = self.graph.users[node.serial]
+            if len(users) == 1 and is_decode(users[0]) and node in users[0].inputs[1:3]:
+                self.waiting.add(node.serial)
+                return
+        super().lower_node(node)
+
+    def lower_attention(self, node: Node) -> None:
+        """One step, or what the kernels for many queries do."""
+        if not is_decode(node) or not self.lower_decode(node):
+            super().lower_attention(node)
+
+    def lower_decode(self, node: Node) -> bool:
+        """The step; False where operands do not lie in chunks."""
+        sides = node.inputs[1:3]
+        lines = [line_of(side) if side.serial in self.waiting else None for side in sides]
+        found = [line for line in lines if line is not None]
+        appends = (len(found) == 2 and sides[0] is not sides[1] and found[0].here is found[1].here
+                   and all(map(self.in_chunks, found)))
+        q, *extra = (self.view(node.inputs[n]) for n in (0, *range(3, len(node.inputs))))
+        k, v = (self.view(line.held if appends and line else side) for side, line in zip(sides, lines, strict=True))
+        if not on_tensor_cores(node, [q, k, v]):
+            return False
+        targets = [self.as_reshaped(node, 0), self.new_slot(node.outputs[1].shape, node.outputs[1].dtype)]
+        places: dict[str, View | None] = {"q": q, "k": k, "v": v, "o": targets[0], "l": targets[1], "x": None,
+                                          "p": extra[0] if node["moving"] else None}
+        if appends:
+            places |= self.appended(lines, sides)  # type: ignore[arg-type]
+        keys = k.shape[-2]
+        numbers = {key: value for name, place in places.items() for key, value in steps_of(name, place).items()}
+        record = APPEND if appends else ATTENTION
+        values = record.values(queries=1, keys=keys, heads=q.shape[-3], group=group_of(q, k), x_column=0,
+                               batches=filled(q.shape[:-3], 1), **numbers)
+        grouped = "wgmma" in self.target.machine.features and by_copy_engine(q, k, v)
+        read = [place for name in "kvp" if (place := places[name]) is not None]
+        kernel = DecodeSpec(q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], node["offset"], node["causal"],
+                            node["window"], None, node["moving"], 1, "decode", appends=appends,
+                            still=all(self.program.slots[place.slot].kind == "input" for place in read),
+                            most_keys=keys if isinstance(keys, int) else 0, shared=group_of(q, k),
+                            heads=int(q.shape[-3]) if all(size == 1 for size in q.shape[:-3]) else 0,
+                            step_keys=GROUP_KEYS if grouped else KEYS)
+        views = tuple(place for place in places.values() if place is not None)
+        work = product(tuple(q.shape[:-1])) * keys
+        self.add(Step(kernel, views, (3, 4, *((len(views) - 2, len(views) - 1) if appends else ())), values, 1, work,
+                      "attention", node.origin, operations=2 * work * (q.shape[-1] + v.shape[-1]),
+                      choice="tensor cores (one query)" + (", puts the new line in" if appends else "")))
+        self.views[node.serial] = targets
+        return True
+
+    def appended(self, lines: list[Line], sides: tuple[Node, ...]) -> dict[str, View | None]:
+        """The new lines, where they go, and memory for the caches with them."""
+        found: dict[str, View | None] = {"n": self.view(lines[0].new), "w": self.view(lines[1].new),
+                                         "h": self.view(lines[0].here)}
+        for name, side in zip("cd", sides, strict=True):
+            found[name] = target = self.new_slot(side.shape, side.dtype)
+            self.views[side.serial] = [target]
+            self.waiting.discard(side.serial)
+            self.lowered.add(side.serial)
+        return found
+
+    def in_chunks(self, line: Line) -> bool:
+        """Whether a new line is read in chunks of 16 bytes."""
+        place = self.view(line.new)
+        steps: tuple[Size, ...] = (*place.strides[:-1], place.offset)
+        return place.strides[-1] == 1 and all(isinstance(n, int) and n % 8 == 0 for n in steps)
+
+
+def is_decode(node: Node) -> bool:
+    """Whether a node is attention of one query of every head, of which no mask says what it sees."""
+    return node.op.name == "attention" and node.inputs[0].shape[-2] == 1 and not node["masked"]
+
+
+def line_of(node: Node) -> Line | None:
+    """What a group puts together that is a cache (batch, heads, length, depth) with a new line."""
+    if node.op.name != "group" or node["axes"] or len(node.outputs) != 1 or len(node.shape) != 4:
+        return None
+    (made,) = node["body"].outputs
+    if made.op.name != "where":
+        return None
+    if any(child.op.name != "parameter" for child in made.inputs):
+        return None
+    here, new, held = (look_through(node.inputs[child["index"]], lambda view: view.op.name == "expand")[0]
+                       for child in made.inputs)
+    batch, heads, length, depth = node.shape
+    fits = (held.shape == node.shape and new.shape == (batch, heads, 1, depth) and here.dtype is bool_
+            and len(here.shape) == 4 and here.shape[0] in (1, batch) and here.shape[1:] == (1, length, 1))
+    return Line(here, new, held) if fits and length != 1 else None
