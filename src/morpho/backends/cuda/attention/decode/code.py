@@ -38,6 +38,9 @@ class Rooms:
 class DecodeCode(ForwardCode):
     """Writes one."""
 
+    grid: Any  # a DecodeAttention, and a DecodeSpec (`kernel.py`, which makes this)
+    spec: Any
+
     def __init__(self, grid: Any) -> None:
         super().__init__(grid)
         self.keys = self.spec.step_keys
@@ -154,7 +157,8 @@ class DecodeCode(ForwardCode):
     def new_lines(self, key: Value) -> list[tuple[Value, ...]]:
         """Of keys and of values: this thread's first line of a round, its column, its chunk of the new line, whether
         it has one, and a bit of each of its lines that the new one goes into."""
-        e, found, chosen = self.e, [], {}
+        e, chosen = self.e, {}
+        found: list[tuple[Value, ...]] = []
         for side, (depth, padded) in enumerate(((self.spec.depth, self.depth), (self.spec.width, self.width))):
             chunks = padded // CHUNK
             each = max(1, self.grid.round_keys * chunks // self.grid.threads)
