@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from morpho.backends.cpu.codegen import scalars
@@ -53,7 +53,7 @@ def teams_for(columns: int) -> list[Team]:
 class TeamSpmm(SpmmKernel):
     """A product whose team is chosen."""
 
-    team: Team = Team()
+    team: Team = field(default_factory=Team)
 
 
 @dataclass(frozen=True)
