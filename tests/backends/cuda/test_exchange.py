@@ -113,3 +113,30 @@ def test_the_cuda_array_interface(device: Watched) -> None:
 def test_models_move_by_the_kind_of_a_device(device: Watched) -> None:
     model = mo.nn.Linear(3, 2).to("cuda")
     assert model.weight.device == "cuda:0" and model(mo.ones((1, 3), device="cuda")).device == "cuda:0"
+
+
+def test_checkpoints_and_states_go_to_where_the_model_lies(device: Watched, tmp_path: Any) -> None:
+    here, there = mo.nn.Linear(3, 2), mo.nn.Linear(3, 2).to("cuda")
+    mo.weights.save(tmp_path / "w.safetensors", here.state_dict())
+    there.load_state_dict(mo.weights.load(tmp_path / "w.safetensors"))
+    assert there.weight.device == "cuda:0" and np.array_equal(there.weight.numpy(), here.weight.numpy())
+    assert mo.weights.load(tmp_path / "w.safetensors", device="cuda")["bias"].device == "cuda:0"
+    mine, others = (mo.optim.AdamW(model.parameters(), lr=1e-2) for model in (there, here))
+    mine.load_state_dict(others.state_dict())
+    assert {state.device for state in mine.state_dict()["slots"].values()} == {"cuda:0"}
+    mo.sum(there(mo.ones((1, 3), device="cuda")) ** 2).backward()
+    mine.step()
+    assert there.weight.device == "cuda:0"
+
+
+def test_a_gpu_is_a_node_of_the_planner(device: Watched, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    from morpho.cli.planning import measure
+
+    rates = {"memory_bytes": 8e9, "memory_bytes_per_s": 4e12, "f32": 2e13, "bf16": 7e14, "link_bytes_per_s": 1.5e10,
+             "call_s": 2e-5}
+    monkeypatch.setattr(measure, "node_rates", lambda backend: rates)
+    host = {"memory_bytes": 64e9, "memory_bytes_per_s": 1e11, "f32": 1e12}
+    (tmp_path / "c.toml").write_text(measure.node_block("here", host) + "".join(measure.gpu_blocks("here")))
+    found = mo.plan.Cluster.load(tmp_path / "c.toml")
+    assert [node.name for node in found.nodes] == ["here", "here-cuda0"]
+    assert found.link("here", "here-cuda0").bandwidth_bytes_per_s == 1.5e10
