@@ -138,4 +138,5 @@ def test_the_assembler_gives_code_or_leaves_it_to_the_driver() -> None:
     found = Assembler(fake, "13_0")
     assert found.code(b".entry kernel_main", "sm_90a") == b".ENTRY KERNEL_MAIN"
     assert found.code(b"nothing", "sm_90a") is None and fake.open == 0
-    assert found.code(b".entry kernel_main { wgmma.fence.sync.aligned; }", "sm_90a") is None
+    for left in (b"wgmma.fence.sync.aligned;", b"call.uni (retval0), dot;", b"st.local.b64 [%rd1], %rd2;"):
+        assert found.code(b".entry kernel_main { " + left + b" }", "sm_90a") is None
