@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from morpho.serve.api.answers import Answer, Job, sse
+from morpho.serve.api.answers import Answer, Job
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.generate import chat_job, completion_job
@@ -121,7 +121,7 @@ async def _stream(job: Job, events: Events, send: Send, timing: _Timing, watch: 
     await send({"type": "http.response.start", "status": 200, "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no")]})
-    answer, writer, last = job.answer, _Writer(send), b""
+    answer, writer = job.answer, _Writer(send)
     try:
         await writer.write(b"".join(map(answer.event, answer.opening())))
         while arrived := await events.next():
@@ -130,8 +130,7 @@ async def _stream(job: Job, events: Events, send: Send, timing: _Timing, watch: 
         if not job.answer.finished:
             raise Gone
         timing.end(len(job.answer.choices))
-        last = (sse(answer.usage_chunk()) if job.include_usage else b"") + answer.done
-        await writer.write(last, more=False)
+        await writer.write(answer.closing(job.include_usage), more=False)
     except (Gone, TimeoutError):
         raise Gone from None
     except Exception as error:  # the status has been sent: the error is the last event
