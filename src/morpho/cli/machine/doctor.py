@@ -23,7 +23,7 @@ from morpho.base import machine as machines
 from morpho.base import settings
 from morpho.base.distribution import NAME, install
 from morpho.base.units import format_binary_bytes, format_bytes
-from morpho.cli import bench
+from morpho.cli.machine import bench
 
 
 class Row(NamedTuple):
