@@ -46,7 +46,7 @@ class Extra(NamedTuple):
 OPTIONAL: dict[str, Extra] = {
     "models": Extra("tokenizers that are not byte-level BPE, chat templates, further types of GGUF files",
                     (("gguf", "gguf"), ("tokenizers", "tokenizers"), ("jinja2", "jinja2"))),
-    "serve": Extra("morpho serve", (("starlette", "starlette"), ("uvicorn", "uvicorn"),
+    "serve": Extra("morpho serve", (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("httptools", "httptools"),
                                     ("prometheus-client", "prometheus_client"), ("jinja2", "jinja2"),
                                     ("llguidance", "llguidance"))),
     "cluster": Extra("models and training over several processes and machines, by MPI",
