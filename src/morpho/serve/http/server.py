@@ -7,6 +7,7 @@ import gc
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -29,6 +30,9 @@ def check_extra() -> None:
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
+
+        if sys.platform != "win32":
+            import uvloop  # noqa: F401
     except ImportError as error:
         raise fail(MissingExtra, "serve", f"the server needs {error.name}", install("serve")) from None
 
@@ -116,8 +120,8 @@ def server_of(app: App, options: Options, when_ready: Callable[[], None] = lambd
 
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none", lifespan="on",
-        http=protocol_of(options.limits.header_timeout_s), loop="asyncio", timeout_keep_alive=30,
-        limit_concurrency=2 * options.most_requests, backlog=1024,
+        http=protocol_of(options.limits.header_timeout_s), loop="asyncio" if sys.platform == "win32" else "uvloop",
+        timeout_keep_alive=30, limit_concurrency=2 * options.most_requests, backlog=1024,
         timeout_graceful_shutdown=max(int(options.shutdown_timeout_s), 1), ssl_certfile=options.certificate,
         ssl_keyfile=options.key)
     try:
