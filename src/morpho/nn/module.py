@@ -255,7 +255,8 @@ class Module:
         if problems:
             raise fail(ArgumentError, "load_state_dict", "; ".join(problems))
         if tensors:
-            assign([(own[name].state, tensor.astype(own[name].dtype)) for name, tensor in tensors.items()])
+            assign([(own[name].state, tensor if tensor.dtype is own[name].dtype else tensor.astype(own[name].dtype))
+                    for name, tensor in tensors.items()])  # those that are there already are copied without a program
 
     def to(self: Self, *wanted: Any, device: Any = None, dtype: Any = None) -> Self:
         """Put the module on another device, into another floating-point dtype, or both: `model.to("cuda:0")`. In place,
