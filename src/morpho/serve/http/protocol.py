@@ -13,7 +13,7 @@ def protocol_of(header_timeout_s: float) -> Any:
     """The protocol's class for uvicorn."""
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    class Protocol(HttpToolsProtocol):  # type: ignore[misc]
+    class Protocol(HttpToolsProtocol):
         _received = _body = 0  # bytes of the request that comes in
 
         def connection_made(self, transport: Any) -> None:
