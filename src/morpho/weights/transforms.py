@@ -145,6 +145,7 @@ class _Later(Quantised):
     many would take longer than the copy, and copies at once would read layers that a pipeline's worker leaves out."""
 
     __slots__ = ("_given", "_heads", "_made")
+    _made: Tensor | None
 
     def __init__(self, given: Quantised, heads: int) -> None:
         self.shape, self.kind = given.shape, given.kind

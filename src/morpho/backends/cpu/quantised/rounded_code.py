@@ -11,9 +11,10 @@ from __future__ import annotations
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.cpu.gemm.amx.amx import SIDE
 from morpho.backends.cpu.quantised.int8_code import PAIRS, by_dot
 from morpho.backends.cpu.quantised.rounded import PRODUCT, ROW, RoundedKernel, RoundRowsKernel
-from morpho.backends.cpu.quantised.rounded_matrix import SIDE, TileDots, by_matrix, pair_dots
+from morpho.backends.cpu.quantised.rounded_matrix import TileDots, by_matrix, pair_dots
 from morpho.base.dtypes import float16
 from morpho.base.machine import Isa
 from morpho.ops.neural.quantised import BLOCK, LAYOUTS

@@ -92,7 +92,7 @@ def pair_dots(e: Emitter, codes: str, lines: list[str], parts: Parts, bits: int)
                     weights = _bytes(e, _shuffled(e, low, high, places))
                     for pair in range(len(rows)):
                         found[pair][v][half] = _multiplied(e, found[pair][v][half], rows[pair][part], weights)
-    return [_shuffled(e, *found[row // 2][v], "2, 3, 6, 7" if row % 2 else "0, 1, 4, 5")
+    return [_shuffled(e, found[row // 2][v][0], found[row // 2][v][1], "2, 3, 6, 7" if row % 2 else "0, 1, 4, 5")
             for row in range(len(lines)) for v in range(vectors)]
 
 
