@@ -157,4 +157,4 @@ def _position_bytes(model: LanguageModel) -> int:
     kind = next((p.dtype for p in model.parameters()), mo.float32)
     caches: Any = model.make_caches(1, 1, kind)
     layers = [*caches.own, *caches.cross] if hasattr(caches, "own") else caches
-    return max(sum(cache.keys.value.nbytes + cache.values.value.nbytes for cache in layers), 1)
+    return max(sum(int(cache.keys.value.nbytes + cache.values.value.nbytes) for cache in layers), 1)
