@@ -55,9 +55,8 @@ READER_OF_ENVIRONMENT = "base/settings.py"
 # Packages that `import morpho` must not load: LLVM, the command line's, every extra, every peer.
 NOT_AT_IMPORT = (
     "llvmlite", "typer", "rich", "scipy", "mpi4py", "cupy", "safetensors", "tokenizers", "gguf", "starlette", "uvicorn",
-    "prometheus_client", "opentelemetry", "tensorboardX", "matplotlib", "numba", "jax", "torch", "mpmath", "pytest",
-    "onnx",
-    "hypothesis",
+    "httptools", "uvloop", "prometheus_client", "opentelemetry", "tensorboardX", "matplotlib", "numba", "jax", "torch",
+    "mpmath", "pytest", "onnx", "hypothesis",
 )
 
 

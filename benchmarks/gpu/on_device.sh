@@ -14,8 +14,8 @@ for part in "$@"; do
     first) timeout 120 python3 -m benchmarks.gpu.first 2>&1 | tee "$out/first.log" | tail -60 ;;
     kernels*) name="kernels$(echo "${part#kernels}" | tr -c "a-z0-9" "_")"
       timeout 175 python3 -m benchmarks.gpu.kernels cuda:0 "$out/$name.json" "$(echo "${part#kernels}" | tr -d :)" 2>&1 | tee "$out/$name.log" | tail -60 ;;
-    test) timeout 100 python3 -c "from morpho.cli.device_test import test_device; test_device('cuda:0')" 2>&1 | tee "$out/test.log" | tail -50 ;;
-    doctor) timeout 30 python3 -c 'from morpho.cli import doctor; doctor.show()' 2>&1 | tee "$out/doctor.log" | head -30 ;;
+    test) timeout 100 python3 -c "from morpho.cli.machine.device_test import test_device; test_device('cuda:0')" 2>&1 | tee "$out/test.log" | tail -50 ;;
+    doctor) timeout 30 python3 -c 'from morpho.cli.machine import doctor; doctor.show()' 2>&1 | tee "$out/doctor.log" | head -30 ;;
     queueing) timeout 90 python3 -m benchmarks.gpu.queueing 2>&1 | tee "$out/queueing.log" | tail -80 ;;
     steps) timeout 90 python3 -m benchmarks.gpu.steps 2>&1 | tee "$out/steps.log" | tail -40
       timeout 60 python3 -m benchmarks.gpu.steps cuda:0 1 128 2>&1 | tee "$out/steps1.log" | tail -40 ;;

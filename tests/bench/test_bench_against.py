@@ -71,7 +71,7 @@ def test_the_suites_of_a_file_are_found_by_their_themes() -> None:
 
 def test_all_suites_of_the_harness_are_commands() -> None:
     from benchmarks.harness.run import SUITES
-    from morpho.cli import bench_commands
+    from morpho.cli.machine import bench_commands
 
     assert {suite.name for suite in bench_commands.SUITES} == SUITES.keys()
     for suite in bench_commands.SUITES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from morpho.base.errors import MorphoError
-from morpho.cli import bench
+from morpho.cli.machine import bench
 
 
 def test_options_reach_the_harness(capsys):

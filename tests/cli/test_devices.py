@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from morpho.backends.cuda.driver import library
 from morpho.backends.cuda.emulator.install import install
-from morpho.cli import device_test, doctor
+from morpho.cli.machine import device_test, doctor
 from morpho.cli.main import app
 
 

@@ -11,7 +11,7 @@ import pytest
 from morpho.base import machine as machines
 from morpho.base import settings as base_settings
 from morpho.base.settings import describe, settings
-from morpho.cli import doctor
+from morpho.cli.machine import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -122,7 +122,7 @@ def test_a_broken_section_does_not_stop_the_others(monkeypatch: pytest.MonkeyPat
 
 def test_the_report_loads_neither_llvm_nor_extras() -> None:
     code = (
-        "import sys\nfrom morpho.cli.doctor import report\nreport()\n"
+        "import sys\nfrom morpho.cli.machine.doctor import report\nreport()\n"
         "heavy = {'llvmlite', 'rich', 'torch', 'jax', 'mpi4py', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "assert [row for row in report(llvm=True) if row.name == 'LLVM']"

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from morpho.base.errors import ArgumentError, CompileError, ShapeError
-from morpho.cli import tour
+from morpho.cli.program import tour
 
 
 @pytest.fixture(autouse=True)

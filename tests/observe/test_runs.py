@@ -119,7 +119,7 @@ def test_train_writes_its_figures_and_shows_them_live(tmp_path: Path, monkeypatc
         return plain(self, step)
 
     monkeypatch.setattr(training.Run, "batch", batch)
-    monkeypatch.setattr("morpho.cli.dashboard.print", lambda text, **more: printed.append(text), raising=False)
+    monkeypatch.setattr("morpho.cli.server.dashboard.print", lambda text, **more: printed.append(text), raising=False)
     words = ["train", "--data", str(text), "--out", str(out), *TINY, "--until", "4", "--tensorboard", str(events),
              "--dashboard"]
     found = CliRunner().invoke(app, words)

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from morpho.base.errors import ArgumentError, MorphoError
-from morpho.cli.serve import specs_of
+from morpho.cli.server.serve import specs_of
 
 CHAT = "/v1/chat/completions"
 LONG: dict[str, Any] = {"messages": [{"role": "user", "content": "to be"}], "max_tokens": 900, "ignore_eos": True,

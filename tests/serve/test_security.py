@@ -150,3 +150,10 @@ def test_a_body_in_chunks_is_limited_too(guarded: Running) -> None:
         assert response.status_code == 413
     except httpx.WriteError:  # the server had answered and closed before all was sent
         pass
+
+
+def test_headers_without_an_end_are_refused(guarded: Running) -> None:
+    """Whether in one header or in many: memory is not filled with what may still come."""
+    for sent in (b"GET /health HTTP/1.1\r\nX-Long: " + b"a" * (80 << 10),
+                 b"GET /health HTTP/1.1\r\n" + b"X-Many: 1\r\n" * (8 << 10)):
+        assert b" 400 " in _raw(guarded, sent)

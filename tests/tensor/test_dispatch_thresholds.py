@@ -19,7 +19,7 @@ from morpho.backends.cpu.gemm import gemv
 from morpho.backends.cpu.gemm.gemm import GEMM
 from morpho.base.errors import ArgumentError
 from morpho.base.target import current_isa
-from morpho.cli import dispatch_thresholds as cli
+from morpho.cli.machine import dispatch_thresholds as cli
 from morpho.cli.main import app
 from morpho.cost import dispatch_thresholds as data
 from morpho.cost.contraction import ContractionRates

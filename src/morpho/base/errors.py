@@ -210,6 +210,10 @@ class PeerLost(GroupError, ConnectionError):
     """
 
 
+MOST_LINES = 1024  # that are remembered
+_known_lines: dict[tuple[int, int], tuple[CodeType, str]] = {}  # by code and instruction
+
+
 def user_line() -> str:
     """`file:line` of the innermost frame outside Morpho, or an empty string when there is none."""
     return line_of(user_place())
@@ -243,8 +247,15 @@ def line_of(place: Place | None) -> str:
     if place is None:
         return ""
     code, instruction = place
+    key = id(code), instruction
+    known = _known_lines.get(key)
+    if known is not None and known[0] is code:  # a traced function asks for its caller's line at every operation
+        return known[1]
     line = next((line for start, end, line in code.co_lines() if start <= instruction < end and line is not None),
                 code.co_firstlineno)
+    if len(_known_lines) >= MOST_LINES:
+        _known_lines.clear()
+    _known_lines[key] = code, f"{code.co_filename}:{line}"
     return f"{code.co_filename}:{line}"
 
 

@@ -377,7 +377,8 @@ ISAS: dict[str, Isa] = {
 # Features that are used where the machine has them: what it calls them, and what LLVM does.
 _OPTIONAL = {
     "x86_64": (({"fma"}, "+fma"), ({"f16c"}, "+f16c"), ({"sse4_1"}, "+sse4.1")),
-    "aarch64": (({"fphp", "asimdhp"}, "+fullfp16"), ({"asimddp"}, "+dotprod")),
+    "aarch64": (({"fphp", "asimdhp"}, "+fullfp16"), ({"asimddp"}, "+dotprod"),
+                ({"i8mm"}, "+i8mm")),
 }
 _BASELINE = {"x86_64": ("x86-64", ""), "aarch64": ("generic", "+neon")}
 
@@ -429,7 +430,7 @@ def choose_isa(name: str, machine: Machine) -> Isa:
         raise fail(DeviceError, "isa", _refusal(isa, machine), "use isa=native")
     if name in ("scalar", "neon"):
         return _baseline(isa, machine)
-    if name == "avx512" and "avx512_vnni" in machine.features:
+    if name in ("avx512", "amx") and "avx512_vnni" in machine.features:
         return replace(isa, llvm_features=isa.llvm_features + ",+avx512vnni", needs=isa.needs | {"avx512_vnni"})
     if isa.architecture:
         return isa

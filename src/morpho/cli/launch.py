@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.cli.dashboard import watching_ranks
+from morpho.cli.server.dashboard import watching_ranks
 from morpho.cluster.hosts.file import QUEUE
 from morpho.cluster.hosts.file import read_hosts as read_file
 from morpho.cluster.launch import mpiexec

@@ -13,9 +13,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from morpho.cli import bench_commands, dashboard_command, onnx, profile_command, serve_command, tune_command
 from morpho.cli.guard import guarded
+from morpho.cli.machine import bench_commands
 from morpho.cli.planning import plan_command
+from morpho.cli.program import onnx, profile_command, tune_command
+from morpho.cli.server import dashboard_command, serve_command
 
 
 class Commands(TyperGroup):
@@ -260,11 +262,11 @@ def doctor(
 ) -> None:
     """Show what this machine offers: cores, instruction sets, caches, versions, optional parts and how to get them."""
     if measure:
-        from morpho.cli import dispatch_thresholds
+        from morpho.cli.machine import dispatch_thresholds
 
         dispatch_thresholds.show()
         return
-    from morpho.cli import doctor as part
+    from morpho.cli.machine import doctor as part
 
     part.show()
 
@@ -274,7 +276,7 @@ def test_device(
     device: Annotated[str, typer.Argument(help="One of mo.devices().")] = "cuda:0",
 ) -> None:
     """Compute on a device and compare with the CPU: small programs, and in a checkout the table of all operations."""
-    from morpho.cli import device_test as part
+    from morpho.cli.machine import device_test as part
 
     if part.test_device(device):
         raise typer.Exit(1)
@@ -289,7 +291,7 @@ def tour(
     ] = None,
 ) -> None:
     """Follow one expression from the call to the machine code, printing each stage."""
-    from morpho.cli import tour as part
+    from morpho.cli.program import tour as part
 
     part.show(source)
 

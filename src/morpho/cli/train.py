@@ -20,7 +20,7 @@ from morpho.backends.registry import canonical
 from morpho.base import settings as settings_in_force
 from morpho.base.errors import GroupError
 from morpho.base.target import current_isa
-from morpho.cli.dashboard import watching
+from morpho.cli.server.dashboard import watching
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.training.run import DistributedRun
 from morpho.cluster.world import init

@@ -255,8 +255,11 @@ class Module:
         if problems:
             raise fail(ArgumentError, "load_state_dict", "; ".join(problems))
         if tensors:
-            assign([(own[name].state, tensor.astype(own[name].dtype).to(own[name].value.device))
-                    for name, tensor in tensors.items()])
+            def put(tensor: Tensor, like: Tensor) -> Tensor:  # what is there already is copied without a program
+                tensor = tensor if tensor.dtype is like.dtype else tensor.astype(like.dtype)
+                return tensor if tensor.device == like.device else tensor.to(like.device)
+
+            assign([(own[name].state, put(tensor, own[name].value)) for name, tensor in tensors.items()])
 
     def to(self: Self, *wanted: Any, device: Any = None, dtype: Any = None) -> Self:
         """Put the module on another device, into another floating-point dtype, or both: `model.to("cuda:0")`. In place,

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from morpho.backends.registry import HOST
 from morpho.base.errors import ShapeError, ValueFault, fail
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import concat as concat_tensors
 from morpho.tensor.functions.move import permute_dims
@@ -129,12 +131,35 @@ def _unpermuted(tensor: Weight, heads: int) -> Weight:
     rows = tensor.shape[0]
     if rows % (2 * heads):
         raise fail(ShapeError, "unpermute", f"{rows} rows are not {heads} heads of pairs")
-    data = tensor.data if isinstance(tensor, Quantised) else tensor
+    if isinstance(tensor, Quantised):
+        return _Later(tensor, heads)
+    data = tensor
     rest = data.shape[1:]
     paired = reshape_tensor(data, (heads, rows // heads // 2, 2, *rest))  # (heads, pairs, 2, ...)
     order = (0, 2, 1, *range(3, 3 + len(rest)))
-    found = reshape_tensor(permute_dims(paired, order), (rows, *rest))  # (heads, 2, pairs, ...) as rows
-    return Quantised.of_tensor(found, tensor.shape, tensor.kind) if isinstance(tensor, Quantised) else found
+    return reshape_tensor(permute_dims(paired, order), (rows, *rest))  # (heads, 2, pairs, ...) as rows
+
+
+class _Later(Quantised):
+    """Quantised weights whose rows are put in order when somebody first asks for them: a program for each of a model's
+    many would take longer than the copy, and copies at once would read layers that a pipeline's worker leaves out."""
+
+    __slots__ = ("_given", "_heads", "_made")
+    _made: Tensor | None
+
+    def __init__(self, given: Quantised, heads: int) -> None:
+        self.shape, self.kind = given.shape, given.kind
+        self._given, self._heads, self._made = given, heads, None
+
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        if self._made is None:
+            given = self._given.data
+            rows = given.numpy()
+            pairs = rows.reshape(self._heads, self.shape[0] // self._heads // 2, 2, -1).swapaxes(1, 2)
+            made = asarray(pairs.reshape(rows.shape), copy=False)  # which is memory of its own
+            self._made = made if given.device == HOST else made.to(given.device)
+        return self._made
 
 
 def _piece(tensor: Weight, axis: int, start: int, stop: int) -> Weight:

@@ -30,13 +30,22 @@ def _function(name: str, arguments: str, e: Emitter) -> str:
     return f"define internal void @emulated_{name}(ptr %unit, {arguments}) {{\nentry:\n{e.text()}\n  ret void\n}}\n"
 
 
+def _shape(e: Emitter, name: str) -> tuple[Value, Value]:
+    """Lines of a tile, and bytes of one, as they were configured."""
+    number = e.convert("zext", e.argument(name, "i8", 1), "i64")
+    return tuple(e.convert("zext", e.load(e.offset("@tile_shapes", "i8", place), "i8", 1), "i64")  # type: ignore
+                 for place in (number + 48, number * 2 + 16))
+
+
 def _move(name: str, inwards: bool) -> str:
     e = Emitter(1)
     tile, stride = _tile(e, "%t"), e.argument("%stride", "i64", 1)
-    with e.loop(0, 16) as loop:
-        places = [e.offset("%p", "i8", stride * loop.index), e.offset(tile, "i8", loop.index * 64)]
+    lines, wide = _shape(e, "%t")
+    with e.loop(0, lines) as loop, e.loop(0, wide, 32) as part:  # lines have 32 or 64 bytes here
+        places = [e.offset("%p", "i8", stride * loop.index + part.index),
+                  e.offset(tile, "i8", loop.index * 64 + part.index)]
         source, target = places if inwards else reversed(places)
-        e.store(e.load(source, "i8", 64), target)
+        e.store(e.load(source, "i8", 32), target)
     return _function(name, "i8 %t, ptr %p, i64 %stride", e)
 
 
@@ -65,7 +74,7 @@ def _multiply_bytes(signs: str) -> str:
     c, a, b = (_tile(e, name) for name in ("%c", "%a", "%b"))
     with e.loop(0, 16) as rows, e.loop(0, 16) as columns:
         place = e.offset(c, "i32", rows.index * 16 + columns.index)
-        with e.loop(0, 64, carried=[e.load(place, "i32", 1)]) as loop:
+        with e.loop(0, _shape(e, "%a")[1], carried=[e.load(place, "i32", 1)]) as loop:
             group = loop.index.shift_right(2)
             left = e.load(e.offset(a, "i8", rows.index * 64 + loop.index), "i8", 1)
             right = e.load(e.offset(b, "i8", group * 64 + columns.index * 4 + (loop.index & 3)), "i8", 1)

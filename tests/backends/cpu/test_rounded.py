@@ -5,16 +5,19 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import amx_emulator
+import dot_emulator
 import numpy as np
 import pytest
 from test_cross_compile import TRIPLES, library_calls
-from test_quantised import KINDS, TARGETS, random_weight
+from test_quantised import DOT, KINDS, TARGETS, random_weight
 
 import morpho as mo
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.cpu.compiler import code, llvm, queue
 from morpho.backends.cpu.generators import generate
+from morpho.backends.cpu.quantised import rounded_code
 from morpho.backends.cpu.quantised.rounded import RoundedKernel, RoundRowsKernel
-from morpho.base.machine import available_isas, choose_isa, foreign_machine, machine
+from morpho.base.machine import ISAS, available_isas, choose_isa, foreign_machine, machine
 from morpho.ir.node import build
 from morpho.models.rounding import round_activations
 from morpho.tensor.core import Tensor
@@ -95,6 +98,31 @@ def test_rows_and_threads_do_not_matter(kind: str, rng: np.random.Generator) -> 
     assert same(product(x[:11], weight), together[:11])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unit", ["tiles", "smmla"])
+def test_matrix_instructions_have_the_same_bits(unit: str, kind: str, rng: np.random.Generator,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """In software: rows that fill a unit, and those that are left over."""
+    plain, isa = llvm.compile_text, amx_emulator.NAME if unit == "tiles" else "vector128"
+    weight = RoundedWeight(random_weight(rng, 41, 96, kind))
+    x = rng.standard_normal((39, 96)).astype(np.float32)
+    x[3, :32], x[20, 40] = 0, 1e4
+    expected = product(x, weight, isa="scalar")
+    emulate = amx_emulator.emulated if unit == "tiles" else dot_emulator.emulated_neon
+    for known in ("_addresses", "_by_key"):  # other tests have compiled the kernel for the machine as it is
+        monkeypatch.setattr(code, known, {})
+    monkeypatch.setitem(ISAS, amx_emulator.NAME, amx_emulator.emulated_isa())
+    monkeypatch.setattr(queue, "MOST_PROCESSES", 1)  # another process knows nothing of it
+    texts: list[str] = []
+    monkeypatch.setattr(llvm, "compile_text", lambda text, *rest: plain(emulate(texts.append(text) or text), *rest))
+    if unit == "smmla":
+        monkeypatch.setattr(rounded_code, "by_dot", lambda isa: "neon")
+        monkeypatch.setattr(rounded_code, "by_matrix", lambda isa: "smmla")
+    for rows in (39, 17, 3):
+        assert same(product(x[:rows], weight, isa=isa, cache=False), expected[:rows])
+    assert any(("tdpbsud" if unit == "tiles" else "smmla") in text for text in texts)
+
+
 def test_numbers_that_are_not_finite_are_not_hidden() -> None:
     weight = RoundedWeight(mo.quantise(np.ones((16, 64), np.float32), "q8_0"))
     x = np.ones((5, 64), np.float32)
@@ -115,7 +143,11 @@ def test_rows_that_share_their_input_are_rounded_once(rng: np.random.Generator) 
     assert str(three.explain()).count("quantise_rows") == 1
 
 
-@pytest.mark.parametrize("architecture, name, features, said", TARGETS)
+MATRIX = [("x86_64", "amx", None, "tdpbsud"), ("x86_64", "amx", ISAS["amx"].needs | {"avx512_vnni"}, "vpdpbusd"),
+          ("aarch64", "neon", DOT | {"i8mm"}, "smmla")]
+
+
+@pytest.mark.parametrize("architecture, name, features, said", TARGETS + MATRIX)
 def test_code_for_machines_that_are_not_here(architecture: str, name: str, features: Any, said: str) -> None:
     isa = choose_isa(name, foreign_machine(architecture, features))
     for kernel in (RoundRowsKernel(), *map(RoundedKernel, KINDS)):

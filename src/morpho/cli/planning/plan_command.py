@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from morpho.cli import onnx
+from morpho.cli.program import onnx
 
 EPILOG = ("Also: `morpho plan check plan.json` verifies a plan, `morpho plan measure` describes this machine for the "
           "cluster file. docs/planner.md explains files, formulas and proofs.")

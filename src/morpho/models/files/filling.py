@@ -46,7 +46,7 @@ def filled(model: Any, found: Mapping[str, Any], file: str) -> Any:
     plain = {name: weight for name, weight in found.items() if not isinstance(weight, mo.Quantised)}
     packed = {name: weight for name, weight in found.items() if isinstance(weight, mo.Quantised)}
     for name, weight in packed.items():
-        _pack(model, name.removesuffix(".weight"), weight, plain)
+        packed[name] = _pack(model, name.removesuffix(".weight"), weight, plain)
     model.load_state_dict(plain)
     broken = [name for name, weight in {**packed, **model.state_dict()}.items() if holds_nan(weight)]
     if broken:
@@ -54,7 +54,8 @@ def filled(model: Any, found: Mapping[str, Any], file: str) -> Any:
     return model.eval()
 
 
-def _pack(model: Module, name: str, weight: mo.Quantised, plain: dict[str, Any]) -> None:
+def _pack(model: Module, name: str, weight: mo.Quantised, plain: dict[str, Any]) -> mo.Quantised:
+    """Put a packed weight where a layer wants it; the copy that the model keeps."""
     *parents, last = name.split(".")
     parent: Any = model
     for part in parents:
@@ -68,3 +69,4 @@ def _pack(model: Module, name: str, weight: mo.Quantised, plain: dict[str, Any])
         setattr(parent, last, QuantisedLinear(weight, plain.get(name + ".bias")))
     else:
         plain[name + ".weight"] = weight.dequantise()
+    return weight

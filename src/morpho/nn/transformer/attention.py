@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import morpho as mo
+from morpho.backends.registry import HOST
+from morpho.base import settings
 from morpho.base.checks import check_sizes
+from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
 from morpho.nn.transformer.paged import PagedCache
 from morpho.nn.transformer.positions import RotaryPositions
+from morpho.tensor.state.state import zeros_state
 
 
 def split_heads(x: mo.Tensor, heads: int) -> mo.Tensor:
@@ -24,6 +28,12 @@ def join_heads(x: mo.Tensor) -> mo.Tensor:
     """(batch, heads, length, depth) -> (batch, length, heads * depth)."""
     batch, heads, length, depth = x.shape
     return mo.reshape(mo.permute_dims(x, (0, 2, 1, 3)), (batch, length, heads * depth))
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any) -> mo.State:
+    """On the host, memory that nobody has touched."""
+    plain = isinstance(dtype, DType) and settings.get().device == HOST
+    return zeros_state(shape, dtype) if plain else mo.State(mo.zeros(shape, dtype=dtype))
 
 
 class KeyValueCache:
@@ -40,8 +50,8 @@ class KeyValueCache:
                  value_head_dim: int | None = None) -> None:
         check_sizes("KeyValueCache", batch_size=batch_size, num_kv_heads=num_kv_heads, length=length, head_dim=head_dim)
         self.length = length
-        self.keys = mo.State(mo.zeros((batch_size, num_kv_heads, length, head_dim), dtype=dtype))
-        self.values = mo.State(mo.zeros((batch_size, num_kv_heads, length, value_head_dim or head_dim), dtype=dtype))
+        self.keys = _zeros((batch_size, num_kv_heads, length, head_dim), dtype)
+        self.values = _zeros((batch_size, num_kv_heads, length, value_head_dim or head_dim), dtype)
 
     def write(self, keys: mo.Tensor, values: mo.Tensor, offset: Any) -> tuple[mo.Tensor, mo.Tensor]:
         """Put in new ones (batch_size, num_kv_heads, n, head_dim) from position `offset` on; returns all, written or

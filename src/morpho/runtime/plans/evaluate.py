@@ -21,7 +21,6 @@ from morpho.backends.cpu.codegen import elementwise
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import host_call, threads
 from morpho.backends.cpu.driver.executable import Executable
-from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.dims import Size
@@ -275,6 +274,8 @@ def _compiled(make: Callable[..., Made], nodes: int, whole: bool) -> Made:
 def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
           updates: Updates, budget: Budget | None, dispatch: DispatchThresholds,
           announce: Callable[[Any], None] | None = None, keep_texts: bool = False) -> Made:
+    from morpho.backends.cpu.lowering.lower_graph import build_program  # a plan from disk needs no lowering
+
     counts.optimised += 1
     started = time.perf_counter()
 

@@ -49,17 +49,13 @@ class Job:
 class Answer(ABC):
     """The events of all requests of a call, in order of arrival. `feed` gives the chunks of a stream."""
 
-    kind = ""
+    prefix = ""
 
     def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool) -> None:
         self.model, self.n, self.tokenizer, self.logprobs = model, n, tokenizer, logprobs
         self.created, self.id = int(time.time()), f"{self.prefix}-{secrets.token_hex(12)}"
         self.choices = [Choice() for _ in range(requests * n)]
         self.usages: list[Usage | None] = [None] * requests
-        self._rims: dict[int, tuple[bytes, bytes]] = {}
-
-    prefix = ""
-    done = b"data: [DONE]\n\n"  # the last event of a stream
 
     def opening(self) -> Iterator[Chunk]:
         """What is sent before the first event."""
@@ -90,25 +86,12 @@ class Answer(ABC):
             yield from self._last_chunks(place, choice)
 
     def written(self, request: int, event: Event) -> bytes:
-        """The chunks of one event as server-sent events. One that is a piece of text and nothing else, as most are, is
-        put between what is the same in all of them."""
-        place = request * self.n + event.index
-        choice = self.choices[place]
-        if event.finish is not None or self.logprobs or choice.tools is not None or event.usage is not None:
-            return b"".join(map(self.event, self.feed(request, event)))
-        if not event.text:
-            return b""
-        choice.text.append(event.text)
-        head, tail = self._around(place, choice)
-        said = head + _as_json(event.text).encode("utf-8", "replace") + tail
-        choice.length += len(event.text)
-        return said
+        """The chunks of one event as they are sent."""
+        return b"".join(map(self.event, self.feed(request, event)))
 
-    def _around(self, place: int, choice: Choice) -> tuple[bytes, bytes]:
-        if place not in self._rims:
-            head, _, tail = sse(self._chunk(place, MARK, None, choice)).partition(f'"{MARK}"'.encode())
-            self._rims[place] = head, tail
-        return self._rims[place]
+    def closing(self, include_usage: bool) -> bytes:
+        """What is sent after the last event of a stream."""
+        return b""
 
     def usage(self) -> dict[str, Any]:
         """Of all requests together."""
@@ -117,16 +100,9 @@ class Answer(ABC):
         return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made,
                 "prompt_tokens_details": {"cached_tokens": sum(each.cached for each in known)}}
 
-    def usage_chunk(self) -> Chunk:
-        return {**self._head(), "choices": [], "usage": self.usage()}
-
     @property
     def finished(self) -> bool:
         return all(choice.finish is not None for choice in self.choices)
-
-    def _head(self) -> Chunk:
-        return {"id": self.id, "object": self.kind, "created": self.created, "model": self.model,
-                "system_fingerprint": None}
 
     def _told(self, event: Event) -> dict[str, Any]:
         assert event.token is not None
@@ -146,19 +122,13 @@ class Answer(ABC):
         """What ends a stream that cannot go on."""
         return sse(error.body())
 
+    @abstractmethod
     def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
-        yield self._chunk(place, text, told, choice)
+        """What says a piece of a text."""
 
+    @abstractmethod
     def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
-        yield self._last_chunk(place, choice)
-
-    @abstractmethod
-    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
-        """One piece of a stream."""
-
-    @abstractmethod
-    def _last_chunk(self, place: int, choice: Choice) -> Chunk:
-        """What ends a stream."""
+        """What ends a text."""
 
     @abstractmethod
     def whole(self) -> dict[str, Any]:
@@ -178,7 +148,57 @@ def failure(event: Event) -> ApiError:
     return ApiError(503 if event.finish == "cancelled" else 500, told)
 
 
-class ChatAnswer(Answer):
+class ChoicesAnswer(Answer):
+    """Answers whose stream is one kind of chunk, with a list of choices: chats and completions."""
+
+    kind = ""
+
+    def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool) -> None:
+        super().__init__(model, requests, n, tokenizer, logprobs)
+        self._rims: dict[int, tuple[bytes, bytes]] = {}
+
+    def written(self, request: int, event: Event) -> bytes:
+        """One that is a piece of text and nothing else, as most are, is put between what is the same in all of them."""
+        place = request * self.n + event.index
+        choice = self.choices[place]
+        if event.finish is not None or self.logprobs or choice.tools is not None or event.usage is not None:
+            return super().written(request, event)
+        if not event.text:
+            return b""
+        choice.text.append(event.text)
+        head, tail = self._rims.get(place) or self._around(place, choice)
+        choice.length += len(event.text)
+        return head + _as_json(event.text).encode("utf-8", "replace") + tail
+
+    def _around(self, place: int, choice: Choice) -> tuple[bytes, bytes]:
+        head, _, tail = sse(self._chunk(place, MARK, None, choice)).partition(f'"{MARK}"'.encode())
+        self._rims[place] = head, tail
+        return head, tail
+
+    def closing(self, include_usage: bool) -> bytes:
+        told = sse({**self._head(), "choices": [], "usage": self.usage()}) if include_usage else b""
+        return told + b"data: [DONE]\n\n"
+
+    def _head(self) -> Chunk:
+        return {"id": self.id, "object": self.kind, "created": self.created, "model": self.model,
+                "system_fingerprint": None}
+
+    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+        yield self._chunk(place, text, told, choice)
+
+    def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
+        yield self._last_chunk(place, choice)
+
+    @abstractmethod
+    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+        """One piece of a stream."""
+
+    @abstractmethod
+    def _last_chunk(self, place: int, choice: Choice) -> Chunk:
+        """What ends a stream."""
+
+
+class ChatAnswer(ChoicesAnswer):
     """`/v1/chat/completions`.
 
     >>> from morpho.serve.api.answers import ChatAnswer
@@ -221,7 +241,7 @@ class ChatAnswer(Answer):
         return {**self._head(), "object": "chat.completion", "choices": choices, "usage": self.usage()}
 
 
-class TextAnswer(Answer):
+class TextAnswer(ChoicesAnswer):
     """`/v1/completions`; `echo` are the prompts, where they are to be repeated."""
 
     kind, prefix = "text_completion", "cmpl"

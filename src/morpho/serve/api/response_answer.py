@@ -10,13 +10,13 @@ from typing import Any
 from morpho.serve.api.answers import Answer, Choice, Chunk
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.tools import Call
-from morpho.serve.engine.request import Event
 
 
 class ResponseAnswer(Answer):
     """`/v1/responses`; `told` is what the object repeats of the request.
 
     >>> from morpho.serve.api.response_answer import ResponseAnswer
+    >>> from morpho.serve.engine.request import Event
     >>> answer = ResponseAnswer("m", None, False, {})
     >>> [event["type"] for event in answer.feed(0, Event(0, "Hi"))]
     ['response.output_item.added', 'response.content_part.added', 'response.output_text.delta']
@@ -26,7 +26,7 @@ class ResponseAnswer(Answer):
     'Hi'
     """
 
-    kind, prefix, done = "response", "resp", b""
+    prefix = "resp"
 
     def __init__(self, model: str, tokenizer: Any, logprobs: bool, told: dict[str, Any]) -> None:
         super().__init__(model, 1, 1, tokenizer, logprobs)
@@ -37,9 +37,6 @@ class ResponseAnswer(Answer):
     def event(self, chunk: Chunk) -> bytes:
         said = json.dumps(chunk, ensure_ascii=False).encode("utf-8", "replace")
         return f"event: {chunk['type']}\ndata: ".encode() + said + b"\n\n"
-
-    def written(self, request: int, event: Event) -> bytes:
-        return b"".join(map(self.event, self.feed(request, event)))
 
     def opening(self) -> Iterator[Chunk]:
         for kind in ("created", "in_progress"):
@@ -117,12 +114,6 @@ class ResponseAnswer(Answer):
         return {"id": self.id, "object": "response", "created_at": self.created, "status": status, "error": None,
                 "incomplete_details": None, "model": self.model, "output": output, "previous_response_id": None,
                 "store": False, "truncation": "disabled", "usage": None, **self._settings}
-
-    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
-        raise NotImplementedError  # `_chunks` says them
-
-    def _last_chunk(self, place: int, choice: Choice) -> Chunk:
-        raise NotImplementedError
 
 
 def _part(text: str, told: list[dict[str, Any]]) -> dict[str, Any]:

@@ -25,12 +25,14 @@ from morpho.serve.engine.adapters import AdapterBank
 from morpho.serve.engine.grammar import Grammars
 from morpho.serve.engine.pages import Pages
 from morpho.serve.engine.request import EngineStats, QueueFull, Request, check_request
-from morpho.serve.engine.runner import ModelRunner, page_bytes
+from morpho.serve.engine.runner import ModelRunner, check_served, page_bytes
 from morpho.serve.engine.scheduler import Scheduler
 from morpho.serve.engine.sequence import Group, Sequence
+from morpho.serve.engine.slots import SlotRunner, in_slots
 from morpho.serve.engine.stepper import Stepper
 from morpho.serve.engine.stream import RequestStream
 
+Runner = ModelRunner | SlotRunner
 KV_BYTES = 1 << 29  # of the cache, where nobody says how many
 FAILURES = 3  # steps in a row that fail before the engine gives up
 
@@ -54,19 +56,14 @@ class Engine:
         for name, given in (("max_batch", max_batch), ("max_waiting", max_waiting), ("chunk", chunk)):
             if given < 1:
                 raise fail(ArgumentError, "serve", f"{name}={given} is not a positive number")
-        if not isinstance(model, LanguageModel):
-            raise fail(ArgumentError, "serve", f"{type(model).__name__} is no language model")
-        count = pages if pages is not None else (kv_bytes or KV_BYTES) // page_bytes(model)
-        if count < 1:
-            raise fail(ArgumentError, "serve", f"a cache of {kv_bytes} bytes holds no page of {page_bytes(model)}",
-                       "give more kv_bytes")
+        check_served(model)
         self.tokenizer, self.max_waiting = tokenizer, max_waiting
         self.adapters = AdapterBank(model, adapters, adapter_rank)
-        self.runner = ModelRunner(model, count, max_batch, max_length, chunk, max(drafted, 1), draft_rows,
-                                  self.adapters)
-        self.model, self.max_length = model, min(self.runner.max_length, count * PAGE)
-        self.scheduler = Scheduler(Pages(count, PAGE), max_batch, self.runner.chunk, prefill_tokens, stall, drafted,
-                                   draft_rows)
+        self.runner, held = self._parts(model, kv_bytes, pages, max_batch, max_length, chunk, max(drafted, 1),
+                                        draft_rows)
+        self.model, self.max_length = model, min(self.runner.max_length, held.total * held.page_tokens)
+        drafted = 0 if isinstance(self.runner, SlotRunner) else drafted
+        self.scheduler = Scheduler(held, max_batch, self.runner.chunk, prefill_tokens, stall, drafted, draft_rows)
         self.stepper = Stepper(self.runner, self.scheduler)
         ends = model.eos_token_id
         self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
@@ -84,6 +81,19 @@ class Engine:
             self._cold = ["single", "decode", "prompts"]
         self._thread = threading.Thread(target=self._run, name="morpho-engine", daemon=True)
         self._thread.start()
+
+    def _parts(self, model: LanguageModel, kv_bytes: int | None, pages: int | None, max_batch: int,
+               max_length: int | None, chunk: int, drafted: int, draft_rows: int) -> tuple[Runner, Pages]:
+        """What computes, and what holds keys and values: pages, or slots where they do not lie in pages."""
+        if in_slots(model):
+            slots = SlotRunner(model, kv_bytes or KV_BYTES, max_batch, max_length)
+            return slots, slots.pages
+        count = pages if pages is not None else (kv_bytes or KV_BYTES) // page_bytes(model)
+        if count < 1:
+            raise fail(ArgumentError, "serve", f"a cache of {kv_bytes} bytes holds no page of {page_bytes(model)}",
+                       "give more kv_bytes")
+        runner = ModelRunner(model, count, max_batch, max_length, chunk, drafted, draft_rows, self.adapters)
+        return runner, Pages(count, PAGE)
 
     def __enter__(self) -> Engine:
         return self
@@ -105,10 +115,11 @@ class Engine:
         stream = RequestStream(request, self._wake)
         group = Group(request, stream, matchers)
         stops = frozenset({*params.stop_token_ids, *(() if params.ignore_eos else self.ends)})
-        room = self.max_length - len(request.prompt)
+        room = min(self.max_length - len(request.prompt), self.runner.length)
         most = room if params.max_tokens is None else min(room, params.max_tokens)
         adapter = None if request.adapter is None else self.adapters.number(request.adapter)
-        made = [Sequence(group, index, self.tokenizer, stops, most, adapter) for index in range(params.n)]
+        made = [Sequence(group, index, self.tokenizer, stops, most, adapter, self.model.defaults)
+                for index in range(params.n)]
         if most == 0:
             for sequence in made:
                 sequence.end("length")
@@ -125,6 +136,9 @@ class Engine:
 
     def _check(self, request: Request) -> None:
         check_request(request, self.vocabulary, self.max_length, self.tokenizer)
+        if len(request.prompt) > self.runner.length:
+            raise fail(ArgumentError, "serve", f"the prompt has {len(request.prompt)} tokens, and the encoder takes "
+                                               f"{self.runner.length} at most", "cut it")
         if request.adapter is not None:
             self.adapters.number(request.adapter)
 
@@ -139,6 +153,10 @@ class Engine:
 
     def add_adapter(self, name: str, folder: str | Path) -> None:
         """Load a LoRA adapter from a folder as PEFT writes it; requests name it."""
+        if isinstance(self.runner, SlotRunner):
+            raise fail(ArgumentError, "serve", f"the adapter {name!r} cannot be used: a {type(self.model).__name__} "
+                                               "like this has no LoRA adapters here", "serve it without")
+
         def add() -> None:
             before = self.adapters.products
             self.adapters.load(name, folder)
@@ -190,7 +208,7 @@ class Engine:
         return EngineStats(
             running=len(scheduler.running), waiting=len(scheduler.waiting) + len(self._new),
             batch_size=stepper.batch_size, pages_used=pages.used, pages_cached=pages.cached, pages_total=pages.total,
-            page_tokens=PAGE, steps=stepper.steps, prompt_tokens=stepper.prompt_tokens,
+            page_tokens=pages.page_tokens, steps=stepper.steps, prompt_tokens=stepper.prompt_tokens,
             generated_tokens=stepper.generated, prefix_hits=scheduler.prefix_hits, evictions=pages.evictions,
             preemptions=scheduler.preemptions, drafted=scheduler.guessed, accepted=stepper.accepted,
             finished=stepper.ended["stop"] + stepper.ended["length"], cancelled=stepper.ended["cancelled"],

@@ -57,6 +57,8 @@ class Match:
 class Pages:
     """The pages of a cache, by number."""
 
+    spare = 1  # pages that are left for each text that runs when another is admitted
+
     def __init__(self, count: int, page_tokens: int) -> None:
         self.total, self.page_tokens = count, page_tokens
         self.free = list(range(count - 1, -1, -1))

@@ -42,6 +42,20 @@ class Row:
     start: int
     pages: Sequence[int]
     adapter: int | None = None
+    prompt: int = 0  # tokens of the text that are its prompt
+    most: int = 0  # tokens of its answer at most
+
+
+def check_served(model: Any) -> None:
+    """Models that make text of text by one token after another; others are refused."""
+    if not isinstance(model, LanguageModel):
+        raise fail(ArgumentError, "serve", f"{type(model).__name__} is no language model")
+    other = getattr(getattr(model, "shape", None), "head", "") or model.config.get("head")
+    if hasattr(model, "listen") or other:
+        reason = "its head is not that of the next token" if other else "it makes text of sound"
+        call = "model(ids), model.classify(ids) or model.span_logits(ids)" if other else "model.transcribe(features)"
+        raise fail(ArgumentError, "serve", f"a {type(model).__name__} like this is not served: {reason}",
+                   f"use {call} from Python")
 
 
 def page_bytes(model: LanguageModel) -> int:
@@ -76,15 +90,14 @@ class ModelRunner:
     def __init__(self, model: LanguageModel, pages: int, max_batch: int = 64, max_length: int | None = None,
                  chunk: int = 512, most_drafted: int = 7, draft_rows: int = 2,
                  adapters: AdapterBank | None = None) -> None:
-        if hasattr(model, "remember") or not isinstance(model, LanguageModel):
-            raise fail(ArgumentError, "serve", f"{type(model).__name__} is not a language model without an encoder")
-        reason = "it makes text of sound" if hasattr(model, "listen") else getattr(model, "not_in_pages", "")
-        if reason or getattr(getattr(model, "shape", None), "head", ""):
-            raise fail(ArgumentError, "serve", f"a {type(model).__name__} like this is not served: "
-                                               f"{reason or 'its head is not that of the next token'}",
-                       "use mo.models from Python")
+        check_served(model)
+        reason = "it has an encoder" if hasattr(model, "remember") else getattr(model, "not_in_pages", "")
+        if reason:
+            raise fail(ArgumentError, "serve", f"a {type(model).__name__} like this is not served in pages: {reason}",
+                       "use the Engine, which gives its texts slots")
         self.model, self.pages, self.max_batch, self.adapters = model, pages, max_batch, adapters
         self.max_length = min(max_length or model.context, model.context)
+        self.length = self.max_length  # of a prompt, and of an answer
         self.chunk, self.most_drafted = min(chunk, self.max_length), most_drafted
         self.draft_rows = max(1, min(draft_rows, max_batch))
         self.blocks = -(-self.max_length // PAGE)

@@ -118,7 +118,7 @@ class Scheduler:
             found = self.pages.match(sequence.tokens[:-1], sequence.holding.space)
             needed = self.pages.pages_of(len(sequence.tokens)) - len(found.nodes)
             left = self.pages.available - sum(not node.locks for node in found.nodes) - needed
-            if self.running and left < len(self.running):  # those that run will want a page each
+            if self.running and left < len(self.running) * self.pages.spare:  # those that run will want a page each
                 return
             self.waiting.popleft()
             self._take(sequence, plan)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import MorphoError
+from morpho.models.text.generation_keys import Defaults
+from morpho.models.text.sampling import forbidden
 from morpho.serve.engine.grammar import Matcher
 from morpho.serve.engine.lookup import PromptLookup
 from morpho.serve.engine.pages import Holding
@@ -73,7 +75,7 @@ class Sequence(Text):
     values."""
 
     def __init__(self, group: Group, index: int, tokenizer: Any, stops: frozenset[int], most: int,
-                 adapter: int | None = None) -> None:
+                 adapter: int | None = None, said: Defaults = Defaults()) -> None:  # noqa: B008 (it never changes)
         super().__init__(group, index, tokenizer, most)
         request = group.request
         self.tokens, self.prompt_length = list(request.prompt), len(request.prompt)
@@ -86,6 +88,7 @@ class Sequence(Text):
         self.stops = stops  # tokens that end it
         self.draft: list[int] = []  # guesses that the next step checks
         self.forked = index > 0
+        self.said = said  # by the model's files: which tokens are forced or never made
 
     @property
     def waiting_tokens(self) -> int:
@@ -99,7 +102,8 @@ class Sequence(Text):
     def advance(self, logits: np.ndarray) -> int | None:
         """Choose the next token, and tell it; None if the text ends before it."""
         try:
-            token = self.sampler.choose(logits, None if self.matcher is None else self.matcher.allowed())
+            told = forbidden(logits, self.said, self.made, self.most)
+            token = self.sampler.choose(told, None if self.matcher is None else self.matcher.allowed())
             if token in self.stops:
                 self.end("stop")
                 return None

@@ -12,6 +12,7 @@ from morpho.serve.engine.request import Finish
 from morpho.serve.engine.runner import ModelRunner, Row
 from morpho.serve.engine.scheduler import Plan, Scheduler
 from morpho.serve.engine.sequence import Sequence
+from morpho.serve.engine.slots import SlotRunner
 
 SHORT = 256  # positions of a piece whose tokens are rows of their own: each looks at its keys by itself
 TOGETHER = 3  # rows and pieces that are worth one call
@@ -22,7 +23,7 @@ Piece = tuple[Sequence, int]  # of a prompt: so many tokens
 class Stepper:
     """Runs plans, and counts."""
 
-    def __init__(self, runner: ModelRunner, scheduler: Scheduler) -> None:
+    def __init__(self, runner: ModelRunner | SlotRunner, scheduler: Scheduler) -> None:
         self.runner, self.scheduler = runner, scheduler
         self.siblings: dict[int, list[Sequence]] = {}  # by request: its texts that begin when the prompt is read
         self.steps = self.batch_size = self.prompt_tokens = self.generated = self.accepted = self.calls_together = 0
@@ -69,7 +70,8 @@ class Stepper:
 
     def _row(self, sequence: Sequence, count: int) -> Row:
         start = sequence.computed
-        return Row(sequence.tokens[start:start + count], start, sequence.holding.pages, sequence.adapter)
+        return Row(sequence.tokens[start:start + count], start, sequence.holding.pages, sequence.adapter,
+                   sequence.prompt_length, sequence.most)
 
     def _prefill(self, sequence: Sequence, count: int) -> None:
         begun = time.perf_counter()
@@ -97,7 +99,7 @@ class Stepper:
                 for each in rows:
                     each.draft = []
             found = self.runner.decode([Row([each.tokens[-1], *each.draft], each.computed, each.holding.pages,
-                                            each.adapter) for each in rows])
+                                            each.adapter, each.prompt_length, each.most) for each in rows])
             self.scheduler.took("decode", begun)
             for sequence, logits in zip(rows, found, strict=True):
                 sequence.computed += 1

@@ -35,6 +35,13 @@ def pooling_of(folder: Path) -> str:
     return str(modes.pop())
 
 
+def positions_of(network: Any) -> int:
+    """The most tokens of a text that an encoder takes; RoBERTa counts from the number after padding's."""
+    config = network.config
+    found = int(config.get("max_position_embeddings") or 512)
+    return found - config["pad_token_id"] - 1 if config.get("model_type") == "roberta" else found
+
+
 class Embedder:
     """Rows of tokens -> rows of vectors, by one compiled function for all sizes.
 

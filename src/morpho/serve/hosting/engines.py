@@ -36,7 +36,7 @@ class EngineOptions:
     activations: str = "exact"  # or "int8": see docs/numerics.md, rule 6
     device: str = "cpu"  # where models run
 
-    both_parts: ClassVar[bool] = False
+    without_weights: ClassVar[bool] = False
 
     def load(self, place: Path) -> tuple[Any, Any]:
         """A model and its tokenizer."""

@@ -11,4 +11,4 @@ from morpho.serve.hosting.registry import MakeEngine, Registry, Spec
 def registry_of(specs: Sequence[Spec], make_engine: MakeEngine, memory_bytes: int | None = None) -> Registry:
     """The registry of models whose engines are made so."""
     return Registry(specs, make_engine, memory_bytes, getattr(make_engine, "load", load_with_tokenizer),
-                    getattr(make_engine, "both_parts", False))
+                    getattr(make_engine, "without_weights", False))

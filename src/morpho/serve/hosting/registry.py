@@ -15,8 +15,9 @@ from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.machine import machine
 from morpho.base.units import format_bytes
 from morpho.models import LanguageModel, load_with_tokenizer
+from morpho.models.encoders.heads import WithHeads
 from morpho.serve.engine.request import EngineProtocol
-from morpho.serve.hosting.embedder import Embedder, pooling_of
+from morpho.serve.hosting.embedder import Embedder, pooling_of, positions_of
 from morpho.serve.hosting.served import Served
 from morpho.weights.errors import MissingFile
 
@@ -79,7 +80,7 @@ class Registry:
     """
 
     def __init__(self, specs: Sequence[Spec], make_engine: MakeEngine, memory_bytes: int | None = None,
-                 load: LoadModel = load_with_tokenizer, both_parts: bool = False) -> None:
+                 load: LoadModel = load_with_tokenizer, without_weights: bool = False) -> None:
         if not specs:
             raise fail(ArgumentError, "serve", "there is no model to serve")
         self._slots = {spec.name: _Slot(spec) for spec in specs}
@@ -89,7 +90,7 @@ class Registry:
             raise fail(ArgumentError, "serve", f"two models are called {twice!r}", "name them: other=FOLDER")
         self._base = {name: spec.name for spec in specs for name in (spec.name, *spec.adapters)}
         self._make_engine, self.memory_bytes = make_engine, memory_bytes
-        self._load, self._both_parts = load, both_parts  # T5's form makes text only where its parts are stages
+        self._load, self._without_weights = load, without_weights
         self._lock = threading.Lock()
         self.default, self.evictions, self.reloads = specs[0].name, 0, 0
         self.closed = False
@@ -166,16 +167,21 @@ class Registry:
         if tokenizer is None:
             raise fail(ArgumentError, "serve", f"{spec.place} has no tokenizer.json", "put it beside config.json")
         engine, embedder = None, None
-        generates = isinstance(network, LanguageModel) and (self._both_parts or not hasattr(network, "remember"))
-        if generates:
+        if isinstance(network, LanguageModel):
             engine = self._make_engine(network, tokenizer, spec)
-        elif hasattr(network, "encode") or hasattr(network, "pooled"):
-            context = int(network.config.get("max_position_embeddings") or 512)
-            embedder = Embedder(network, context, pooling_of(spec.place))
-        else:
+        if self._embeds(network):
+            embedder = Embedder(network, positions_of(network), pooling_of(spec.place))
+        if engine is None and embedder is None:
             raise fail(ArgumentError, "serve", f"{spec.place.name} is a {type(network).__name__}, which makes neither "
-                                               "text nor vectors of texts")
+                                               "text nor vectors of texts", "use mo.models.load from Python")
         return Served(spec.name, spec.place, network, tokenizer, engine, embedder, spec.file_bytes())
+
+    def _embeds(self, network: Any) -> bool:
+        """Whether vectors of texts are made: by encoders, and by the encoder of a model that makes text too, where its
+        weights are here."""
+        if isinstance(network, LanguageModel):
+            return hasattr(network, "encode") and not self._without_weights
+        return isinstance(network, WithHeads)
 
     def _retire(self, served: Served) -> None:
         with self._lock:

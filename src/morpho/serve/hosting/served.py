@@ -61,7 +61,7 @@ class Served:
     @property
     def width(self) -> int:
         config = self.network.config
-        return int(next(config[name] for name in ("hidden_size", "d_model", "n_embd") if name in config))
+        return int(next(config[name] for name in ("hidden_size", "d_model", "n_embd", "dim") if name in config))
 
     @property
     def talks(self) -> bool:

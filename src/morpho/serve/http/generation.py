@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from morpho.serve.api.answers import Answer, Job, sse
+from morpho.serve.api.answers import Answer, Job
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.generate import chat_job, completion_job
@@ -43,7 +43,7 @@ async def _generate(scope: Scope, receive: Receive, send: Send, state: State, ma
     async with state.leased(fields.text("model", most=256)) as served:
         record.more["model"] = served.name
         if served.engine is None:
-            raise ApiError(400, _no_text(served), "model")
+            raise ApiError(400, f"the model '{served.name}' makes vectors, no text: use /v1/embeddings", "model")
         if not served.engine.alive:
             raise ApiError(503, f"the engine of '{served.name}' has ended: {served.engine.last_error}")
         job = await beside(size, make, fields, served, state.options.limits, record.id)
@@ -55,7 +55,10 @@ async def _generate(scope: Scope, receive: Receive, send: Send, state: State, ma
             await (asyncio.to_thread(events.submit) if slow else _now(events.submit))
             watch = asyncio.create_task(_gone(receive, events))
             timing = _Timing(record, state, served.name)
-            await (_stream if job.stream else _whole)(job, events, send, timing, watch)
+            if job.stream:
+                await _stream(job, events, send, scope["morpho.send"], timing)
+            else:
+                await _whole(job, events, send, timing)
         finally:
             events.cancel()
             record.more.update(_said(job.answer))
@@ -63,13 +66,6 @@ async def _generate(scope: Scope, receive: Receive, send: Send, state: State, ma
                 watch.cancel()
                 with suppress(asyncio.CancelledError):
                     await watch
-
-
-def _no_text(served: Served) -> str:
-    if hasattr(served.network, "remember"):
-        return (f"the model '{served.name}' has an encoder and a decoder: here it makes vectors (/v1/embeddings); text "
-                "is made by `morpho run`, or by a server that was started with --nodes 1 or more")
-    return f"the model '{served.name}' makes vectors, no text: use /v1/embeddings"
 
 
 async def _now(call: Callable[[], None]) -> None:
@@ -104,7 +100,7 @@ class _Timing:
             self._state.metrics.per_token(self._model, took * choices / (self._tokens - choices))
 
 
-async def _whole(job: Job, events: Events, send: Send, timing: _Timing, watch: asyncio.Task[None]) -> None:
+async def _whole(job: Job, events: Events, send: Send, timing: _Timing) -> None:
     while arrived := await events.next():
         timing.arrived(sum(event.token is not None for _, event in arrived))
         for place, event in arrived:
@@ -116,12 +112,13 @@ async def _whole(job: Job, events: Events, send: Send, timing: _Timing, watch: a
     await respond(send, job.answer.whole())
 
 
-async def _stream(job: Job, events: Events, send: Send, timing: _Timing, watch: asyncio.Task[None]) -> None:
-    """Server-sent events: what has arrived goes out in one piece."""
+async def _stream(job: Job, events: Events, send: Send, direct: Send, timing: _Timing) -> None:
+    """Server-sent events: what has arrived goes out in one piece, `direct` past the layers, which only look at how an
+    answer begins."""
     await send({"type": "http.response.start", "status": 200, "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no")]})
-    answer, writer, last = job.answer, _Writer(send), b""
+    answer, writer = job.answer, _Writer(direct)
     try:
         await writer.write(b"".join(map(answer.event, answer.opening())))
         while arrived := await events.next():
@@ -130,8 +127,7 @@ async def _stream(job: Job, events: Events, send: Send, timing: _Timing, watch: 
         if not job.answer.finished:
             raise Gone
         timing.end(len(job.answer.choices))
-        last = (sse(answer.usage_chunk()) if job.include_usage else b"") + answer.done
-        await writer.write(last, more=False)
+        await writer.write(answer.closing(job.include_usage), more=False)
     except (Gone, TimeoutError):
         raise Gone from None
     except Exception as error:  # the status has been sent: the error is the last event

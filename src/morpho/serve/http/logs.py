@@ -83,7 +83,7 @@ class Logged:
             return
         given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
         record = Record(given if _ID.fullmatch(given) else f"req-{secrets.token_hex(8)}")
-        scope["morpho.record"] = record
+        scope["morpho.record"], scope["morpho.send"] = record, send
 
         async def sending(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":

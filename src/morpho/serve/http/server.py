@@ -7,6 +7,7 @@ import gc
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -17,6 +18,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.serve.hosting.registry import Registry
 from morpho.serve.http.logs import LOG
 from morpho.serve.http.options import Options
+from morpho.serve.http.protocol import protocol_of
 from morpho.serve.http.security import App
 from morpho.weights.errors import MissingExtra
 
@@ -24,9 +26,13 @@ from morpho.weights.errors import MissingExtra
 def check_extra() -> None:
     """The libraries of the extra `serve`, or an error that names it."""
     try:
+        import httptools  # noqa: F401
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
+
+        if sys.platform != "win32":
+            import uvloop  # noqa: F401
     except ImportError as error:
         raise fail(MissingExtra, "serve", f"the server needs {error.name}", install("serve")) from None
 
@@ -86,25 +92,8 @@ def make_server(registry: Registry, options: Options, when_ready: Callable[[], N
 
 def server_of(app: App, options: Options, when_ready: Callable[[], None] = lambda: None,
               when_stopping: Callable[[], None] = lambda: None) -> Any:
-    """uvicorn's server, with two habits of its own: a connection that does not get to a request is closed, and a
-    signal that has been obeyed is not raised once more."""
+    """uvicorn's server; a signal that has been obeyed is not raised once more."""
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    limit_s = options.limits.header_timeout_s
-
-    class Protocol(H11Protocol):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._headers_by = self.loop.call_later(limit_s, self._no_headers)
-
-        def _no_headers(self) -> None:
-            if self.cycle is None and not self.transport.is_closing():
-                self.transport.close()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._headers_by.cancel()
-            super().connection_lost(exc)
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
@@ -131,9 +120,10 @@ def server_of(app: App, options: Options, when_ready: Callable[[], None] = lambd
 
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none", lifespan="on",
-        http=Protocol, loop="asyncio", timeout_keep_alive=30, limit_concurrency=2 * options.most_requests,
-        timeout_graceful_shutdown=max(int(options.shutdown_timeout_s), 1), backlog=1024,
-        ssl_certfile=options.certificate, ssl_keyfile=options.key)
+        http=protocol_of(options.limits.header_timeout_s), loop="asyncio" if sys.platform == "win32" else "uvloop",
+        timeout_keep_alive=30, limit_concurrency=2 * options.most_requests, backlog=1024,
+        timeout_graceful_shutdown=max(int(options.shutdown_timeout_s), 1), ssl_certfile=options.certificate,
+        ssl_keyfile=options.key)
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:

@@ -30,7 +30,7 @@ class PipelineOptions:
     max_waiting: int = 256
     max_length: int | None = None
 
-    both_parts: ClassVar[bool] = True
+    without_weights: ClassVar[bool] = True
 
     def load(self, place: Path) -> tuple[Any, Any]:
         """A model without its weights, which only the workers read, and its tokenizer."""

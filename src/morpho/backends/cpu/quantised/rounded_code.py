@@ -2,8 +2,8 @@
 
 A group of four codes is one i32 in every lane. Weights are unsigned, rows signed: AVX-512 with VNNI multiplies and
 adds a group by `vpdpbusd`, AArch64 with dot products by `sdot` (of weights brought back below 128), other x86 by
-`pmaddwd` on pairs of 16 bits, and what has none of these byte by byte. The sums are whole numbers below 2**24: all have
-the same bits.
+`pmaddwd` on pairs of 16 bits, and what has none of these byte by byte; several rows go through matrix instructions
+where there are any (`rounded_matrix.py`). The sums are whole numbers below 2**24: all have the same bits.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.cpu.gemm.amx.amx import SIDE
 from morpho.backends.cpu.quantised.int8_code import PAIRS, by_dot
 from morpho.backends.cpu.quantised.rounded import PRODUCT, ROW, RoundedKernel, RoundRowsKernel
+from morpho.backends.cpu.quantised.rounded_matrix import TileDots, by_matrix, pair_dots
 from morpho.base.dtypes import float16
 from morpho.base.machine import Isa
 from morpho.ops.neural.quantised import BLOCK, LAYOUTS
@@ -92,7 +94,7 @@ class RoundedCode:
         self.lanes = max(min(isa.vector_bits // 32, WIDTH), 1)
         self.vectors = WIDTH // self.lanes
         self.e = Emitter(self.lanes, isa.native_half)
-        self.by_dot = by_dot(isa)
+        self.by_dot, self.by_matrix = by_dot(isa), by_matrix(isa)
         name, needed = PAIRS.get(isa.vector_bits, ("", ""))
         usable = not needed or needed in isa.llvm_features.split(",")
         self.by_pairs = name if isa.architecture == "x86_64" and usable else ""
@@ -103,17 +105,45 @@ class RoundedCode:
         e = self.e
         self.rows_at, self.panels_at, self.result = (e.load_pointer("%buffers", i) for i in range(3))
         self.v = v = PRODUCT.load(e)
+        tiles, tiled = TileDots(e) if self.by_matrix == "tiles" else None, e.constant(0, "i64", 1)
+        if tiles is not None:
+            tiled = v["rows"] & -SIDE
+            with e.when(e.icmp("ne", tiled, 0)):
+                tiles.begin()
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as panels:
             self.column = panels.index * WIDTH
             panel = e.offset(self.panels_at, "i8", panels.index * v["blocks"] * self.bytes)
+            if tiles is not None:
+                with e.loop(0, tiled, SIDE) as several:
+                    self.matrix(tiles, panel, several.index)
             whole = e.constant(0, "i64", 1)
             if self.lanes > 1:
                 whole = v["rows"] & -ROWS
-                with e.loop(0, whole, ROWS) as several:
+                with e.loop(tiled, whole, ROWS) as several:
                     self.tile(panel, several.index, ROWS)
             with e.loop(whole, v["rows"]) as single:
                 self.tile(panel, single.index, 1)
+        if tiles is not None:
+            with e.when(e.icmp("ne", tiled, 0)):
+                tiles.end()
         return _module(e, name)
+
+    def matrix(self, tiles: TileDots, panel: str, first: Value) -> None:
+        """16 rows times one panel by AMX."""
+        e, v = self.e, self.v
+        line = e.offset(self.rows_at, "i8", first * v["row_bytes"])
+        with e.loop(0, v["blocks"], carried=[e.constant(0.0, "float", self.lanes)] * SIDE) as blocks:
+            record = e.offset(panel, "i8", blocks.index * self.bytes)
+            at = e.offset(line, "i8", blocks.index * RECORD)
+            codes = e.offset(record, "i8", 2 * self.layout.headers * WIDTH)
+            dots = tiles.dots(codes, e.offset(at, "i8", 8), v["row_bytes"], self.parts, self.layout.bits)
+            lines = [e.offset(at, "i8", v["row_bytes"] * row) for row in range(SIDE)]
+            totals = [e.load(e.offset(one, "i32", 1), "i32", 1, 4) for one in lines]
+            if self.wide:  # as in `dots`
+                dots = [dot - e.splat(total << 7, self.lanes) for dot, total in zip(dots, totals, strict=True)]
+            blocks.next(*self.added(record, lines, totals, dots, list(blocks.values)))
+        for row in range(SIDE):
+            self.store([blocks.values[row]], first + row)
 
     def tile(self, panel: str, first: Value, height: int) -> None:
         """Some rows times one panel."""
@@ -129,11 +159,20 @@ class RoundedCode:
 
     def block(self, record: str, lines: list[str], sums: list[Value]) -> list[Value]:
         e = self.e
-        headers = [[self.header(record, h * WIDTH + v * self.lanes) for v in range(self.vectors)]
-                   for h in range(self.layout.headers)]
         codes = e.offset(record, "i8", 2 * self.layout.headers * WIDTH)
         totals = [e.load(e.offset(line, "i32", 1), "i32", 1, 4) for line in lines]
-        dots = self.dots(codes, lines, totals)
+        if self.by_matrix == "smmla" and len(lines) % 2 == 0:
+            dots = pair_dots(e, codes, lines, self.parts, self.layout.bits)
+        else:
+            dots = self.dots(codes, lines, totals)
+        return self.added(record, lines, totals, dots, sums)
+
+    def added(self, record: str, lines: list[str], totals: list[Value], dots: list[Value],
+              sums: list[Value]) -> list[Value]:
+        """The chains of all rows with one more block."""
+        e = self.e
+        headers = [[self.header(record, h * WIDTH + v * self.lanes) for v in range(self.vectors)]
+                   for h in range(self.layout.headers)]
         for row, line in enumerate(lines):
             scale = e.splat(e.load(line, "float", 1, 4), self.lanes)
             whole = e.splat(e.convert("sitofp", totals[row], "float"), self.lanes)

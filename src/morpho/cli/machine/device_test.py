@@ -12,7 +12,7 @@ import numpy as np
 import morpho as mo
 from morpho.backends.registry import canonical
 from morpho.base.errors import MorphoError
-from morpho.cli.bench import CHECKOUT, in_checkout
+from morpho.cli.machine.bench import CHECKOUT, in_checkout
 
 
 class Program(NamedTuple):

@@ -84,7 +84,7 @@ def gate(
     if against is None:
         print(context.get_help())
         raise typer.Exit(2)
-    from morpho.cli import bench as part
+    from morpho.cli.machine import bench as part
 
     _end(part.run_against(against, results, quick, threads))
 
@@ -96,7 +96,7 @@ def _end(status: int) -> None:
 
 def _run(suite: Suite, only: str, json: Path | None, quick: bool, peers: str = "", threads: int | None = None,
          gate: bool = False, save_baseline: bool = False, against: Path | None = None, count: int = 0) -> None:
-    from morpho.cli import bench as part
+    from morpho.cli.machine import bench as part
 
     _end(part.run_suite(suite.name, only=only, json=json, quick=quick, peers=peers, gate=gate,
                         save_baseline=save_baseline, threads=suite.threads if threads is None else threads,
@@ -131,7 +131,7 @@ def onnx(
     json: Json = None, quick: Quick = False, threads: Threads = 2,
 ) -> None:
     """Measure real networks of ONNX files against ONNX Runtime in the same run: outputs, steady calls, first calls."""
-    from morpho.cli import bench as part
+    from morpho.cli.machine import bench as part
 
     _end(part.run_onnx(networks, json, quick, threads))
 
@@ -139,7 +139,7 @@ def onnx(
 @app.command("torch")
 def torch(only: Only = "", json: Json = None, quick: Quick = False, threads: Threads = 2) -> None:
     """Measure PyTorch's models in Morpho: first call, steady state, training step, beside eager and Inductor."""
-    from morpho.cli import bench as part
+    from morpho.cli.machine import bench as part
 
     part.run_torch(only, json, quick, threads)
 
@@ -151,7 +151,7 @@ def gpu(
     seconds: Annotated[float, typer.Option(min=1.0, help="Most time for all of it.")] = 300.0,
 ) -> None:
     """Measure kernels on a GPU beside PyTorch's in the same run: elementwise, reductions, products, attention."""
-    from morpho.cli import bench as part
+    from morpho.cli.machine import bench as part
 
     part.run_gpu(device, json, seconds)
 
@@ -164,7 +164,7 @@ def history(
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .svg, or .html with all of it.")] = None,
 ) -> None:
     """Show how ratios went over past runs of `morpho bench`, as a table with sparklines or as a drawing."""
-    from morpho.cli import bench as part
+    from morpho.cli.machine import bench as part
 
     _end(part.show_history(file, case, last, svg))
 
@@ -181,6 +181,6 @@ def bisect(
                                          "in the checkout; less is better.")] = "",
 ) -> None:
     """Find the commit that made a ratio or a count worse: `git bisect run` in a temporary worktree."""
-    from morpho.cli import bench as part
+    from morpho.cli.machine import bench as part
 
     _end(part.bisect(good, bad, case, counter, command))

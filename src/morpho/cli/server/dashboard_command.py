@@ -21,6 +21,6 @@ def dashboard(
     ] = None,
 ) -> None:
     """Show runs, live and past, pipelines and predictions on a page: `morpho dashboard my-model`."""
-    from morpho.cli import dashboard as part
+    from morpho.cli.server import dashboard as part
 
     part.show(folders or (), host, port, token_file)

@@ -9,7 +9,7 @@ import typer
 
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
-from morpho.cli import script
+from morpho.cli.program import script
 from morpho.observe.export.files import ENDINGS, save
 from morpho.observe.export.text import report
 from morpho.observe.trace.merge import clock_offset, merged

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from morpho.cli import onnx
-from morpho.cli.script import split_options
+from morpho.cli.program import onnx
+from morpho.cli.program.script import split_options
 
 CONTEXT = {"allow_interspersed_args": False}
 Out = Annotated[list[Path] | None, typer.Option(
@@ -31,7 +31,7 @@ def profile(
 ) -> None:
     """Run a script and say what binds it, in a sentence, then in tables: `morpho profile train.py --steps 10`; or time
     the steps of an ONNX model: `morpho profile model.onnx --input x.npy`."""
-    from morpho.cli import profile as part
+    from morpho.cli.program import profile as part
 
     if merge or onnx.is_model(words):  # what follows is no script: options may stand anywhere
         words, given = split_options(words or (), ("--out", "-o", "--input", "--merge"))

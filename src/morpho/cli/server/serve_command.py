@@ -68,8 +68,8 @@ def serve(
 ) -> None:
     """Serve models with OpenAI's API, with figures for Prometheus and a page to chat on: `morpho serve smollm2`."""
     begun = time.perf_counter()
-    from morpho.cli import serve as part
-    from morpho.cli.dashboard import watching
+    from morpho.cli.server import serve as part
+    from morpho.cli.server.dashboard import watching
 
     wanted = part.Wanted(
         models or (), host, port, token_file, tls_certificate, tls_key, allow_host or (), cors_origin or (), memory, kv,

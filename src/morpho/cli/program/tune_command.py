@@ -61,7 +61,7 @@ def _list() -> None:
 
 def _script(program: list[str], seconds: float, anew: bool) -> None:
     from morpho.base.errors import ArgumentError, fail
-    from morpho.cli.script import check
+    from morpho.cli.program.script import check
     from morpho.tensor.tools import tune as part
 
     script = program[0]
@@ -80,7 +80,7 @@ def _script(program: list[str], seconds: float, anew: bool) -> None:
 def _run(program: list[str]) -> None:
     """Run a script as Python does; that it exits is no error of the tuner's."""
     from morpho.base.errors import ArgumentError, fail
-    from morpho.cli import script
+    from morpho.cli.program import script
 
     if note := script.misplaced(program, ("--seconds", "--anew"), "tune"):
         print(note, file=sys.stderr)

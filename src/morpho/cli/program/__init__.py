@@ -1,0 +1,1 @@
+"""A program looked at: `morpho profile`, `tune`, `tour`, `explain`."""

@@ -1,0 +1,160 @@
+"""Runs models whose keys and values do not lie in pages: those with an encoder (T5, BART), with capped scores (Gemma 2)
+or with angles that follow from the length of the text (Phi 3's long ones).
+
+Each text has a slot, which is a cache of its own, and goes through the functions of `mo.models.generate` by itself: its
+bits are those it has alone because nothing is computed together. Nothing is shared between texts, and nothing guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Tokens
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.models.base import LanguageModel
+from morpho.models.text.generation import AHEAD
+from morpho.models.text.generators import Generator, TwoPartGenerator, device_of
+from morpho.serve.engine.pages import Holding, Match, Pages
+from morpho.serve.engine.runner import Row, check_served
+
+MOST_SLOTS = 16  # each has functions of its own, which are made when it is first used
+
+
+def in_slots(model: LanguageModel) -> bool:
+    """Whether a model's texts have caches of their own."""
+    return hasattr(model, "remember") or bool(getattr(model, "not_in_pages", ""))
+
+
+class Slots(Pages):
+    """Slots as pages that hold a whole text: nobody shares them, and nothing is kept for others.
+
+    >>> from morpho.serve.engine.pages import Holding
+    >>> from morpho.serve.engine.slots import Slots
+    >>> slots, first = Slots(1, 100), Holding()
+    >>> slots.extend(first, 60), slots.extend(Holding(), 1), slots.release(first, [5] * 60, 60), slots.available
+    (True, False, None, 1)
+    """
+
+    spare = 0  # who runs wants no more
+
+    def match(self, tokens: Tokens[int], space: str | None = None) -> Match:
+        return Match((), None, 0)
+
+    def commit(self, holding: Holding, tokens: Tokens[int], computed: int) -> None:
+        pass
+
+    def release(self, holding: Holding, tokens: Tokens[int], computed: int) -> None:
+        self.free.extend(holding.pages)
+        holding.pages = []
+
+    def fork(self, holding: Holding, computed: int) -> None:
+        return None  # every text reads the prompt
+
+
+class SlotRunner:
+    """A model with a cache for each text; it stands where a `ModelRunner` does.
+
+    >>> from morpho.serve.engine.runner import Row
+    >>> from morpho.serve.engine.slots import SlotRunner
+    >>> model = mo.models.create("t5-small", vocab_size=50, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
+    >>> runner = SlotRunner(model, kv_bytes=1 << 20, max_batch=4, max_length=64)
+    >>> runner.prefill(Row([1, 2, 3], 0, [0], prompt=3)).shape, runner.decode([Row([4], 3, [0])]).shape
+    ((50,), (1, 1, 50))
+    """
+
+    def __init__(self, model: LanguageModel, kv_bytes: int, max_batch: int, max_length: int | None = None) -> None:
+        check_served(model)
+        model.eval()
+        self.model, self.two_parts, self.place = model, hasattr(model, "remember"), device_of(model)
+        longest = model.usual_length if self.two_parts else model.context
+        each = _position_bytes(model)
+        self.length = max(min(max_length or longest, longest, kv_bytes // each), 2)  # of a text, or of each part
+        self.max_length = 2 * self.length if self.two_parts else self.length
+        self.switch: int | None = getattr(model, "switch", None)
+        count = max(min(kv_bytes // (each * self.length), max_batch, MOST_SLOTS), 1)
+        self.pages = Slots(count, self.max_length + 1)
+        self.chunk, self.max_batch = self.max_length, max_batch
+        self._generators: dict[tuple[int, int], Generator] = {}  # by slot and length of its cache
+        self._texts: dict[int, list[int]] = {}  # by slot: the tokens that were told
+        self._used: dict[int, Generator] = {}  # by slot
+
+    def prefill(self, row: Row) -> np.ndarray:
+        """A piece of a prompt, or of a text that is computed anew; the logits are those of the last piece. An encoder
+        sees its prompt as a whole."""
+        slot = row.pages[0]
+        tokens = self._texts[slot] = [*self._texts.get(slot, [])[:row.start], *row.tokens]
+        wanted = row.prompt + min(max(row.most, 1), AHEAD)  # as `generate` begins
+        generator = self._used[slot] = self._generator(slot, wanted)
+        if not self.two_parts:
+            return generator.start(tokens)
+        if len(tokens) < row.prompt:
+            return np.zeros(0, np.float32)
+        logits = generator.start(tokens[:row.prompt])
+        for token in tokens[row.prompt:]:
+            logits = generator.step(token)
+        return logits
+
+    def prompts(self, rows: Tokens[Row]) -> list[np.ndarray]:
+        """Pieces of several prompts, and next tokens of texts, one after the other."""
+        return [self._step(row) for row in rows]
+
+    def decode(self, rows: Tokens[Row]) -> np.ndarray:
+        """One token of each row: (rows, 1, vocabulary)."""
+        return np.stack([self._step(row)[None] for row in rows])
+
+    def _step(self, row: Row) -> np.ndarray:
+        """The next token of a text, or what is left of its prompt."""
+        slot = row.pages[0]
+        if row.start < row.prompt or len(row.tokens) > 1:
+            return self.prefill(row)
+        self._texts[slot] += row.tokens
+        generator = self._used[slot]
+        if len(generator.ids) < generator.length:
+            return generator.step(row.tokens[0])
+        generator = self._used[slot] = self._generator(slot, generator.length + 1)
+        return generator.start(self._texts[slot])
+
+    def _generator(self, slot: int, wanted: int) -> Generator:
+        """The functions of a slot; where the length of a text changes its angles, there are some for either side."""
+        short = self.switch is not None and wanted <= self.switch < self.length
+        length = self.switch if short and self.switch is not None else self.length
+        if (slot, length) not in self._generators:
+            kind = TwoPartGenerator if self.two_parts else Generator
+            self._generators[slot, length] = kind(self.model, length)
+        return self._generators[slot, length]
+
+    def copy_page(self, source: int, target: int) -> None:
+        raise AssertionError("slots are never copied")
+
+    def forget_adapted(self) -> None:
+        """There are no adapters here."""
+
+    def refresh(self) -> bool:
+        """Take over weights that have changed; says whether there were any."""
+        changed = [generator for generator in self._generators.values() if generator.frozen.refresh()]
+        for generator in changed:
+            generator.ids = []
+        return bool(changed)
+
+    def warm(self, name: str) -> None:
+        """Compile what the first text needs."""
+        if name == "prefill":
+            self.prefill(Row([0], 0, [0], prompt=1))
+        elif name == "single":
+            self.decode([Row([0], 1, [0])])
+
+    @property
+    def recompiles(self) -> int:
+        """Functions compiled more than once: none, whatever comes."""
+        usual = 3 if self.two_parts else 2
+        return sum(max(0, generator.compilations - usual) for generator in self._generators.values())
+
+
+def _position_bytes(model: LanguageModel) -> int:
+    """Bytes of one position of a text in all layers."""
+    kind = next((p.dtype for p in model.parameters()), mo.float32)
+    caches: Any = model.make_caches(1, 1, kind)
+    layers = [*caches.own, *caches.cross] if hasattr(caches, "own") else caches
+    return max(sum(int(cache.keys.value.nbytes + cache.values.value.nbytes) for cache in layers), 1)

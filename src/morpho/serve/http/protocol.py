@@ -1,0 +1,45 @@
+"""HTTP/1.1 by httptools, which is llhttp: a piece of a stream costs a third of what it costs by h11. Two habits are our
+own: a connection that does not get to a request is closed, and what is neither body nor headers of a usual size is
+refused before it fills memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HEAD_BYTES = 64 << 10  # of a request besides its body; chunks may have as many bytes of framing as of body
+
+
+def protocol_of(header_timeout_s: float) -> Any:
+    """The protocol's class for uvicorn."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    class Protocol(HttpToolsProtocol):
+        _received = _body = 0  # bytes of the request that comes in
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._headers_by = self.loop.call_later(header_timeout_s, self._no_headers)
+
+        def _no_headers(self) -> None:
+            if self.cycle is None and not self.transport.is_closing():
+                self.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._headers_by.cancel()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            self._received += len(data)
+            super().data_received(data)
+            if self._received > HEAD_BYTES + 2 * self._body and not self.transport.is_closing():
+                self.send_400_response("The request has too many bytes before its body.")
+
+        def on_body(self, body: bytes) -> None:
+            self._body += len(body)
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._received = self._body = 0
+            super().on_message_complete()
+
+    return Protocol
