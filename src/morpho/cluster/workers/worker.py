@@ -243,7 +243,7 @@ class Worker:
             for number in [number for number in self.kept.stage.streams if number not in self.ledger.requests]:
                 self.kept.stage.close(number)
             return self.kept.stage
-        return make_stage(self.part, mine.start, mine.end, self.config["chunk"], self.share)
+        return make_stage(self.part, mine.start, mine.end, self.config["chunk"], self.share, self.config["streams"])
 
     def _move(self, stage: Stage | None) -> None:
         """Caches to where their layers are now."""
@@ -295,7 +295,7 @@ class Worker:
                 self.report(self.unsaid.pop(0))
             serving = Serving(self.channels, places, self.nodes, self.node, stage, self.ledger, config["width"],
                               config["context"], self.report, config["shims"], config["streams"], baseline,
-                              self.make_stream or Stream, self.at)
+                              self.make_stream or Stream, self.at, config["positions"])
             serving.slow = slow
             self.report({"event": "ready", "node": self.node, "epoch": self.epoch, "process": os.getpid(),
                          "layers": [] if mine is None else [mine.start, mine.end],
