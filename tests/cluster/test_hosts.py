@@ -142,7 +142,7 @@ def test_a_job_of_slurm_without_srun_goes_through_ssh(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SLURM_JOB_NODELIST", "far7")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     assert "SLURM_JOB_ID" not in environment()  # or MPI would call srun
-    with pytest.raises(GroupError, match="far7 cannot be reached. Hint: try: ssh far7 true"):
+    with pytest.raises(GroupError, match=r"far7 cannot be reached\. Hint: try: ssh far7 true"):
         launch(["script.py"], None, "queue", 0, None, None, 0.0)
     (tmp_path / "srun").write_text("#!/bin/sh\n")
     (tmp_path / "srun").chmod(0o755)

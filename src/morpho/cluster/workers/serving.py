@@ -200,7 +200,8 @@ class Serving:
     def _most_rows(self) -> int:
         """Tokens of different texts in one call: as many as let every stage have a share of the texts."""
         assert self.stage is not None
-        return max(1, min(self.stage.most_rows, -(-len(self.stage.streams) // len(self.places))))
+        share = 1 if self.baseline.turns else -(-len(self.stage.streams) // len(self.places))
+        return max(1, min(self.stage.most_rows, share))
 
     def _work(self, pieces: list[Piece]) -> None:
         assert self.stage is not None
@@ -389,9 +390,7 @@ class Serving:
         self._reported_s, found = now, self.statistics
         self.statistics = Statistics()
         sent = sum(sender.counters.bytes for sender in self.channels.senders.values())
-        self.report({"event": "statistics", "node": self.node, "epoch": self.channels.epoch, "tokens": found.tokens,
-                     "calls": found.calls, "compute_s": found.compute_s, "prompt_tokens": found.prompt_tokens, "prompt_s": found.prompt_s,
-                     "compile_s": found.compile_s, "handled": found.handled, "handling_s": found.handling_s,
+        self.report({"event": "statistics", "node": self.node, "epoch": self.channels.epoch, **vars(found),
                      "sent_bytes": sent, "idle_s": round(now - self._work_at, 3), "doing": self._doing(),
                      "streams": len(self.active),
                      "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
