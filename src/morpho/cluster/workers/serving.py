@@ -22,10 +22,10 @@ from morpho.cluster.pipeline.placement import Place
 from morpho.cluster.pipeline.request import MakeStream, Request, Stream
 from morpho.cluster.pipeline.stage import Stage, cache_length
 from morpho.cluster.pipeline.two_parts import TwoPartStage
-from morpho.cluster.transport.channel import Channels, Patience, Sender
-from morpho.cluster.transport.frame import Header, Kind, TransportError, table_bytes
-from morpho.cluster.transport.shim import Shim
+from morpho.cluster.transport.channel import Channels, Patience
+from morpho.cluster.transport.frame import Header, Kind, TransportError
 from morpho.cluster.workers.ledger import Ledger
+from morpho.cluster.workers.links import Links
 from morpho.cluster.workers.statistics import Statistics
 from morpho.cluster.workers.waiting import Piece, Waiting
 
@@ -46,7 +46,7 @@ class Serving:
     """A worker with a stage, or a spare one without, in one epoch."""
 
     def __init__(self, channels: Channels, places: tuple[Place, ...], nodes: list[str], node: str, stage: Stage | None,
-                 ledger: Ledger, width: int, context: int, report: Callable[[dict[str, Any]], None],
+                 ledger: Ledger, width: int, context: int, report: Callable[..., None],
                  shims: dict[str, dict[str, float]], streams: int, baseline: Baseline = FAST,
                  make_stream: MakeStream = Stream, at: Mapping[int, int] | None = None,
                  positions: int | None = None) -> None:
@@ -61,47 +61,13 @@ class Serving:
         self.positions = positions  # that all texts together may have, as far as the first stage decides
         self.two_parts = isinstance(stage, TwoPartStage)
         self.active: set[int] = set()
+        self.unsaid: list[dict[str, Any]] = []
         self.streams: dict[int, Stream] = {}  # the last stage's
         self.expected = dict(at or {})  # the next position of each stream here: not 0 where caches were kept
         self.early: dict[int, list[tuple[Header, np.ndarray]]] = {}  # activations that overtook their request
-        self._link_up(width, shims)
+        self.links = Links(channels, places, nodes, node, stage, width, shims, baseline)
         for request in ledger.open():
             self.begin(request)
-
-    # -- links -------------------------------------------------------------------------------------------------------
-    def _link_up(self, width: int, shims: dict[str, dict[str, float]]) -> None:
-        """Links to the next stage and from the one before; from the last to the first for tokens."""
-        self.to_next = self.to_first = None
-        self.followers: list[Sender] = []
-        if self.stage is None:
-            return
-        most = max(max(self.stage.chunk, self.stage.most_rows) * width * 4, 64) + table_bytes(self.stage.most_rows)
-        if self.follows is not None:
-            self.channels.open_receiver(self.nodes.index(self.follows.node), most)
-        if self.index is None:
-            return
-        self.followers = [self.channels.open_sender(self.nodes.index(node), most, "f32")
-                          for node in self.places[self.index].members[1:]]
-        if len(self.places) == 1:
-            return
-        after, before = (self.index + 1) % len(self.places), (self.index - 1) % len(self.places)
-        dtype = self.places[self.index].dtype
-        sender = self.channels.open_sender(self._rank(after), most, dtype)
-        sender.copies, sender.blocking = self.baseline.copies, self.baseline.blocking
-        self.to_next, self.to_first = (None, sender) if self.stage.is_last else (sender, None)
-        source = self.places[before].node
-        slow = shims.get(f"{source} -> {self.node}", shims.get("*"))
-        self.channels.open_receiver(self._rank(before), most, Shim(**slow) if slow else None)  # type: ignore[arg-type]
-
-    def _rank(self, index: int) -> int:
-        return self.nodes.index(self.places[index].node)
-
-    def _header(self, kind: Kind, request: int, position: int, final: bool) -> Header:
-        return Header(kind, self.channels.epoch, self.channels.rank, request, self.index or 0, position, final=final)
-
-    def _headed(self, kind: Kind, rows: Sequence[tuple[int, int]], final: bool) -> Header:
-        """Of a message about (request, position), or several of them: a row each."""
-        return self._header(kind, *rows[0], final)._replace(table=tuple(rows) if len(rows) > 1 else ())
 
     @property
     def has_texts(self) -> bool:
@@ -163,7 +129,8 @@ class Serving:
 
     def end(self, number: int, **why: Any) -> None:
         """End a request for everybody, and tell the frontend."""
-        self.report({"event": "end", "request": number, **why})
+        self.unsaid.append({"event": "end", "request": number, **why})
+        self._tell_all()
         for rank in range(len(self.nodes)):
             if rank != self.channels.rank:
                 self.channels.control(rank, Kind.FINISHED, b"", number)
@@ -177,7 +144,7 @@ class Serving:
         if self.stage is not None and self.follows is None:
             if self.stage.is_first:
                 self._admit()
-            if self.waiting and (self.to_next is None or self.to_next.has_room):
+            if self.waiting and (self.links.to_next is None or self.links.to_next.has_room):
                 busy = True
                 self._work(self.waiting.take(self._most_rows()))
         if busy:
@@ -218,8 +185,8 @@ class Serving:
 
     def _pass_by(self, number: int, ids: np.ndarray, position: int) -> None:
         """Tokens of the decoder go by the encoder's stages."""
-        assert self.to_next is not None
-        self.to_next.send(self._header(Kind.TOKEN, number, position, True), ids.reshape(-1))
+        assert self.links.to_next is not None
+        self.links.to_next.send(self.links.header(Kind.TOKEN, [(number, position)], True), ids.reshape(-1))
 
     def _encode(self, number: int, x: np.ndarray) -> None:
         """A prompt on its way through encoder and decoder; at its end the decoder begins."""
@@ -232,15 +199,15 @@ class Serving:
             self.end(number, error=str(error))
             return
         if not stage.is_last:
-            assert self.to_next is not None
-            self.to_next.send(self._header(Kind.MEMORY, number, 0, False), found)
+            assert self.links.to_next is not None
+            self.links.to_next.send(self.links.header(Kind.MEMORY, [(number, 0)], False), found)
             return
         begin = stage.part.model.config["decoder_start_token_id"] or 0
         ids = np.array([begin, *self.streams[number].made], np.int64)
-        if self.to_first is None:
+        if self.links.to_first is None:
             self.waiting.put(Piece(number, ids.reshape(1, -1), 0, True))
         else:
-            self.to_first.send(self._header(Kind.TOKEN, number, 0, True), ids)
+            self.links.to_first.send(self.links.header(Kind.TOKEN, [(number, 0)], True), ids)
 
     def _receive(self, header: Header, payload: np.ndarray) -> None:
         if header.table:
@@ -298,7 +265,7 @@ class Serving:
         assert self.stage is not None
         length = cache_length(self.context, self.ledger.requests[number].length(self.two_parts))
         self.stage.open(number, length)
-        for follower in self.followers:
+        for follower in self.links.followers:
             follower.send_now(Header(Kind.SHARE, self.channels.epoch, self.channels.rank, number, length, position), x)
         return self.stage.run(number, x, position)
 
@@ -328,9 +295,9 @@ class Serving:
         for piece in pieces:
             self.expected[piece.number] = piece.position + piece.x.shape[1]
         if not stage.is_last:
-            assert self.to_next is not None
-            self.to_next.send(self._headed(Kind.ACTIVATION, [(piece.number, piece.position) for piece in pieces],
-                                           first.final), found)
+            assert self.links.to_next is not None
+            rows = [(piece.number, piece.position) for piece in pieces]
+            self.links.to_next.send(self.links.header(Kind.ACTIVATION, rows, first.final), found)
         elif first.final:
             self._choose([piece.number for piece in pieces], found)
 
@@ -355,12 +322,13 @@ class Serving:
         """The last stage chooses a token of each text, tells the frontend and the first stage."""
         chosen = [(number, found) for number, row in zip(numbers, logits, strict=True)
                   if (found := self._chosen(number, row)) is not None]
-        if self.to_first is None:
+        self._tell_all()
+        if self.links.to_first is None:
             for number, (token, position) in chosen:
                 self._fed(number, np.array([[token]], np.int64), position)
         elif chosen:
-            header = self._headed(Kind.TOKEN, [(number, position) for number, (_, position) in chosen], True)
-            self.to_first.send(header, np.array([token for _, (token, _) in chosen], np.int64))
+            header = self.links.header(Kind.TOKEN, [(number, position) for number, (_, position) in chosen], True)
+            self.links.to_first.send(header, np.array([token for _, (token, _) in chosen], np.int64))
 
     def _chosen(self, number: int, logits: np.ndarray) -> tuple[int, int] | None:
         """The next token of a text and its position; None where it has ended."""
@@ -371,15 +339,21 @@ class Serving:
             self.end(number, error=str(error))
             return None
         if token is not None:
-            self.report({"event": "token", "request": number, "index": len(stream.made) - 1, "token": token,
-                         **stream.told})
-            if self.to_first is not None:
+            self.unsaid.append({"event": "token", "request": number, "index": len(stream.made) - 1, "token": token,
+                                **stream.told})
+            if self.links.to_first is not None:
                 self.ledger.made[number].append(token)
         if stream.ended:
             self.end(number, finish=stream.finish)
             return None
         assert token is not None
         return token, len(stream.made) if self.two_parts else len(stream.tokens) - 1
+
+    def _tell_all(self) -> None:
+        """Tokens of one call are told together: whoever hears them wakes up once."""
+        self.unsaid, told = [], self.unsaid
+        if told:
+            self.report(*told)
 
     # -- what is said ------------------------------------------------------------------------------------------------
     def tell(self) -> None:
@@ -402,7 +376,7 @@ class Serving:
         if self.stage is None or self.index is None:
             return "spare: no layers"
         if self.stage.is_first:
-            if self.waiting and self.to_next is not None and not self.to_next.has_room:
+            if self.waiting and self.links.to_next is not None and not self.links.to_next.has_room:
                 return f"waiting for {self.places[self.index + 1].node} to take activations"
             if not self.active:
                 return "waiting for requests"

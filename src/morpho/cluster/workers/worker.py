@@ -77,14 +77,16 @@ class Worker:
         self.heard = 0  # the serial number of the last wish for another plan or worker that has been met
 
     # -- talking -----------------------------------------------------------------------------------------------------
-    def report(self, event: dict[str, Any]) -> None:
+    def report(self, *events: dict[str, Any]) -> None:
         """Tell the frontend, or the worker that can."""
         if self.events is not None:
-            self.events.write(event)
-        elif self.channels is not None:
-            self.channels.control(self.gate, Kind.REPORT, json.dumps(event).encode())
-        else:
-            self.unsaid.append(event)
+            self.events.write(*events)
+            return
+        for event in events:
+            if self.channels is not None:
+                self.channels.control(self.gate, Kind.REPORT, json.dumps(event).encode())
+            else:
+                self.unsaid.append(event)
 
     # -- epochs ------------------------------------------------------------------------------------------------------
     def run(self) -> None:
