@@ -47,6 +47,7 @@ def _in_one_call(result: ThemeResult, place: Path, count: int, rates: dict[str, 
             made.hear_times()
             rows = ", ".join(f"{each:.1f}" for each in times.rows().values())
         result.tables[0].rows.append([name, str(ROWS_TEXTS), f"{rates[name]:.1f}", f"{rows} texts in a call"])
+        print("  " + ", ".join(result.tables[0].rows[-1]), flush=True)
     gain = rates["two stages, rows"] / rates["two stages, turns"]
     result.notes.append(f"{ROWS_TEXTS} texts, several in a call: {gain:.2f}x "
                         "the rate of one after another")
@@ -69,6 +70,7 @@ def run(session: Session) -> ThemeResult:
             bound = 1 / max(times.all().values(), default=float("nan"))
             gaps = [b - a for answer in made.done[before:] for a, b in pairwise(answer.times_s)]
         table.rows.append([name, str(texts), f"{rates[name]:.1f}", f"{bound:.1f}"])
+        print("  " + ", ".join(table.rows[-1]), flush=True)
         if cuts and shims is None:
             share = 100 * rates[name] / bound
             result.targets.append(Target("two equal stages over the bound of their times", share, 95, unit=" %"))
