@@ -166,7 +166,7 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
                    line="")
     table = tuple(TABLE_ROW.iter_unpack(whole[HEADER_BYTES + size:].data)) if rows else ()
     header = Header(_KINDS[kind], its_epoch, its_sender, request, stage, position, _NAMES[code], shape,
-                    bool(flags & FINAL), (_clock() - sent & 0x7FFFFFFF) * 1e-6, table)  # type: ignore[arg-type]
+                    bool(flags & FINAL), (_clock() - sent & 0x7FFFFFFF) * 1e-6, table)
     payload = whole[HEADER_BYTES:HEADER_BYTES + size]
     if header.dtype in ("bytes", "int8"):
         return header, payload
