@@ -86,7 +86,7 @@ def _own_rows(weight: mo.Quantised, axis: int, group: Group) -> mo.Quantised:
 
 def _product(x: mo.Tensor, weight: Any, bias: Any) -> mo.Tensor:
     if not isinstance(weight, mo.Quantised):
-        return mo.nn.linear(x, weight, bias)  # type: ignore[no-any-return]
+        return mo.nn.linear(x, weight, bias)
     y = mo.matmul(x, weight)
     return y if bias is None else y + bias
 

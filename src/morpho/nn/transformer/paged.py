@@ -51,7 +51,8 @@ class PagedCache:
 
     def copy_page(self, source: mo.Tensor, target: mo.Tensor) -> None:
         """Page `source` (1,) into page `target` (1,)."""
-        self.put_page(*(mo.take(state.value, source, axis=0) for state in (self.keys, self.values)), target)
+        keys, values = (mo.take(state.value, source, axis=0) for state in (self.keys, self.values))
+        self.put_page(keys, values, target)
 
     def put_page(self, keys: mo.Tensor, values: mo.Tensor, target: mo.Tensor) -> None:
         """Keys and values (1, num_kv_heads, 64, head_dim) that were made elsewhere into page `target` (1,)."""
