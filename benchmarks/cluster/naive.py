@@ -38,6 +38,7 @@ CASES = {
     "with scalar kernels": Case(Baseline(scalar=True), tokens=8),
     "with three copies": Case(Baseline(copies=3)),
     "with a uniform split": Case(uniform=True),
+    "with one text in a call": Case(Baseline(turns=True)),
     "without overlap": Case(Baseline(blocking=True), streams=1, texts=2),
 }
 

@@ -68,9 +68,10 @@ def pipeline(place: Path, found: plan.Plan, **options: Any) -> Pipeline:
 
 
 def warm(made: Pipeline) -> None:
-    """Compile what is compiled at first use."""
-    for _ in made.generate([PROMPT] * 2, max_new_tokens=4, temperature=0):
-        pass
+    """Compile what is compiled at first use: for prompts, single tokens, and rows of several texts."""
+    for texts in (2, 2 * len(made.places)):
+        for _ in made.generate([PROMPT] * texts, max_new_tokens=6, temperature=0):
+            pass
 
 
 def tokens_per_s(made: Any, texts: int, count: int) -> float:

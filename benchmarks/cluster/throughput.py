@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import statistics
 from itertools import pairwise
+from pathlib import Path
 
 from benchmarks.cluster.setup import cut_plan, even_cuts, folder, pipeline, tokens_per_s
 from benchmarks.harness.results import Table, Target, ThemeResult
 from benchmarks.harness.session import Session
 from morpho.cluster.frontend.local import local_cluster, local_plan
 from morpho.cluster.frontend.times import StageTimes
+from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.plan import Plan
 
+ROWS_TEXTS = 16
 SHIM = {"*": {"latency_s": 2e-3, "bytes_per_s": 1e7}}
 
 
@@ -32,6 +35,22 @@ def hidden(period_s: float, times: StageTimes, link_s: float) -> float:
     busy_s = max((seconds + times.handling().get(node, 0.0) for node, seconds in times.all().items()),
                  default=float("nan"))
     return 1 - max(period_s - busy_s, 0.0) / min(busy_s, link_s)
+
+
+def _in_one_call(result: ThemeResult, place: Path, count: int, rates: dict[str, float]) -> None:
+    """What texts in one call of a stage bring, over the same texts that take turns."""
+    found = cut_plan(place, even_cuts(place, 2), local_cluster(2))
+    for name, baseline in (("two stages, rows", FAST), ("two stages, turns", Baseline(turns=True))):
+        with pipeline(place, found, streams=ROWS_TEXTS, baseline=baseline) as made:
+            times = made.fresh_times()
+            rates[name] = max(tokens_per_s(made, ROWS_TEXTS, count) for _ in range(2))
+            made.hear_times()
+            rows = ", ".join(f"{each:.1f}" for each in times.rows().values())
+        result.tables[0].rows.append([name, str(ROWS_TEXTS), f"{rates[name]:.1f}", f"{rows} texts in a call"])
+        print("  " + ", ".join(result.tables[0].rows[-1]), flush=True)
+    gain = rates["two stages, rows"] / rates["two stages, turns"]
+    result.notes.append(f"{ROWS_TEXTS} texts, several in a call: {gain:.2f}x "
+                        "the rate of one after another")
 
 
 def run(session: Session) -> ThemeResult:
@@ -51,6 +70,7 @@ def run(session: Session) -> ThemeResult:
             bound = 1 / max(times.all().values(), default=float("nan"))
             gaps = [b - a for answer in made.done[before:] for a, b in pairwise(answer.times_s)]
         table.rows.append([name, str(texts), f"{rates[name]:.1f}", f"{bound:.1f}"])
+        print("  " + ", ".join(table.rows[-1]), flush=True)
         if cuts and shims is None:
             share = 100 * rates[name] / bound
             result.targets.append(Target("two equal stages over the bound of their times", share, 95, unit=" %"))
@@ -59,6 +79,7 @@ def run(session: Session) -> ThemeResult:
                                          100 * rates[name] / rates["two stages"], 90, unit=" %"))
             share = hidden(statistics.fmean(gaps) / texts, times, link_seconds(found))
             result.targets.append(Target("of the link's time, from the workers' clocks", 100 * share, 90, unit=" %"))
+    _in_one_call(result, place, count, rates)
     chosen = local_plan(place, 2, objective="latency")
     with pipeline(place, chosen) as made:
         single = tokens_per_s(made, 1, count)

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError
+from morpho.base.errors import ArgumentError, GroupError
+from morpho.cli.launch import launch
 from morpho.cluster.hosts.file import read_hosts
 from morpho.cluster.hosts.measuring import cluster_toml
 from morpho.cluster.hosts.queue import expand, queue_hosts
+from morpho.cluster.hosts.reaching import is_reachable
 from morpho.cluster.hosts.run import check_secret
+from morpho.cluster.launch.mpiexec import environment
 
 AGENT = """#!/bin/sh
 # called as ssh is: options, a host, a command
@@ -132,6 +135,18 @@ def test_hosts_of_a_queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     for text in ("a[1-", "a[3-1]", "a[x]", "a]", "a[1-99999999]"):
         with pytest.raises(ArgumentError, match="SLURM_JOB_NODELIST="):
             expand(text)
+
+
+def test_a_job_of_slurm_without_srun_goes_through_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # neither srun nor ssh
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "far7")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert "SLURM_JOB_ID" not in environment()  # or MPI would call srun
+    with pytest.raises(GroupError, match=r"far7 cannot be reached\. Hint: try: ssh far7 true"):
+        launch(["script.py"], None, "queue", 0, None, None, 0.0)
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    (tmp_path / "srun").chmod(0o755)
+    assert "SLURM_JOB_ID" in environment() and is_reachable("far7")  # srun knows the machines of its job
 
 
 def test_hosts_that_are_wrong(machines: Path) -> None:

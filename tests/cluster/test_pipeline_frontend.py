@@ -16,7 +16,8 @@ from morpho.cluster.frontend import history, status
 from morpho.cluster.frontend.adapting import Adapting
 from morpho.cluster.frontend.reviving import Reviving
 from morpho.cluster.hosts.file import read_hosts
-from morpho.cluster.hosts.run import check_plan, is_reachable
+from morpho.cluster.hosts.reaching import is_reachable
+from morpho.cluster.hosts.run import check_plan
 from morpho.cluster.workers.meeting import digest_of, other_model, proof, stranger
 from morpho.cluster.workers.reports import EVENTS, INBOX, Events, Inbox, InboxWriter
 from morpho.plan import adapt
@@ -201,7 +202,7 @@ def test_hosts_files(tmp_path):
     file.write_text(HOSTS)
     found = read_hosts(file)
     assert found.launch().slots == (("127.0.0.1", 1), ("n1", 1)) and found.hosts[1].model == "/data/m"
-    assert is_reachable(found.hosts[0], "") and not is_reachable(found.hosts[1], "false")
+    assert is_reachable(found.hosts[0].address) and not is_reachable(found.hosts[1].address, "false")
     plan = plan_of(folder_of(tmp_path, "llama"), [3])
     check_plan(plan, found)
     with pytest.raises(ArgumentError, match=r"the plan is for n0, n1, and .* has n0"):

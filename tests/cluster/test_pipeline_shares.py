@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from morpho.base.errors import ArgumentError
 from morpho.cluster.groups.threads import run_threads
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import places_of
-from morpho.cluster.pipeline.shares import Share, check_shares
+from morpho.cluster.pipeline.shares import Share, check_packed, check_shares, cut
 from morpho.cluster.pipeline.stages import make_stage
 
 PROMPT, COUNT = [3, 14, 15, 9, 2, 6, 5], 30
@@ -65,6 +66,51 @@ def test_heads_that_do_not_part_are_an_error(tmp_path):
         check_shares("llama", {"num_attention_heads": 3}, places_of(plan))
     with pytest.raises(ArgumentError, match="layers of the family 't5' are not shared"):
         check_shares("t5", {}, places_of(plan))
+
+
+def test_packed_weights_are_shared_by_their_outputs(tmp_path):
+    def model():
+        mo.nn.random.seed(3)
+        made = mo.models.create("llama", vocab_size=60, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
+                                num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64)
+        block = made.model.layers[0]
+        for owner, names in ((block.self_attn, ("q_proj", "k_proj", "v_proj", "o_proj")),
+                             (block.mlp, ("gate_proj", "up_proj", "down_proj"))):
+            for number, name in enumerate(names):
+                packed = mo.quantise(getattr(owner, name).weight.numpy(), ("q8_0", "q4_1")[number % 2])
+                setattr(owner, name, mo.nn.QuantisedLinear(packed))
+        return made, block
+
+    x = mo.asarray(np.random.default_rng(1).standard_normal((1, 5, 64)).astype(np.float32))
+
+    models = [model() for _ in range(3)]  # made one after another: the generator of weights is everybody's
+
+    def through(group=None):
+        made, block = models[2 if group is None else group.rank]
+        if group is not None:
+            cut("llama", made, [block], Share(group.rank, group.size, group))
+            assert block.mlp.down_proj.weight.shape == (32, 64) and block.self_attn.k_proj.weight.shape == (16, 64)
+        with mo.no_grad():
+            return block(x, None, 0, None, None).numpy()
+
+    whole = through()
+    assert all(np.array_equal(found, whole) for found in run_threads(2, through))
+    places = places_of(plan_of(folder_of(tmp_path, "llama"), [3], shared=(2, 1)))
+    check_packed("a.gguf", "llama", True, places)
+    for family, exact, said in (("llama", False, "cut by their outputs only"), ("gpt2", True, "'gpt2' are not shared")):
+        with pytest.raises(ArgumentError, match=said):
+            check_packed("a.gguf", family, exact, places)
+
+
+def test_what_a_pipeline_cannot_share_is_said_before_anything_starts(tmp_path):
+    pytest.importorskip("mpi4py", reason="workers are MPI processes: pip install 'morpho-tensor[cluster]'")
+    t5, llama = folder_of(tmp_path, "t5-small"), folder_of(tmp_path, "llama")
+    with pytest.raises(ArgumentError, match="layers of the family 't5' are not shared among nodes"):
+        mo.cluster.Pipeline(t5, plan_of(t5, [3], shared=(2, 1)))
+    plan = plan_of(llama, [3])
+    copies = replace(plan, stages=tuple(replace(stage, replicas=(("n0",), ("n1",))) for stage in plan.stages))
+    with pytest.raises(ArgumentError, match=r"the plan has copies of layers \[0, 3\), and a pipeline is one"):
+        mo.cluster.Pipeline(llama, copies)
 
 
 def test_a_stage_of_two_nodes_survives_the_death_of_either(tmp_path):

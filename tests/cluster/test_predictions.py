@@ -14,7 +14,7 @@ from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.stages import make_stage
 from morpho.cluster.transport.channel import Patience
 from morpho.cluster.transport.frame import Header, Kind, pack, unpack
-from morpho.cluster.workers.serving import Statistics
+from morpho.cluster.workers.statistics import Statistics
 from morpho.plan.predict.generation import TOKEN_BYTES, Overheads, generation, line_seconds
 
 LATENCY_S = 2e-3
@@ -47,6 +47,14 @@ def test_many_texts_wait_for_the_slowest_stage_and_not_for_latency() -> None:
     assert few.token_s == generation(plan, 1).token_s < all_of_them.token_s
 
 
+def test_texts_that_wait_for_the_slowest_stage_go_through_it_together() -> None:
+    plan = placed(card(), cluster(), [7, 14])
+    turns, rows = (generation(plan, 8, overheads=Overheads(row=row)) for row in (1.0, 0.25))
+    slowest = max(stage.compute_s for stage in plan.stages)
+    assert turns.token_s == pytest.approx(8 * slowest) and rows.token_s < 0.6 * turns.token_s
+    assert generation(plan, 1, overheads=Overheads(row=0.25)) == generation(plan, 1)
+
+
 def test_texts_that_end_have_their_beginning_in_their_rate() -> None:
     plan = placed(card(), cluster(), [7, 14])
     endless, short = generation(plan, 4), generation(plan, 4, prompt_tokens=64, new_tokens=4)
@@ -66,7 +74,7 @@ def test_one_node_has_no_lines() -> None:
 def test_a_calibration_finds_what_runs_were_made_of(nodes: int) -> None:
     """Runs of known pace, offset, handling and hop: predictions of another cut are exact."""
     pace = {f"n{number}": 2.0 + number for number in range(nodes)}
-    call_s, handling_s, hop_s, model = 3e-4, 2e-4, 1e-4, card()
+    call_s, handling_s, hop_s, row, model = 3e-4, 2e-4, 1e-4, 0.3, card()
     truth = Overheads(dict.fromkeys(pace, call_s + handling_s), hop_s)
 
     def times(plan: planning.Plan) -> dict[str, float]:
@@ -77,12 +85,14 @@ def test_a_calibration_finds_what_runs_were_made_of(nodes: int) -> None:
         plan = placed(model, cluster(nodes), uneven_ends(model.depth, nodes, large))
         stage_s = times(plan)
         loop_s = sum(stage_s.values()) + nodes * handling_s + sum(line_seconds(plan, truth)[0])
-        for texts in (1, 6):
-            seen.append(Seen(plan, texts, stage_s, dict.fromkeys(pace, handling_s), dict.fromkeys(pace, 1e-3),
-                             loop_s, 1.0))
+        for texts, rows in ((1, 1.0), (nodes, 1.0), (6, 3.0)):
+            grown = (1 + (rows - 1) * row) / rows  # of a token, where a call has so many
+            seen.append(Seen(plan, texts, {node: each * grown for node, each in stage_s.items()},
+                             dict.fromkeys(pace, handling_s * grown), dict.fromkeys(pace, 1e-3), loop_s, 1.0,
+                             dict.fromkeys(pace, rows)))
     found = _settled(cluster(nodes), seen, 8)
     assert found.overheads.hop_s == pytest.approx(hop_s) and found.overheads.alone == pytest.approx(1.0)
-    assert found.overheads.stage_s == pytest.approx(truth.stage_s)
+    assert found.overheads.stage_s == pytest.approx(truth.stage_s) and found.overheads.row == pytest.approx(row)
     other = [model.depth * number // nodes for number in range(1, nodes + 1)]
     predicted = generation(placed(model, found.cluster, other), 1, overheads=found.overheads)
     plan = placed(model, cluster(nodes), other)
@@ -103,18 +113,18 @@ def test_runs_that_compile_say_nothing_of_a_stage(tmp_path) -> None:
         compiles.append(stage.compiles)
     assert compiles == [0, 1, 2, 2, 2]  # a prompt, a token, and then nothing new
     said = Statistics()
-    said.add(1, 2.0, first=False, compiled=True)
-    said.add(1, 0.5, first=False)
+    said.add(1, 1, 2.0, first=False, compiled=True)
+    said.add(1, 1, 0.5, first=False)
     assert (said.tokens, said.compute_s, said.compile_s) == (1, 0.5, 2.0)
 
 
 def test_handling_is_what_a_round_takes_beside_the_stage() -> None:
     said = Statistics()
     before = said.mark()
-    said.add(1, 0.5, first=False)
+    said.add(1, 1, 0.5, first=False)
     said.handle(before, 0.75)
     before = said.mark()
-    said.add(4, 0.5, first=True)  # a prompt: left out
+    said.add(1, 4, 0.5, first=True)  # a prompt: left out
     said.handle(before, 2.0)
     assert (said.handled, said.handling_s) == (1, 0.25)
     times = StageTimes()

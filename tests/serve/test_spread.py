@@ -48,8 +48,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return chat_folder(tmp_path_factory.mktemp("spread"), layers=4)
 
 
-def spread(place: Path, streams: int) -> mo.cluster.Pipeline:
-    return mo.cluster.Pipeline(place, nodes=3, streams=streams, threads=1, module=MODULE)
+def spread(place: Path, streams: int, positions: int) -> mo.cluster.Pipeline:
+    return mo.cluster.Pipeline(place, nodes=3, streams=streams, positions=positions, threads=1, module=MODULE)
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +98,9 @@ def test_stages_are_shown_and_what_cannot_be_done_is_refused(pair: tuple[Running
 def test_texts_at_once_are_what_the_cache_has_room_for(model: Path) -> None:
     options = PipelineOptions(spread, kv_bytes=32 << 20, max_batch=64)
     network, _ = options.load(model)
-    assert options.streams(model, network) == 64  # 1024 positions of 4 layers of 2 x 16 numbers are 512 kB
-    assert PipelineOptions(spread, kv_bytes=4 << 20).streams(model, network) == 8
-    assert PipelineOptions(spread, kv_bytes=1 << 20).streams(model, network) == 4  # the least
+    assert options.positions(model, network) == 64 * 1024  # 1024 positions of 4 layers of 2 x 16 numbers are 512 kB
+    assert PipelineOptions(spread, kv_bytes=4 << 20).positions(model, network) == 8 * 1024
+    assert PipelineOptions(spread, kv_bytes=1 << 20).positions(model, network) == 4 * 1024  # the least
 
 
 def test_an_encoder_and_decoder_write_text(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_an_encoder_and_decoder_write_text(tmp_path: Path) -> None:
     prompt = [*tokenizer.encode("to be or not")]
     expected = [*mo.models.generate(mo.models.load(tmp_path), prompt, max_new_tokens=6, temperature=0)]
 
-    def two(place: Path, streams: int) -> mo.cluster.Pipeline:
+    def two(place: Path, streams: int, positions: int) -> mo.cluster.Pipeline:
         return mo.cluster.Pipeline(place, nodes=2, streams=streams, threads=1, module=MODULE)
 
     with serving(Spec("t5", tmp_path), make_engine=PipelineOptions(two)) as running:

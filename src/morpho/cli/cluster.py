@@ -108,11 +108,11 @@ def _machine_problems() -> list[str]:
 
 def _host_problems(path: Path) -> list[str]:
     from morpho.cluster.hosts.file import read_hosts
-    from morpho.cluster.hosts.run import is_reachable
+    from morpho.cluster.hosts.reaching import is_reachable
 
     hosts = read_hosts(path)
     found = [f"{host.name} ({host.address}) cannot be reached" for host in hosts.hosts
-             if not is_reachable(host, hosts.agent)]
+             if not is_reachable(host.address, hosts.agent)]
     if not hosts.cluster.exists():
         found.append(f"{hosts.cluster} is not there: morpho cluster measure --hosts {path}")
     if hosts.secret is not None and not hosts.secret.exists():

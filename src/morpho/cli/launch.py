@@ -14,6 +14,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.cli.server.dashboard import watching_ranks
 from morpho.cluster.hosts.file import QUEUE
 from morpho.cluster.hosts.file import read_hosts as read_file
+from morpho.cluster.hosts.reaching import check_reachable
 from morpho.cluster.launch import mpiexec
 from morpho.cluster.launch.launcher import Elastic, Job, module_job
 from morpho.cluster.launch.launcher import launch as run_job
@@ -52,6 +53,7 @@ def launch(program: Sequence[str], count: int | None, hosts: str | None, max_res
     wanted = count or (bounds.most if bounds else sum(slots for _, slots in where.slots) or 1)
     if bounds is not None and not bounds.least <= wanted <= bounds.most:
         raise fail(ArgumentError, "launch", f"-n {wanted} lies outside --elastic {elastic}", line="")
+    check_reachable([(host, host) for host, _ in where.slots], where.agent)
     if threads is None and not where.slots:
         threads = mpiexec.fair_threads(wanted)
     job = Job(tuple(program), wanted, where, bounds.least if bounds else 1, max_restarts, threads, heartbeat_s or None)

@@ -110,8 +110,8 @@ def _spread(wanted: Wanted, kv_bytes: int | None) -> Any:
     from morpho.serve.spread.options import PipelineOptions
     from morpho.serve.spread.worker import MODULE
 
-    return PipelineOptions(lambda place, streams: over.pipeline(place, streams=streams, module=MODULE,
-                                                                revive=True), kv_bytes,
+    return PipelineOptions(lambda place, streams, positions: over.pipeline(place, streams=streams, positions=positions,
+                                                                           module=MODULE, revive=True), kv_bytes,
                            wanted.max_batch, wanted.queue, wanted.context)
 
 

@@ -1,17 +1,18 @@
-"""A machine measured before it is predicted for: two uneven placements of a model, one text and several.
+"""A machine measured before it is predicted for: two uneven placements of a model; one text, one for each stage, many.
 
     with Pipeline("my-model", plan) as made:
         found = calibrated(made)
     generation(other, texts=6, prompt_tokens=8, new_tokens=64, overheads=found.overheads)    # other: over found.cluster
 
-Each node holds two different shares of the layers, so that what a token takes is told apart from what a call takes.
+Each node holds two different shares of the layers, so that what a token takes is told apart from what a call takes. As
+many texts as stages keep all of them at work with one text in a call; with more of them a call has several.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -45,6 +46,11 @@ class Seen:
     prompt_s: Mapping[str, float]
     token_s: float
     first_token_s: float
+    rows: Mapping[str, float] = field(default_factory=dict)  # texts in a call, where there is more than one
+
+    def call_s(self, node: str) -> float:
+        """Seconds of a call, messages and all."""
+        return (self.stage_s[node] + self.handling_s.get(node, 0.0)) * self.rows.get(node, 1.0)
 
 
 def placed(card: ModelCard, cluster: Cluster, ends: Sequence[int]) -> Plan:
@@ -72,21 +78,24 @@ def uneven_ends(depth: int, nodes: int, first_is_large: bool) -> list[int]:
     return ends
 
 
-def calibrated(made: Pipeline, *, tokens: int = TOKENS, texts: int = TEXTS, prompt_tokens: int = PROMPT_TOKENS
-               ) -> Calibration:
+def calibrated(made: Pipeline, *, tokens: int = TOKENS, texts: int = TEXTS, prompt_tokens: int = PROMPT_TOKENS,
+               as_it_is: bool = False) -> Calibration:
     """Say how fast the nodes of a running pipeline are, and what it adds to layers and lines; it goes on with its plan.
-    At most `texts` are on their way at once."""
+    At most `texts` are on their way at once. With `as_it_is` the placement stays the one it has: what is found is good
+    for predictions of the same cut."""
     plan, texts = made.plan, min(texts, made.streams)
-    ends = [uneven_ends(plan.card.depth, len(plan.cluster.nodes), large) for large in (True, False)]
+    nodes = len(plan.cluster.nodes)
+    ends = [uneven_ends(plan.card.depth, nodes, large) for large in (True, False)]
     prompt = [number % 97 + 2 for number in range(prompt_tokens)]
     seen: list[Seen] = []
-    for each in ends[:1] if ends[0] == ends[1] else ends:
-        made.recut(placed(plan.card, plan.cluster, each))
-        for count in (2, 1, texts):  # the first run compiles, and is not looked at
-            run = _run(made, prompt, count, tokens if count != 2 else 4)
-            if count != 2 and run is not None:
-                seen.append(run)
-    made.recut(plan)
+    for each in [[]] if as_it_is else ends[:1] if ends[0] == ends[1] else ends:
+        if each:
+            made.recut(placed(plan.card, plan.cluster, each))
+        _run(made, prompt, texts, 4)  # compiles
+        runs = [_run(made, prompt, count, tokens) for count in sorted({1, min(nodes, texts), texts})]
+        seen += [run for run in runs if run is not None]
+    if not as_it_is:
+        made.recut(plan)
     if not any(each.texts > 1 for each in seen):
         raise fail(GroupError, "pipeline", "the workers said too little of their times", "ask for more tokens")
     found = _settled(plan.cluster, seen, prompt_tokens)
@@ -106,12 +115,14 @@ def _run(made: Pipeline, prompt: Sequence[int], texts: int, tokens: int) -> Seen
     if {stage.node for stage in made.plan.stages} != {*times.all()} or not gaps:
         return None
     return Seen(made.plan, texts, times.all(), times.handling(), times.prompts(), statistics.fmean(gaps),
-                min(answer.times_s[0] - answer.begun_s for answer in done))
+                min(answer.times_s[0] - answer.begun_s for answer in done), times.rows())
 
 
 def _settled(cluster: Cluster, seen: Sequence[Seen], prompt_tokens: int) -> Calibration:
-    """Paces of the nodes from the runs with many texts, the rest from those with one."""
-    many, one = [each for each in seen if each.texts > 1], [each for each in seen if each.texts == 1]
+    """Paces of the nodes from the runs with a text for each stage, what rows cost from those with more, the rest from
+    those with one."""
+    some, one = [each for each in seen if each.texts > 1], [each for each in seen if each.texts == 1]
+    many = [each for each in some if each.texts == min(run.texts for run in some)]  # one text in a call, or nearly
     pace, fixed = dict[str, float](), dict[str, float]()
     for node in cluster.nodes:
         points = [(stage.compute_s, each.stage_s[node.name]) for each in many for stage in each.plan.stages
@@ -125,10 +136,23 @@ def _settled(cluster: Cluster, seen: Sequence[Seen], prompt_tokens: int) -> Cali
     hops = len(cluster.nodes) if len(cluster.nodes) > 1 else 0
     rest = [each.token_s - sum(each.stage_s.values()) - sum(each.handling_s.values())
             - sum(line_seconds(each.plan, Overheads())[0]) for each in one]
-    overheads = Overheads(stage_s, statistics.fmean(rest) / hops if hops else 0.0, 0.0, 1.0, alone)
+    overheads = Overheads(stage_s, statistics.fmean(rest) / hops if hops else 0.0, 0.0, 1.0, alone, _row(some))
     overheads = _with_prompts(found, overheads, one, prompt_tokens)
     return Calibration(found, overheads, tuple({"texts": each.texts, "stage_s": dict(each.stage_s), "handling_s": dict(
-        each.handling_s), "token_s": each.token_s, "first_token_s": each.first_token_s} for each in seen))
+        each.handling_s), "token_s": each.token_s, "first_token_s": each.first_token_s, "rows": dict(each.rows)}
+        for each in seen))
+
+
+def _row(some: Sequence[Seen]) -> float:
+    """What a further text in a call takes, over what the first one does."""
+    found = []
+    for few, more in ((a, b) for a in some for b in some if a.plan is b.plan and a.texts < b.texts):
+        for node in few.stage_s:
+            rows, base = more.rows.get(node, 1.0), few.rows.get(node, 1.0)
+            if rows > 1.25 * base:  # c(r) = c(1) * (1 + (r - 1) * row), seen at two of them
+                a, b = few.call_s(node), more.call_s(node)
+                found.append((b - a) / (a * (rows - 1) - b * (base - 1)))
+    return min(max(statistics.fmean(found), 0.0), 1.0) if found else 1.0
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -156,8 +180,8 @@ def _with_prompts(cluster: Cluster, overheads: Overheads, one: Sequence[Seen], p
             spent = each.prompt_s.get(stage.node, 0.0) * prompt_tokens - stage.compute_s * overheads.alone
             factors.append(max(spent, 0.0) / (stage.prefill_compute_s * share))
     prompt = statistics.fmean(factors)
-    known = Overheads(overheads.stage_s, overheads.hop_s, 0.0, prompt, overheads.alone)
+    known = replace(overheads, text_s=0.0, prompt=prompt)
     for each in one:
         plan = placed(each.plan.card, cluster, [stage.end for stage in each.plan.stages])
         begins.append(each.first_token_s - generation(plan, 1, prompt_tokens, 2, known).first_token_s)
-    return Overheads(overheads.stage_s, overheads.hop_s, max(statistics.fmean(begins), 0.0), prompt, overheads.alone)
+    return replace(known, text_s=max(statistics.fmean(begins), 0.0))

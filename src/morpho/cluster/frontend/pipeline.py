@@ -23,7 +23,7 @@ from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, has_cores, 
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
-from morpho.cluster.pipeline.shares import HEADS, check_shares
+from morpho.cluster.pipeline.shares import HEADS, check_packed, check_shares
 from morpho.cluster.workers.job import WORKER, Job
 from morpho.cluster.workers.reports import end_process, is_running
 from morpho.models.text.sampling import Sampling
@@ -31,6 +31,7 @@ from morpho.plan import Plan
 from morpho.plan.predict.generation import Overheads
 
 MOST_DONE = 1000  # answers that are kept for what was measured
+TEXTS_A_STAGE = 4  # on their way at once, where nobody says how many
 CHUNK = 128  # tokens of a prompt that go from stage to stage at once
 MOST_WISHES = 8  # for another plan or worker, that a worker may not have heard of yet
 SPIN_S = 0.05  # where each worker has a core: how long it looks for messages of texts on their way without a sleep
@@ -44,11 +45,12 @@ class Pipeline:
     by token, whatever the cut, and whoever dies meanwhile.
 
     `model` is a folder or a GGUF file, `plan` what `morpho.plan.solve` gave (or the path of its JSON); without one,
-    `nodes` workers on this machine are planned for. `streams` is how many texts are on their way at once; `chunk`
-    how many tokens of a prompt go at a time; `pin` keeps each worker on cores of its own, where nothing else runs on
-    this machine. A host without the model gets the weights of its
-    layers from one that has them, unless `ship` is off. With `revive` workers that died are started again.
-    With `exact` off the nodes of a shared stage add parts of products instead of gathering them: fewer messages, and
+    `nodes` workers on this machine are planned for. `streams` is how many texts are on their way at once, by default
+    four for each stage, which computes a token of several in one call; `positions` is how many tokens, prompts and
+    answers, all of them together may have; `chunk` how many tokens of a prompt go at a time; `pin` keeps each worker on
+    cores of its own, where nothing else runs on this machine. A host without the model gets the weights of its layers
+    from one that has them, unless `ship` is off. With `revive` workers that died are started again. With `exact` off
+    the nodes of a shared stage add parts of products instead of gathering them: fewer messages, and
     text that is equal to a tolerance only. `events` lists what happened: epochs, deaths, faults.
 
         with cluster.Pipeline("my-model", nodes=3) as pipeline:
@@ -66,7 +68,7 @@ class Pipeline:
                  shims: dict[str, dict[str, float]] | None = None, baseline: Baseline = FAST,
                  heard: Callable[[dict[str, Any]], None] | None = None, module: str = WORKER,
                  ship: bool = True, revive: bool = False, reachable: Callable[[str], bool] | None = None,
-                 restarts: int = 0, exact: bool = True, pin: bool = False) -> None:
+                 restarts: int = 0, exact: bool = True, pin: bool = False, positions: int | None = None) -> None:
         self.place = str(Path(model).resolve())
         config = config_of(self.place)
         if plan is None:
@@ -79,10 +81,11 @@ class Pipeline:
         self.network = Asking(self.place)
         family, sizes = self.network.model.model_type, self.network.model.config
         check_shares(family, sizes, places)
+        check_packed(self.place, family, exact, places)
         chunk = self.chunk = max(chunk, ENCODER_CHUNK) if self.network.two_parts else chunk
         all_names = [node.name for node in plan.cluster.nodes]
         cores = 0 if hosts.slots else fair_threads(len(places))
-        self.streams = streams or max(len(places) + 1, 2)
+        self.streams = streams or TEXTS_A_STAGE * len(places)
         self._lock = threading.RLock()
         self._job_number = 0  # what workers of an earlier job say is not heard
         self._last_number, self._answers = 0, dict[int, Answer]()
@@ -102,7 +105,7 @@ class Pipeline:
                   "family": family, "sizes": {name: sizes.get(name) for name in HEADS.get(family, ())},
                   "stored": stored_failures(plan, lambda places: check_shares(family, sizes, places)),
                   "width": width, "context": self.network.context, "chunk": chunk,
-                  "streams": self.streams, "threads": threads or cores, "shims": shims or {},
+                  "streams": self.streams, "positions": positions, "threads": threads or cores, "shims": shims or {},
                   "baseline": baseline.to_dict(), "cores": dict(zip(
                       all_names, own_cores(len(all_names), threads or cores))) if pin and not hosts.slots else {},
                   "spin_s": SPIN_S if hosts.slots or has_cores(len(all_names)) else 0.0}
@@ -266,6 +269,11 @@ class Pipeline:
         """The same since the last time this was asked; a stage that made too few tokens in between has none."""
         with self._lock:
             return self._times.recent()
+
+    def rows_per_call(self) -> dict[str, float]:
+        """How many texts a call of each stage made a token of, on average in this epoch; prompts are not counted."""
+        with self._lock:
+            return self._times.rows()
 
     def handling_times(self) -> dict[str, float]:
         """Seconds that each worker spends on a token beside its stage: receiving, choosing, sending."""

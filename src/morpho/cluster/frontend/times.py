@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 LEAST_TOKENS = 8  # of a stage, before its time is believed
-COUNTED = ("tokens", "compute_s", "prompt_tokens", "prompt_s", "handled", "handling_s")
+COUNTED = ("tokens", "calls", "compute_s", "prompt_tokens", "prompt_s", "handled", "handling_s")
 
 
 class StageTimes:
@@ -39,6 +39,16 @@ class StageTimes:
     def all(self) -> dict[str, float]:
         """Seconds that each stage takes for a token; a stage that made too few has none."""
         return self._mean("tokens", "compute_s")
+
+    def rows(self) -> dict[str, float]:
+        """Tokens of different texts in one call of each stage.
+
+        >>> times = StageTimes()
+        >>> times.add("a", {"tokens": 9, "calls": 3})
+        >>> times.rows()
+        {'a': 3.0}
+        """
+        return {node: sums["tokens"] / sums["calls"] for node, sums in self._sums.items() if sums["calls"]}
 
     def prompts(self) -> dict[str, float]:
         """Seconds for a token of a prompt."""

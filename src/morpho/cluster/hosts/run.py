@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from morpho.base.errors import ArgumentError, GroupError, fail
+from morpho.base.errors import ArgumentError, fail
 from morpho.cluster.frontend.local import card_of
 from morpho.cluster.frontend.pipeline import Pipeline
-from morpho.cluster.hosts.file import Host, HostFile, read_hosts
+from morpho.cluster.hosts.file import HostFile, read_hosts
+from morpho.cluster.hosts.reaching import check_reachable, is_here, is_reachable
 from morpho.plan import Cluster, Plan, solve
 
-REACH_S = 10.0
 RESTARTS = 3  # of all workers, after a machine was lost
-HERE_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def host_pipeline(place: Path, hosts_path: Path, plan: Plan | None = None, show: Callable[[Plan], None] | None = None,
@@ -29,13 +26,10 @@ def host_pipeline(place: Path, hosts_path: Path, plan: Plan | None = None, show:
     check_secret(hosts)
     if show is not None:
         show(plan)
-    unreachable = next((host for host in hosts.hosts if not is_reachable(host, hosts.agent)), None)
-    if unreachable is not None:
-        raise fail(GroupError, "hosts", f"{unreachable.name} ({unreachable.address}) cannot be reached",
-                   f"try: {hosts.agent or 'ssh'} {unreachable.address} true")
+    check_reachable([(host.name, host.address) for host in hosts.hosts], hosts.agent)
     return Pipeline(place, plan, hosts=hosts.launch(), secret=hosts.secret,
                     models={host.name: host.model for host in hosts.hosts if host.model}, ship=hosts.ship,
-                    reachable=lambda name: is_reachable(next(host for host in hosts.hosts if host.name == name),
+                    reachable=lambda name: is_reachable(next(host.address for host in hosts.hosts if host.name == name),
                                                         hosts.agent), **{"restarts": RESTARTS, **more})
 
 
@@ -57,26 +51,9 @@ def check_plan(plan: Plan, hosts: HostFile) -> None:
 
 def check_secret(hosts: HostFile) -> None:
     """Workers on other machines show that they know a secret before a weight or a token moves: there must be one."""
-    if hosts.secret is None and not all(is_here(host) for host in hosts.hosts):
+    if hosts.secret is None and not all(is_here(host.address) for host in hosts.hosts):
         raise fail(ArgumentError, "hosts", f"{hosts.path} names no secret, which workers on other machines must show",
                    'add secret = "FILE", a file of random letters that every host has and only you can read')
     if hosts.secret is not None and not (hosts.secret.is_file() and hosts.secret.read_bytes().strip()):
         raise fail(ArgumentError, "hosts", f"the secret {hosts.secret} is not there, or empty",
                    "write random letters into it, on every host, for you alone to read (chmod 600)")
-
-
-def is_here(host: Host) -> bool:
-    """Whether a host is this machine."""
-    return host.address in (*HERE_NAMES, socket.gethostname())
-
-
-def is_reachable(host: Host, agent: str) -> bool:
-    """Whether a process can be started there."""
-    if is_here(host):
-        return True
-    words = agent.split() if agent else ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
-    try:
-        return subprocess.run([*words, host.address, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL, timeout=REACH_S, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False

@@ -31,6 +31,8 @@ from morpho.base.machine import allowed_cores, quota_cores, usable_cores
 
 # Of another mpiexec that started this process: a nested one must not take itself for a part of it.
 _OF_LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HWLOC_")
+_OF_SLURM = ("SLURM_JOBID", "SLURM_JOB_ID")  # by them MPI finds itself in a job, whose `srun` it calls
+_OF_PYTHON = ("PYTHONPATH",)  # what other hosts must know too: Morpho lies at the same path there
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ def environment(threads: int | None = None, extra: Mapping[str, str] | None = No
     if threads:
         changes["MORPHO_THREADS"] = str(threads)
     found = settings.environment(**changes)
-    return {name: value for name, value in found.items() if not name.startswith(_OF_LAUNCHERS)}
+    left_out = () if shutil.which("srun") else _OF_SLURM  # without it processes are started through ssh
+    return {name: value for name, value in found.items()
+            if not name.startswith(_OF_LAUNCHERS) and name not in left_out}
 
 
 def fair_threads(count: int) -> int:
@@ -158,6 +162,8 @@ def start(count: int, program: Sequence[str], hosts: Hosts = HERE, *, threads: i
           stdin: int | IO[Any] | None = subprocess.DEVNULL, **options: Any) -> subprocess.Popen[Any]:
     """Start the ranks; `options` go to `subprocess.Popen`. mpiexec gets a process group of its own, so that it can be
     ended with all its ranks."""
-    export = sorted({*(extra or {}), *(["MORPHO_THREADS"] if threads else [])}) if hosts.slots else []
-    words = command(count, program, hosts, heartbeat_s=heartbeat_s, export=export, survive=survive)
-    return subprocess.Popen(words, env=environment(threads, extra), stdin=stdin, start_new_session=True, **options)
+    given = environment(threads, extra)
+    export = {*(extra or {}), *(["MORPHO_THREADS"] if threads else []), *(each for each in _OF_PYTHON if each in given)}
+    words = command(count, program, hosts, heartbeat_s=heartbeat_s, export=sorted(export) if hosts.slots else (),
+                    survive=survive)
+    return subprocess.Popen(words, env=given, stdin=stdin, start_new_session=True, **options)

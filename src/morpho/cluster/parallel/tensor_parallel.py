@@ -67,10 +67,28 @@ class _Part(Module):
         self.group, self.cuts = world.init() if group is None else group, cuts
         for name in ("weight", "bias"):
             held = vars(layer).get(name)
-            if held is not None:
+            if isinstance(held, mo.Quantised):
+                held = _own_rows(held, cuts[name], self.group)
+            elif held is not None:
                 value = held.value if name not in cuts else own_part(held.value, cuts[name], self.group)
-                held = mo.nn.Parameter(mo.asarray(value.numpy(copy=True)).astype(held.dtype), held.requires_grad)
+                held = mo.nn.Parameter(mo.asarray(value.numpy(copy=True)).astype(held.dtype),
+                                       getattr(held, "requires_grad", False))
             setattr(self, name, held)
+
+
+def _own_rows(weight: mo.Quantised, axis: int, group: Group) -> mo.Quantised:
+    """This rank's outputs of a packed weight, packed as they are."""
+    if axis != 0:
+        raise fail(ArgumentError, "tensor parallel", "packed weights are cut by their outputs only", "leave exact=True")
+    mine = own_part(weight.data, 0, group)
+    return mo.Quantised.from_bytes(mine.numpy(copy=True), (int(mine.shape[0]), weight.shape[1]), weight.kind)
+
+
+def _product(x: mo.Tensor, weight: Any, bias: Any) -> mo.Tensor:
+    if not isinstance(weight, mo.Quantised):
+        return mo.nn.linear(x, weight, bias)
+    y = mo.matmul(x, weight)
+    return y if bias is None else y + bias
 
 
 class ColumnParallelLinear(_Part):
@@ -100,7 +118,7 @@ class ColumnParallelLinear(_Part):
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         x = join_parts(x, -1, self.group) if self.parallel_input else x
-        y = mo.nn.linear(copy_to_parts(x, self.group), self.weight, self.bias)
+        y = _product(copy_to_parts(x, self.group), self.weight, self.bias)
         return join_parts(y, -1, self.group) if self.gather_output else y
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Baseline:
-    """What is left out: `scalar` kernels, so many further `copies` of each message, `blocking` sends.
+    """What is left out: `scalar` kernels, so many further `copies` of each message, `blocking` sends, one text in a
+    call at a time (`turns`).
 
     >>> NAIVE.settings(2), FAST.settings(2)
     ({'threads': 2, 'isa': 'scalar'}, {'threads': 2})
@@ -22,6 +23,7 @@ class Baseline:
     scalar: bool = False
     copies: int = 0
     blocking: bool = False
+    turns: bool = False
 
     def settings(self, threads: int) -> dict[str, Any]:
         """Settings of a worker."""
@@ -32,4 +34,4 @@ class Baseline:
         return asdict(self)
 
 
-FAST, NAIVE = Baseline(), Baseline(True, 3, True)
+FAST, NAIVE = Baseline(), Baseline(True, 3, True, True)

@@ -63,10 +63,27 @@ def check_shares(family: str, config: Mapping[str, Any], places: Sequence[Place]
                            f"a stage ({', '.join(place.members)})", "plan with another tensor=N")
 
 
+def check_packed(place: str, family: str, exact: bool, places: Sequence[Place]) -> None:
+    """Packed weights of a GGUF file, a Llama's, are shared by their outputs, never added over members.
+
+    >>> check_packed("tiny.gguf", "llama", False, [Place("a", 0, 6, "f32", ("a", "b"))])
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.ArgumentError: [pipeline] packed weights of a GGUF file are cut by their outputs ...
+    """
+    if not place.lower().endswith(".gguf") or all(len(each.members) == 1 for each in places):
+        return
+    if family != "llama":
+        raise fail(ArgumentError, "pipeline", f"packed weights of the family {family!r} are not shared among nodes",
+                   "plan with tensor=1")
+    if not exact:
+        raise fail(ArgumentError, "pipeline", "packed weights of a GGUF file are cut by their outputs only, and "
+                   "exact=False adds parts of products over the nodes of a stage", "leave exact=True")
+
+
 def cut(family: str, model: Any, blocks: Sequence[Any], share: Share) -> None:
     """Keep this member's columns of these blocks, and of a head of its own, in place."""
     for block in blocks:
-        _refuse_packed(block)
         if family == "gpt2":
             block.attn, mlp = AttentionShare(block.attn, share), block.mlp
             mlp.c_fc, mlp.c_proj = TransposedColumns(mlp.c_fc, share.group), _last(mlp.c_proj, share)
@@ -87,13 +104,6 @@ def rebind(model: Any, group: Group) -> None:
     for module in model.modules():
         if isinstance(module, (ColumnParallelLinear, RowParallelLinear, TransposedColumns, TransposedRows)):
             module.group = group
-
-
-def _refuse_packed(block: Any) -> None:
-    for module in block.modules():
-        if "Quantised" in type(module).__name__:
-            raise fail(ArgumentError, "pipeline", "packed weights are not shared among the nodes of a stage",
-                       "plan with tensor=1")
 
 
 class TransposedColumns(Module):

@@ -1,4 +1,8 @@
-"""One stage: its layers as two native functions, one for prompts and one for single tokens, and a cache per stream."""
+"""One stage: its layers as two native functions, one for prompts and one for single tokens, and a cache per stream.
+
+Streams take turns here: it is what stages with collectives inside, or with two parts, have. Others compute several
+streams in one call (`paged_stage`).
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,8 @@ class Stage:
     and nothing is copied.
     """
 
+    most_rows = 1  # tokens of different streams that go through in one call
+
     def __init__(self, part: Part, start: int, end: int, chunk: int) -> None:
         self.part, self.start, self.end, self.chunk = part, start, end, chunk
         model = self.model = part.model
@@ -43,7 +49,7 @@ class Stage:
         blocks = module_at(model, self.cuts.blocks)
         self.blocks = [blocks[number] for number in self._block_numbers()]
         self._by_length: dict[int, Functions] = {}
-        self.streams: dict[int, Functions] = {}
+        self.streams: dict[int, Any] = {}  # by number, what each has its caches in
 
     def _block_numbers(self) -> list[int]:
         return [layer - 1 for layer in range(max(self.start, 1), min(self.end, self.depth - 1))]
@@ -60,10 +66,10 @@ class Stage:
 
     def cache_of(self, stream: int, layer: int) -> tuple[np.ndarray, np.ndarray]:
         """Keys and values (1, heads, positions, width) of a layer of a stream: what is there, not a copy."""
-        return self.streams[stream].cache_of(stream, layer - self.block_layers.start)
+        return self.streams[stream].cache_of(stream, layer - self.block_layers.start)  # type: ignore[no-any-return]
 
-    def put_cache(self, stream: int, length: int, pairs: Sequence[np.ndarray]) -> None:
-        """Open a stream with caches that were made elsewhere: keys and values of each layer."""
+    def put_cache(self, stream: int, length: int, pairs: Sequence[np.ndarray], count: int) -> None:
+        """Open a stream with `count` positions of caches that were made elsewhere: keys and values of each layer."""
         self.open(stream, length)
         self.streams[stream].put_cache(stream, pairs)
 
@@ -91,7 +97,26 @@ class Stage:
 
     def run(self, stream: int, x: np.ndarray, position: int) -> np.ndarray:
         """Some tokens of a stream, from `position` on."""
-        return self.streams[stream].run(stream, x, position)
+        return self.streams[stream].run(stream, x, position)  # type: ignore[no-any-return]
+
+    def run_rows(self, streams: Sequence[int], x: np.ndarray, positions: Sequence[int]) -> np.ndarray:
+        """One token of each of several streams, a row of x each: a row of activations or logits of each."""
+        rows = [self.run(stream, x[row:row + 1], position)
+                for row, (stream, position) in enumerate(zip(streams, positions, strict=True))]
+        return np.stack([row.reshape(row.shape[-2:] if not self.is_last else (-1,)) for row in rows])
+
+    def through(self, x: mo.Tensor, position: mo.Tensor, caches: Sequence[Any]) -> mo.Tensor:
+        """The layers, as they are traced: activations, or the logits of the last token of each row."""
+        model = self.part.model
+        self.frozen.use()
+        with mo.no_grad():
+            if self.is_first:
+                x = self.cuts.embed(model, x, position)
+            for block, cache in zip(self.blocks, caches, strict=True):
+                x = self.cuts.block(block, x, cache, position)
+            if not self.is_last:
+                return x.astype(mo.float32)
+            return model.head(module_at(model, self.cuts.norm)(x)[:, -1:]).astype(mo.float32)  # type: ignore[no-any-return]
 
     @property
     def compiles(self) -> int:
@@ -132,17 +157,8 @@ class Functions:
         return sets * sum(int(state.value.nbytes) for state in self._states())
 
     def _through(self, x: mo.Tensor, position: mo.Tensor) -> mo.Tensor:
-        stage, model = self.stage, self.stage.part.model
-        stage.frozen.use()
-        with mo.no_grad():
-            if stage.is_first:
-                x = stage.cuts.embed(model, x, position)
-            for block, cache in zip(stage.blocks, self.caches, strict=True):
-                x = stage.cuts.block(block, x, cache, position)
-            if not stage.is_last:
-                return x.astype(mo.float32)
-            last = module_at(model, stage.cuts.norm)(x)[:, -1:]
-            return mo.reshape(model.head(last), (-1,)).astype(mo.float32)
+        found = self.stage.through(x, position, self.caches)
+        return mo.reshape(found, (-1,)) if self.stage.is_last else found
 
     def run(self, stream: int, x: np.ndarray, position: int) -> np.ndarray:
         self._enter(stream)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from morpho.cluster.pipeline.paged_stage import PagedStage
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.shares import Share
 from morpho.cluster.pipeline.stage import Stage
 from morpho.cluster.pipeline.two_parts import TwoPartStage
 
+STREAMS = 8  # texts that a stage computes at once where nobody says how many
 
-def make_stage(part: Part, start: int, end: int, chunk: int, share: Share | None = None) -> Stage:
-    """The stage of layers [start, end), or a share of it, of a decoder alone or of an encoder and a decoder."""
+
+def make_stage(part: Part, start: int, end: int, chunk: int, share: Share | None = None, streams: int = STREAMS
+               ) -> Stage:
+    """The stage of layers [start, end), or a share of it, of a decoder alone or of an encoder and a decoder. Several
+    streams go through a decoder's whole layers in one call; where members of a stage meet in collectives, or where
+    there is an encoder, they take turns."""
     part.hold(range(start, end), share)
-    return (TwoPartStage if hasattr(part.model, "remember") else Stage)(part, start, end, chunk)
+    if hasattr(part.model, "remember"):
+        return TwoPartStage(part, start, end, chunk)
+    return Stage(part, start, end, chunk) if share is not None else PagedStage(part, start, end, chunk, streams)

@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import fail
-from morpho.cluster.transport.frame import HEADER_BYTES, Header, Kind, TransportError, pack, payload_bytes, seal, unpack
+from morpho.cluster.transport.frame import (
+    HEADER_BYTES,
+    Header,
+    Kind,
+    TransportError,
+    pack,
+    payload_bytes,
+    seal,
+    table_bytes,
+    unpack,
+)
 from morpho.cluster.transport.rounding import decode, encode
 from morpho.cluster.transport.shim import Shim
 
@@ -87,17 +97,17 @@ class Sender:
             x = np.array(x)
         dtype = self.dtype if x.dtype == np.float32 else "i64"
         size = payload_bytes(dtype, x.shape)
-        if size > buffer.size - HEADER_BYTES:
+        if size + table_bytes(len(header.table)) > buffer.size - HEADER_BYTES:
             raise fail(TransportError, "transport", f"a message of {size} bytes to rank {self._target} is larger than "
                                                     f"the {buffer.size - HEADER_BYTES} agreed on", line="")
         if dtype == "i64":
             np.copyto(buffer[HEADER_BYTES:HEADER_BYTES + size].view(np.int64).reshape(x.shape), x)
         else:
             encode(x, dtype, buffer[HEADER_BYTES:])
-        seal(buffer, Header(*header[:6], dtype, x.shape, header.final), size)
+        size = seal(buffer, Header(*header[:6], dtype, x.shape, header.final, table=header.table), size)
         request = self._requests[slot].get(size)
         if request is None:
-            request = self._comm.Send_init([buffer[:HEADER_BYTES + size], self._mpi.BYTE], self._target, DATA_TAG)
+            request = self._comm.Send_init([buffer[:size], self._mpi.BYTE], self._target, DATA_TAG)
             self._requests[slot][size] = request
         request.Start()
         self._active[slot] = request
@@ -105,7 +115,7 @@ class Sender:
             time.sleep(0)
         self._next = (slot + 1) % BUFFERS
         self.counters.messages += 1
-        self.counters.bytes += HEADER_BYTES + size
+        self.counters.bytes += size
 
     @property
     def is_idle(self) -> bool:
@@ -193,12 +203,12 @@ class Channels:
         frame = pack(Header(kind, self.epoch, self.rank, request), payload)
         self._going.append((self.comm.Isend([frame, self.mpi.BYTE], target, CONTROL_TAG), frame))
 
-    def poll(self) -> Iterator[tuple[Header, np.ndarray]]:
-        """Messages that have come, data first. Control messages and deaths are looked for now and then only: each look
-        is a call of MPI, which lets others work where the machine is full."""
+    def poll(self, data: bool = True) -> Iterator[tuple[Header, np.ndarray]]:
+        """Messages that have come, data first, if it is wanted. Control messages and deaths are looked for now and then
+        only: each look is a call of MPI, which lets others work where the machine is full."""
         for sender in self.senders.values():
             sender.flush()
-        for receiver in self.receivers.values():
+        for receiver in self.receivers.values() if data else ():
             found = receiver.poll()
             if found is not None:
                 yield found

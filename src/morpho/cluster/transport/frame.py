@@ -26,6 +26,8 @@ HEADER_BYTES = HEADER.size  # 64: payloads begin aligned
 SUM = HEADER_BYTES - WORD  # where the checksum stands: the lower half of the header's last word
 SUM_WEIGHT = int(WEIGHTS[SUM // WORD])
 MOST_DIMENSIONS = 4
+TABLE_ROW = struct.Struct("<QI")  # request and position of a row
+FINAL, TABLE = 1, 2  # flags
 
 
 class TransportError(MorphoError, ConnectionError):
@@ -76,6 +78,7 @@ class Header(NamedTuple):
     shape: tuple[int, ...] = ()
     final: bool = False  # the last part of a prompt, or a single token: logits are wanted
     age_s: float = 0.0  # of what was received: since it was sent, by the clock that processes of one machine share
+    table: tuple[tuple[int, int], ...] = ()  # request and position of each row, where rows are of several requests
 
 
 def payload_bytes(dtype: str, shape: tuple[int, ...]) -> int:
@@ -89,13 +92,23 @@ def payload_bytes(dtype: str, shape: tuple[int, ...]) -> int:
     return count * DTYPES[dtype].itemsize + scales
 
 
-def seal(out: np.ndarray, header: Header, nbytes: int) -> None:
-    """Header and checksum of a frame whose payload already stands in `out`, behind where the header goes."""
+def table_bytes(rows: int) -> int:
+    """Bytes of the table of requests and positions behind so many rows."""
+    return TABLE_ROW.size * rows
+
+
+def seal(out: np.ndarray, header: Header, nbytes: int) -> int:
+    """Header, table and checksum of a frame whose payload already stands in `out`, behind where the header goes: the
+    bytes of the whole frame."""
     shape = (*header.shape, *[0] * (MOST_DIMENSIONS - len(header.shape)))
-    HEADER.pack_into(out.data, 0, MAGIC, header.kind, _CODES[header.dtype], len(header.shape), int(header.final),
-                     header.epoch, header.sender, header.request, header.stage, header.position, *shape, nbytes, 0,
-                     _clock())
+    for row in header.table:
+        TABLE_ROW.pack_into(out.data, HEADER_BYTES + nbytes, *row)
+        nbytes += TABLE_ROW.size
+    HEADER.pack_into(out.data, 0, MAGIC, header.kind, _CODES[header.dtype], len(header.shape),
+                     FINAL * header.final | TABLE * bool(header.table), header.epoch, header.sender, header.request,
+                     header.stage, header.position, *shape, nbytes, 0, _clock())
     out[SUM:SUM + 4].view(np.uint32)[0] = folded(checksum(out[:HEADER_BYTES + nbytes]))
+    return HEADER_BYTES + nbytes
 
 
 def _clock() -> int:
@@ -112,8 +125,8 @@ def pack(header: Header, payload: np.ndarray | bytes) -> np.ndarray:
         name = next(name for name, kind in DTYPES.items() if kind == payload.dtype)
         header = header._replace(dtype=name, shape=payload.shape)
         flat = np.ascontiguousarray(payload).reshape(-1).view(np.uint8)
-    out = np.empty(HEADER_BYTES + flat.size, np.uint8)
-    out[HEADER_BYTES:] = flat
+    out = np.empty(HEADER_BYTES + flat.size + table_bytes(len(header.table)), np.uint8)
+    out[HEADER_BYTES:HEADER_BYTES + flat.size] = flat
     seal(out, header, flat.size)
     return out
 
@@ -141,17 +154,20 @@ def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tupl
     if kind not in _KINDS or code not in _NAMES or dimensions > MOST_DIMENSIONS:
         raise fail(TransportError, "transport", f"{who} is of a kind or type that nobody knows", line="")
     shape = shape[:dimensions]
-    if payload_bytes(_NAMES[code], shape) != nbytes:
+    size = payload_bytes(_NAMES[code], shape)
+    rows = shape[0] if flags & TABLE and shape else 0
+    if size + table_bytes(rows) != nbytes:
         raise fail(TransportError, "transport", f"{who} has {nbytes} bytes, and its shape {shape} of {_NAMES[code]} "
-                                                f"{payload_bytes(_NAMES[code], shape)}", line="")
+                                                f"{size + table_bytes(rows)}", line="")
     if its_sender != sender:
         raise fail(TransportError, "transport", f"{who} says it is from rank {its_sender}", line="")
     if its_epoch != epoch:
         raise fail(TransportError, "transport", f"{who} is stale: it is of epoch {its_epoch}, and this is {epoch}",
                    line="")
-    header = Header(_KINDS[kind], its_epoch, its_sender, request, stage, position, _NAMES[code], shape, bool(flags & 1),
-                    (_clock() - sent & 0x7FFFFFFF) * 1e-6)
-    payload = whole[HEADER_BYTES:]
+    table = tuple(TABLE_ROW.iter_unpack(whole[HEADER_BYTES + size:].data)) if rows else ()
+    header = Header(_KINDS[kind], its_epoch, its_sender, request, stage, position, _NAMES[code], shape,
+                    bool(flags & FINAL), (_clock() - sent & 0x7FFFFFFF) * 1e-6, table)
+    payload = whole[HEADER_BYTES:HEADER_BYTES + size]
     if header.dtype in ("bytes", "int8"):
         return header, payload
     return header, payload.view(DTYPES[header.dtype]).reshape(shape)

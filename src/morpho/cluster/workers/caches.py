@@ -154,7 +154,7 @@ class CacheMoving:
         if stage is not None and pairs:
             for number in {number for number, _ in pairs}:
                 rows = [pairs[number, layer] for layer in stage.block_layers]
-                stage.put_cache(number, lengths[number], rows)
+                stage.put_cache(number, lengths[number], rows, at[number])
 
     def _got(self, move: Move) -> np.ndarray:
         status = self.mpi.Status()

@@ -19,7 +19,8 @@ from typing import Any
 from morpho.cluster.launch.mpiexec import HERE, Hosts, start
 from morpho.cluster.workers.reports import EVENTS, INBOX, InboxWriter
 
-HEARTBEAT_S = 1.5  # a worker that is silent for longer is taken for dead
+HEARTBEAT_S = 1.5  # a worker of another machine that is silent for longer is taken for dead
+HEARTBEAT_HERE_S = 10.0  # on this one the frontend sees who is stopped: silence is a machine with too much to do
 WORKER = "morpho.cluster.workers.worker"  # what a worker's process runs
 END_S = 5.0  # what a job is given to end by itself
 
@@ -44,8 +45,8 @@ class Job:
         self._inbox = InboxWriter(self.folder, open_news)
         self._said = open(self.folder / "output", "wb+")
         worker = [sys.executable, "-m", module, str(self.folder), str(secret or ""), *nodes]
-        self.process = start(len(nodes), worker, hosts, heartbeat_s=HEARTBEAT_S, stdout=self._said,
-                             stderr=subprocess.STDOUT)
+        self.process = start(len(nodes), worker, hosts, heartbeat_s=HEARTBEAT_S if hosts.slots else HEARTBEAT_HERE_S,
+                             stdout=self._said, stderr=subprocess.STDOUT)
         self._closing = False
         self._threads = [threading.Thread(target=target, daemon=True) for target in (self._read, self._wait)]
         for thread in self._threads:

@@ -6,6 +6,7 @@ reaches anybody after it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import json
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+import morpho
 from morpho.base import distribution
 
 
@@ -83,6 +85,13 @@ def other_model(said: Sequence[dict[str, Any]], ship: bool = False) -> str:
     return ""
 
 
+@functools.cache
 def version() -> str:
-    """Of this Morpho."""
-    return distribution.version()
+    """Of this Morpho: what is installed, and in short what its files are, since checkouts of one version may differ.
+
+    >>> len(version().split("+")[-1])
+    8
+    """
+    root = Path(morpho.__file__).parent
+    sizes = sorted(f"{file.relative_to(root)} {file.stat().st_size}" for file in root.rglob("*.py"))
+    return f"{distribution.version()}+{hashlib.sha256(chr(10).join(sizes).encode()).hexdigest()[:8]}"

@@ -15,7 +15,7 @@ from typing import Any
 
 INBOX, EVENTS = "inbox.jsonl", "events"
 BEAT_S = 0.5
-LONGEST_LINE = 4000  # less than the pipe takes at once: lines of several workers never mix
+LONGEST_LINE = 4000  # less than the pipe takes at once: what several workers write never mixes
 
 
 class InboxWriter:
@@ -98,12 +98,18 @@ class Events:
 
         threading.Thread(target=say, daemon=True).start()
 
-    def write(self, event: dict[str, Any]) -> None:
-        """One event; a frontend that is gone is a `BrokenPipeError`."""
-        raw = json.dumps(event).encode() + b"\n"
-        if len(raw) > LONGEST_LINE:
-            raw = json.dumps({"event": "note", "text": raw[:1000].decode(errors="replace")}).encode() + b"\n"
-        os.write(self._pipe, raw)
+    def write(self, *events: dict[str, Any]) -> None:
+        """Some events, as few writes as they fit into; a frontend that is gone is a `BrokenPipeError`."""
+        held = b""
+        for event in events:
+            raw = json.dumps(event).encode() + b"\n"
+            if len(raw) > LONGEST_LINE:
+                raw = json.dumps({"event": "note", "text": raw[:1000].decode(errors="replace")}).encode() + b"\n"
+            if len(held) + len(raw) > LONGEST_LINE:
+                os.write(self._pipe, held)
+                held = b""
+            held += raw
+        os.write(self._pipe, held)
 
 
 def is_running(process: int) -> bool:

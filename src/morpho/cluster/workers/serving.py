@@ -1,7 +1,8 @@
 """One epoch of a worker: messages in, layers computed, messages out, until something ends the epoch.
 
 The first stage feeds prompts in pieces and the tokens that come back, the last one chooses tokens; any number of
-streams are on their way at once, so that every stage has work.
+streams are on their way at once, so that every stage has work. Tokens that wait at a stage go through it in one call,
+as many as leave work for the other stages.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import json
 import resource
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +22,16 @@ from morpho.cluster.pipeline.placement import Place
 from morpho.cluster.pipeline.request import MakeStream, Request, Stream
 from morpho.cluster.pipeline.stage import Stage, cache_length
 from morpho.cluster.pipeline.two_parts import TwoPartStage
-from morpho.cluster.transport.channel import Channels, Patience, Sender
+from morpho.cluster.transport.channel import Channels, Patience
 from morpho.cluster.transport.frame import Header, Kind, TransportError
-from morpho.cluster.transport.shim import Shim
 from morpho.cluster.workers.ledger import Ledger
+from morpho.cluster.workers.links import Links
+from morpho.cluster.workers.statistics import Statistics
+from morpho.cluster.workers.waiting import Piece, Waiting
 
 STATISTICS_EVERY_S = 0.5
+MOST_LOOKS = 8  # for messages, before one piece of work: those that are there go through together
+MOST_PIECES = 2  # of prompts that wait at a stage, before it takes no more
 
 
 class Regroup(Exception):
@@ -37,58 +42,14 @@ class Stopped(Exception):
     """The work is over."""
 
 
-class Piece(NamedTuple):
-    """What the first stage feeds next: tokens of a request."""
-
-    number: int
-    ids: np.ndarray
-    position: int
-    final: bool
-    kind: Kind = Kind.ACTIVATION
-
-
-class Statistics:
-    """Seconds a stage computes, compiles and handles messages, since the last report. What compiles says nothing of how
-    long the same takes again, so it is counted apart."""
-
-    def __init__(self) -> None:
-        self.tokens = self.prompt_tokens = self.handled = 0
-        self.compute_s = self.prompt_s = self.compile_s = self.handling_s = 0.0
-
-    def add(self, rows: int, seconds: float, first: bool, compiled: bool = False) -> None:
-        """One run of the stage."""
-        if compiled:
-            self.compile_s += seconds
-        elif rows == 1 and not first:
-            self.tokens, self.compute_s = self.tokens + 1, self.compute_s + seconds
-        else:
-            self.prompt_tokens, self.prompt_s = self.prompt_tokens + rows, self.prompt_s + seconds
-
-    @property
-    def spent_s(self) -> float:
-        """Seconds in the stage itself, whatever it did."""
-        return self.compute_s + self.prompt_s + self.compile_s
-
-    def handle(self, before: tuple[int, int, float, float], seconds: float) -> None:
-        """A round of the worker of which the stage was a part: the rest is receiving, choosing and sending. Rounds with
-        prompts are left out: a prompt's messages are larger."""
-        tokens, prompt_tokens, compile_s, spent_s = before
-        if self.tokens > tokens and self.prompt_tokens == prompt_tokens and self.compile_s == compile_s:
-            self.handled += self.tokens - tokens
-            self.handling_s += seconds - (self.spent_s - spent_s)
-
-    def mark(self) -> tuple[int, int, float, float]:
-        """Where a round begins."""
-        return self.tokens, self.prompt_tokens, self.compile_s, self.spent_s
-
-
 class Serving:
     """A worker with a stage, or a spare one without, in one epoch."""
 
     def __init__(self, channels: Channels, places: tuple[Place, ...], nodes: list[str], node: str, stage: Stage | None,
-                 ledger: Ledger, width: int, context: int, report: Callable[[dict[str, Any]], None],
+                 ledger: Ledger, width: int, context: int, report: Callable[..., None],
                  shims: dict[str, dict[str, float]], streams: int, baseline: Baseline = FAST,
-                 make_stream: MakeStream = Stream, at: Mapping[int, int] | None = None) -> None:
+                 make_stream: MakeStream = Stream, at: Mapping[int, int] | None = None,
+                 positions: int | None = None) -> None:
         self.channels, self.places, self.nodes, self.node = channels, places, nodes, node
         self.stage, self.ledger, self.context, self.report = stage, ledger, context, report
         self.most_streams, self.slow, self.baseline, self.make_stream = streams, 1.0, baseline, make_stream
@@ -96,46 +57,17 @@ class Serving:
         self.follows = next((place for place in places if node in place.members[1:]), None)  # a stage led by another
         self.statistics, self._reported_s, self._work_at = Statistics(), time.monotonic(), time.monotonic()
         self.queue: deque[Request] = deque()  # the first stage's: not begun yet
-        self.feeding: deque[Piece] = deque()  # its prompts, in pieces, and tokens
+        self.waiting = Waiting()
+        self.positions = positions  # that all texts together may have, as far as the first stage decides
         self.two_parts = isinstance(stage, TwoPartStage)
         self.active: set[int] = set()
+        self.unsaid: list[dict[str, Any]] = []
         self.streams: dict[int, Stream] = {}  # the last stage's
         self.expected = dict(at or {})  # the next position of each stream here: not 0 where caches were kept
         self.early: dict[int, list[tuple[Header, np.ndarray]]] = {}  # activations that overtook their request
-        self._link_up(width, shims)
+        self.links = Links(channels, places, nodes, node, stage, width, shims, baseline)
         for request in ledger.open():
             self.begin(request)
-
-    # -- links -------------------------------------------------------------------------------------------------------
-    def _link_up(self, width: int, shims: dict[str, dict[str, float]]) -> None:
-        """Links to the next stage and from the one before; from the last to the first for tokens."""
-        self.to_next = self.to_first = None
-        self.followers: list[Sender] = []
-        if self.stage is None:
-            return
-        most = max(self.stage.chunk * width * 4, 64)
-        if self.follows is not None:
-            self.channels.open_receiver(self.nodes.index(self.follows.node), most)
-        if self.index is None:
-            return
-        self.followers = [self.channels.open_sender(self.nodes.index(node), most, "f32")
-                          for node in self.places[self.index].members[1:]]
-        if len(self.places) == 1:
-            return
-        after, before = (self.index + 1) % len(self.places), (self.index - 1) % len(self.places)
-        dtype = self.places[self.index].dtype
-        sender = self.channels.open_sender(self._rank(after), most, dtype)
-        sender.copies, sender.blocking = self.baseline.copies, self.baseline.blocking
-        self.to_next, self.to_first = (None, sender) if self.stage.is_last else (sender, None)
-        source = self.places[before].node
-        slow = shims.get(f"{source} -> {self.node}", shims.get("*"))
-        self.channels.open_receiver(self._rank(before), most, Shim(**slow) if slow else None)  # type: ignore[arg-type]
-
-    def _rank(self, index: int) -> int:
-        return self.nodes.index(self.places[index].node)
-
-    def _header(self, kind: Kind, request: int, position: int, final: bool) -> Header:
-        return Header(kind, self.channels.epoch, self.channels.rank, request, self.index or 0, position, final=final)
 
     @property
     def has_texts(self) -> bool:
@@ -164,19 +96,27 @@ class Serving:
     def _admit(self) -> None:
         """Begin with requests as long as there is room for more streams."""
         assert self.stage is not None
-        while self.queue and len(self.active) < self.most_streams:
+        while self.queue and len(self.active) < self.most_streams and self._has_room_for(self.queue[0]):
             request = self.queue.popleft()
             if request.number in self.ledger.finished:
                 continue
             self.active.add(request.number)
             if self.two_parts:  # an encoder looks both ways: the whole prompt at once
-                self.feeding.append(Piece(request.number, np.array([request.prompt], np.int64), 0, False, Kind.MEMORY))
+                self.waiting.put(Piece(request.number, np.array([request.prompt], np.int64), 0, False, Kind.MEMORY))
                 continue
             ids = [*request.prompt, *self.ledger.made[request.number]]
             chunk = self.stage.chunk
             for at in range(self.expected.get(request.number, 0), len(ids), chunk):
                 part = np.array([ids[at:at + chunk]], np.int64)
-                self.feeding.append(Piece(request.number, part, at, at + chunk >= len(ids)))
+                self.waiting.put(Piece(request.number, part, at, at + chunk >= len(ids)))
+
+    def _has_room_for(self, request: Request) -> bool:
+        """Whether one more text fits into the positions there are; one alone always does."""
+        if self.positions is None or not self.active:
+            return True
+        lengths = [self.ledger.requests[number].length(self.two_parts) for number in self.active
+                   if number in self.ledger.requests]
+        return sum(lengths) + request.length(self.two_parts) <= self.positions
 
     def finish(self, number: int) -> None:
         """A request has ended, here or elsewhere."""
@@ -189,7 +129,8 @@ class Serving:
 
     def end(self, number: int, **why: Any) -> None:
         """End a request for everybody, and tell the frontend."""
-        self.report({"event": "end", "request": number, **why})
+        self.unsaid.append({"event": "end", "request": number, **why})
+        self._tell_all()
         for rank in range(len(self.nodes)):
             if rank != self.channels.rank:
                 self.channels.control(rank, Kind.FINISHED, b"", number)
@@ -198,35 +139,54 @@ class Serving:
     # -- work --------------------------------------------------------------------------------------------------------
     def step(self) -> bool:
         """Look at messages and do one piece of work; whether there was anything."""
-        busy, begun, before = False, time.perf_counter(), self.statistics.mark()
-        for header, payload in self.channels.poll():
-            busy = True
-            self._receive(header, payload)
-        if self.stage is not None and self.stage.is_first and self.follows is None:
-            self._admit()
-            if self.feeding and (self.to_next is None or self.to_next.has_room):
+        begun, before = time.perf_counter(), self.statistics.mark()
+        busy = self._look()
+        if self.stage is not None and self.follows is None:
+            if self.stage.is_first:
+                self._admit()
+            if self.waiting and (self.links.to_next is None or self.links.to_next.has_room):
                 busy = True
-                self._feed(self.feeding.popleft())
+                self._work(self.waiting.take(self._most_rows()))
         if busy:
             self._work_at = time.monotonic()
             self.statistics.handle(before, time.perf_counter() - begun)
         return busy
 
-    def _feed(self, piece: Piece) -> None:
+    def _look(self) -> bool:
+        """Take the messages that are there; who has pieces of prompts to compute leaves more of them on the line."""
+        for looks in range(MOST_LOOKS):
+            found = False
+            wanted = self.stage is None or self.stage.is_first or len(self.waiting.pieces) < MOST_PIECES
+            for header, payload in self.channels.poll(wanted):
+                found = True
+                self._receive(header, payload)
+            if not found:
+                return looks > 0
+        return True
+
+    def _most_rows(self) -> int:
+        """Tokens of different texts in one call: as many as let every stage have a share of the texts."""
         assert self.stage is not None
-        if piece.number in self.ledger.finished:
+        share = 1 if self.baseline.turns else -(-len(self.stage.streams) // len(self.places))
+        return max(1, min(self.stage.most_rows, share))
+
+    def _work(self, pieces: list[Piece]) -> None:
+        assert self.stage is not None
+        pieces = [piece for piece in pieces if piece.number not in self.ledger.finished]
+        if not pieces:
             return
-        if piece.kind == Kind.MEMORY:
-            self._encode(piece.number, piece.ids)
-        elif self.stage.takes_tokens:
-            self._compute(piece.number, piece.ids, piece.position, piece.final)
+        if pieces[0].kind == Kind.MEMORY:
+            self._encode(pieces[0].number, pieces[0].x)
+        elif self.stage.takes_tokens or not self.stage.is_first:
+            self._compute(pieces)
         else:
-            self._pass_by(piece.number, piece.ids, piece.position)
+            for piece in pieces:
+                self._pass_by(piece.number, piece.x, piece.position)
 
     def _pass_by(self, number: int, ids: np.ndarray, position: int) -> None:
         """Tokens of the decoder go by the encoder's stages."""
-        assert self.to_next is not None
-        self.to_next.send(self._header(Kind.TOKEN, number, position, True), ids.reshape(-1))
+        assert self.links.to_next is not None
+        self.links.to_next.send(self.links.header(Kind.TOKEN, [(number, position)], True), ids.reshape(-1))
 
     def _encode(self, number: int, x: np.ndarray) -> None:
         """A prompt on its way through encoder and decoder; at its end the decoder begins."""
@@ -239,18 +199,21 @@ class Serving:
             self.end(number, error=str(error))
             return
         if not stage.is_last:
-            assert self.to_next is not None
-            self.to_next.send(self._header(Kind.MEMORY, number, 0, False), found)
+            assert self.links.to_next is not None
+            self.links.to_next.send(self.links.header(Kind.MEMORY, [(number, 0)], False), found)
             return
         begin = stage.part.model.config["decoder_start_token_id"] or 0
         ids = np.array([begin, *self.streams[number].made], np.int64)
-        if self.to_first is None:
-            self.feeding.append(Piece(number, ids.reshape(1, -1), 0, True))
+        if self.links.to_first is None:
+            self.waiting.put(Piece(number, ids.reshape(1, -1), 0, True))
         else:
-            self.to_first.send(self._header(Kind.TOKEN, number, 0, True), ids)
+            self.links.to_first.send(self.links.header(Kind.TOKEN, [(number, 0)], True), ids)
 
     def _receive(self, header: Header, payload: np.ndarray) -> None:
-        if header.kind == Kind.REQUEST:
+        if header.table:
+            for row, (number, position) in enumerate(header.table):
+                self._receive(header._replace(request=number, position=position, table=()), payload[row:row + 1])
+        elif header.kind == Kind.REQUEST:
             data = json.loads(payload.tobytes())
             request = Request.from_dict(data)
             if self.ledger.add(request, data.get("made", ())):
@@ -274,17 +237,17 @@ class Serving:
         elif header.kind == Kind.MEMORY:
             self._encode(header.request, payload)
         else:
-            self._compute(header.request, payload, header.position, header.final)
+            self.waiting.put(Piece(header.request, payload, header.position, header.final))
 
     def _fed(self, number: int, ids: np.ndarray, position: int) -> None:
         """The token that the last stage chose comes to the first one, or by it to where the decoder begins."""
         assert self.stage is not None
-        if not self.stage.is_first:
-            self._feed(Piece(number, ids, position, True))
+        if not self.stage.is_first and not self.stage.takes_tokens:
+            self._pass_by(number, ids, position)
             return
-        if position:  # a decoder's beginning is no token of the text
+        if position and self.stage.is_first:  # a decoder's beginning is no token of the text
             self.ledger.made[number].append(int(ids[0, -1]))
-        self.feeding.append(Piece(number, ids, position, True))
+        self.waiting.put(Piece(number, ids, position, True))
 
     def _share(self, header: Header, x: np.ndarray) -> None:
         """Compute what the leader of the stage computes, whatever is known of the request here: in the stage all come
@@ -302,59 +265,95 @@ class Serving:
         assert self.stage is not None
         length = cache_length(self.context, self.ledger.requests[number].length(self.two_parts))
         self.stage.open(number, length)
-        for follower in self.followers:
+        for follower in self.links.followers:
             follower.send_now(Header(Kind.SHARE, self.channels.epoch, self.channels.rank, number, length, position), x)
         return self.stage.run(number, x, position)
 
-    def _compute(self, number: int, x: np.ndarray, position: int, final: bool) -> None:
+    def _compute(self, pieces: list[Piece]) -> None:
+        """A piece of a prompt, or a token of each of several texts, through the stage."""
         stage = self.stage
         assert stage is not None
-        if self.expected.get(number, 0) != position:
-            raise fail(TransportError, "transport", f"{self.node} got position {position} of request {number}, and "
-                                                    f"expected {self.expected.get(number, 0)}", line="")
+        for piece in pieces:
+            if self.expected.get(piece.number, 0) != piece.position:
+                raise fail(TransportError, "transport", f"{self.node} got position {piece.position} of request "
+                           f"{piece.number}, and expected {self.expected.get(piece.number, 0)}", line="")
         begun, compiles = time.perf_counter(), stage.compiles
         try:
-            found = self._run(number, x, position)
+            found = self._through(pieces)
         except PeerLost:
             raise
         except MorphoError as error:
-            self.end(number, error=str(error))
+            self._failed(pieces, error)
             return
         seconds = time.perf_counter() - begun
         compiled = stage.compiles > compiles
         if self.slow > 1 and not compiled:
             time.sleep(seconds * (self.slow - 1))
             seconds = time.perf_counter() - begun
-        self.statistics.add(x.shape[1], seconds, position == 0, compiled)
-        self.expected[number] = position + x.shape[1]
+        first = pieces[0]
+        self.statistics.add(len(pieces), first.x.shape[1], seconds, first.position == 0, compiled)
+        for piece in pieces:
+            self.expected[piece.number] = piece.position + piece.x.shape[1]
         if not stage.is_last:
-            assert self.to_next is not None
-            self.to_next.send(self._header(Kind.ACTIVATION, number, position, final), found)
-        elif final:
-            self._choose(number, found)
+            assert self.links.to_next is not None
+            rows = [(piece.number, piece.position) for piece in pieces]
+            self.links.to_next.send(self.links.header(Kind.ACTIVATION, rows, first.final), found)
+        elif first.final:
+            self._choose([piece.number for piece in pieces], found)
 
-    def _choose(self, number: int, logits: np.ndarray) -> None:
-        """The last stage chooses a token, tells the frontend and the first stage."""
+    def _through(self, pieces: Sequence[Piece]) -> np.ndarray:
+        """What the next stage gets, or logits: a row of each text."""
+        assert self.stage is not None
+        if len(pieces) == 1:
+            found = self._run(pieces[0].number, pieces[0].x, pieces[0].position)
+            return found[None] if self.stage.is_last else found
+        return self.stage.run_rows([piece.number for piece in pieces], np.concatenate([piece.x for piece in pieces]),
+                                   [piece.position for piece in pieces])
+
+    def _failed(self, pieces: list[Piece], error: MorphoError) -> None:
+        """A call failed: whose fault it was shows when each is computed alone."""
+        if len(pieces) == 1:
+            self.end(pieces[0].number, error=str(error))
+            return
+        for piece in pieces:
+            self._compute([piece])
+
+    def _choose(self, numbers: Sequence[int], logits: np.ndarray) -> None:
+        """The last stage chooses a token of each text, tells the frontend and the first stage."""
+        chosen = [(number, found) for number, row in zip(numbers, logits, strict=True)
+                  if (found := self._chosen(number, row)) is not None]
+        self._tell_all()
+        if self.links.to_first is None:
+            for number, (token, position) in chosen:
+                self._fed(number, np.array([[token]], np.int64), position)
+        elif chosen:
+            header = self.links.header(Kind.TOKEN, [(number, position) for number, (_, position) in chosen], True)
+            self.links.to_first.send(header, np.array([token for _, (token, _) in chosen], np.int64))
+
+    def _chosen(self, number: int, logits: np.ndarray) -> tuple[int, int] | None:
+        """The next token of a text and its position; None where it has ended."""
         stream = self.streams[number]
         try:
             token = stream.take(logits)
         except MorphoError as error:
             self.end(number, error=str(error))
-            return
+            return None
         if token is not None:
-            self.report({"event": "token", "request": number, "index": len(stream.made) - 1, "token": token,
-                         **stream.told})
-            if self.to_first is not None:
+            self.unsaid.append({"event": "token", "request": number, "index": len(stream.made) - 1, "token": token,
+                                **stream.told})
+            if self.links.to_first is not None:
                 self.ledger.made[number].append(token)
         if stream.ended:
             self.end(number, finish=stream.finish)
-            return
+            return None
         assert token is not None
-        position = len(stream.made) if self.two_parts else len(stream.tokens) - 1
-        if self.to_first is None:
-            self._fed(number, np.array([[token]], np.int64), position)
-        else:
-            self.to_first.send(self._header(Kind.TOKEN, number, position, True), np.array([token], np.int64))
+        return token, len(stream.made) if self.two_parts else len(stream.tokens) - 1
+
+    def _tell_all(self) -> None:
+        """Tokens of one call are told together: whoever hears them wakes up once."""
+        self.unsaid, told = [], self.unsaid
+        if told:
+            self.report(*told)
 
     # -- what is said ------------------------------------------------------------------------------------------------
     def tell(self) -> None:
@@ -365,9 +364,7 @@ class Serving:
         self._reported_s, found = now, self.statistics
         self.statistics = Statistics()
         sent = sum(sender.counters.bytes for sender in self.channels.senders.values())
-        self.report({"event": "statistics", "node": self.node, "epoch": self.channels.epoch, "tokens": found.tokens,
-                     "compute_s": found.compute_s, "prompt_tokens": found.prompt_tokens, "prompt_s": found.prompt_s,
-                     "compile_s": found.compile_s, "handled": found.handled, "handling_s": found.handling_s,
+        self.report({"event": "statistics", "node": self.node, "epoch": self.channels.epoch, **vars(found),
                      "sent_bytes": sent, "idle_s": round(now - self._work_at, 3), "doing": self._doing(),
                      "streams": len(self.active),
                      "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -379,7 +376,7 @@ class Serving:
         if self.stage is None or self.index is None:
             return "spare: no layers"
         if self.stage.is_first:
-            if self.feeding and self.to_next is not None and not self.to_next.has_room:
+            if self.waiting and self.links.to_next is not None and not self.links.to_next.has_room:
                 return f"waiting for {self.places[self.index + 1].node} to take activations"
             if not self.active:
                 return "waiting for requests"

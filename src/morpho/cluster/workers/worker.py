@@ -77,14 +77,16 @@ class Worker:
         self.heard = 0  # the serial number of the last wish for another plan or worker that has been met
 
     # -- talking -----------------------------------------------------------------------------------------------------
-    def report(self, event: dict[str, Any]) -> None:
+    def report(self, *events: dict[str, Any]) -> None:
         """Tell the frontend, or the worker that can."""
         if self.events is not None:
-            self.events.write(event)
-        elif self.channels is not None:
-            self.channels.control(self.gate, Kind.REPORT, json.dumps(event).encode())
-        else:
-            self.unsaid.append(event)
+            self.events.write(*events)
+            return
+        for event in events:
+            if self.channels is not None:
+                self.channels.control(self.gate, Kind.REPORT, json.dumps(event).encode())
+            else:
+                self.unsaid.append(event)
 
     # -- epochs ------------------------------------------------------------------------------------------------------
     def run(self) -> None:
@@ -243,7 +245,7 @@ class Worker:
             for number in [number for number in self.kept.stage.streams if number not in self.ledger.requests]:
                 self.kept.stage.close(number)
             return self.kept.stage
-        return make_stage(self.part, mine.start, mine.end, self.config["chunk"], self.share)
+        return make_stage(self.part, mine.start, mine.end, self.config["chunk"], self.share, self.config["streams"])
 
     def _move(self, stage: Stage | None) -> None:
         """Caches to where their layers are now."""
@@ -295,7 +297,7 @@ class Worker:
                 self.report(self.unsaid.pop(0))
             serving = Serving(self.channels, places, self.nodes, self.node, stage, self.ledger, config["width"],
                               config["context"], self.report, config["shims"], config["streams"], baseline,
-                              self.make_stream or Stream, self.at)
+                              self.make_stream or Stream, self.at, config["positions"])
             serving.slow = slow
             self.report({"event": "ready", "node": self.node, "epoch": self.epoch, "process": os.getpid(),
                          "layers": [] if mine is None else [mine.start, mine.end],

@@ -51,9 +51,14 @@ class PagedCache:
 
     def copy_page(self, source: mo.Tensor, target: mo.Tensor) -> None:
         """Page `source` (1,) into page `target` (1,)."""
+        keys, values = (mo.take(state.value, source, axis=0) for state in (self.keys, self.values))
+        self.put_page(keys, values, target)
+
+    def put_page(self, keys: mo.Tensor, values: mo.Tensor, target: mo.Tensor) -> None:
+        """Keys and values (1, num_kv_heads, 64, head_dim) that were made elsewhere into page `target` (1,)."""
         places = mo.reshape(target, (1, 1)) * PAGE + mo.reshape(mo.arange(PAGE), (1, PAGE))
-        for state in (self.keys, self.values):
-            state.value = write_pages(state.value, mo.take(state.value, source, axis=0), places)
+        for state, new in ((self.keys, keys), (self.values, values)):
+            state.value = write_pages(state.value, new.astype(state.value.dtype), places)
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> mo.State:

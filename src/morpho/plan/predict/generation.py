@@ -6,12 +6,15 @@ seconds, measured on the machines before (`cluster.calibrated`), never in the ru
 
     loop_s  = sum over stages of compute_s + stage_s, and over lines, the way back among them, of their time + hop_s
     token_s = max(loop_s, texts * the longest stage)       what one text waits for its next token
+
+Where a stage computes tokens of several texts in one call (`Overheads.row` < 1), texts that wait for the slowest stage
+go through it together: rows grow until it keeps up, or until every stage has its share of the texts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from morpho.base.errors import ArgumentError, fail
@@ -28,7 +31,8 @@ class Overheads:
     `stage_s`: of a node, for each token, beside its layers: calling the stage, receiving, checking, choosing, sending.
     `hop_s`: from a message being there until who it is for has noticed. `text_s`: of a text, once: from being asked for
     until its first stage begins. `prompt`: how much longer the products of a prompt take than the roofline says.
-    `alone`: how much longer stages take that wait more than they work: a core that comes from waiting is slower.
+    `alone`: how much longer stages take that wait more than they work: a core that comes from waiting is slower. `row`:
+    what a further text in the same call takes, over what the first one does; 1 where texts take turns.
 
     >>> Overheads({"a": 1e-4}).of("a"), Overheads().of("b")
     (0.0001, 0.0)
@@ -39,6 +43,7 @@ class Overheads:
     text_s: float = 0.0
     prompt: float = 1.0
     alone: float = 1.0
+    row: float = 1.0
 
     def of(self, node: str) -> float:
         """Those of a node's stage."""
@@ -81,7 +86,7 @@ def generation(plan: Plan, texts: int = 1, prompt_tokens: int = 0, new_tokens: i
     share = min(1.0, texts * math.fsum(at_work) / copies / len(stages) / (math.fsum([*at_work, *lines])))
     slower = costs.alone + (1.0 - costs.alone) * share
     busy = [stage.compute_s * slower + costs.of(stage.node) for stage in stages]
-    token_s = max(math.fsum([*busy, *lines]), texts * max(*busy, *carried, 0.0) / copies)
+    token_s = together(busy, lines, carried, texts / copies, costs.row)[1]
     prompt = prompt_tokens or card.context
     pieces = math.ceil(prompt / CHUNK)
     part = min(1.0, prompt / pieces / card.context)  # a piece's, of the card's prompt
@@ -91,6 +96,30 @@ def generation(plan: Plan, texts: int = 1, prompt_tokens: int = 0, new_tokens: i
         return Generation(first, token_s, texts * card.tokens_per_pass / token_s)
     whole = first + (texts - 1) * pieces * max(piece) + (new_tokens - 1) * token_s
     return Generation(first, token_s, texts * card.tokens_per_pass * new_tokens / whole)
+
+
+def together(busy: Sequence[float], lines: Sequence[float], carried: Sequence[float], texts: float, row: float
+             ) -> tuple[float, float]:
+    """How many texts go through a stage in one call, on average, and what a text waits for its next token.
+
+    >>> together([2.0, 1.0], [0.5, 0.5], [0.0, 0.0], 1, 0.5), together([2.0, 1.0], [0.5, 0.5], [0.0, 0.0], 8, 0.5)
+    ((1.0, 4.0), (4.0, 10.0))
+    """
+    def loop_s(rows: float) -> float:
+        return math.fsum(busy) * (1 + (rows - 1) * row) + math.fsum(lines) + (rows - 1) * math.fsum(carried)
+
+    def bound_s(rows: float) -> float:
+        return texts / rows * max(max(busy) * (1 + (rows - 1) * row), rows * max([*carried, 0.0]))
+
+    low, high = 1.0, max(1.0, texts / len(busy))
+    if bound_s(high) > loop_s(high):
+        return high, bound_s(high)
+    if bound_s(low) <= loop_s(low):
+        return low, loop_s(low)
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if bound_s(middle) > loop_s(middle) else (low, middle)
+    return high, loop_s(high)
 
 
 def line_seconds(plan: Plan, costs: Overheads) -> tuple[list[float], list[float]]:

@@ -16,15 +16,16 @@ from morpho.serve.engine.engine import KV_BYTES
 from morpho.serve.hosting.registry import Spec
 from morpho.serve.spread.engine import PipelineEngine, most_tokens
 
-LEAST_STREAMS = 4
+LEAST_TEXTS = 4  # of full length
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """Engines whose model runs as a pipeline: `make(place, streams)` starts the workers of one. So many texts are on
-    their way at once as `kv_bytes` have room for at full length, four at least and `max_batch` at most."""
+    """Engines whose model runs as a pipeline: `make(place, streams, positions)` starts the workers of one. At most
+    `max_batch` texts are on their way at once, as long as their tokens, those that they may make among them, fit into
+    `kv_bytes`; four of full length always do."""
 
-    make: Callable[[Path, int], Pipeline]
+    make: Callable[[Path, int, int], Pipeline]
     kv_bytes: int | None = None
     max_batch: int = 64
     max_waiting: int = 256
@@ -41,16 +42,16 @@ class PipelineOptions:
         if spec.adapters:
             raise fail(ArgumentError, "serve", f"--lora {next(iter(spec.adapters))}: a pipeline of workers has no LoRA "
                                                "adapters", "leave out --nodes, --hosts and --plan")
-        pipeline = self.make(spec.place, self.streams(spec.place, network))
+        pipeline = self.make(spec.place, self.max_batch, self.positions(spec.place, network))
         try:
             return PipelineEngine(pipeline.wait(), tokenizer, self.max_waiting, self.max_length)
         except BaseException:
             pipeline.close()
             raise
 
-    def streams(self, place: Path, network: Any) -> int:
-        """Texts at once: each has a cache in float32 at every stage, for as many positions as a text may have."""
+    def positions(self, place: Path, network: Any) -> int:
+        """Tokens that all texts together may have: each has keys and values in float32 at every layer."""
         length = most_tokens(network, self.max_length)
         card = ModelCard.from_config(config_of(place), context=length, dtype="f32")
         each = max(sum(layer.kv_bytes for layer in card.layers), 1)
-        return max(min((self.kv_bytes or KV_BYTES) // each, self.max_batch), min(LEAST_STREAMS, self.max_batch))
+        return max((self.kv_bytes or KV_BYTES) * length // each, LEAST_TEXTS * length)
