@@ -134,8 +134,8 @@ def _logarithm(c: Code) -> None:
     with e.loop(0, count, carried=[c.number(1.0)]) as doubled:
         doubled.next(doubled.values[0] * 2.0)
     with e.loop(0, c.rows * c.rows) as loop:
-        place = (c.areas["total"], loop.index)
-        c.put([part * doubled.values[0] for part in c.get(place)], place)
+        whole = (c.areas["total"], loop.index)
+        c.put([part * doubled.values[0] for part in c.get(whole)], whole)
 
 
 def _constant(c: Code, name: str, values: np.ndarray, index: Value) -> Value:

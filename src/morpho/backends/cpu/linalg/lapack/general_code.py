@@ -144,4 +144,5 @@ def _block(c: Code, starts: Starts, k: Value) -> Value:
 def _swap_elements(c: Code, one: Address, other: Address) -> None:
     found = c.kernel.found_parts
     for part in range(found):
-        c.swap(*(c.e.offset(base, c.element, place * found + part) for base, place in (one, other)), c.element)
+        first, second = (c.e.offset(base, c.element, place * found + part) for base, place in (one, other))
+        c.swap(first, second, c.element)

@@ -21,9 +21,10 @@ Answers = dict[str, Number]
 class Described(Protocol):
     """What of a kernel decides."""
 
-    name: str
-    full: bool
-
+    @property
+    def name(self) -> str: ...
+    @property
+    def full(self) -> bool: ...
     @property
     def parts(self) -> int: ...
     @property
