@@ -262,7 +262,8 @@ def _csr(edge: Relation, ready: Prepared, ring: Semiring) -> tuple[Any, Any, Any
     """Row: where an edge leads; column: where it comes from."""
     start, to = (_places(ready.nodes, column) for column in edge.columns)
     size = max(1, len(ready.nodes))
-    key, data = to * size + start, np.full(len(edge), np.iinfo(np.uint64).max, np.uint64)
+    key = to * size + start
+    data: NDArray[Any] = np.full(len(edge), np.iinfo(np.uint64).max, np.uint64)
     if ring.crisp:
         key = np.sort(key)
     else:
