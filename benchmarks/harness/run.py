@@ -37,6 +37,7 @@ SUITES = {
     "serve": Suite("benchmarks.serve", ("streams", "stalls", "clients", "overhead", "ready", "int8"),
                    peers_of("serve")),
     "sparse": Suite("benchmarks.sparse", ("spmv", "spmm", "spgemm", "network"), peers_of("sparse")),
+    "linalg": Suite("benchmarks.linalg", ("factors", "general", "solves", "errors"), peers_of("linalg")),
     "logic": Suite("benchmarks.logic", ("reachability", "closure", "paths", "compile_times"), {}),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
     "tune": Suite("benchmarks.tune", ("gains", "exhaustive", "overhead"), {}),

@@ -7,7 +7,8 @@ from benchmarks.harness.results import Table, Target, ThemeResult
 from benchmarks.harness.session import Session
 from benchmarks.logic.graphs import graph, peers, seconds, with_morpho
 
-SLOW = {"networkx": 200_000, "clingo": 2_000_000, "souffle": 10_000_000_000,
+ROUNDS, LONG_S = 3, 5.0
+SLOW = {"networkx": 200_000, "clingo": 20_000, "souffle": 10_000_000_000,
         "scipy": 10_000_000_000}  # most edges x sources
 
 
@@ -18,10 +19,11 @@ def against_peers(session: Session, theme: str, title: str, nodes: int, edges: i
     table = Table(title, ["way", "time", "pairs", "Morpho is"])
     result.tables.append(table)
     drawn = graph(nodes, edges)
-    rounds = 1 if session.quick else 3
-    own, expected = seconds(lambda: with_morpho(drawn, nodes, sources), rounds)
+    first, expected = seconds(lambda: with_morpho(drawn, nodes, sources), 1)  # compiles, or loads what is stored
+    own, expected = seconds(lambda: with_morpho(drawn, nodes, sources), ROUNDS)
     table.rows.append(["morpho", duration(own), str(expected), ""])
-    result.figures["morpho"] = own
+    table.rows.append(["morpho, first call", duration(first), str(expected), ""])
+    result.figures |= {"morpho": own, "morpho, first call": first}
     best = None
     for name, way in peers().items():
         work = len(drawn) * (sources or nodes)
@@ -29,6 +31,8 @@ def against_peers(session: Session, theme: str, title: str, nodes: int, edges: i
             result.notes.append(f"{name}: left out, {work:.2g} steps")
             continue
         taken, found = seconds(lambda way=way: way(drawn, nodes, sources), 1)
+        if taken < LONG_S:  # its first call imports
+            taken, found = seconds(lambda way=way: way(drawn, nodes, sources), ROUNDS)
         if found != expected:
             result.errors.append(f"{name} finds {found} pairs, Morpho {expected}")
         best = taken if best is None else min(best, taken)

@@ -17,6 +17,7 @@ BY_SUITE: dict[str, tuple[str, ...]] = {
     "programs": ("morpho", "numpy", "jax", "numba", "torch"),
     "serve": ("morpho", "llama_cpp"),
     "sparse": ("morpho", "scipy", "torch"),
+    "linalg": ("morpho", "scipy"),
 }
 
 

@@ -215,6 +215,9 @@ def main() -> None:
         if told:
             wrong += 1
             print(told)
+        done = seed + 1 - options.seed
+        if done % 500 == 0:
+            print(f"{done} programs so far, {wrong} differ", flush=True)
     print(f"{options.count} programs, {wrong} differ")
     sys.exit(bool(wrong))
 

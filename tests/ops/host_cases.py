@@ -10,6 +10,7 @@ from shaped_case import NUMBERS, Array, Shaped, Specs, draw_calm, one_matrix
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int32
 from morpho.ir.node import Node, build
 from morpho.ops.complex.fourier import dft
+from morpho.ops.linalg.gradients import adjoint
 from morpho.ops.sources import pick
 
 
@@ -49,6 +50,13 @@ def _transforms() -> list[Shaped]:
     return table
 
 
+def _schur_together(x: Node) -> Node:
+    """Z T Z^H: the form itself is not unique."""
+    made = build("schur", x)
+    form, basis = pick(made, 0), pick(made, 1)
+    return build("matmul", build("matmul", basis, form), adjoint(basis))
+
+
 def _host() -> list[Shaped]:
     real, both = (float32, float64), (float32, float64, complex64, complex128)
     checks = (("native ", "solved", real), ("", "exact", (complex64, complex128)))  # complex matrices are NumPy's
@@ -76,13 +84,14 @@ def _host() -> list[Shaped]:
                **one),
         Shaped("eigvals", "square", both, _square, lambda x: build("eigvals", x), draw=_draw_matrix, gradient=False,
                **one),
-        Shaped("schur", "triangle", (float64, complex128), _square, lambda x: pick(build("schur", x), 0),
-               draw=_draw_matrix, gradient=False, **one),
+        Shaped("schur", "together", (float64, complex128), _square, _schur_together, "solved", draw=_draw_matrix,
+               gradient=False, **one),
         *[Shaped("matrix_function", name, (float64, complex128), _square,
-                 lambda x, name=name: build("matrix_function", x, function=name), draw=_draw_matrix, **one)
+                 lambda x, name=name: build("matrix_function", x, function=name), "solved", draw=_draw_matrix,
+                 **one)
           for name in ("sqrtm", "logm")],
-        Shaped("ldl", "factor", both, _square, lambda x: pick(build("ldl", x), 1), draw=_draw_matrix, gradient=False,
-               **one)]
+        Shaped("ldl", "factor", both, _square, lambda x: pick(build("ldl", x), 1), "solved", draw=_draw_matrix,
+               gradient=False, **one)]
     table.append(Shaped("pinv", "square", both, _square, lambda x: build("pinv", x), check="solved",
                         draw=_draw_matrix, **one))
     for label, check, dtypes in checks:
@@ -95,10 +104,11 @@ def _host() -> list[Shaped]:
                             **how))
         pair = lambda d, n: [((2, 4, 4), d), ((2, 4, 3), d)]
         table.append(Shaped("solve", f"{label}square", dtypes, pair, lambda a, b: build("solve", a, b), **how))
+        ours = {**how, "check": "solved"}  # NumPy has no triangular solve and no LU
         for upper, unit in ((False, False), (True, False), (True, True)):
             table.append(Shaped("solve_triangular", f"{label}{upper} {unit}", dtypes, pair,
                                 lambda a, b, upper=upper, unit=unit: build("solve_triangular", a, b, upper=upper,
-                                                                           unit=unit), **how))
+                                                                           unit=unit), **ours))
         for name, attributes, parts in (("slogdet", {}, (0, 1)), ("lu", {}, (1, 2)), ("eigh", {}, (0, 1)),
                                         ("qr", {"mode": "reduced"}, (0, 1)),
                                         ("svd", {"full_matrices": False}, (0, 1, 2))):
@@ -108,7 +118,8 @@ def _host() -> list[Shaped]:
                     node = build(name, x, **attributes)
                     return build("pick", node, index=index, spec=node.outputs[index])
 
-                table.append(Shaped(name, f"{label}part {index}", dtypes, _square, part, **how))
+                table.append(Shaped(name, f"{label}part {index}", dtypes, _square, part,
+                                    **(ours if name == "lu" else how)))
     return table
 
 

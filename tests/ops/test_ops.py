@@ -278,6 +278,8 @@ def close_to_wide(node: Node, arrays: list[Array], got: Array, length: int, wher
 
 def build_wide(node: Node, arrays: list[Array]) -> Array:
     whole = node.inputs[0] if node.op.name == "pick" else node
+    if any(child.op.name != "parameter" for child in whole.inputs):
+        return np.asarray(by_reference([node], arrays, {})[0])
     numbers = [readable(array, leaf.dtype).astype(np.float64) if leaf.dtype.is_float else array
                for leaf, array in zip(whole.inputs, arrays, strict=True)]
     found = whole.op.reference(whole.attributes, *numbers)

@@ -1,7 +1,8 @@
 """Functions of matrices: exponential, logarithm, square root.
 
-The exponential is native: Pade approximants of order 13, scaling and squaring. The others go through the Schur form,
-in NumPy. Gradients come from the same function of a block matrix, also for repeated and defective eigenvalues.
+The exponential is native: Pade approximants of order 13, scaling and squaring. The others go through LAPACK's Schur
+form, in one kernel. Gradients come from the same function of a block matrix, also for repeated and defective
+eigenvalues.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ GENERATORS: dict[str, str] = {
     "AttentionKernel": "morpho.backends.cpu.attention.forward",
     "PagedAttentionKernel": "morpho.backends.cpu.attention.forward",
     "PageWriteKernel": "morpho.backends.cpu.attention.page_code",
-    "LapackKernel": "morpho.backends.cpu.linalg.lapack_code",
+    "LapackKernel": "morpho.backends.cpu.linalg.lapack.generate",
     "MatrixKernel": "morpho.backends.cpu.linalg.generate",
     "SpmmKernel": "morpho.backends.cpu.sparse.spmm_code",
     "TransposedSpmmKernel": "morpho.backends.cpu.sparse.transposed_code",

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from morpho.base.target import wanted_threads
 
 threads_left: Callable[[], int] = wanted_threads  # the runtime floor subtracts the tasks at work
+OF_C = ("log", "exp", "hypot", "malloc", "free")  # functions of C's library; NumPy calls the first three too
 _PREFIXES_AND_ENDS = (("scipy_openblas_", "64_"), ("openblas_", "64_"), ("scipy_openblas_", ""), ("openblas_", ""))
 
 
@@ -45,9 +46,9 @@ def _libraries() -> list[ctypes.CDLL]:
 
 @cache
 def routine_address(name: str) -> int:
-    """Where a routine of LAPACK with whole numbers of 64 bits begins, such as "dgesv", or one of C's library that NumPy
-    calls ("log", "exp"); 0 where there is none."""
-    if name in ("log", "exp"):
+    """Where a routine of LAPACK with whole numbers of 64 bits begins, such as "dgesv", or one of C's library (`OF_C`);
+    0 where there is none."""
+    if name in OF_C:
         return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
     for library in _libraries():
         for form in (f"scipy_{name}_64_", f"{name}_64_"):

@@ -1,4 +1,5 @@
-"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``sparse``, ``serve``, ``logic``, ``plan``, ``cluster``.
+"""``morpho bench core``, ``kernels``, ``train``, ``programs``, ``sparse``, ``linalg``, ``serve``, ``logic``, ``plan``,
+``cluster``.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly
@@ -8,6 +9,7 @@
     morpho bench programs --only carried,ocean     # array programs of science; the same options
     morpho bench serve --only streams              # texts at once, and stalls; the same options
     morpho bench sparse --threads 1                # sparse products, a sparse network; SciPy and PyTorch
+    morpho bench linalg --only solves              # dense factorisations and solves; NumPy and SciPy
     morpho bench logic --quick                     # logic programs against graph libraries and Datalog engines
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
     morpho bench cluster --quick                   # several processes: data parallel training, a killed rank; no peers

@@ -56,6 +56,8 @@ SUITES = (
                    "peers."),
     Suite("sparse", "Measure sparse products and a network of sparse layers against SciPy and PyTorch in the same "
                     "run."),
+    Suite("linalg", "Measure factorisations, eigenvalues and solves of mixed precision against NumPy and SciPy; "
+                    "backward errors."),
     Suite("logic", "Measure logic programs: reachability, closure, paths, against graph libraries and Datalog engines.",
           peers=False),
     Suite("plan", "Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if.",

@@ -30,9 +30,12 @@ from morpho.logic.tuples.relation import LazyRelation, Relation
 from morpho.tensor.core import Tensor
 
 EDGE, KEEP = "_edge", "_keep"
+CLOSE = 8  # values lie close where their range is so many times their number, at most
 SPMM = {"boolean": "bits", "or_and": "bits", "min_plus": "min_plus", "max_min": "max_min", "goedel": "max_min",
         "max_times": "max_times", "plus_times": "plus_times"}
 WORD = 64
+# Measured: tracing and a stored plan's kernels; rows a second of recursive joins; steps of a word or a number.
+CALL_S, JOIN_RATE, BIT_RATE, NUMBER_RATE = 0.05, 5e6, 1e9, 4e8
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,8 @@ class Prepared:
         crisp = self.start.values is None
         width = -(-len(self.passengers) // WORD) if crisp else len(self.passengers)
         rounds = 8.0
-        return (0.15 + rounds * (count + len(self.nodes)) * width / (1e9 if crisp else 4e8),
-                count * len(self.passengers) / 2e7)
+        return (CALL_S + rounds * (count + len(self.nodes)) * width / (BIT_RATE if crisp else NUMBER_RATE),
+                count * len(self.passengers) / JOIN_RATE)
 
 
 def prepare(form: Linear, evaluator: Evaluator) -> Prepared:
@@ -125,8 +128,30 @@ def prepare(form: Linear, evaluator: Evaluator) -> Prepared:
     evaluator.relations[form.predicate] = facts  # another engine may still be chosen
     edges = [_evaluated(one.edge, one.rule, evaluator) for one in form.rules]
     keeps = [None if one.keep is None else _evaluated(one.keep, one.rule, evaluator) for one in form.rules]
-    nodes = np.unique(np.concatenate([start.columns[1 - form.passenger], *(c for edge in edges for c in edge.columns)]))
-    return Prepared(form, start, edges, keeps, np.unique(start.columns[form.passenger]), nodes)
+    nodes = _distinct([start.columns[1 - form.passenger], *(c for edge in edges for c in edge.columns)])
+    return Prepared(form, start, edges, keeps, _distinct([start.columns[form.passenger]]), nodes)
+
+
+def _distinct(columns: Sequence[Codes]) -> Codes:
+    """The values of columns, ascending: by a mark for each where they lie close, as numbers of nodes do."""
+    filled = [column for column in columns if len(column)]
+    low, high = min((int(c.min()) for c in filled), default=0), max((int(c.max()) for c in filled), default=-1)
+    if high - low > CLOSE * sum(map(len, filled)):
+        return np.unique(np.concatenate(filled))
+    there = np.zeros(high - low + 1, bool)
+    for column in filled:
+        there[column - low] = True
+    return np.flatnonzero(there) + low
+
+
+def _places(values: Codes, column: Codes) -> Codes:
+    """Where the values of a column stand among distinct ones, which hold them all."""
+    low, span = (int(values[0]), int(values[-1] - values[0]) + 1) if len(values) else (0, 0)
+    if span > CLOSE * len(column):
+        return np.searchsorted(values, column).astype(np.int64)
+    table = np.zeros(span, np.int64)
+    table[values - low] = np.arange(len(values))
+    return table[column - low]
 
 
 def _evaluated(rule: CoreRule, source: CoreRule, evaluator: Evaluator) -> Relation:
@@ -216,8 +241,8 @@ class _Loop:
 def _rows(ready: Prepared) -> tuple[Codes, Codes]:
     """Of the tuples to start with: rows (nodes) and columns (passengers)."""
     columns = ready.start.columns
-    return (np.searchsorted(ready.nodes, columns[1 - ready.form.passenger]).astype(np.int64),
-            np.searchsorted(ready.passengers, columns[ready.form.passenger]).astype(np.int64))
+    return (_places(ready.nodes, columns[1 - ready.form.passenger]),
+            _places(ready.passengers, columns[ready.form.passenger]))
 
 
 def _packed(ready: Prepared) -> NDArray[np.uint64]:
@@ -235,15 +260,19 @@ def _matrix(ready: Prepared, ring: Semiring) -> NDArray[np.float64]:
 
 def _csr(edge: Relation, ready: Prepared, ring: Semiring) -> tuple[Any, Any, Any]:
     """Row: where an edge leads; column: where it comes from."""
-    start, to = (np.searchsorted(ready.nodes, column) for column in edge.columns)
-    order = np.lexsort((start, to))
-    indptr = np.searchsorted(to[order], np.arange(len(ready.nodes) + 1))
+    start, to = (_places(ready.nodes, column) for column in edge.columns)
+    size = max(1, len(ready.nodes))
+    key = to * size + start
+    data: NDArray[Any] = np.full(len(edge), np.iinfo(np.uint64).max, np.uint64)
     if ring.crisp:
-        data: NDArray[Any] = np.full(len(edge), np.iinfo(np.uint64).max, np.uint64)
+        key = np.sort(key)
     else:
         assert edge.values is not None
-        data = edge.values[order]
-    return mo.asarray(start[order].astype(np.int32)), mo.asarray(indptr.astype(np.int32)), mo.asarray(data)
+        order = np.argsort(key, kind="stable")
+        key, data = key[order], edge.values[order]
+    indptr = np.zeros(len(ready.nodes) + 1, np.int32)
+    np.cumsum(np.bincount(to, minlength=len(ready.nodes)), out=indptr[1:])
+    return mo.asarray((key % size).astype(np.int32)), mo.asarray(indptr), mo.asarray(data)
 
 
 def _mask(keep: Relation, ready: Prepared, ring: Semiring) -> NDArray[Any]:

@@ -12,6 +12,8 @@ import numpy as np
 
 from morpho.base.errors import ValueFault, fail
 
+NEGATIVE = "the matrix has an eigenvalue on the negative real axis, and its principal value is complex"
+TO_COMPLEX = "convert it to a complex dtype"
 MOST_STEPS = 40  # QR steps for one eigenvalue, before an exceptional shift every tenth
 
 
@@ -36,7 +38,7 @@ def hessenberg(a: Any) -> tuple[Any, Any]:
 def schur(a: Any) -> tuple[Any, Any]:
     """T upper triangular and Z unitary with a = Z T Z^H, for a complex matrix."""
     if not np.all(np.isfinite(a)):
-        raise fail(ValueFault, "schur", "the matrix is not finite")
+        raise fail(ValueFault, "schur", "array must not contain infs or nans")
     t, z = hessenberg(a)
     eps = np.finfo(t.dtype).eps
     end, steps = len(t) - 1, 0
@@ -128,7 +130,6 @@ def of_matrix(name: str, a: Any) -> Any:
     values = np.diagonal(t)
     size = np.abs(values).max(initial=0)
     if real and np.any((values.real < 0) & (np.abs(values.imag) <= 1e-14 * size)):
-        raise fail(ValueFault, name, "the matrix has an eigenvalue on the negative real axis, and its principal value "
-                                     "is complex", "convert it to a complex dtype")
+        raise fail(ValueFault, name, NEGATIVE, TO_COMPLEX)
     found = z @ (triangular_root(t) if name == "sqrtm" else triangular_log(t)) @ z.conj().T
     return (found.real if real else found).astype(a.dtype)

@@ -8,12 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINITE, FAULT_SINGULAR
+from morpho.backends.cpu.codegen.kernel_abi import (
+    FAULT_ENDLESS,
+    FAULT_INDEFINITE,
+    FAULT_NEGATIVE,
+    FAULT_NOT_FINITE,
+    FAULT_SINGULAR,
+)
 from morpho.base.errors import MorphoError, ValueFault, fail
 from morpho.ir.node import Node, toposort
 from morpho.ir.op import REGISTRY
 from morpho.ops.control.records import bodies_of
 from morpho.ops.index import out_of_range
+from morpho.ops.linalg.schur import NEGATIVE, TO_COMPLEX
 from morpho.program.program import HostStep, Step
 
 
@@ -36,9 +43,14 @@ def index_fault(outputs: Sequence[Node], step: Step, known: Mapping[int, str],
     return out_of_range(" or ".join(map(str, names)), _only(sizes, None), line=_only(lines, step.origin))
 
 
-MATRICES = {FAULT_SINGULAR: ("singular matrix", ("inv", "solve", "solve_triangular", "sptrsv", "incomplete_factors")),
+GENERAL = ("eig", "eigvals", "schur", "matrix_function")
+MATRICES = {FAULT_SINGULAR: ("singular matrix", ("inv", "solve", "solve_triangular", "sptrsv", "incomplete_factors",
+                                                 "matrix_function")),
             FAULT_INDEFINITE: ("matrix is not positive definite", ("cholesky", "incomplete_factors")),
-            FAULT_ENDLESS: ("{} did not converge", ("eigh", "eigvalsh", "svd", "svdvals"))}
+            FAULT_ENDLESS: ("{} did not converge", ("eigh", "eigvalsh", "svd", "svdvals", *GENERAL)),
+            FAULT_NOT_FINITE: ("array must not contain infs or nans", GENERAL),
+            FAULT_NEGATIVE: (NEGATIVE, ("matrix_function",))}
+NO_VALUE = {"sqrtm": "a singular matrix that has no square root", "logm": "a singular matrix has no logarithm"}
 
 
 def matrix_fault(outputs: Sequence[Node], step: Step, code: int, known: Mapping[int, str]) -> MorphoError:
@@ -46,11 +58,13 @@ def matrix_fault(outputs: Sequence[Node], step: Step, code: int, known: Mapping[
     words, names = MATRICES[code]
     same = [node for node in _all_nodes(outputs) if node.op.name in names
             and (step.label in REGISTRY) <= (node.op.name == step.label)]
-    name = " or ".join(dict.fromkeys(node.op.name for node in same)) or step.label
+    name = " or ".join(dict.fromkeys(_name(node) for node in same)) or step.label
     line = _only(dict.fromkeys(known.get(node.serial, node.origin) for node in same), step.origin)
     if step.label not in REGISTRY:  # a loop in registers: nodes of a body may have been written elsewhere before
         line = step.origin
-    return fail(ValueFault, name, words.format("svd" if name.startswith("svd") else "eigenvalues"), line=line)
+    words = NO_VALUE.get(name, words) if code == FAULT_SINGULAR else words
+    hint = TO_COMPLEX if code == FAULT_NEGATIVE else ""
+    return fail(ValueFault, name, words.format("svd" if name.startswith("svd") else "eigenvalues"), hint, line=line)
 
 
 def _all_nodes(outputs: Sequence[Node]) -> list[Node]:
@@ -64,11 +78,13 @@ def host_fault(outputs: Sequence[Node], step: HostStep, known: Mapping[int, str]
     """The error of an operation on the host, with the line where it was written and not that where it runs."""
     same = [node for node in _all_nodes(outputs) if node.op.name == step.node.op.name]
     line = _only(dict.fromkeys(known.get(node.serial, node.origin) for node in same), step.origin)
-    return fail(type(error), step.node.op.name, error.message or str(error), error.hint, line=line)
+    return fail(type(error), _name(step.node), error.message or str(error), error.hint, line=line)
 
 
 def _name(node: Node) -> str:
     """What the user called."""
+    if node.op.name == "matrix_function":
+        return str(node["function"])
     return str(node.attributes.get("called", node.op.name))
 
 

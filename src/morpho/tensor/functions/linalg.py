@@ -1,5 +1,5 @@
 """`mo.linalg`: the linear algebra extension of the Array API. Real matrices of at most 32 rows and columns are
-factorised natively, larger and complex ones by LAPACK, on the host; products and norms are native.
+factorised natively, larger and complex ones by LAPACK, called by its address; products and norms are native.
 
 Half floats are factorised in float32 and rounded once.
 """

@@ -20,6 +20,8 @@ FAULT_HOST = 2  # an operation in NumPy failed: `driver/host_call.py` has the er
 FAULT_SINGULAR = 4  # a matrix to be solved with is singular
 FAULT_INDEFINITE = 8  # a matrix to be factorised is not positive definite
 FAULT_ENDLESS = 16  # a factorisation by rotations does not converge: the matrix is not finite
+FAULT_NOT_FINITE = 32  # a matrix whose factorisation iterates has an infinity or NaN
+FAULT_NEGATIVE = 64  # a function of a real matrix is complex: an eigenvalue lies on the negative real axis
 
 
 class Record:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from morpho.backends.cpu.linalg.lapack import LapackKernel, routines_of
+from morpho.backends.cpu.linalg.lapack.kernel import LapackKernel, routines_of
 from morpho.backends.cpu.linalg.matrix import MOST_ROWS, MOST_UNROLLED, RANKS, MatrixKernel
-from morpho.base.dims import Size, product
+from morpho.base.dims import Size, bounds, product
 from morpho.base.dtypes import float32, float64
 from morpho.base.python.blas import routine_address
 from morpho.ir.node import Node
@@ -45,22 +45,25 @@ def is_small(node: Node) -> bool:
 
 
 def is_lapack(node: Node) -> bool:
-    """Whether LAPACK computes an operation, called by its address: matrices of a size that is known."""
+    """Whether LAPACK computes an operation, called by its address: matrices that are not empty."""
     routines = routines_of(node.op.name, node.inputs[0].dtype)
-    known = all(isinstance(size, int) and size > 0 for child in node.inputs for size in child.shape[-2:])
-    return bool(routines) and known and all(routine_address(routine) for routine in routines)
+    filled = all(bounds(size)[0] > 0 for child in node.inputs for size in child.shape[-2:])
+    return bool(routines) and filled and all(routine_address(routine) for routine in routines)
 
 
 def lower_lapack(node: Node, places: Sequence[View]) -> LapackCall:
     """`places` as of `lower_matrix`."""
     name, batch, options = node.op.name, places[0].shape[:-2], options_of(node)
-    rows, columns = (int(size) for size in places[0].shape[-2:])
-    count = rows if name == "inv" else int(places[1].shape[-1]) if name in ("solve", "qr", "svd") else 0
+    rows, columns = places[0].shape[-2:]
+    count = places[1].shape[-1] if name in ("solve", "solve_triangular", "qr", "svd") else rows
+    count = 0 if name == "svdvals" else count
     full = not {"complete", "full"}.isdisjoint(options)
-    kernel = LapackKernel(name, places[0].dtype, len(batch), "upper" in options, full)
-    sizes, areas = kernel.sizes(rows, columns, count)
+    known = isinstance(rows, int) and isinstance(columns, int) and isinstance(count, int)
+    kernel = LapackKernel(name, places[0].dtype, len(batch), "upper" in options, full, "unit" in options,
+                          node.attributes.get("function", ""), not known)
+    sizes, areas = kernel.sizes(int(rows), int(columns), int(count)) if known else ([0] * 3, [0] * 20)
     values = kernel.record.values(routine=[0] * len(kernel.routines), rows=rows, columns=columns, count=count,
-                                  size=sizes, area=areas[:-1], extents=batch,
+                                  size=sizes, area=areas[:len(kernel.areas)], extents=batch,
                                   **{f"operand{n}": place.strides for n, place in enumerate(places)})
     items = product(batch)
     return LapackCall(kernel, values, items, items * kernel.operations(rows, columns, count), areas[-1])

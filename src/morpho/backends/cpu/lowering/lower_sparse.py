@@ -178,7 +178,8 @@ class SparseLowering(DestinationLowering):
                                       right_count=right.shape[0], count=0 if counts else targets[0].shape[0],
                                       piece=piece)
         words = upper(columns) // 64 + 2
-        scratch = 8 * (9 * words + words // 64 + 2 + RANKS + upper(columns) + SPARE + (0 if counts else upper(columns)))
+        stamps = upper(columns) * (1 if counts else 2)  # of eight bytes at most, as are those of the list
+        scratch = 8 * (stamps + words + words // 64 + 4 + RANKS + upper(columns) + SPARE)
         views = (*places, *targets)
         self.add(Step(kernel, views, tuple(range(len(places), len(views))), values, pieces, 8 * piece, node.op.name,
                       node.origin, scratch=scratch))

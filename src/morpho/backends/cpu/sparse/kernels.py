@@ -98,10 +98,10 @@ class RowReduceKernel(Kernel):
 
 @dataclass(frozen=True)
 class SpgemmKernel(Kernel):
-    """C = A B in CSR, row by row (Gustavson). A thread has a dense row of sums, a flag for every column it has met and
-    their list in order of appearance, which is sorted once the row is summed: by rank where it is short, by a bitmap
-    in two levels where it is long. Buffers: indptr of B, indices and indptr of A, indices of B; to count, the lengths
-    of rows; else data of A, of B, indptr of C, columns and data of C."""
+    """C = A B in CSR, row by row (Gustavson). A thread has a dense row of sums, each beside the last row in which its
+    column was met, and a list of the columns of a row in order of appearance, which is sorted once the row is summed:
+    by rank where it is short, by a bitmap in two levels where it is long. Buffers: indptr of B, indices and indptr of
+    A, indices of B; to count, the lengths of rows; else data of A, of B, indptr of C, columns and data of C."""
 
     dtype: DType | None  # None: count
     index: tuple[DType, DType]  # of A and B

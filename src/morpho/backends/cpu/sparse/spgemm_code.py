@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.sparse.kernels import RANKS, SPARE, SpgemmKernel
+from morpho.backends.cpu.codegen.emit import BITS, Value
+from morpho.backends.cpu.sparse.kernels import RANKS, SpgemmKernel
 from morpho.backends.cpu.sparse.row_walk import SparseCode
 from morpho.base.machine import Isa
 
@@ -36,26 +36,36 @@ class _Code(SparseCode):
         self.v = v = kernel.record.load(e)
         self.words = (v["columns"] + 63).shift_right(6)
         self.tops = (self.words + 63).shift_right(6)
-        flags = (v["columns"] + 7).shift_right(3)
-        self.seen, self.bits = "%scratch", e.offset("%scratch", "i64", flags)
+        self.word = 8 if kernel.dtype is not None and BITS[scalars.register_type(kernel.dtype)] == 64 else 4
+        stamps = v["columns"] * (self.word * (1 if kernel.dtype is None else 2))  # bytes
+        stamps = (stamps + 7).shift_right(3)
+        self.bits = e.offset("%scratch", "i64", stamps)
         self.top = e.offset(self.bits, "i64", self.words)
         self.ranks = e.offset(self.top, "i64", self.tops)
         self.list = e.offset(self.ranks, "i64", RANKS)
-        self.sums = e.offset(self.list, "i64", v["columns"] + SPARE)
-        with e.loop(0, flags + self.words + self.tops) as loop:
-            e.store(self.zero, e.offset(self.seen, "i64", loop.index))
+        with e.loop(0, stamps + self.words + self.tops) as loop:
+            e.store(self.zero, e.offset("%scratch", "i64", loop.index))
         self.counts = (e.select(e.icmp("sgt", v["inner"], 0), v["left_count"], self.zero),
                        e.select(e.icmp("sgt", v["columns"], 0), v["right_count"], self.zero))
         self.limits = self.limit(v["inner"], kernel.index[0]), self.limit(v["columns"], kernel.index[1])
         with self.piece_rows(self.indptr, kernel.pointer[0], v, v["left_count"]) as row:
+            self.stamp = e.convert("trunc", row + 1, f"i{8 * self.word}")  # of all columns met in this row
             length = self.meet(row)
             if kernel.dtype is None:
                 e.store(length, e.offset(self.others[0], "i64", row))
             else:
                 self.write(row, length)
-            with e.loop(0, length) as loop:
-                e.store(e.constant(0, "i8", 1), e.offset(self.seen, "i8", self.listed(loop.index)))
         return self.text(name)
+
+    def entry(self, column: Value) -> str:
+        """The last row in which a column was met; where numbers are computed, its sum lies behind it, on the same line
+        of the cache."""
+        if self.kernel.dtype is None:
+            return self.e.offset("%scratch", "i32", column)
+        return self.e.offset("%scratch", "i8", column * (2 * self.word))
+
+    def sum_of(self, entry: str) -> str:
+        return self.e.offset(entry, "i8", self.word)
 
     def meet(self, row: Value) -> Value:
         """Every term of a row is added to the sum of its column; a column met for the first time joins the list, whose
@@ -90,15 +100,15 @@ class _Code(SparseCode):
     def mark(self, column: Value, value: Value | None, there: Value | None, length: Value) -> Value:
         """One term; the length of the list after it."""
         e = self.e
-        place = e.offset(self.seen, "i8", column)
-        seen = e.convert("zext", e.load(place, "i8", 1), "i64")
-        e.store(e.constant(1, "i8", 1), place)  # a byte, not a bit, whose neighbours would have to be read again first
+        place = self.entry(column)
+        fresh = e.icmp("ne", e.load(place, self.stamp.element, 1), self.stamp)
+        e.store(self.stamp, place)
         if value is not None and there is not None:
-            at = e.offset(self.sums, value.element, column)
-            before = e.select(e.icmp("ne", seen, 0), e.load(at, value.element, 1), e.constant(0, value.element, 1))
+            at = self.sum_of(place)
+            before = e.select(fresh, e.constant(0, value.element, 1), e.load(at, value.element, 1))
             e.store(e.fma(value, there, before) if value.is_float else before + value * there, at)
-        e.store(e.convert("trunc", column, self.kind), e.offset(self.list, self.kind, length))
-        return length + (seen ^ 1)
+            e.store(e.convert("trunc", column, self.kind), e.offset(self.list, self.kind, length))
+        return length + e.convert("zext", fresh, "i64")
 
     def listed(self, number: Value) -> Value:
         """A column of the list."""
@@ -144,16 +154,21 @@ class _Code(SparseCode):
     def rank(self, length: Value) -> None:
         """How many columns of the list are smaller, for each of a short one: as many comparisons as its square, but
         without a branch that could be mispredicted, and a register of columns at a time."""
+        e = self.e
+        for few in e.both(e.icmp("sle", length, self.wide)):
+            with e.loop(0, length, step=(1 if few else BLOCK) * self.wide) as block:
+                self.rank_block(block.index, length, 1 if few else BLOCK)
+
+    def rank_block(self, start: Value, length: Value, registers: int) -> None:
+        """Those of some registers of columns."""
         e, lanes = self.e, self.wide
-        with e.loop(0, length, step=BLOCK * lanes) as block:
-            mine = [e.load(e.offset(self.list, self.kind, block.index + n * lanes), self.kind, lanes)
-                    for n in range(BLOCK)]
-            with e.loop(0, length, carried=[e.constant(0, self.kind, lanes)] * BLOCK) as loop:
-                other = e.splat(e.load(e.offset(self.list, self.kind, loop.index), self.kind, 1), lanes)
-                loop.next(*[rank + e.convert("zext", e.icmp("slt", other, own), self.kind)
-                            for rank, own in zip(loop.values, mine, strict=True)])
-            for n, rank in enumerate(loop.values):
-                e.store(rank, e.offset(self.ranks, self.kind, block.index + n * lanes))
+        mine = [e.load(e.offset(self.list, self.kind, start + n * lanes), self.kind, lanes) for n in range(registers)]
+        with e.loop(0, length, carried=[e.constant(0, self.kind, lanes)] * registers) as loop:
+            other = e.splat(e.load(e.offset(self.list, self.kind, loop.index), self.kind, 1), lanes)
+            loop.next(*[rank + e.convert("zext", e.icmp("slt", other, own), self.kind)
+                        for rank, own in zip(loop.values, mine, strict=True)])
+        for n, rank in enumerate(loop.values):
+            e.store(rank, e.offset(self.ranks, self.kind, start + n * lanes))
 
     def by_marks(self, start: Value, length: Value) -> None:
         """The columns of a long list in order, by a bitmap; its words that are not empty are marked themselves."""
@@ -181,4 +196,4 @@ class _Code(SparseCode):
         assert kernel.dtype is not None
         kind, element = scalars.memory_type(kernel.index[0]), scalars.register_type(kernel.dtype)
         e.store(e.convert("trunc", column, kind), e.offset(self.others[3], kind, place))
-        self.put(e.load(e.offset(self.sums, element, column), element, 1), self.others[4], kernel.dtype, place)
+        self.put(e.load(self.sum_of(self.entry(column)), element, 1), self.others[4], kernel.dtype, place)

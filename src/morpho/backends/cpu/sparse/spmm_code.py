@@ -14,6 +14,7 @@ from morpho.base.machine import Isa
 from morpho.ops.sparse.pattern import CHAINS, SEMIRINGS, nothing
 
 BLOCK = 32  # rows whose indices are checked together
+AHEAD = 512  # elements between a prefetch and its use
 
 
 def generate(kernel: SpmmKernel, isa: Isa, name: str) -> str:
@@ -83,6 +84,9 @@ class SpmmCode(SparseCode):
         most = begin + ((stop - begin) & -lanes)
         with e.loop(begin, most, lanes, carried=[e.constant(0, kind, lanes)]) as loop:
             read = e.load(e.offset(self.indices, kind, loop.index), kind, lanes)
+            if kernel.single:  # nothing but these two streams keeps a product with a vector busy
+                e.prefetch(e.offset(self.indices, kind, loop.index + AHEAD), 1)
+                e.prefetch(e.offset(self.data, scalars.memory_type(kernel.dtype), loop.index + AHEAD), 1)
             loop.next(e.intrinsic("umax", loop.values[0], read))
         fine = fine & e.all_lanes(e.icmp("ule", loop.values[0], e.splat(self.last, lanes)))
         with e.loop(most, stop, carried=[e.constant(0, kind, 1)]) as loop:
