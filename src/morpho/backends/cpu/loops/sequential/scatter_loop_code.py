@@ -107,7 +107,7 @@ class ScatterLoopCode(LoopCode):
                 if number not in values:
                     values[number] = self.full_value(step, number, values, column, None, inputs)
 
-        self.inside: set[tuple[int, int]] = set()
+        self.known_inside: set[tuple[int, int]] = set()
         self.compute = compute
         if not self.shares:
             compute(step.needed)
@@ -152,8 +152,8 @@ class ScatterLoopCode(LoopCode):
         """How far the index of an instruction points; one outside its axis ends the call."""
         wide = self.widened(index, self.kernel.instructions[number].dtype)
         known = number, self.loop.sizes[self.number_of(access)]
-        if known not in self.inside:
-            self.inside.add(known)
+        if known not in self.known_inside:
+            self.known_inside.add(known)
             self.leave_unless(self.e.icmp("ult", wide, self.size_of(access)))
         return self.along(access, wide)
 
@@ -175,7 +175,7 @@ class ScatterLoopCode(LoopCode):
 
     def reach_wrapped(self, access: int, number: int, plain: int, values: dict[int, Value]) -> Value:
         """As `reach`, for an index that may count from the end: it does not where it was found inside the axis."""
-        if (plain, self.loop.sizes[self.number_of(access)]) in self.inside:
+        if (plain, self.loop.sizes[self.number_of(access)]) in self.known_inside:
             return self.along(access, self.widened(values[plain], self.kernel.instructions[plain].dtype))
         self.compute(sorted(self.below([number]) & self.loop.unusual))
         return self.reach(access, number, values[number])
