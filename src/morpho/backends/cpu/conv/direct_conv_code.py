@@ -130,7 +130,8 @@ class DirectConvCode(ImplicitGemmCode):
         with e.loop(0, self.lines(rows)[1]) as lines:
             for height, begin, end in spans(heights, v["tall_columns"], v["out_columns"]):
                 with e.loop(begin, end, height) as columns:
-                    self.corner = lines.index * v["row_step"] * self.pitch + columns.index * (self.kernel.apart or 1)
+                    across = columns.index * self.kernel.apart if self.kernel.apart else columns.index
+                    self.corner = lines.index * v["row_step"] * self.pitch + across
                     write(height, lines.index * v["out_columns"] + columns.index)
 
     def share_of_row(self, rows: Value) -> Value:
