@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.driver.layout import pack_record
 from morpho.ops.algebra import constant_like
 from morpho.tensor import eager
 from morpho.tensor.autodiff.gradient import pull_back
@@ -107,6 +109,66 @@ def test_rows_are_views() -> None:
     assert x.tolist()[1] == [0.0] * 4 and row.tolist()[0] == 9.0
     with pytest.raises(IndexError):
         x[3]
+
+
+def test_rows_by_native_code() -> None:
+    """Once the driver is there `x[i]` is a method of its own; whatever it does not serve goes to Python."""
+    x = (mo.asarray(np.arange(24.0).reshape(2, 3, 4)) + 0).realise()
+    assert type(Tensor.__getitem__).__name__ == "method_descriptor"
+    last = x[-1][1]
+    assert last.tolist() == [16.0, 17.0, 18.0, 19.0] and last.shape == (4,) and last.strides == (1,)
+    assert last._record == pack_record(last._layout[0], 1, mo.float64, (4,), (1,))
+    assert last[3].shape == () and last[3].item() == 19.0 and last[-4].dtype is mo.float64
+    del x
+    assert (last + 1).tolist() == [17.0, 18.0, 19.0, 20.0]  # a view holds its memory
+    for key in (4, -5, 1 << 80, -(1 << 80)):
+        with pytest.raises(IndexError):
+            last[key]
+    assert last[True].shape == (1, 4) and last[np.int64(2)].item() == 18.0 and last[1:3].tolist() == [17.0, 18.0]
+    with pytest.raises(IndexError):
+        last[0][0]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "float16", "bfloat16", "float64", "complex64"])
+def test_rows_of_every_dtype(dtype: str) -> None:
+    x = mo.asarray([[0, 1, 1], [1, 0, 1]]).astype(dtype).realise()
+    assert [[one.item() for one in row] for row in x] == x.tolist()
+    turned = mo.permute_dims(x, (1, 0))
+    assert [row.tolist() for row in turned.realise()] == turned.tolist()
+
+
+def test_rows_where_somebody_listens() -> None:
+    x = (mo.asarray([1.0, 2.0, 3.0]) * 1).realise()
+    assert x[1].is_realised
+    assert mo.grad(lambda x: x[1] * 3)(x).tolist() == [0.0, 3.0, 0.0]
+    assert mo.compile(lambda: x[1] * 1)().item() == 2.0
+    leaf = mo.asarray([1.0, 2.0]).requires_grad_()
+    (leaf[1] * 5).backward()
+    assert leaf.grad.tolist() == [0.0, 5.0]
+    with mo.no_grad():
+        assert not eager.quiet.value and x[2].item() == 3.0
+    assert x[2].is_realised and eager.quiet.value  # the first who asks finds that all is quiet again
+
+
+def test_modes_of_other_threads_are_counted() -> None:
+    """Native code does not ask who calls: while any thread has a mode or a block of settings, Python decides."""
+    x = (mo.asarray([1.0, 2.0]) * 1).realise()
+    inside, leave = threading.Event(), threading.Event()
+
+    def other(block: Any) -> None:
+        with block:
+            inside.set()
+            leave.wait(30)
+
+    for block in (mo.no_grad(), mo.settings(level=1)):
+        inside.clear(), leave.clear()
+        thread = threading.Thread(target=other, args=(block,))
+        thread.start()
+        inside.wait(30)
+        assert x[0].is_realised and not eager.quiet.value and eager.is_quiet()
+        leave.set()
+        thread.join()
+        assert x[0].is_realised and eager.quiet.value
 
 
 def test_numbers() -> None:

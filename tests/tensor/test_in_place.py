@@ -119,6 +119,40 @@ def test_parts_are_computed_where_they_lie(rng: np.random.Generator) -> None:
     assert sum("copy" in line for line in kernels(run)) == 1  # of x itself
 
 
+def test_results_of_one_kernel_are_parts_too(rng: np.random.Generator) -> None:
+    """Stages of Stockham's transform: real and imaginary parts of a product go to their places at once."""
+
+    def fft(x: mo.Tensor, roots: mo.Tensor) -> mo.Tensor:
+        n, stride = 16, 1
+        while n > 1:
+            n //= 2
+            pair = x.reshape((2, n, stride))
+            x = mo.stack([pair[0] + pair[1], (pair[0] - pair[1]) * roots[::stride, None]], axis=1)
+            stride *= 2
+        return x.reshape((-1,))
+
+    z = rng.normal(0, 1, 16) + 1j * rng.normal(0, 1, 16)
+    whole = mo.compile(fft)
+    given = mo.asarray(z), mo.asarray(np.exp(-2j * np.pi * np.arange(8) / 16))
+    np.testing.assert_allclose(whole(*given).numpy(), np.fft.fft(z), rtol=1e-12, atol=1e-12)
+    kernels = [line.split()[2] for line in whole.explain().splitlines() if " kernel " in line]
+    assert kernels.count("copy") <= 4  # at the beginning and the end, not two a stage
+
+
+@pytest.mark.parametrize("columns", [3, 16, 23])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_short_rows_by_squares(columns: int, dtype: str, rng: np.random.Generator) -> None:
+    """Blocks of short rows are transposed by squares of the vectors' size, or of 16 bytes, or one by one."""
+    x = rng.integers(-9, 9, (133, columns)).astype(dtype)
+    for isa in ("native", "vector128", "scalar"):
+        with mo.settings(isa=isa):
+            best, shifted = mo.compile(lambda x: (mo.argmin(x, axis=1), x - mo.max(x, axis=1, keepdims=True)))(
+                mo.asarray(x))
+            assert np.array_equal(best.numpy(), x.argmin(axis=1))
+            assert np.array_equal(shifted.numpy(), x - x.max(axis=1, keepdims=True))
+
+
+
 SIZE = 9
 
 

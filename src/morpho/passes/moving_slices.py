@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from morpho.base.dims import product
 from morpho.ir.body import Body
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
@@ -41,11 +42,11 @@ def move_slices(graph: Graph) -> Graph:
     done: dict[int, Node] = {}
     for node in graph.nodes:
         made = rebuild(node, [done[child.serial] for child in node.inputs])
-        done[node.serial] = _Loop(made).written() if made.op.name == "scan" and made["counts"] else made
+        done[node.serial] = Turns(made).written() if made.op.name == "scan" and made["counts"] else made
     return Graph(tuple(done[node.serial] for node in graph.outputs))
 
 
-class _Loop:
+class Turns:
     """One scan whose body knows the turn's number."""
 
     def __init__(self, node: Node) -> None:
@@ -75,6 +76,18 @@ class _Loop:
         ends = form.constant, form.constant + form.factor * (self.turns - 1)
         inside = all(0 <= end < size for end in ends)
         return Moved(source, axis, form) if inside and self._is_constant(source) else None
+
+    def picked(self, node: Node) -> Affine | None:
+        """Which element of a carried line of elements a gather reads: its place by the turn's number, inside the line
+        at every turn; None for any other gather."""
+        source, index = node.inputs
+        size, form = source.shape[node["axis"]], self._affine(index)
+        if source.op.name != "parameter" or source["index"] >= self.node["carries"] or product(index.shape) != 1:
+            return None
+        if form is None or not isinstance(size, int) or product(source.shape) != size:
+            return None
+        ends = form.constant, form.constant + form.factor * (self.turns - 1)
+        return form if all(0 <= end < size for end in ends) else None
 
     def _is_constant(self, node: Node) -> bool:
         """Whether a value is a view of what the loop is given and does not change."""

@@ -25,7 +25,7 @@ from morpho.runtime.memory.buffer import Buffer, allocate, borrow, copy_bytes, v
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.core import Tensor, copied
 from morpho.tensor.device import placed
-from morpho.tensor.eager import is_quiet, number_tensor
+from morpho.tensor.eager import is_quiet, number_tensor, quiet
 from morpho.tensor.interop.interop import from_dlpack
 from morpho.tensor.interop.libraries.arrow import column, speaks_arrow
 from morpho.tensor.interop.ownership import is_fixed, is_temporary
@@ -33,6 +33,8 @@ from morpho.tensor.scalars import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
 from morpho.tensor.tools.foreign_calls import hinted
 
 _NUMBERS: dict[type, DType] = {int: DEFAULT_INT, float: DEFAULT_FLOAT}
+LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
+_chosen = settings.current.get
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
@@ -64,10 +66,11 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 @functools.wraps(asarray)
 def public_asarray(*args: Any, **options: Any) -> Tensor:
     if len(args) == 1 and not options:
-        dtype = _NUMBERS.get(type(args[0]))
-        if dtype is not None and is_quiet() and (dtype is DEFAULT_FLOAT or -(1 << 63) <= args[0] < 1 << 63) \
-                and abs(args[0]) < 3e38:
-            return number_tensor(Tensor, args[0], dtype)  # type: ignore[no-any-return]
+        value = args[0]
+        kind = type(value)
+        if (kind is int and LEAST_INT <= value <= MOST_INT) or (kind is float and -3e38 < value < 3e38):
+            if (quiet.value and _chosen() is None) or is_quiet():  # the first is the second, without a call
+                return number_tensor(Tensor, value, _NUMBERS[kind])  # type: ignore[no-any-return]
     if len(args) == 1 and not options and type(args[0]) is np.ndarray \
             and is_temporary(sys.getrefcount(args[0]), args[0]) and is_plain(args[0]):
         return asarray(args[0], copy=False)

@@ -9,7 +9,10 @@ worth a function of its own. Nothing here changes a value, only what finding the
 from __future__ import annotations
 
 import ctypes
+import itertools
+import os
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -19,13 +22,15 @@ from morpho.base import settings
 from morpho.base.dtypes import DType, bool_, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 from morpho.ir.node import Node
 from morpho.ir.op import Spec
-from morpho.tensor.autodiff.grad_mode import tracing
+from morpho.tensor.autodiff.grad_mode import changed as modes_changed
+from morpho.tensor.autodiff.grad_mode import modes_on, tracing
 
 OFTEN = 3  # times an operation is met before it gets a function of its own
 MOST = 512  # such functions
 MARK = 16  # the byte of a record with the dtype and, above 31, the mark of another device's memory
 SMALL: dict[DType, Any] = {float32: ctypes.c_float, float64: ctypes.c_double, int64: ctypes.c_int64,
                            int32: ctypes.c_int32}  # numbers in memory of their own, by dtype
+SMALL_CODES = {dtype: (kind, dtype.code) for dtype, kind in SMALL.items()}
 _address, _new, _pack = ctypes.addressof, object.__new__, struct.Struct("<QQQ").pack
 LARGEST = {float32: 3e38, float64: float("inf"), int64: 1 << 62, int32: 1 << 30}
 READ: dict[DType, Any] = {
@@ -43,10 +48,47 @@ def set_compile(function: Callable[..., Any]) -> None:
     _compile[:] = [function]
 
 
+# 1 while no thread has settings of a block, a trace or a transformation; native code reads it too. 0 means: ask.
+quiet = ctypes.c_int64(0)
+_chosen = settings.current.get
+_deciding = threading.Lock()
+
+
+def _decide() -> None:
+    """Find out whether everything is quiet; told of every change, after it was counted."""
+    with _deciding:
+        quiet.value = int(not modes_on() and not settings.blocks() and settings.is_usual())
+
+
 def is_quiet() -> bool:
     """Whether nothing but values is asked for: no settings of a block, no trace, no transformation."""
-    return (settings.current.get() is None and tracing.current is None and not tracing.transformed
-            and not tracing.batched and not tracing.gradients_off and settings.is_usual())
+    if _chosen() is not None:
+        return False
+    if quiet.value:
+        return True
+    if tracing.current is not None or tracing.transformed or tracing.batched or tracing.gradients_off \
+            or not settings.is_usual():
+        return False
+    if not modes_on() and not settings.blocks():
+        _decide()
+    return True
+
+
+def _hush() -> None:
+    """A mode or a block begins or ends. Whether all is quiet again is for the next who asks to find out."""
+    with _deciding:
+        quiet.value = 0
+
+
+def _after_fork() -> None:
+    global _deciding
+    _deciding = threading.Lock()
+    quiet.value = 0
+
+
+settings.changed.append(_hush)
+modes_changed.append(_hush)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 Snapshot = tuple[Any, tuple[int, Any, Any, DType, bool], bytes]  # memory, layout, record
@@ -161,13 +203,21 @@ def _found(key: Any, build: Callable[..., Any], x: Any, other: Any) -> tuple[Cal
 # -- values ------------------------------------------------------------------------------------------------------------
 def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
     """A number in memory."""
-    memory = SMALL[dtype](value)
+    store, code = SMALL_CODES[dtype]
+    memory = store(value)
     address = _address(memory)
     made: Any = _new(kind)
-    made._node = made._track = None
-    made._storage, made._layout = memory, (address, (), (), dtype, True)
-    made._record = _pack(address, 1, dtype.code)  # as `pack_record` has it for no axes
+    made._node = None  # and no `_track`, as tensors that native code makes
+    made._storage = memory
+    made._layout = (address, (), (), dtype, True)
+    made._record = _pack(address, 1, code)  # as `pack_record` has it for no axes
     return made
+
+
+native_row: list[Callable[..., Any]] = []  # `Tensor.__getitem__` once native code serves it
+load_driver: list[Callable[[], object]] = []  # told by the floor above: loads native code, `native_row` with it
+MANY = 10_000  # elements taken one by one take longer than that
+_taken = itertools.count(1)
 
 
 def row(x: Any, number: int) -> Any:
@@ -175,6 +225,9 @@ def row(x: Any, number: int) -> Any:
     own = snapshot(x) if is_quiet() else None
     if own is None:
         return None
+    if next(_taken) == MANY:
+        for load in load_driver:
+            load()
     address, shape, strides, dtype, writable = own[1]
     if not shape or not -shape[0] <= number < shape[0]:
         return None
@@ -189,6 +242,9 @@ def rows(x: Any) -> list[Any] | None:
         return None
     address, shape, strides, dtype, writable = own[1]
     kind, storage = type(x), own[0]
+    if native_row:
+        fixed, take = _view(kind, storage, address, shape, strides, dtype, writable), native_row[0]
+        return [take(fixed, number) for number in range(shape[0])]
     step, inner, inner_strides = strides[0] * dtype.itemsize, shape[1:], strides[1:]
     return [_view(kind, storage, address + number * step, inner, inner_strides, dtype, writable)
             for number in range(shape[0])]

@@ -15,7 +15,7 @@ from morpho.tensor import namespace, protocols
 from morpho.tensor.autodiff import autograd
 from morpho.tensor.convert import has_buffer
 from morpho.tensor.core import Tensor, before_first_run
-from morpho.tensor.eager import rows
+from morpho.tensor.eager import load_driver, rows
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import move, reduce
 from morpho.tensor.functions.indexing import index
@@ -53,6 +53,7 @@ def install() -> None:
     for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)
     before_first_run.append(_load_compiler)
+    load_driver.append(_load_driver)
     if is_needed():
         _slots.append(Slot(Tensor))
 
@@ -60,6 +61,14 @@ def install() -> None:
 def _load_compiler() -> None:
     """The driver is told where things lie inside tensors and compiled functions when this module is loaded."""
     import morpho.tensor.jit.compile  # noqa: F401
+
+
+def _load_driver() -> None:
+    """Native code for what was done in Python so far, such as `x[i]`."""
+    _load_compiler()
+    from morpho.backends.cpu.driver.executable import native
+
+    native()
 
 
 def _operator(function: Any, reflected: str = "") -> Any:

@@ -23,7 +23,7 @@ from morpho.base.machine import ISAS, Isa, choose_isa, foreign_machine
 from morpho.base.target import target_for
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
-from morpho.program.view import whole
+from morpho.program.view import View, whole
 from morpho.runtime.plans.evaluate import make_plan
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
@@ -129,6 +129,37 @@ def test_images_of_any_layout(options: Any, rng: np.random.Generator) -> None:
     seen = mo.permute_dims(mo.asarray(x, copy=True), (0, 3, 1, 2))[:, :, ::-1, 2:19]
     plain = mo.asarray(np.ascontiguousarray(x.transpose(0, 3, 1, 2)[:, :, ::-1, 2:19]), copy=True)
     assert layer(seen).numpy().tobytes() == layer(plain).numpy().tobytes()
+
+
+IN_PLACE = [{}, {"stride": 2}, {"stride": (1, 3), "dilation": (2, 1)}, {"groups": 2}]
+
+
+@pytest.mark.parametrize("options", IN_PLACE, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_images_with_channels_last_are_not_copied(options: Any, dtype: Any, rng: np.random.Generator) -> None:
+    x = rng.normal(0, 1, (3, 14, 31, 8)).astype(dtype)
+    weight = mo.asarray(rng.normal(0, 1, (20, 8 // options.get("groups", 1), 5, 3)).astype(dtype), copy=True)
+    layer = mo.compile(lambda images: mo.conv2d(images, weight, **options))
+    seen = mo.permute_dims(mo.asarray(x, copy=True), (0, 3, 1, 2))
+    plain = mo.asarray(np.ascontiguousarray(x.transpose(0, 3, 1, 2)), copy=True)
+    want = layer(plain).numpy().tobytes()
+    for chosen in ({"threads": 1}, {"threads": 3}, {"isa": "scalar"}, {"isa": "vector128"}):
+        with mo.settings(**chosen):
+            assert mo.compile(lambda images: mo.conv2d(images, weight, **options))(seen).numpy().tobytes() == want
+
+
+def test_how_far_pixels_lie_apart() -> None:
+    def apart(image: Any, before: Any = (0, 0), steps: Any = (1, 1), dtype: DType = float32) -> int:
+        n, c, h, w = image
+        place = View(0, 0, image, (h * w * c, 1, w * c, c), dtype)
+        shape = (n, 4, (h + before[0] - 3) // steps[0] + 1, (w + before[1] - 3) // steps[1] + 1)
+        return direct_conv.pixels_apart(shape, place, (3, 3), Windows(before, steps, (1, 1), 1))
+
+    assert apart((1, 16, 9, 9)) == 16 and apart((1, 16, 9, 9), steps=(2, 2)) == 32
+    assert apart((1, 16, 9, 9), before=(1, 1)) == 0  # what lies around an image is in no memory
+    assert apart((1, 128, 9, 9)) == 0 and apart((1, 32, 9, 9), dtype=float64) == 32
+    near = conv((1, 16, 9, 9), (4, 16, 3, 3), before=(0, 0), after=(0, 0))
+    assert kernel_of(near).apart == 0  # lines of neighbours are copied, a vector at a time
 
 
 def test_small_items_and_blocks(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,3 +103,58 @@ def test_gradients_and_state(rng: np.random.Generator) -> None:
     want = 2 * x * (0.5 ** np.arange(3, -1, -1))[:, None]
     want[0] += 0.5**4
     assert np.allclose(slope, want)
+
+
+@pytest.mark.parametrize("n", [49, 90, 130])
+@pytest.mark.parametrize("chosen", [{}, {"threads": 3}, {"isa": "scalar"}, {"isa": "vector128"}], ids=str)
+def test_an_element_that_all_lanes_look_at(n: int, chosen: Any, rng: np.random.Generator) -> None:
+    """`best[k]` at turn k, as it was before the turn: one kernel for all turns."""
+    table, first = rng.integers(-50, 50, (n, n)).astype(np.int32), rng.integers(-50, 50, n).astype(np.int32)
+
+    def run(first: Any, table: Any) -> Any:
+        line = mo.arange(n)
+
+        def turn(k: Any, carry: Any) -> Any:
+            best, last = carry
+            return mo.where(line > k, mo.maximum(best, best[k] + table[k]), best - last[n - 1 - k]), best
+
+        return mo.fori_loop(0, n, turn, (first, first + 1))
+
+    given = [mo.asarray(first), mo.asarray(table)]
+    with mo.settings(**chosen):
+        f = mo.compile(run)
+        found = f(*given)
+        assert by_element(f) == 1
+    best, last = first, first + 1
+    for k in range(n):
+        best, last = np.where(np.arange(n) > k, np.maximum(best, best[k] + table[k]), best - last[n - 1 - k]), best
+    assert np.array_equal(found[0].numpy(), best) and np.array_equal(found[1].numpy(), last)
+
+
+def test_such_a_loop_has_the_bits_of_its_turns(rng: np.random.Generator) -> None:
+    first, rows = (mo.asarray(rng.normal(0, 1, shape)) for shape in (100, (60, 100)))
+
+    def run(first: Any, rows: Any) -> Any:
+        def turn(k: Any, carry: Any) -> Any:
+            return carry * 0.5 + rows[59 - k] / (2 + carry[k] * carry[99 - k])
+
+        return mo.fori_loop(0, 60, turn, first)
+
+    f, slow = mo.compile(run), mo.compile(run)
+    with mo.settings(passes_off="registers"):
+        want = slow(first, rows)
+    assert f(first, rows).numpy().tobytes() == want.numpy().tobytes()
+    assert by_element(f) == 1 and by_element(slow) == 0
+
+
+def test_lookups_by_data_or_of_rows_are_kernels_and_those_outside_errors() -> None:
+    def run(turn: Any, first: Any) -> Any:
+        f = mo.compile(lambda first: mo.fori_loop(0, 2, turn, first))
+        f(first)
+        return f
+
+    assert by_element(run(lambda k, carry: carry + carry[(k * k + 1) % 7], mo.arange(50))) == 0
+    assert by_element(run(lambda k, carry: carry + carry[k], mo.ones((50, 50)))) == 0
+    assert by_element(run(lambda k, carry: carry + carry[k], mo.arange(1 << 14))) == 0  # not in the nearest cache
+    with pytest.raises(IndexError):
+        run(lambda k, carry: carry + carry[k + 49], mo.arange(50))

@@ -95,6 +95,23 @@ def test_every_way_to_combine(dtype: str, reduce: str, rng: np.random.Generator)
     assert labels(f)[-1].startswith(("greater_equal+where", "copy")) or "scatter" in labels(f)[-1]
 
 
+@pytest.mark.parametrize("segments", [9, 12])
+def test_an_index_of_lookup_and_scatter_is_checked_for_both(segments: int, rng: np.random.Generator) -> None:
+    """Once where both axes are as long; what a lookup counts from the end is no segment."""
+    x, index = rng.random(9), rng.integers(0, 9, 30)
+    f = mo.compile(lambda x, i: mo.segment_sum(2 * mo.take(x, i), i, segments))
+    assert f(mo.asarray(x), mo.asarray(index)).numpy().tobytes() == added(index, 2 * x[index], segments).tobytes()
+    assert len(labels(f)) == 1
+    for wrong in (-1, 9, 10, 12, -13):
+        index[7] = wrong
+        with pytest.raises(IndexFault):
+            f(mo.asarray(x), mo.asarray(index))
+    g = mo.compile(lambda x, i, r: mo.segment_sum(2 * mo.take(x, i), r, segments))  # from the end, by another index
+    index, rows = rng.integers(-9, 9, 30), np.sort(rng.integers(0, segments, 30))
+    got = g(*map(mo.asarray, (x, index, rows))).numpy()
+    assert got.tobytes() == added(rows, 2 * x[index], segments).tobytes()
+
+
 @pytest.mark.parametrize("at", [0, 5, 8])
 def test_an_index_outside_is_an_error_wherever_it_is(at: int, rng: np.random.Generator) -> None:
     good = rng.integers(0, 9, 9)

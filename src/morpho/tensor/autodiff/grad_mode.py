@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,41 @@ class _Modes(threading.local):
     transformed = 0
     batched = 0
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        change = _is_on(value) - _is_on(getattr(self, name))
+        super().__setattr__(name, value)
+        if change:
+            _count(change)
 
+
+def _is_on(value: Any) -> bool:
+    return value is not None and value is not False and value != 0
+
+
+def _count(change: int) -> None:
+    """Count first, then tell, as `settings` does of its blocks."""
+    global _modes_on
+    with _counting:
+        _modes_on += change
+    for function in changed:
+        function()
+
+
+def modes_on() -> int:
+    """How many modes are in force in this process: while there are none, every thread asks for values alone."""
+    return _modes_on
+
+
+def _after_fork() -> None:
+    global _counting, _modes_on
+    _counting = threading.Lock()
+    _modes_on = sum(_is_on(getattr(tracing, name)) for name in ("current", "gradients_off", "transformed", "batched"))
+
+
+_modes_on = 0
+_counting = threading.Lock()
+changed: list[Callable[[], object]] = []  # called whenever a mode begins or ends, in any thread
+os.register_at_fork(after_in_child=_after_fork)
 tracing = _Modes()
 tracked: dict[int, Any] = {}  # serial of a leaf -> weak reference to the tensor that wants its gradient
 DONE = object()  # in a tensor's `_track`: the gradient of its program was taken

@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import Any
 
 from morpho.backends.cpu.driver.abi import Distances
-from morpho.backends.cpu.driver.executable import set_distances
+from morpho.backends.cpu.driver.executable import loaded, set_distances
 from morpho.backends.cpu.driver.layout import make_vectorcallable, slot_offset
 from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
@@ -28,6 +28,7 @@ from morpho.tensor.eager import set_compile
 from morpho.tensor.jit import slow_path
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.explain import explain_text, predicted_seconds, statistics
+from morpho.tensor.jit.native.rows import install as install_rows
 from morpho.tensor.tools.foreign_calls import unpicklable
 
 log = logging.getLogger("morpho")
@@ -211,8 +212,12 @@ def _measure() -> bool:
     interpreter's objects look as expected."""
     probe = Compiled.__new__(Compiled)
     inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout", "_track")]
-    set_distances(Distances(ctypes.addressof(probe) - id(probe) + 8, *inside))
-    return make_vectorcallable(Compiled, probe)
+    distances = Distances(ctypes.addressof(probe) - id(probe) + 8, *inside)
+    set_distances(distances)
+    ready = make_vectorcallable(Compiled, probe)
+    if ready:
+        loaded.append(lambda: install_rows(distances))
+    return ready
 
 
 _entry_ready = _measure()

@@ -42,18 +42,21 @@ MOST_DEPTH = 288  # values of k per block, whose lines are read again for every 
 MOST_LINE = 128  # pixels into which the columns of a pointwise product are divided
 COPY_LINE, COPY_PIXEL = 40, 0.5  # cost of copying a line and a pixel, in vector FMAs
 LEAST_DEPTH = 128  # values of k that pay for the transpose of a pointwise product's sums (notes/convolution.md)
+MOST_APART = 256  # bytes between pixels that are read in place: further apart they share few sets of the cache
 MOST_FLAT = 12  # pixels of a tile of packed lines: LLVM spills the sums of 14 x 2 vectors there
 
 
 @dataclass(frozen=True)
 class DirectConvKernel(ImplicitGemmKernel):
     """As `ImplicitGemmKernel`; see `DIRECT_CONV`. Tiles of `heights` pixels x `vectors`; `near`: columns that are read
-    one after another lie side by side; `flat`: so do lines, and nothing is around them."""
+    one after another lie side by side; `flat`: so do lines, and nothing is around them. `apart`: how far neighbouring
+    pixels lie from each other in images that are read where they are, 0 where their lines are copied."""
 
     heights: tuple[int, ...] = (4,)
     vectors: int = 2
     near: bool = True
     flat: bool = False
+    apart: int = 0
 
 
 def direct_register(dtype: DType, isa: Isa, line: int, channels: int, flat: bool = False) -> Register:
@@ -116,6 +119,19 @@ def thinned(shape: Shape, x: View, weight: View, windows: Windows) -> tuple[View
     return replace(x, shape=tuple(sizes), strides=tuple(strides)), replace(windows, steps=(steps[0], steps[1]))
 
 
+def pixels_apart(shape: Shape, x: View, kernel_shape: Sequence[int], windows: Windows) -> int:
+    """The distance of neighbouring pixels, where windows are read from the images as they are: channels last, and
+    nothing around the images. Copying single elements out of such images took a sixth of the time (notes/)."""
+    apart = x.strides[3] * windows.steps[1]
+    last = [(shape[2 + d] - 1) * windows.steps[d] + (kernel_shape[d] - 1) * windows.dilations[d] for d in (0, 1)]
+    sizes = (*x.shape[2:], *x.strides[1:], *last)
+    if not all(isinstance(size, int) for size in sizes) or windows.before != (0, 0):
+        return 0
+    inside = all(upper(last[d]) < upper(x.shape[2 + d]) for d in (0, 1))
+    close = x.strides[1] == 1 and upper(apart) > 1 and upper(apart) * x.dtype.itemsize <= MOST_APART
+    return upper(apart) if inside and close else 0
+
+
 class DirectConv(ImplicitGemmConv):
     """A convolution being lowered whose windows are read in place."""
 
@@ -135,6 +151,7 @@ class DirectConv(ImplicitGemmConv):
         self.near = x.strides[3] == 1 and windows.steps[1] == 1
         self.flat = (self.near and self.window == 1 and windows.steps[0] == 1 and windows.before == (0, 0)
                      and x.shape[2:] == shape[2:] and x.strides[2] == shape[3])
+        self.apart = pixels_apart(shape, x, self.kernel_shape, windows)
         self.register = direct_register(x.dtype, target.isa, self.out_columns, self.n, self.flat)
         self.a, self.b = matrices(x, weight, windows.groups)
         # A line of the copy: per phase its columns, of which neighbouring windows share all but one.
@@ -174,7 +191,8 @@ class DirectConv(ImplicitGemmConv):
             items = -(-self.rows // lines) * -(-panels // across) * batch
             # A weight comes from the second or third cache once for all pixels, and takes as long as some of them.
             sums = (lines * self.out_columns + self.register.lanes) * across * width * self.window
-            copying = (self.lines_read(lines) * self.phases * COPY_LINE + self.copied(lines) * COPY_PIXEL)
+            copying = 0 if self.apart else (self.lines_read(lines) * self.phases * COPY_LINE
+                                            + self.copied(lines) * COPY_PIXEL)
             return items < wanted, -(-items // threads) * (sums + copying * self.register.lanes), items
 
         lines, across = min(((lines, across) for lines in heights for across in widths), key=time)
@@ -202,11 +220,13 @@ class DirectConv(ImplicitGemmConv):
     # -- numbers -------------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
         return DirectConvKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors,
-                                near=self.near, flat=self.flat)
+                                near=self.near, flat=self.flat, apart=self.apart)
 
     @property
     def packed_bytes(self) -> int:
         """Bytes of the lines of a tile at one block of k."""
+        if self.apart:
+            return 0
         return rounded((self.tiling.depth // self.window * self.plane + TREE_LANES) * self.dtype.itemsize)
 
     def places(self, epilogue: LoopKernel) -> tuple[int, int, int, int, int]:

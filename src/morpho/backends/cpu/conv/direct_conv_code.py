@@ -30,28 +30,49 @@ class DirectConvCode(ImplicitGemmCode):
 
     def parts(self) -> list[Any]:
         micro, copy = (MicroKernel, LinePacker) if self.kernel.flat else (DirectConvMicroKernel, PlaneCopy)
+        copies = [] if self.kernel.apart else [copy(self.kernel, self.isa)]
         return [*(micro(self.kernel, height, self.register, self.isa) for height in self.register.heights),
-                copy(self.kernel, self.isa), Turn(self.kernel, self.isa)]
+                *copies, Turn(self.kernel, self.isa)]
 
     def begin(self) -> None:
         """Write the table of places: how far each value of k in a block lies from the first one's."""
         e, v = self.e, self.v
         self.places = e.offset("%scratch", "i8", v["places_at"])
-        self.pitch = v["line"] * v["phases"]
+        self.pitch = v["a_row"] if self.kernel.apart else v["line"] * v["phases"]
+        plane = v["a_channel"] if self.kernel.apart else v["plane"]
         window = v["kernel_rows"] * v["kernel_columns"]
         with e.loop(0, v["kernel_columns"]) as columns:
-            reach = columns.index * v["column_dilation"]
-            along = e.instruction("udiv", reach, v["column_step"])
-            phase = reach - along * v["column_step"]
+            across = self.across(columns.index * v["column_dilation"])
             with e.loop(0, v["kernel_rows"]) as rows:
-                place = phase * v["line"] + along + rows.index * v["row_dilation"] * self.pitch
+                place = across + rows.index * v["row_dilation"] * self.pitch
                 first = rows.index * v["kernel_columns"] + columns.index
                 with e.loop(first, v["depth"], window, carried=[place]) as loop:
                     e.store(loop.values[0], e.offset(self.places, "i64", loop.index))
-                    loop.next(loop.values[0] + v["plane"])
+                    loop.next(loop.values[0] + plane)
         self.window = window
         if self.register.prefetches:
             self.share = super().share_of_row(v["tile_rows"])
+
+    def across(self, reach: Value) -> Value:
+        """How far a column of the window lies from its first one: in the image, or in a copied line and its phases."""
+        e, v = self.e, self.v
+        if self.kernel.apart:
+            return reach * v["a_column"]
+        along = e.instruction("udiv", reach, v["column_step"])
+        return (reach - along * v["column_step"]) * v["line"] + along
+
+    def block(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value], number: Value, place: Value,
+              packed: Value) -> None:
+        """Images that are read in place need no rows of their own."""
+        if not self.kernel.apart:
+            super().block(batch, rows, panels, number, place, packed)
+            return
+        e, v = self.e, self.v
+        start = number * v["depth"]
+        depth = e.intrinsic("smin", v["depth"], v["k"] - start)
+        top = self.lines(rows)[0] * v["row_step"] * v["a_row"]
+        self.rows_at = e.offset(self.source(batch, rows, start), self.memory, top)
+        self.over_panels(batch, rows, panels, (start, depth), e.icmp("eq", number, 0))
 
     # -- lines ---------------------------------------------------------------------------------------------------------
     def source(self, batch: Value, rows: tuple[Value, Value], start: Value) -> str:
@@ -109,7 +130,8 @@ class DirectConvCode(ImplicitGemmCode):
         with e.loop(0, self.lines(rows)[1]) as lines:
             for height, begin, end in spans(heights, v["tall_columns"], v["out_columns"]):
                 with e.loop(begin, end, height) as columns:
-                    self.corner = lines.index * v["row_step"] * self.pitch + columns.index
+                    across = columns.index * self.kernel.apart if self.kernel.apart else columns.index
+                    self.corner = lines.index * v["row_step"] * self.pitch + across
                     write(height, lines.index * v["out_columns"] + columns.index)
 
     def share_of_row(self, rows: Value) -> Value:

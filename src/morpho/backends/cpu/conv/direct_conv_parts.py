@@ -8,7 +8,7 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
 from morpho.backends.cpu.conv.direct_conv import DirectConvKernel
 from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel, sum_type
-from morpho.backends.cpu.gemm.tiling import register_tile
+from morpho.backends.cpu.gemm.tiling import Register, register_tile
 from morpho.base.machine import Isa
 
 
@@ -19,8 +19,12 @@ class DirectConvMicroKernel(MicroKernel):
     ARGUMENTS = "ptr %a, ptr %places, ptr %b, i64 %count, ptr %tile, i64 %stride, i1 %first"
     rows_are_packed = False
 
+    def __init__(self, kernel: DirectConvKernel, height: int, register: Register, isa: Isa) -> None:
+        super().__init__(kernel, height, register, isa)
+        self.apart = kernel.apart or 1
+
     def left_values(self, k: Value, count: int) -> Callable[[int, int], Value]:
-        e = self.e
+        e, apart = self.e, self.apart
         lines: dict[int, str] = {}
         vectors: dict[tuple[int, int], Value] = {}
 
@@ -32,7 +36,7 @@ class DirectConvMicroKernel(MicroKernel):
             return lines[step]
 
         def one(step: int, row: int) -> Value:
-            return e.splat(e.load(e.offset(line(step), self.element, row), self.element, 1))
+            return e.splat(e.load(e.offset(line(step), self.element, row * apart), self.element, 1))
 
         def lane(step: int, row: int) -> Value:
             number, lane = divmod(row, self.group)
@@ -41,7 +45,7 @@ class DirectConvMicroKernel(MicroKernel):
                 vectors[step, number] = e.load(place, self.element, self.group)
             return self.lane(vectors[step, number], lane)
 
-        return lane if self.by_lane else one
+        return lane if self.by_lane and apart == 1 else one
 
 
 class PlaneCopy:

@@ -366,7 +366,7 @@ class Function:
     def value(self, name: str) -> Value:
         return self.e.argument(name, "i64", 1)
 
-    def call_python(self, context: str, field: ContextField, arguments: str) -> str:
+    def call_python(self, context: str, field: IntEnum, arguments: str) -> str:
         """The result of a function of Python's own, whose address the context holds; it returns a pointer."""
         name = "%" + self.e.fresh("p")
         self.e.line(f"{name} = call ptr {self.pointer(context, field)}({arguments})")

@@ -79,6 +79,7 @@ _native: Native | None = None
 _twin: Native | None = None  # of who profiles; kept for the next time
 _profiled = False
 _distances: Distances | None = None
+loaded: list[Callable[[], None]] = []  # called once, when the driver is there
 live: weakref.WeakSet[Executable] = weakref.WeakSet()
 born: list[Executable] | None = None  # while somebody profiles: all programs, held until their events are read
 
@@ -98,6 +99,8 @@ def native() -> Native:
     if _native is None:
         assert _distances is not None, "the tensor floor tells the distances when it is imported"
         _native = Native(_distances)
+        for function in loaded:
+            function()
     return _native
 
 

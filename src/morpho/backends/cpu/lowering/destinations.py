@@ -58,12 +58,17 @@ class DestinationLowering(MatmulLowering):
                 return Wanted(user, positions[0], chain)
             return None
 
-    def destination(self, node: Node) -> View | None:
-        """The place that a group may write its only result into, if that can be known now."""
-        if len(node.outputs) != 1 or node.dtype.is_complex:
+    def destination(self, node: Node, number: int = 0) -> View | None:
+        """The place that a group may write a result into, if that can be known now; one of several only into a part of
+        a concatenation, whose memory is new."""
+        if node.outputs[number].dtype.is_complex:
             return None
-        wanted = self.wanted_by(node)
-        if wanted is None:
+        several = len(node.outputs) > 1
+        picks = [user for user in self.graph.users[node.serial] if user.op.name == "pick" and user["index"] == number]
+        if several and len(picks) != 1:
+            return None
+        wanted = self.wanted_by(picks[0] if several else node)
+        if wanted is None or (several and wanted.user.op.name != "concatenate"):
             return None
         user, position, chain = wanted
         place = self.part_of(user, position) if user.op.name == "concatenate" else self.region_for(user, node)

@@ -193,8 +193,7 @@ class GraphLowering(ScatterLowering):
         return lowered if lowered.kernel.short else None
 
     def lower_group(self, node: Node) -> None:
-        place = self.destination(node)
-        targets = [place] if place is not None else [self.result_place(node, n) for n in range(len(node.outputs))]
+        targets = [self.destination(node, n) or self.result_place(node, n) for n in range(len(node.outputs))]
         if self.lower_followed(node, targets):
             self.views[node.serial] = targets
             return

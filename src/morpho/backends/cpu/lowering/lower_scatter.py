@@ -120,13 +120,16 @@ class ScatterLowering(SparseLowering):
             axis = node["axis"]
             lowering.operands.append(Operand("gather", target.dtype, target, (0,) * len(cluster.space),
                                              target.shape[axis], target.strides[axis]))
-            scatters.append(Scatter(node["mode"], index, value, len(lowering.operands) - 1,
-                                    target.strides[axis] == 1))
+            scatters.append(Scatter(node["mode"], index, value, len(lowering.operands) - 1))
             stores += [Store(len(lowering.operands) - 1, number, True) for number in (index, value)]
         call = lowering.finish(tuple(stores))
         labels = [name for group in cluster.groups for name in operations(group)]
         labels += ["scatter" if node["mode"] == "set" else f"scatter_{node['mode']}" for node in cluster.scatters]
-        self.add(Step(ScatterLoop(call.kernel, tuple(scatters)), call.views, tuple(s.target for s in scatters),
+        looked_up = [operand for operand in lowering.operands if operand.kind == "gather"]
+        sizes = [operand.extent for operand in looked_up]
+        kernel = ScatterLoop(call.kernel, tuple(scatters), tuple(sizes.index(size) for size in sizes),
+                             tuple(operand.step == 1 or operand.view is None for operand in looked_up))
+        self.add(Step(kernel, call.views, tuple(s.target for s in scatters),
                       call.values, call.rows, call.columns, joined(labels), cluster.scatters[0].origin, threads="one"))
         self.waiting -= {group.serial for group in cluster.groups}
         self.lowered |= {node.serial for node in (*cluster.groups, *cluster.scatters)}

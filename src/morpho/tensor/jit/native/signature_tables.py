@@ -27,6 +27,27 @@ _OUT = sys.intern("out")
 _fills = itertools.count()
 
 
+def point_at_python(words: Any) -> None:
+    """The words of a `ContextField` table that are objects and functions of Python's own."""
+    words[ContextField.TENSOR_TYPE], words[ContextField.BYTES_TYPE] = id(Tensor), id(bytes)
+    words[ContextField.TUPLE_TYPE] = id(tuple)
+    words[ContextField.NONE], words[ContextField.TRUE], words[ContextField.NOTHING] = id(None), id(True), id(None)
+    for name, target in (("PyObject_Vectorcall", ContextField.VECTORCALL),
+                         ("PyEval_SaveThread", ContextField.SAVE_THREAD),
+                         ("PyEval_RestoreThread", ContextField.RESTORE_THREAD),
+                         ("Py_IncRef", ContextField.INCREMENT), ("Py_DecRef", ContextField.DECREMENT),
+                         ("PyContextVar_Get", ContextField.GET_SETTINGS),
+                         ("PyLong_FromLongLong", ContextField.NUMBER),
+                         ("PyType_GenericAlloc", ContextField.NEW_OBJECT),
+                         ("PyByteArray_FromStringAndSize", ContextField.NEW_MEMORY),
+                         ("PyByteArray_AsString", ContextField.MEMORY_AT),
+                         ("PyBytes_FromStringAndSize", ContextField.NEW_BYTES),
+                         ("PyTuple_New", ContextField.NEW_TUPLE),
+                         ("PyErr_ExceptionMatches", ContextField.ERROR_IS),
+                         ("PyErr_Clear", ContextField.CLEAR_ERROR)):
+        words[target] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+
+
 class SignatureTables:
     """The tables of one signature of a compiled function, and the arena of its calls."""
 
@@ -47,25 +68,10 @@ class SignatureTables:
         return bool(self.words[ContextField.ENABLED] != Enabled.NONE)
 
     def _prepare(self, through_python: Callable[..., Any], fault: Callable[..., Any], common: int) -> None:
-        words, api = self.words, ctypes.pythonapi
-        words[ContextField.TENSOR_TYPE], words[ContextField.BYTES_TYPE] = id(Tensor), id(bytes)
+        words = self.words
+        point_at_python(words)
         words[ContextField.SLOW], words[ContextField.FAULT] = id(through_python), id(fault)
-        words[ContextField.OUT_NAME], words[ContextField.TUPLE_TYPE] = id(_OUT), id(tuple)
-        words[ContextField.NONE], words[ContextField.TRUE], words[ContextField.NOTHING] = id(None), id(True), id(None)
-        for name, target in (("PyObject_Vectorcall", ContextField.VECTORCALL),
-                             ("PyEval_SaveThread", ContextField.SAVE_THREAD),
-                             ("PyEval_RestoreThread", ContextField.RESTORE_THREAD),
-                             ("Py_IncRef", ContextField.INCREMENT), ("Py_DecRef", ContextField.DECREMENT),
-                             ("PyContextVar_Get", ContextField.GET_SETTINGS),
-                             ("PyLong_FromLongLong", ContextField.NUMBER),
-                             ("PyType_GenericAlloc", ContextField.NEW_OBJECT),
-                             ("PyByteArray_FromStringAndSize", ContextField.NEW_MEMORY),
-                             ("PyByteArray_AsString", ContextField.MEMORY_AT),
-                             ("PyBytes_FromStringAndSize", ContextField.NEW_BYTES),
-                             ("PyTuple_New", ContextField.NEW_TUPLE),
-                             ("PyErr_ExceptionMatches", ContextField.ERROR_IS),
-                             ("PyErr_Clear", ContextField.CLEAR_ERROR)):
-            words[target] = ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
+        words[ContextField.OUT_NAME] = id(_OUT)
         words[ContextField.COMMON] = common
         words[ContextField.COPY] = ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0
         words[ContextField.SETTINGS_VARIABLE], words[ContextField.ERROR_TYPE] = id(base_settings.current), id(Exception)

@@ -154,17 +154,37 @@ class ColumnwiseMoves(LoopCode):
         """
         e = self.e
         element = f"i{BITS[scalars.memory_type(self.kernel.accesses[number].dtype)]}"
-        side = min(128 // BITS[element], 8) if self.lanes > 1 else 1  # rows of bytes are rarely longer
-        room = e.icmp("sge", e.intrinsic("smin", lines, length), side)
-        for squares in e.both(room) if side > 1 else (False,):
-            size = side if squares else 1
-            with e.loop(0, lines, size) as down, e.loop(0, length, size) as along:
-                line, place = (e.intrinsic("smin", at, most - size) if squares else at
-                               for at, most in ((down.index, lines), (along.index, length)))
-                square = [e.load(e.offset(source[0], element, (line + i) * source[1] + place), element, size)
-                          for i in range(size)]
-                for i, column in enumerate(transposed(e, square)):
-                    e.store(column, e.offset(target[0], element, (place + i) * target[1] + line))
+
+        def by_squares(sides: list[int]) -> None:
+            """Of the first of these sides that there is room for."""
+            size, *smaller = sides
+            if not smaller:
+                self.turn_squares(element, size, source, target, (lines, length))
+                return
+            for fits in e.both(e.icmp("sge", e.intrinsic("smin", lines, length), size)):
+                by_squares([size] if fits else smaller)
+
+        by_squares(self.sides(BITS[element]))
+
+    def sides(self, bits: int) -> list[int]:
+        """Of the squares that blocks are transposed by, the largest first: rows of bytes are rarely longer than 8, and
+        whole vectors are worth code of their own where there are more columns than that."""
+        if self.lanes == 1:
+            return [1]
+        small, large = min(128 // bits, 8), min(max(self.isa.vector_bits, 128) // bits, 8)
+        return [large, small, 1] if self.kernel.block_transpose > 8 and large > small else [small, 1]
+
+    def turn_squares(self, element: str, size: int, source: tuple[str, Value | int], target: tuple[str, Value | int],
+                     extents: tuple[Value, Value]) -> None:
+        """As `turn`, by squares of one size."""
+        e, (lines, length) = self.e, extents
+        with e.loop(0, lines, size) as down, e.loop(0, length, size) as along:
+            line, place = (e.intrinsic("smin", at, most - size) if size > 1 else at
+                           for at, most in ((down.index, lines), (along.index, length)))
+            square = [e.load(e.offset(source[0], element, (line + i) * source[1] + place), element, size)
+                      for i in range(size)]
+            for i, column in enumerate(transposed(e, square)):
+                e.store(column, e.offset(target[0], element, (place + i) * target[1] + line))
 
     def store_rows(self) -> None:
         self.put_back()

@@ -4,6 +4,9 @@ through all turns in registers.
 The loop over turns is inside the one over elements: what is carried is read once and written once, not once a turn, and
 a slice or a stacked result of each turn is the only memory that a turn touches. Recurrences along one axis of an array
 (filters, tridiagonal systems) are such loops over the other axis. Elements are rows: threads divide them.
+
+Where turns look at one element of what is carried, the same for all lanes, the loop over elements is inside the one
+over turns: what is carried goes through the first-level cache, and one thread does it all.
 """
 
 from __future__ import annotations
@@ -23,6 +26,11 @@ class LaneLoop(Kernel):
     beside: tuple[bool, ...]
 
     role = "scan"
+
+    @property
+    def picks(self) -> tuple[int, ...]:
+        """Instructions that read an element for all lanes."""
+        return tuple(number for number, one in enumerate(self.loop.instructions) if one.name == "pick")
 
     @property
     def flops(self) -> int:

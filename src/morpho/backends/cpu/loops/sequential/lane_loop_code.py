@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops.sequential.lane_loop import LaneLoop
 from morpho.backends.cpu.loops.sequential.register_loop_code import RegisterLoopCode
+from morpho.base.dtypes import int64
 from morpho.base.machine import Isa
 
 # Instructions up to which so many vectors run side by side: a turn waits for the one before, but registers are few.
@@ -25,40 +28,89 @@ class LaneLoopCode(RegisterLoopCode):
 
     def __init__(self, kernel: LaneLoop, isa: Isa) -> None:
         super().__init__(kernel.loop, isa)
-        self.isa, self.beside = isa, kernel.beside
+        self.isa, self.beside, self.picks = isa, kernel.beside, kernel.picks
         widest = max(instruction.dtype.itemsize for instruction in kernel.loop.instructions)
         vectors = next((v for most, v in SIDE_BY_SIDE if len(kernel.loop.instructions) <= most), 1)
         self.lanes = isa.lanes(widest) * vectors if isa.vector_bits else 1
         self.e = Emitter(self.lanes, isa.native_half, architecture=isa.architecture)
 
     def text(self, name: str) -> str:
-        e, kernel, lanes = self.e, self.kernel, self.lanes
+        e, kernel = self.e, self.kernel
         self.starts = [e.load_pointer("%buffers", number) for number in range(len(kernel.operands))]
         numbers = kernel.record.load(e)
         self.numbers = (numbers["turns"], kernel.record.loaded("strides", numbers))
         first, last = e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)
-        whole = first + ((last - first) & -lanes)
-        with e.loop(first, whole, lanes) as loop:
-            self.elements(loop.index)
-        if lanes > 1 and self.isa.masks:
-            with e.when(e.icmp("slt", whole, last)):
-                self.mask = e.first_lanes(last - whole)
-                self.elements(whole)
-        elif lanes > 1:
-            e.lanes = 1
-            with e.loop(whole, last) as loop:
-                self.elements(loop.index)
+        if self.picks:
+            self.turn_by_turn(first, last)
+        else:
+            self.over_elements(first, last, self.elements)
         e.line("ret i32 0")
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
         return (f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n{e.text()}\n}}\n"
                 + "\n".join(sorted(e.declarations)) + "\n")
 
+    def over_elements(self, first: Value, last: Value, write: Callable[[Value], None]) -> None:
+        """Vectors of elements, then the rest of them."""
+        e, lanes = self.e, self.lanes
+        whole = first + ((last - first) & -lanes)
+        with e.loop(first, whole, lanes) as loop:
+            write(loop.index)
+        if lanes > 1 and self.isa.masks:
+            with e.when(e.icmp("slt", whole, last)):
+                self.mask = e.first_lanes(last - whole)
+                write(whole)
+        elif lanes > 1:
+            e.lanes = 1
+            with e.loop(whole, last) as loop:
+                write(loop.index)
+        e.lanes, self.mask = lanes, None
+
+    def one(self, number: int) -> Value:
+        e, (name, dtype, *_) = self.e, self.kernel.instructions[number]
+        if name == "lane":
+            return scalars.cast(e, e.splat(self.start) + e.lane_numbers(), int64, dtype)
+        return super().one(number)
+
+    def place(self, starts: list[str], start: Value) -> list[str]:
+        """Where operands of which every lane sees its own element begin for those from `start` on."""
+        self.start = start
+        operands = zip(starts, self.kernel.operands, self.beside, strict=True)
+        return [self.e.offset(base, scalars.memory_type(operand.dtype), start) if beside else base
+                for base, operand, beside in operands]
+
     def elements(self, start: Value) -> None:
         """All turns of the elements from `start` on."""
-        operands = zip(self.starts, self.kernel.operands, self.beside, strict=True)
-        self.bases = [self.e.offset(base, scalars.memory_type(operand.dtype), start) if beside else base
-                      for base, operand, beside in operands]
+        self.bases = self.place(self.starts, start)
         self.all_turns(*self.numbers)
+
+    # -- a turn of all elements after the other ------------------------------------------------------------------------
+    def turn_by_turn(self, first: Value, last: Value) -> None:
+        """Every turn goes over all elements, once it has read those that all lanes see."""
+        e, kernel, (turns, strides) = self.e, self.kernel, self.numbers
+        with e.loop(0, turns) as loop:
+            self.counter = turns - 1 - loop.index if kernel.backwards else loop.index
+            moved = [e.offset(base, scalars.memory_type(operand.dtype), loop.index * stride) if operand.moves else base
+                     for base, operand, stride in zip(self.starts, kernel.operands, strides, strict=True)]
+            self.picked = {number: self.pick(*kernel.instructions[number].attributes) for number in self.picks}
+            self.over_elements(first, last, lambda start: self.one_turn(self.place(moved, start)))
+
+    def pick(self, operand: int, factor: int, constant: int) -> Value:
+        e, dtype = self.e, self.kernel.operands[operand].dtype
+        memory = scalars.memory_type(dtype)
+        place = e.offset(self.starts[operand], memory, self.counter * factor + constant)
+        return scalars.from_memory(e, e.load(place, memory, 1), dtype)
+
+    def one_turn(self, pointers: list[str]) -> None:
+        """One turn of some elements, from memory to memory."""
+        kernel = self.kernel
+        self.pointers = pointers
+        self.values = {number: self.e.splat(value) for number, value in self.picked.items()}
+        self.values |= {carry.value: self.load(carry.operand, carry.offset) for carry in kernel.carries}
+        self.write(range(len(kernel.instructions)))
+        for store in kernel.stores:
+            self.store(self.values[store.value], store.operand, store.offset)
+        for carry in kernel.carries:
+            self.store(self.values[carry.following], carry.operand, carry.offset)
 
     def load(self, operand: int, offset: int) -> Value:
         e, dtype = self.e, self.kernel.operands[operand].dtype

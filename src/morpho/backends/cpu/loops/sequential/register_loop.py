@@ -19,7 +19,9 @@ LOADS = frozenset({"load", "lookup"})
 class Instruction(NamedTuple):
     """One scalar. `name` is an elementwise op, `fma`, or one of: `constant` (attributes: its value), `carry` (its
     number), `counter`, `load` (operand, offset in elements), `lookup` (operand, offset, stride, size; at an index),
-    `fault` (the status that the loop ends with where its input is true)."""
+    `fault` (the status that the loop ends with where its input is true), in a `LaneLoop` also `lane` (the number of
+    its element) and `pick` (an operand, and factor and constant of the turn's number: an element that all lanes see as
+    it was before the turn)."""
 
     name: str
     dtype: DType

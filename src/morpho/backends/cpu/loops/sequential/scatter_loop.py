@@ -10,10 +10,11 @@ before it. All of it is scalar code: gathers of vectors, and vectors taken apart
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, constant_value
 from morpho.program.kernel import Kernel, Role
 
 
@@ -24,7 +25,11 @@ class Scatter(NamedTuple):
     indices: int
     value: int
     target: int
-    unit: bool  # the target's elements lie side by side
+
+
+def is_zero(instruction: Instruction) -> bool:
+    """Whether an instruction is the number 0."""
+    return instruction.name == "constant" and constant_value(str(instruction.extra), instruction.dtype) == 0
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class ScatterLoop(Kernel):
 
     loop: LoopKernel
     scatters: tuple[Scatter, ...]
+    sizes: tuple[int, ...]  # of the loop's `gathered` accesses: the first of them whose axis is as long
+    units: tuple[bool, ...]  # and whether their elements lie side by side
 
     may_fault = True
 
@@ -58,6 +65,28 @@ class ScatterLoop(Kernel):
     def op_names(self) -> frozenset[str]:
         """Elementwise ops whose emitters its code uses."""
         return self.loop.op_names
+
+    @cached_property
+    def wraps(self) -> dict[int, int]:
+        """Indices that may count from the end, `i < 0 ? i + n : i`, and their i: most are 0 or more."""
+        found, parts = {}, self.loop.instructions
+        for number, one in enumerate(parts):
+            if one.name == "where" and one.full:
+                negative, (added, plain) = parts[one.inputs[0]], one.inputs[1:]
+                if (negative.name == "less" and negative.inputs[0] == plain and parts[added].name == "add"
+                        and plain in parts[added].inputs and is_zero(parts[negative.inputs[1]])):
+                    found[number] = plain
+        return found
+
+    @cached_property
+    def unusual(self) -> frozenset[int]:
+        """Instructions that only an index below 0 needs: those of `wraps` that nothing but lookups reads."""
+        parts, scattered = self.loop.instructions, {n for s in self.scatters for n in (s.indices, s.value)}
+        found = {number for number in self.wraps if number not in scattered and all(
+            one.name == "gather" for one in parts if number in one.inputs)}
+        found |= {part for number in found for part in parts[number].inputs[:2] if part not in scattered and all(
+            user in found for user, one in enumerate(parts) if part in one.inputs)}
+        return frozenset(found)
 
     @property
     def record(self) -> Record:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from morpho.backends.cpu.loops.sequential.lane_loop import LaneLoop
 from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop, Store
 from morpho.backends.cpu.lowering.control.scalarise import Scalars
@@ -11,6 +13,7 @@ from morpho.base.shapes import is_contiguous
 from morpho.ir.body import Body
 from morpho.ir.node import Node
 from morpho.ops.control.records import COUNTER, parts
+from morpho.passes.moving_slices import Turns
 from morpho.program.program import Step
 from morpho.program.view import View, part_of
 
@@ -36,7 +39,15 @@ def lower_lane_loop(low: Lowering, node: Node) -> None:
     given += [tuple(lanes.loaded(lanes.add(place)) for place in both) for both in fixed]
     if node["counts"]:
         given.append((scalars.add("counter", COUNTER.dtype),))
-    results = turn_of(scalars, node["turn"], given)
+    turns_of = Turns(node)
+
+    def picked(part: Node) -> int:
+        """The instruction that reads an element of a carried value by the turn's number."""
+        form = turns_of.picked(part)
+        assert form is not None, "other loops are no `LaneLoop`"
+        return scalars.add("pick", part.dtype, (), (own[part.inputs[0]["index"]][0], form.factor, form.constant))
+
+    results = turn_of(scalars, node["turn"], given, picked)
     rows = [lanes.add_moving(place) for place in stacked]
     loop = RegisterLoop(
         tuple(scalars.instructions), tuple(scalars.operands),
@@ -48,7 +59,7 @@ def lower_lane_loop(low: Lowering, node: Node) -> None:
     low.program.steps.append(Step(
         kernel, tuple(scalars.views), (*[number for both in own for number in both], *rows),
         kernel.record.values(turns=turns, strides=lanes.strides), product(carries[0].shape), turns,
-        f"{node.op.name} by element", node.origin))
+        f"{node.op.name} by element", node.origin, threads="one" if kernel.picks else "auto"))
     low.views[node.serial] = [*[_joined(low, both, carry, node) for both, carry in zip(homes, carries, strict=True)],
                               *stacked]
 
@@ -114,8 +125,9 @@ def _side_by_side(low: Lowering, place: View, first: int, node: Node) -> View:
     return fresh
 
 
-def turn_of(scalars: Scalars, body: Body, given: list[Lane]) -> list[Lane]:
-    """The outputs of a turn of one element; `given` are the instructions that its inputs are."""
+def turn_of(scalars: Scalars, body: Body, given: list[Lane], picked: Callable[[Node], int]) -> list[Lane]:
+    """The outputs of a turn of one element; `given` are the instructions that its inputs are, `picked` finds that of a
+    gather."""
     known: dict[int, Lane] = {}
     for node in body.graph.nodes:
         inputs = [known[child.serial] for child in node.inputs]
@@ -123,6 +135,10 @@ def turn_of(scalars: Scalars, body: Body, given: list[Lane]) -> list[Lane]:
             known[node.serial] = given[node["index"]]
         elif node.op.name == "constant":
             known[node.serial] = (scalars.constant(node["value"], node.dtype),)
+        elif node.op.name == "iota":
+            known[node.serial] = (scalars.add("lane", node.dtype),)
+        elif node.op.name == "gather":
+            known[node.serial] = (picked(node),)
         elif node.op.name == "part":
             known[node.serial] = inputs[0][node["index"]:][:1]
         elif node.op.kind == "elementwise" or node.op.name == "complex":
