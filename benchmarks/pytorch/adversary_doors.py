@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """``python -m benchmarks.pytorch.adversary_doors``: random programs through `mo.from_torch`, `mo.to_torch` and, with
 random numbers, `torch.compile(backend="morpho")`.
 

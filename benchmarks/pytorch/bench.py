@@ -2,9 +2,9 @@
 
 Each figure comes from processes of its own: first calls with empty caches, then alternating rounds in one process for
 all three, of which medians are compared, and a training step. With one thread the processor time is compared too, which
-holds on a machine that does other things. `--json FILE --within 280` ends in time, and with `--resume` the next run goes
-on with the rows that the file lacks. Inductor needs a C++ compiler: where there is none its
-column says so, and Morpho's is there all the same.
+holds on a machine that does other things. `--json FILE --within 280` ends in time, and with `--resume` the next run
+goes on with the rows that the file lacks. Inductor needs a C++ compiler: where there is none its column says so, and
+Morpho's is there all the same.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Four networks for images in plain `torch.nn`, layer for layer those of the papers and of torchvision: that package has
-no build for every PyTorch. `PARAMETERS` holds the counts that torchvision documents; the tests compare."""
+"""Four networks for images in plain `torch.nn`, layer for layer those of the papers and of torchvision.
+
+That package has no build for every PyTorch. `PARAMETERS` holds the counts that it documents; the tests compare.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ class Residual(nn.Module):
         outer = width * expansion
         self.body = nn.Sequential(
             _conv(inner, width, 3, stride, activation=nn.ReLU), _conv(width, width, 3)) if expansion == 1 else \
-            nn.Sequential(_conv(inner, width, 1, activation=nn.ReLU), _conv(width, width, 3, stride, activation=nn.ReLU),
-                          _conv(width, outer, 1))
+            nn.Sequential(_conv(inner, width, 1, activation=nn.ReLU),
+                          _conv(width, width, 3, stride, activation=nn.ReLU), _conv(width, outer, 1))
         self.short = _conv(inner, outer, 1, stride) if stride != 1 or inner != outer else nn.Identity()
         self.activation = nn.ReLU()
 
@@ -112,7 +114,8 @@ def efficientnet() -> nn.Module:
         for number in range(blocks):
             inner = outer if number else first
             excite = Excite(inner * widening, max(1, inner // 4), nn.SiLU, nn.Sigmoid)
-            layers.append(Inverted(inner, inner * widening, outer, size, 1 if number else stride, 1e-5, nn.SiLU, excite))
+            step = 1 if number else stride
+            layers.append(Inverted(inner, inner * widening, outer, size, step, 1e-5, nn.SiLU, excite))
     layers += [_conv(320, 1280, 1, activation=nn.SiLU), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2)]
     return nn.Sequential(*layers, nn.Linear(1280, 1000))
 
