@@ -335,7 +335,7 @@ def test_a_pointwise_convolution_takes_what_follows(rng: np.random.Generator) ->
 def test_depthwise_is_one_kernel(rng: np.random.Generator, padding: Any, kernels: int) -> None:
     """With what follows it; a border is written once, by a fill and a copy: windows that look for it are slower."""
     weight, bias = owned(draw(rng, 6, 1, 3, 3)), owned(draw(rng, 6))
-    layer = mo.compile(lambda images: mo.relu(mo.conv2d(images, weight, bias, groups=6, padding=padding, stride=(1, 2))))
+    layer = mo.compile(lambda x: mo.relu(mo.conv2d(x, weight, bias, groups=6, padding=padding, stride=(1, 2))))
     layer(mo.asarray(draw(rng, 2, 6, 9, 9)))
     assert layer.stats["kernels"] == kernels and layer.stats["copies"] == 0
 
