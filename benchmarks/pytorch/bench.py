@@ -1,8 +1,10 @@
 """``morpho bench torch``: models through `torch.compile(backend="morpho")` against eager PyTorch and Inductor.
 
 Each figure comes from processes of its own: first calls with empty caches, then alternating rounds in one process for
-all three, of which medians are compared, and a training step. Inductor needs a C++ compiler: where there is none its
-column says so, and Morpho's is there all the same.
+all three, of which medians are compared, and a training step. With one thread the processor time is compared too, which
+holds on a machine that does other things. `--json FILE --within 280` ends in time, and with `--resume` the next run
+goes on with the rows that the file lacks. Inductor needs a C++ compiler: where there is none its column says so, and
+Morpho's is there all the same.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 BACKENDS = ("eager", "morpho", "inductor")
+PARTS = ("first", "steady", "train")
 TRAINED = ("gpt2", "resnet18")
 BARS = {"first call of gpt2 against Inductor": 10.0, "steady against eager": 1.1, "steady against Inductor": 1.0,
         "training step against eager": 1.1}
@@ -55,15 +59,16 @@ def first_call(name: str, backend: str, quick: bool) -> dict[str, Any]:
         return {"seconds": time.perf_counter() - begin}
 
 
-def rounds(calls: dict[str, Callable[[], Any]], count: int) -> dict[str, list[float]]:
-    """Seconds of each, taking turns."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
+def rounds(calls: dict[str, Callable[[], Any]], count: int) -> dict[str, dict[str, float]]:
+    """Medians of the seconds of each, taking turns, by the clock and of the processor."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(count):
         for name, call in calls.items():
-            begin = time.perf_counter()
+            begin, cpu = time.perf_counter(), time.process_time()
             call()
-            times[name].append(time.perf_counter() - begin)
-    return times
+            times[name].append((time.perf_counter() - begin, time.process_time() - cpu))
+    return {"seconds": {name: statistics.median(wall for wall, _ in rows) for name, rows in times.items()},
+            "cpu": {name: min(cpu for _, cpu in rows) for name, rows in times.items()}}
 
 
 def steady(name: str, quick: bool) -> dict[str, Any]:
@@ -89,7 +94,7 @@ def steady(name: str, quick: bool) -> dict[str, Any]:
                 continue
             calls[backend] = lambda call=call: call(*arguments)
         times = rounds(calls, 5 if quick else 15)
-    return found | {"seconds": {key: statistics.median(value) for key, value in times.items()}} | left()
+    return found | times | left()
 
 
 def left() -> dict[str, Any]:
@@ -128,18 +133,16 @@ def train(name: str, quick: bool) -> dict[str, Any]:
             continue
         found["difference"][backend] = abs(losses[backend] / losses["eager"] - 1)
         calls[backend] = step
-    times = rounds(calls, 3 if quick else 9)
-    return found | {"seconds": {key: statistics.median(value) for key, value in times.items()}} | left()
+    return found | rounds(calls, 3 if quick else 9) | left()
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
-def child(*words: str, threads: int, quick: bool) -> dict[str, Any]:
-    """A figure from a fresh process with empty caches."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "MORPHO_CACHE_DIR": f"{folder}/m",
-                       "OMP_NUM_THREADS": str(threads), "MORPHO_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "0"}
-        command = [sys.executable, "-m", "benchmarks.pytorch.bench", "--child", *words, *["--quick"] * quick]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def child(*words: str, folder: str, threads: int, quick: bool) -> dict[str, Any]:
+    """A figure from a fresh process; what it compiles lies in the folder, which a model's first calls find empty."""
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "MORPHO_CACHE_DIR": f"{folder}/m",
+                   "OMP_NUM_THREADS": str(threads), "MORPHO_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "0"}
+    command = [sys.executable, "-m", "benchmarks.pytorch.bench", "--child", *words, *["--quick"] * quick]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:200]}
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -157,9 +160,12 @@ def line(kind: str, name: str, found: dict[str, Any]) -> str:
     cells = []
     for backend in BACKENDS:
         seconds = found["seconds"].get(backend)
-        cells.append(f"{backend} {seconds * 1e3:9.2f} ms" if seconds else f"{backend} failed")
+        if seconds or kind != "first" or backend != "eager":
+            cells.append(f"{backend} {seconds * 1e3:9.2f} ms" if seconds else f"{backend} failed")
     ratios = [f"{found['seconds'][other] / found['seconds']['morpho']:.2f}x {other}"
               for other in ("eager", "inductor") if other in found["seconds"] and "morpho" in found["seconds"]]
+    if found.get("threads") == 1 and {"eager", "morpho"} <= set(found.get("cpu", {})):
+        ratios.append(f"(processor time {found['cpu']['eager'] / found['cpu']['morpho']:.2f}x eager)")
     kept = ", ".join(f"{name} x {count}" for name, count in found.get("left", {}).items())
     apart = found.get("difference", {}).get("morpho")
     tail = (f"  off by {apart:.1e}" if apart is not None else "") + (f"  left in PyTorch: {kept}" if kept else "")
@@ -173,28 +179,57 @@ def ratios(table: dict[str, dict[str, Any]], other: str) -> list[float]:
             if other in row.get("seconds", {}) and "morpho" in row["seconds"]]
 
 
-def measure(only: str, quick: bool, threads: int) -> dict[str, Any]:
-    """All tables, each row printed when it is there."""
-    from benchmarks.pytorch.models import available
+@dataclass
+class Wanted:
+    """What a run is to measure, and within which time."""
 
-    words = [word for word in only.split(",") if word]
-    chosen = {name: lack for name, lack in available().items() if not words or any(word in name for word in words)}
-    tables: dict[str, dict[str, Any]] = {"first": {}, "steady": {}, "train": {}}
-    for name, lack in chosen.items():
+    only: str = ""
+    parts: tuple[str, ...] = PARTS
+    quick: bool = False
+    threads: int = 2
+    within_s: float = math.inf
+    begin_s: float = field(default_factory=time.monotonic)
+
+    def models(self) -> dict[str, str]:
+        """Their names, with what each lacks here."""
+        from benchmarks.pytorch.models import available
+
+        words = [word for word in self.only.split(",") if word]
+        return {name: lack for name, lack in available().items() if not words or any(word in name for word in words)}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further row is to begin."""
+        return time.monotonic() - self.begin_s > self.within_s
+
+
+def row(kind: str, name: str, folder: str, wanted: Wanted) -> dict[str, Any]:
+    """One row of a table."""
+    options: dict[str, Any] = {"folder": folder, "threads": wanted.threads, "quick": wanted.quick}
+    if kind != "first":
+        return {**child(kind, name, **options), "threads": wanted.threads}
+    first = {backend: child("first", name, backend, **options) for backend in ("morpho", "inductor")}
+    return {"seconds": {key: value["seconds"] for key, value in first.items() if "seconds" in value},
+            "failed": {key: value["error"] for key, value in first.items() if "error" in value}}
+
+
+def measure(wanted: Wanted, tables: dict[str, dict[str, Any]], store: Callable[[], None]) -> bool:
+    """Fill the tables with the rows they lack, each printed and stored when it is there; whether all are."""
+    for name, lack in wanted.models().items():
         if lack:
             print(f"{name}: {lack}")
             continue
-        first = {backend: child("first", name, backend, threads=threads, quick=quick)
-                 for backend in ("morpho", "inductor")}
-        tables["first"][name] = {
-            "seconds": {key: value["seconds"] for key, value in first.items() if "seconds" in value},
-            "failed": {key: value["error"] for key, value in first.items() if "error" in value}}
-        for kind, wanted in (("first", True), ("steady", True), ("train", name in TRAINED)):
-            if wanted and kind != "first":
-                tables[kind][name] = child(kind, name, threads=threads, quick=quick)
-            if wanted:
+        with tempfile.TemporaryDirectory() as folder:
+            for kind in wanted.parts:
+                if name in tables[kind] or (kind == "train" and name not in TRAINED):
+                    continue
+                if wanted.is_over:
+                    print("the time is over; --resume goes on with the rest")
+                    return False
+                tables[kind][name] = row(kind, name, folder, wanted)
                 print(line(kind, name, tables[kind][name]), flush=True)
-    return tables
+                store()
+    return True
 
 
 def verdicts(tables: dict[str, Any]) -> list[str]:
@@ -215,17 +250,30 @@ def verdicts(tables: dict[str, Any]) -> list[str]:
     return found
 
 
-def run(only: str = "", json_path: Path | None = None, quick: bool = False, threads: int = 2) -> int:
-    """The whole report; 0."""
-    tables = measure(only, quick, threads)
-    lines = verdicts(tables)
-    print("\n".join(lines))
+def run(only: str = "", json_path: Path | None = None, quick: bool = False, threads: int = 2,
+        parts: str = "", within_s: float = 0.0, resume: bool = False) -> int:
+    """The whole report; 0, or 3 where the time did not suffice."""
+    wanted = Wanted(only, tuple(part for part in PARTS if not parts or part in parts.split(",")), quick, threads,
+                    within_s or math.inf)
+    tables: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+    if resume and json_path is not None and json_path.exists():
+        held = json.loads(json_path.read_text())
+        if (held["quick"], held["threads"]) == (quick, threads):
+            tables.update(held["tables"])
+        else:
+            print(f"{json_path} is of another kind of run: nothing of it is kept")
+
+    def store() -> None:
+        if json_path is not None:
+            json_path.write_text(json.dumps({"tables": tables, "verdicts": verdicts(tables), "quick": quick,
+                                             "threads": threads, "load": os.getloadavg()}, indent=1) + "\n")
+
+    done = measure(wanted, tables, store)
+    store()
+    print("\n".join(verdicts(tables)))
     if quick:
         print("quick: two layers and few rounds; a look, not a measurement")
-    if json_path is not None:
-        json_path.write_text(json.dumps({"tables": tables, "verdicts": lines, "quick": quick, "threads": threads,
-                                         "load": os.getloadavg()}, indent=1) + "\n")
-    return 0
+    return 0 if done else 3
 
 
 def main() -> int:
@@ -235,9 +283,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=None, help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="two layers, few rounds")
     parser.add_argument("--threads", type=int, default=2, help="threads for all of them (2)")
+    parser.add_argument("--parts", default="", help="some of first,steady,train (all)")
+    parser.add_argument("--within", type=float, default=0.0, help="begin no further row after so many seconds")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that the file of --json holds")
     options = parser.parse_args()
     if options.child is None:
-        return run(options.only, options.json, options.quick, options.threads)
+        return run(options.only, options.json, options.quick, options.threads, options.parts, options.within,
+                   options.resume)
     warnings.simplefilter("ignore")
     kind, *words = options.child
     figures: dict[str, Callable[..., dict[str, Any]]] = {"first": first_call, "steady": steady, "train": train}

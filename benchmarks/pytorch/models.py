@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.pytorch.vision import NETWORKS
+
 Made = tuple[torch.nn.Module, tuple[Any, ...]]
 
 
@@ -75,51 +77,26 @@ def convnext(quick: bool) -> Made:
 def _vision(name: str) -> Callable[[bool], Made]:
     def make(quick: bool) -> Made:
         size = 64 if quick else 224
-        return getattr(torchvision().models, name)(weights=None), (torch.randn(1, 3, size, size),)
+        return NETWORKS[name](), (torch.randn(1, 3, size, size),)
 
     return make
 
 
-def torchvision() -> Any:
-    """The package; where its native operations do not fit this PyTorch, their names are declared so that its models,
-    which do not use them, can be imported."""
-    held = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms", "roi_align", "ps_roi_align", "roi_pool", "ps_roi_pool", "deform_conv2d"):
-        try:
-            held.define(f"{name}(Tensor x) -> Tensor")
-        except RuntimeError:
-            continue
-    for suffix in ("roi_align", "ps_roi_align", "roi_pool", "ps_roi_pool", "deform_conv2d"):
-        try:
-            held.define(f"_{suffix}_backward(Tensor x) -> Tensor")
-        except RuntimeError:
-            continue
-    torchvision._held = held  # type: ignore[attr-defined]
-    import torchvision as package
-
-    return package
-
-
 MODELS: dict[str, Callable[[bool], Made]] = {
     "bert": bert, "gpt2": gpt2, "llama": llama, "t5": t5, "whisper": whisper, "vit": vit, "convnext": convnext,
-    "resnet18": _vision("resnet18"), "resnet50": _vision("resnet50"), "mobilenet_v3": _vision("mobilenet_v3_small"),
-    "efficientnet": _vision("efficientnet_b0"),
+    **{name: _vision(name) for name in NETWORKS},
 }
-FROM_TORCHVISION = ("resnet18", "resnet50", "mobilenet_v3", "efficientnet")
 
 
 def available() -> dict[str, str]:
     """Every model, with what it lacks here; empty where it can be built."""
-    lacks = {name: "" if importlib.util.find_spec(name) else f"{name} is not installed"
-             for name in ("transformers", "torchvision")}
-    return {name: lacks["torchvision" if name in FROM_TORCHVISION else "transformers"] for name in MODELS}
+    lack = "" if importlib.util.find_spec("transformers") else "transformers is not installed"
+    return {name: "" if name in NETWORKS else lack for name in MODELS}
 
 
 def build(name: str, quick: bool) -> Made:
     """A model with its arguments, the same every time."""
     logging.disable(logging.WARNING)
-    if importlib.util.find_spec("torchvision"):
-        torchvision()  # before transformers, which imports it where it is there
     torch.manual_seed(0)
     return MODELS[name](quick)
 

@@ -113,6 +113,15 @@ def test_t5_pieces_equal_the_whole() -> None:
         model.hidden(mo.asarray([target]))
 
 
+def test_an_epsilon_of_zero_with_padding_on_the_left() -> None:
+    """Padded places see nothing, so their rows are zeros: those stay zeros, and do not reach the others as NaN."""
+    model = mo.models.create("gemma2", vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                             num_attention_heads=2, num_key_value_heads=1, head_dim=8, max_position_embeddings=32,
+                             rms_norm_eps=0.0)
+    found = model(mo.asarray([[0, 0, 3, 4]]), mo.asarray([[0, 0, 1, 1]])).numpy()
+    assert np.isfinite(found[:, 2:]).all()
+
+
 def test_padding_changes_nothing_for_the_rest() -> None:
     model = mo.models.create("bert-base", **SMALL["bert-base"]).eval()
     ids = mo.asarray([[4, 8, 15, 16, 0, 0], [4, 8, 15, 16, 23, 42]])

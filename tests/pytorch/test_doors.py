@@ -155,3 +155,11 @@ def test_a_module_called_with_another_shape_than_its_example_says_so() -> None:
             f(np.ones(shape, np.float32))
     with pytest.raises(mo.errors.ArgumentError, match="the example holds a ndarray"):
         mo.from_torch(torch.nn.Linear(4, 2), np.ones((1, 4), np.float32))
+
+
+def test_networks_for_images_have_the_documented_sizes() -> None:
+    """What `morpho bench torch` calls ResNet, MobileNet and EfficientNet is layer for layer that."""
+    from benchmarks.pytorch.vision import NETWORKS, PARAMETERS
+
+    with torch.device("meta"):
+        assert {name: sum(p.numel() for p in make().parameters()) for name, make in NETWORKS.items()} == PARAMETERS

@@ -331,11 +331,25 @@ def test_a_pointwise_convolution_takes_what_follows(rng: np.random.Generator) ->
     assert "matmul+add+maximum" in layer.explain()
 
 
-def test_depthwise_is_one_kernel(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(("padding", "kernels"), [(0, 1), ((1, 2), 3)], ids=["bare", "with a border"])
+def test_depthwise_is_one_kernel(rng: np.random.Generator, padding: Any, kernels: int) -> None:
+    """With what follows it; a border is written once, by a fill and a copy: windows that look for it are slower."""
     weight, bias = owned(draw(rng, 6, 1, 3, 3)), owned(draw(rng, 6))
-    layer = mo.compile(lambda images: mo.relu(mo.conv2d(images, weight, bias, groups=6, padding=(1, 2), stride=(1, 2))))
+    layer = mo.compile(lambda x: mo.relu(mo.conv2d(x, weight, bias, groups=6, padding=padding, stride=(1, 2))))
     layer(mo.asarray(draw(rng, 2, 6, 9, 9)))
-    assert layer.stats["kernels"] == 1 and layer.stats["copies"] == 0
+    assert layer.stats["kernels"] == kernels and layer.stats["copies"] == 0
+
+
+@pytest.mark.parametrize("width", [3, 5, 7, 14, 17, 28, 56, 70])
+def test_depthwise_windows_of_short_lines(rng: np.random.Generator, width: int) -> None:
+    """Chunks of whole, half and quarter vectors, and single elements, have the bits of one lane."""
+    weight = owned(draw(rng, 4, 1, 5, 3))
+    x = mo.asarray(draw(rng, 1, 4, 6, width))
+    for stride in (1, 2):
+        wide = mo.conv2d(x, weight, groups=4, padding=(2, 1), stride=stride).numpy()
+        with mo.settings(isa="scalar"):
+            narrow = mo.conv2d(x, weight, groups=4, padding=(2, 1), stride=stride).numpy()
+        np.testing.assert_array_equal(wide, narrow)
 
 
 def test_what_reads_the_result_otherwise_stays_apart(rng: np.random.Generator) -> None:

@@ -69,19 +69,25 @@ def run_onnx(networks: Path, json: Path | None, quick: bool, threads: int) -> in
     return int(main(networks, json, quick, threads))
 
 
-def run_torch(only: str, json: Path | None, quick: bool, threads: int) -> None:
-    """Run PyTorch's models through the `morpho` backend, eager and Inductor; each row is said when it is done."""
+def run_torch(only: str, json: Path | None, quick: bool, threads: int, parts: str = "", within_s: float = 0.0,
+              resume: bool = False) -> int:
+    """Run PyTorch's models through the `morpho` backend, eager and Inductor; each row is said when it is done. 3 where
+    the time did not suffice."""
     if not in_checkout():
         raise fail(ArgumentError, "bench", WHERE, HOW)
     if importlib.util.find_spec("torch") is None:
         raise fail(ArgumentError, "bench", "PyTorch is not installed, whose models `morpho bench torch` runs", INSTALL)
     if json is not None and not json.absolute().parent.is_dir():
         raise fail(ArgumentError, "bench", f"there is no folder {json.parent} for {json.name}", "make it first")
+    if unknown := set(filter(None, parts.split(","))) - {"first", "steady", "train"}:
+        raise fail(ArgumentError, "bench", f"there is no part {sorted(unknown)[0]!r}", "parts are first,steady,train")
+    if resume and json is None:
+        raise fail(ArgumentError, "bench", "--resume goes on with the file of --json, and none is named")
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
     from benchmarks.pytorch.bench import run
 
-    run(only, json, quick, threads)
+    return int(run(only, json, quick, threads, parts, within_s, resume))
 
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,

@@ -139,11 +139,16 @@ def onnx(
 
 
 @app.command("torch")
-def torch(only: Only = "", json: Json = None, quick: Quick = False, threads: Threads = 2) -> None:
+def torch(
+    only: Only = "", json: Json = None, quick: Quick = False, threads: Threads = 2,
+    parts: Annotated[str, typer.Option(metavar="PARTS", help="Some of first,steady,train; default: all.")] = "",
+    within: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="Begin no further row after that.")] = 0.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the rows that the file of --json holds.")] = False,
+) -> None:
     """Measure PyTorch's models in Morpho: first call, steady state, training step, beside eager and Inductor."""
     from morpho.cli.machine import bench as part
 
-    part.run_torch(only, json, quick, threads)
+    raise typer.Exit(part.run_torch(only, json, quick, threads, parts, within, resume))
 
 
 @app.command("gpu")

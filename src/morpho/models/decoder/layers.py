@@ -30,13 +30,17 @@ class ShiftedRMSNorm(Module):
         return mo.rms_norm(x, self.weight + 1, eps=self.eps)
 
 
+LEAST_EPSILON = 1.2e-38  # float32: a row of zeros, as padding has it, stays one where a configuration says 0
+
+
 def norm_of(shape: Shape, width: int, dtype: Any) -> Module:
     """The family's norm over so many numbers."""
+    eps = max(shape.eps, LEAST_EPSILON)
     if shape.norm == "rms1":
-        return ShiftedRMSNorm(width, shape.eps, dtype)
+        return ShiftedRMSNorm(width, eps, dtype)
     if shape.norm == "rms":
-        return RMSNorm(width, shape.eps, dtype=dtype)
-    return LayerNorm(width, shape.eps, elementwise_affine=shape.norm == "layer", dtype=dtype)
+        return RMSNorm(width, eps, dtype=dtype)
+    return LayerNorm(width, eps, elementwise_affine=shape.norm == "layer", dtype=dtype)
 
 
 class Attention(Module):

@@ -1,21 +1,19 @@
 """DLPack's C structures and the capsules they travel in, by ctypes.
 
-An exported struct stays alive in `_exports` until its consumer calls the deleter. A capsule that nobody took (a
-consumer that refuses its dtype drops it) is found by the next export: it has no destructor, since those run while the
-consumer's exception is on its way, when no Python code may. An imported struct is released when the last tensor over
-its memory goes.
+An exported struct stays alive in `_exports` until its consumer calls the deleter, or drops a capsule that it did not
+take; both are native functions (`release`), since they are called while a consumer's exception may be on its way. An
+imported struct is released when the last tensor over its memory goes.
 """
 
 from __future__ import annotations
 
 import ctypes
-import sys
-import threading
 from typing import Any, NamedTuple
 
 from morpho.base.dtypes import ALL, DType, bfloat16
 from morpho.base.errors import ValueFault, fail
 from morpho.base.shapes import contiguous_strides
+from morpho.tensor.interop.release import native
 
 VERSION = (1, 1)
 CPU = 1
@@ -58,44 +56,14 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", ctypes.pythonapi))
 _exports: dict[int, tuple[Any, ...]] = {}
-_offered: dict[int, Any] = {}  # capsules that were not taken when they were last looked at, the oldest look first
-_lock = threading.Lock()  # for what is offered; the deleter needs none, and may be called at any place
-LOOKED_AT = 4  # capsules per export: those that nobody took do not pile up, and many that are held cost nothing
 
 
-def _references(value: Any) -> int:
-    """How often a value is referred to, as this function sees it."""
-    return sys.getrefcount(value)
-
-
-def _own_references() -> int:
-    """What `_references` finds for a value that one variable holds."""
-    value = object()
-    return _references(value)
-
-
-@_Deleter  # type: ignore[untyped-decorator]
-def _release(address: int) -> None:
-    _offered.pop(address, None)  # taken: the address may serve another export now
-    _exports.pop(address, None)
-
-
-def _drop_untaken(most: int) -> None:
-    """Forget exports whose capsule is gone but for our own reference, under its own name: nobody will call for them."""
-    with _lock:
-        for place in list(_offered)[:most]:
-            capsule = _offered.pop(place, None)
-            if capsule is None or not any(_is_valid(capsule, name) for name in (_PLAIN, _VERSIONED)):
-                continue  # taken
-            if _references(capsule) == _own_references():
-                _exports.pop(place, None)
-            else:
-                _offered[place] = capsule
+def _released(address: int, exports: dict[int, Any] = _exports) -> None:
+    exports.pop(address, None)
 
 
 def live_exports() -> int:
     """How many exported tensors have not been given back."""
-    _drop_untaken(len(_offered))
     return len(_exports)
 
 
@@ -111,16 +79,13 @@ def make_capsule(owner: Any, address: int, shape: tuple[int, ...], strides: tupl
     inner.dtype = _DataType(4 if dtype is bfloat16 else _CODES[dtype.kind], dtype.itemsize * 8, 1)
     inner.shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
     inner.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = ctypes.cast(_release, ctypes.c_void_p)
+    deleter, destructor = native(_released)
+    managed.deleter = deleter
     if versioned:
         managed.major, managed.minor, managed.flags = *VERSION, flags
-    _drop_untaken(LOOKED_AT)
     place = ctypes.addressof(managed)
-    capsule = _new(place, _VERSIONED if versioned else _PLAIN, None)
-    with _lock:
-        _exports[place] = (managed, sizes, steps, owner)
-        _offered[place] = capsule
-    return capsule
+    _exports[place] = (managed, sizes, steps, owner)
+    return _new(place, _VERSIONED if versioned else _PLAIN, destructor)
 
 
 class Foreign:

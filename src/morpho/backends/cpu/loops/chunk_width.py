@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.vector_math import BY_TABLE, is_by_table
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES, LoopKernel
@@ -10,6 +12,7 @@ from morpho.ops.elementwise import COSTLY
 
 LONG_CHAIN = 8
 MANY_LOADS = 8  # of a long chain, as of a stencil of stencils
+LARGE_WINDOW = 8  # elements of a window whose products and sums fill the registers
 SHORT_ROW_VECTORS = 2  # of a chunk of a short row: the last chunk, which is masked, is one of few
 
 
@@ -52,6 +55,8 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
         # It waits for itself; 32 registers hold more of them side by side, but not what many loads are kept for.
         loads = sum(i.name == "load" and i.full for i in kernel.instructions)
         vectors = 8 if loads <= MANY_LOADS else 2
+    if kernel.short:  # rows of images are short, and an unrolled window takes the registers
+        vectors = 1 if prod(kernel.short) >= LARGE_WINDOW else 2
     if kernel.short_rows:
         vectors = min(vectors, SHORT_ROW_VECTORS)
     return min(TREE_LANES, isa.vector_bits // 8 // widest * vectors)

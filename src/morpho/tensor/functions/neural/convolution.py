@@ -10,6 +10,7 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, expand, mul, reduce, reshape
 from morpho.ops.neural.convolution import transposed
+from morpho.ops.order import remat_barrier
 from morpho.tensor.autodiff.precision import EXAMPLES, lowered
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.neural.spatial import (
@@ -154,7 +155,10 @@ def _depthwise(x: Node, weight: Node, widths: Widths, steps: Any, apart: Any) ->
     count, channels = x.shape[:2]
     times = weight.shape[0] // channels
     lengths = weight.shape[2:]
-    windows = build("window", padded(x, widths, 0.0), axes=(2, 3), sizes=lengths, steps=steps, dilations=apart)
+    images = padded(x, widths, 0.0)
+    if images is not x and lengths[0] > 1:  # written once: looking for borders on four sides takes longer
+        images = remat_barrier(images)
+    windows = build("window", images, axes=(2, 3), sizes=lengths, steps=steps, dilations=apart)
     sizes = windows.shape[2:4]
     shape = (count, channels, times, *sizes, *lengths)
     seen = expand(reshape(windows, (count, channels, 1, *sizes, *lengths)), shape)

@@ -28,6 +28,9 @@ class Guard:
     inner: list[Value]
 
 
+LEAST_LANES = 4  # of a chunk of rows
+
+
 class UnrolledWindowCode(ColumnwiseCode):
     """As `ColumnwiseCode`, with the columns unrolled and no partial values in scratch."""
 
@@ -37,14 +40,18 @@ class UnrolledWindowCode(ColumnwiseCode):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
     def each_chunk(self, body: Callable[[], None]) -> None:
-        """Whole chunks, the last one over some rows of the one before; the rows of a short stretch one by one."""
-        e = self.e
-        whole = e.icmp("sge", self.stretch, self.lanes)
-        if self.lanes > 1:
-            self.whole_chunks(e.constant(0, "i64", 1), e.select(whole, self.stretch, 0), body)
-            self.one_by_one(e.select(whole, 0, self.stretch), body)
-        else:
-            self.one_by_one(self.stretch, body)
+        """Whole chunks, the last one over some rows of the one before. A stretch too short for one goes by chunks of
+        half the lanes, or a quarter of them; fewer rows than that one by one."""
+        e, most, above = self.e, self.lanes, None
+        while self.lanes >= LEAST_LANES:
+            fits = e.icmp("sge", self.stretch, self.lanes)
+            chosen = fits if above is None else fits & e.icmp("slt", self.stretch, above)
+            self.whole_chunks(e.constant(0, "i64", 1), e.select(chosen, self.stretch, 0), body)
+            above = self.lanes
+            self.lanes = e.lanes = self.lanes // 2
+        self.lanes = e.lanes = most
+        left = self.stretch if above is None else e.select(e.icmp("slt", self.stretch, above), self.stretch, 0)
+        self.one_by_one(left, body)
 
     def whole_chunks(self, first: Value, last: Value, body: Callable[[], None]) -> None:
         """Write `body` for chunks that cover rows from `first` to `last`, which are none or enough for one."""
