@@ -255,11 +255,7 @@ class Module:
         if problems:
             raise fail(ArgumentError, "load_state_dict", "; ".join(problems))
         if tensors:
-            def put(tensor: Tensor, like: Tensor) -> Tensor:  # what is there already is copied without a program
-                tensor = tensor if tensor.dtype is like.dtype else tensor.astype(like.dtype)
-                return tensor if tensor.device == like.device else tensor.to(like.device)
-
-            assign([(own[name].state, put(tensor, own[name].value)) for name, tensor in tensors.items()])
+            assign([(own[name].state, _like(tensor, own[name].value)) for name, tensor in tensors.items()])
 
     def to(self: Self, *wanted: Any, device: Any = None, dtype: Any = None) -> Self:
         """Put the module on another device, into another floating-point dtype, or both: `model.to("cuda:0")`. In place,
@@ -366,6 +362,12 @@ def _members(tree: Any, kind: type, prefix: str = "") -> Iterator[tuple[str, Any
             yield name, value
         elif isinstance(value, list | tuple | dict):
             yield from _members(value, kind, name)
+
+
+def _like(tensor: mo.Tensor, held: mo.Tensor) -> mo.Tensor:
+    """A tensor in the dtype and on the device of another; itself, where it is: that is copied without a program."""
+    tensor = tensor if tensor.dtype is held.dtype else tensor.astype(held.dtype)
+    return tensor if tensor.device == held.device else tensor.to(held.device)
 
 
 def _differences(own: Mapping[str, Variable], given: Mapping[str, mo.Tensor], extra: list[str],
