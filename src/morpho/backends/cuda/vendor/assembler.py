@@ -1,6 +1,6 @@
 """PTX to a chip's own code by nvJitLink, where it is installed: in as many threads as there are, where the driver
-assembles one kernel at a time. Nothing needs it. Some kernels are left to the driver: those for warpgroups, with which by
-nvJitLink a training step took 25.6 ms instead of 24.0, and those that call functions or keep a stack, of which four
+assembles one kernel at a time. Nothing needs it. Some kernels are left to the driver: those for warpgroups, with which
+by nvJitLink a training step took 25.6 ms instead of 24.0, and those that call functions or keep a stack, of which four
 (convolutions of bfloat16 by few kernels) read addresses that were not theirs when nvJitLink had assembled them."""
 
 from __future__ import annotations
