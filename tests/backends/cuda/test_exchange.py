@@ -77,9 +77,10 @@ def test_both_ways_without_a_copy(device: Watched) -> None:
 
 def test_streams_and_copies(device: Watched) -> None:
     x = mo.asarray(np.arange(5, dtype="f"), device="cuda").realise()
-    x.__dlpack__(max_version=(1, 0))
-    x.__dlpack__(max_version=(1, 0), stream=2)
+    capsules = [x.__dlpack__(max_version=(1, 0)), x.__dlpack__(max_version=(1, 0), stream=2)]
     assert device.waits[:2] == [("they", 1), ("they", 2)]
+    del capsules  # nobody took them: they are given back at once
+    assert ("we", 1) in device.waits and ("we", 2) in device.waits
     count = len([w for w in device.waits if w[0] == "they"])
     x.__dlpack__(max_version=(1, 0), stream=-1)
     assert len([w for w in device.waits if w[0] == "they"]) == count
