@@ -3,6 +3,7 @@ second, time to the first token, time per token; and how long each server takes 
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from benchmarks.serve.streams import MISSING
 
 CLIENTS = (1, 4, 16, 64)
 NEW = 48
+IDLE_S = 6
 WORDS = ("sea", "wind", "stone", "bread", "light", "river", "clock", "garden")
 
 
@@ -59,6 +61,7 @@ def _measure(name: str, file: Path, session: Session, table: Table, rates: dict[
                 load.clients(port, "/v1/completions", bodies(1, 1, 2, model))
         with servers.SERVERS[name](file, session.threads) as (port, model, took):  # type: ignore[attr-defined]
             ready[name] = took
+            time.sleep(IDLE_S)  # Morpho loads what it needs for several rows when there is nothing else to do
             load.clients(port, "/v1/completions", bodies(2, 1, 4, model))
             for count in CLIENTS[:3] if session.quick else CLIENTS:
                 seconds, seen = load.clients(port, "/v1/completions", bodies(count, requests, new, model))

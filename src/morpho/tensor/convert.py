@@ -66,11 +66,10 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 @functools.wraps(asarray)
 def public_asarray(*args: Any, **options: Any) -> Tensor:
     if len(args) == 1 and not options:
-        value = args[0]
-        kind = type(value)
-        if (kind is int and LEAST_INT <= value <= MOST_INT) or (kind is float and -3e38 < value < 3e38):
+        kind = type(args[0])  # no name for what is given: it may be a temporary, whose memory is taken over below
+        if (kind is int and LEAST_INT <= args[0] <= MOST_INT) or (kind is float and -3e38 < args[0] < 3e38):
             if (quiet.value and _chosen() is None) or is_quiet():  # the first is the second, without a call
-                return number_tensor(Tensor, value, _NUMBERS[kind])  # type: ignore[no-any-return]
+                return number_tensor(Tensor, args[0], _NUMBERS[kind])  # type: ignore[no-any-return]
     if len(args) == 1 and not options and type(args[0]) is np.ndarray \
             and is_temporary(sys.getrefcount(args[0]), args[0]) and is_plain(args[0]):
         return asarray(args[0], copy=False)
