@@ -70,7 +70,8 @@ def cold(facts: Facts) -> Verdict | None:
     if seconds <= 0:
         return None
     made = facts.count("code_compiled")
-    what = f"{made:.0f} kernels by LLVM" if made else f"{sum(facts.compilations.values())} programs"
+    count, unit = (made, "kernel") if made else (sum(facts.compilations.values()), "program")
+    what = f"{count:.0f} {unit}{'' if count == 1 else 's'}{' by LLVM' if made else ''}"
     advice = ("a warm-up call before what is measured, and a cache folder that is kept (MORPHO_CACHE_DIR): the next "
               "run finds the code there, which")
     finding = f"{percent(seconds / facts.wall_s)} of the time compiles for the first time: {what}"
