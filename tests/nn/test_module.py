@@ -129,6 +129,8 @@ def test_sizes_of_a_module_are_named_by_what_forward_takes() -> None:
     assert [call(mo.ones((rows, 3))).shape[0] for rows in (2, 5, 9)] == [2, 5, 9] and call.stats["recompiles"] == 0
     assert [*inspect.signature(nn.Linear(3, 4)).parameters] == ["x"]
     assert "in_features" in inspect.signature(nn.Linear).parameters
+    assert [*inspect.signature(nn.MSELoss).parameters] == ["reduction"]
+    assert mo.compile(nn.MSELoss())(mo.ones(3), mo.zeros(3)).item() == 1.0
 
 
 def test_hooks() -> None:

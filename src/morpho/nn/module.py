@@ -39,14 +39,19 @@ PreHook = Callable[["Module", tuple[Any, ...]], Any]
 NOT_IN_THE_TREE = ("_training", "_hooks", "_pre_hooks")
 
 
-class _Signature:
+class Signatures:
     """What a module takes, for `inspect.signature` and `mo.compile(module, dynamic={"x": ...})`: what `forward`
-    does. Of a class it is, as ever, what makes one."""
+    does. Of the class it is what makes one, by its `__init__` unless it is given."""
+
+    def __init__(self, making: inspect.Signature | None = None) -> None:
+        self.making = making
 
     def __get__(self, module: Module | None, owner: type[Module]) -> inspect.Signature:
-        if module is None:
+        if module is not None:
+            return inspect.signature(module.forward)
+        if self.making is None:
             raise AttributeError("__signature__")
-        return inspect.signature(module.forward)
+        return self.making
 
 
 class Module:
@@ -62,7 +67,7 @@ class Module:
     ((2, 4), ['layer.weight', 'layer.bias'])
     """
 
-    __signature__ = _Signature()
+    __signature__ = Signatures()
     tells_changes = True  # of `static_key`: compiled functions need not ask at every call
     _training = True
     _hooks: tuple[Hook, ...] = ()
