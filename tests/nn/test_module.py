@@ -128,6 +128,8 @@ def test_sizes_of_a_module_are_named_by_what_forward_takes() -> None:
     call = mo.compile(nn.Linear(3, 4), dynamic={"x": {0: mo.Dim("n", 1, 64)}})
     assert [call(mo.ones((rows, 3))).shape[0] for rows in (2, 5, 9)] == [2, 5, 9] and call.stats["recompiles"] == 0
     assert [*inspect.signature(nn.Linear(3, 4)).parameters] == ["x"]
+    with pytest.raises(ArgumentError, match=r"\[Linear\] too many positional arguments"):
+        call(mo.ones((2, 3)), 1)
     assert "in_features" in inspect.signature(nn.Linear).parameters
     assert [*inspect.signature(nn.MSELoss).parameters] == ["reduction"]
     assert mo.compile(nn.MSELoss())(mo.ones(3), mo.zeros(3)).item() == 1.0
