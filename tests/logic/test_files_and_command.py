@@ -84,6 +84,12 @@ def test_files_that_are_not_what_they_say(folder: Path, name: str, content: byte
         mo.logic.read_facts(name)
 
 
+def test_facts_of_another_width_are_told_to_be_the_facts() -> None:
+    program = mo.logic.Program("near(X, Y) :- road(X, Y).")
+    with pytest.raises(mo.logic.LogicError, match="road has 2 terms here and 3 terms in its facts"):
+        program.add("road", [("a", "b", 3)])
+
+
 def test_facts_that_are_no_facts() -> None:
     """Rows of different lengths, of mixed or unknown types, NaN, wrong arrays."""
     import numpy as np

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,17 @@ def test_a_compiled_function_sees_the_mode() -> None:
     assert (call(mo.ones(50)).numpy() == 1).all()
 
 
+def test_sizes_of_a_module_are_named_by_what_forward_takes() -> None:
+    call = mo.compile(nn.Linear(3, 4), dynamic={"x": {0: mo.Dim("n", 1, 64)}})
+    assert [call(mo.ones((rows, 3))).shape[0] for rows in (2, 5, 9)] == [2, 5, 9] and call.stats["recompiles"] == 0
+    assert [*inspect.signature(nn.Linear(3, 4)).parameters] == ["x"]
+    with pytest.raises(ArgumentError, match=r"\[Linear\] too many positional arguments"):
+        call(mo.ones((2, 3)), 1)
+    assert "in_features" in inspect.signature(nn.Linear).parameters
+    assert [*inspect.signature(nn.MSELoss).parameters] == ["reduction"]
+    assert mo.compile(nn.MSELoss())(mo.ones(3), mo.zeros(3)).item() == 1.0
+
+
 def test_hooks() -> None:
     layer = nn.Linear(2, 2)
     seen: list[Any] = []
@@ -213,5 +225,7 @@ def test_mistakes_are_said() -> None:
         nn.Module()(x)
     with pytest.raises(AttributeError, match=r"no attribute 'wieght'\. Hint: there is 'weight'"):
         nn.Linear(2, 2).wieght  # noqa: B018
+    with pytest.raises(TypeError, match=r"'gpu' is neither a device nor a dtype.*devices are cpu"):
+        nn.Linear(2, 2).to("gpu")
     with pytest.raises(ShapeError):
         nn.Linear(2, 2).weight.assign(mo.ones(3))

@@ -11,6 +11,7 @@ import pytest
 import morpho as mo
 from morpho.cluster.groups.threads import run_threads
 from morpho.observe.export import perfetto
+from morpho.observe.export.text import report
 from morpho.observe.trace.merge import clock_offset, merged
 from morpho.observe.trace.model import EventRow, OpRow, SpanRow, Trace
 
@@ -43,6 +44,12 @@ def test_traces_are_put_on_rank_0s_clock() -> None:
     assert whole.seconds["network"] == 0.1, "the rank that others wait for says what binds them all"
     names = {e["args"]["name"] for e in perfetto.events(whole) if e["name"] == "process_name"}
     assert names == {"rank 0", "rank 1"}
+
+
+def test_the_rank_that_others_wait_for_is_named() -> None:
+    told = "all of this is of rank 1, for which others wait up to 50 % of their time"
+    assert told in report(merged([part(0, 10.0, 0.0, 0.6), part(1, 10.0, 0.0, 0.1)]))
+    assert "others wait" not in report(merged([part(0, 10.0, 0.0, 0.6), part(1, 10.0, 0.0, 0.6)]))
 
 
 def test_a_rank_that_is_there_twice_is_told() -> None:

@@ -149,6 +149,17 @@ def test_waiting_for_data_is_a_span() -> None:
     assert sum(span.kind == "data" for span in p.trace.spans) == 3
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_copies_of_large_arrays_are_spans(turned: bool) -> None:
+    """Those of small ones are not told, and what is taken without a copy has none."""
+    large, small = np.ones((256, 128), np.float32), np.ones(8, np.float32)
+    large = large.T if turned else large
+    with mo.profile("copies") as p:
+        kept = mo.asarray(large), mo.asarray(small), mo.asarray(large[::2], copy=False)
+    (told,) = [span for span in p.trace.spans if span.kind == "transfer"]
+    assert len(kept) == 3 and told.detail["bytes"] == large.nbytes and __file__ in told.detail["line"]
+
+
 def test_devices_have_events(delayed_device: str) -> None:
     """Queued runs and copies of a device that computes late, on one timeline with the rest."""
     x = mo.ones((4, 4)).to(delayed_device)

@@ -68,6 +68,16 @@ def test_a_module_is_saved_with_its_weights(tmp_path: Path) -> None:
     close(runtime(data, {"in": x}), [module(mo.asarray(x)).numpy()])
 
 
+@pytest.mark.parametrize("name", ["x", "rows"])
+def test_a_size_of_a_module_stays_open_by_either_name(name: str, tmp_path: Path) -> None:
+    """That of forward's parameter, and the one that the file gives to it."""
+    module = mo.nn.Sequential(mo.nn.Linear(4, 2), mo.nn.ReLU()).eval()
+    path = mo.onnx.save(module, tmp_path / "m.onnx", mo.ones((3, 4)), input_names=["rows"],
+                        dynamic={name: {0: mo.Dim("n", 1, 64)}})
+    network = mo.onnx.load(path, dynamic=True)
+    assert [network(array(count, 4)).shape for count in (1, 6)] == [(1, 2), (6, 2)]
+
+
 def test_a_dynamic_size_stays_one(tmp_path: Path) -> None:
     def function(x: Any) -> Any:
         return mo.softmax(mo.reshape(x, (-1, 2, 2)).sum(axis=1) * mo.ones((x.shape[0], 2)), axis=0)

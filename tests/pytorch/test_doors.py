@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 import warnings
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,6 +64,16 @@ def test_operations_through_export(group: str) -> None:
     for name, value in module(*programs.operands()).items():
         parts, wanted = (list(v) if isinstance(v, list | tuple) else [v] for v in (found[name], value))
         close([torch.from_dlpack(part) for part in parts], [part.contiguous() for part in wanted], name)
+
+
+
+def test_pytorch_finds_the_backend_of_an_installed_morpho() -> None:
+    """By the entry point, without an import of `morpho.torch`."""
+    from morpho.torch.backend import morpho
+
+    read = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    entry = EntryPoint("morpho", read["project"]["entry-points"]["torch_dynamo_backends"]["morpho"], "")
+    assert entry.load() is morpho
 
 
 def test_sixty_operations() -> None:

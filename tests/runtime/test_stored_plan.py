@@ -207,6 +207,9 @@ def rolled(x: Any) -> Any:
 
 LOOPS: dict[str, Callable[..., Any]] = {
     "scan": lambda x: mo.scan(lambda c, row: (mo.tanh(mo.sort(c * row)), c.sum()), x, mo.ones((7, 6, 5)))[1],
+    "slices with gaps": lambda x: mo.vmap(lambda rows: mo.scan(lambda c, row: (mo.tanh(mo.sort(c * row)), c), x[0],
+                                                               rows)[1])(mo.ones((3, 6, 5)) * x),
+    "slices backwards": lambda x: mo.scan(lambda c, row: (mo.sort(c + row), c), x[0], mo.flip(x, axis=1))[1],
     "while": lambda x: mo.while_loop(lambda s: s[1].sum() < 90, lambda s: (mo.sort(s[0]), s[1] + 1), (x, x * 0))[1],
     "switch": lambda x: mo.switch(mo.astype(x.sum() > 3, "int64"), [mo.sort, lambda x: mo.flip(x) * 2], x),
     "nested": lambda x: mo.fori_loop(0, 3, lambda i, x: mo.fori_loop(0, 2, lambda j, x: mo.sort(x) + j, x) * 2, x),

@@ -16,11 +16,13 @@ dicts of those, are the tree; saving, counting, freezing and converting are walk
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.dtypes import BY_NAME, as_dtype
+from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.settings import device_kinds
 from morpho.nn.layer_notes import note_layer
 from morpho.nn.summary import summary
@@ -37,6 +39,21 @@ PreHook = Callable[["Module", tuple[Any, ...]], Any]
 NOT_IN_THE_TREE = ("_training", "_hooks", "_pre_hooks")
 
 
+class Signatures:
+    """What a module takes, for `inspect.signature` and `mo.compile(module, dynamic={"x": ...})`: what `forward`
+    does. Of the class it is what makes one, by its `__init__` unless it is given."""
+
+    def __init__(self, making: inspect.Signature | None = None) -> None:
+        self.making = making
+
+    def __get__(self, module: Module | None, owner: type[Module]) -> inspect.Signature:
+        if module is not None:
+            return inspect.signature(module.forward)
+        if self.making is None:
+            raise AttributeError("__signature__")
+        return self.making
+
+
 class Module:
     """A layer or a model. Write `forward`; call the module. No `super().__init__()` is needed.
 
@@ -50,6 +67,7 @@ class Module:
     ((2, 4), ['layer.weight', 'layer.bias'])
     """
 
+    __signature__ = Signatures()
     tells_changes = True  # of `static_key`: compiled functions need not ask at every call
     _training = True
     _hooks: tuple[Hook, ...] = ()
@@ -269,6 +287,7 @@ class Module:
                 device = one
             else:
                 dtype = one
+                self._must_be_dtype(one)
         if device is not None:
             for _, variable in self._variables(Variable):
                 variable.state = mo.State(variable.value.to(device))
@@ -278,6 +297,14 @@ class Module:
                         setattr(module, name, value.to(device))
             entries.forget()
         return self if dtype is None else self.astype(dtype)
+
+    def _must_be_dtype(self, given: Any) -> None:
+        """Who writes `to("gpu")` means a device."""
+        try:
+            as_dtype(given)
+        except DTypeError:
+            raise fail(DTypeError, type(self).__name__, f"{given!r} is neither a device nor a dtype",
+                       f"devices are {', '.join(device_kinds)}; dtypes are {', '.join(BY_NAME)}") from None
 
     def astype(self: Self, dtype: Any) -> Self:
         """Convert all float parameters and buffers."""

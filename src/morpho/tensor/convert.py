@@ -7,6 +7,7 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from morpho.backends.registry import HOST, canonical, memory_of
 from morpho.base import settings
 from morpho.base.checks import shown
 from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, promote
-from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail, user_line
 from morpho.base.shapes import contiguous_strides
 from morpho.ir.node import build
 from morpho.ops.algebra import cast, reshape
 from morpho.ops.special import reference_cast, round_bfloat16
 from morpho.runtime.memory.buffer import Buffer, allocate, borrow, copy_bytes, view_memory
+from morpho.runtime.trace import spans
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.core import Tensor, copied
 from morpho.tensor.device import placed
@@ -32,6 +34,7 @@ from morpho.tensor.interop.ownership import is_fixed, is_temporary
 from morpho.tensor.scalars import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
 from morpho.tensor.tools.foreign_calls import hinted
 
+TOLD_BYTES = 64 << 10  # of a copy: a profile is not told of shorter ones
 _NUMBERS: dict[type, DType] = {int: DEFAULT_INT, float: DEFAULT_FLOAT}
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
 _chosen = settings.current.get
@@ -99,9 +102,18 @@ def _taken(obj: Any, dtype: Any) -> Tensor:
 def _copied_array(array: np.ndarray) -> Buffer:
     """The elements of a plain array in memory of their own."""
     buffer = allocate(array.shape, BY_NUMPY[array.dtype])
-    if array.size:
+    if not array.size:
+        return buffer
+    with _told(array.nbytes):
         copy_bytes(buffer.address, array_address(array), array.nbytes)
     return buffer
+
+
+def _told(nbytes: int) -> AbstractContextManager[object]:
+    """A profile is told of a copy that is long enough to matter."""
+    if spans.sink is None or nbytes < TOLD_BYTES:
+        return nullcontext()
+    return spans.span("transfer", spans.FROM_ARRAY, bytes=nbytes, line=user_line())
 
 
 def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
@@ -313,5 +325,6 @@ def _stored(array: np.ndarray, dtype: DType, converted: bool = False) -> Buffer:
         else:
             array = np.asarray(reference_cast({"dtype": dtype}, array)).astype(dtype.numpy)
     if array.size:
-        np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, dtype), array)
+        with _told(array.nbytes):
+            np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, dtype), array)
     return buffer

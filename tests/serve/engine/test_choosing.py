@@ -14,6 +14,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.models.text.sampling import Sampling
 from morpho.serve.engine.engine import Engine
+from morpho.serve.engine.grammar import _bounded
 from morpho.serve.engine.request import Grammar, Request, SamplingParams
 from morpho.serve.engine.sampler import Sampler, logprobs_of
 from morpho.serve.engine.text import TextStream
@@ -131,8 +132,21 @@ def test_text_is_told_to_the_letter(stop: tuple[str, ...], rng: np.random.Genera
 
 
 # -- grammars ------------------------------------------------------------------------------------------------------
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"enum": [1, 20, 300]}},
-          "required": ["name", "age"], "additionalProperties": False}
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"enum": [1, 20, 300]},
+                                           "number": {"type": "integer"}},
+          "required": ["name", "age", "number"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(("schema", "largest"), [
+    ({"type": "integer"}, True), ({"type": ["integer", "null"]}, True), ({"type": "integer", "minimum": 0}, True),
+    ({"properties": {"type": {"type": "integer"}}}, True), ({"$defs": {"n": [{"type": "integer"}]}}, True),
+    ({"type": "integer", "minimum": 10**30}, False), ({"type": "integer", "maximum": 5}, False),
+    ({"type": "integer", "enum": [10**30]}, False), ({"type": "integer", "minimum": "a"}, False),
+    ({"const": {"type": "integer"}}, False), ({"type": "number"}, False), (True, False)])
+def test_integers_of_a_form_end(schema: Any, largest: bool) -> None:
+    """Where nothing bounds them they have 53 bits, and no other word of a schema is touched."""
+    found = json.dumps(_bounded(schema))
+    assert (str((1 << 53) - 1) in found) == largest and (largest or json.loads(found) == schema)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.2])
@@ -150,7 +164,7 @@ def test_text_of_a_given_form(shipped: Any, temperature: float) -> None:
         for stream in streams:
             events = [*stream]
             found = json.loads(text_of(events))
-            assert events[-1].finish == "stop" and set(found) == {"name", "age"}
+            assert events[-1].finish == "stop" and set(found) == {"name", "age", "number"}
             assert found["age"] in (1, 20, 300) and len(found["name"]) <= 8
         assert number.fullmatch(text_of([*other[0]])) and text_of([*other[1]]) in ("yes", "no")
         for kind, source in (("json_schema", "{"), ("regex", "["), ("lark", "nothing"), ("regex", "a" * 70000)):

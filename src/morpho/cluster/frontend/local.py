@@ -58,5 +58,6 @@ def local_plan(place: str | Path, count: int, streams: int = 1, constraints: Con
     card = card_of(place, streams=streams)
     if count > 2 * len(card.layers):
         raise fail(ArgumentError, "pipeline", f"{count} workers are too many for the {len(card.layers)} layers of "
-                                              f"{card.name}", f"give at most {2 * len(card.layers)}")
+                                              f"{card.name}",
+                   f"give at most {2 * len(card.layers)}: those beyond one for each layer wait in reserve")
     return solve(card, local_cluster(count), objective=objective, constraints=constraints)

@@ -37,8 +37,8 @@ def arities(rules: Iterable[Rule], domains: Iterable[DomainDeclaration], declare
     for name, size, place in uses:
         other, first = found.setdefault(name, (size, place))
         if other != size:
-            where = f" (line {first.line})" if first is not None and place is not None else ""
-            raise fault(f"predicate {name} has {_terms(size)} here and {_terms(other)} elsewhere{where}", place)
+            where = "in its facts" if first is None else "elsewhere" + (f" (line {first.line})" if place else "")
+            raise fault(f"predicate {name} has {_terms(size)} here and {_terms(other)} {where}", place)
     return {name: size for name, (size, _) in found.items()}
 
 

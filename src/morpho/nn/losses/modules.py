@@ -19,7 +19,7 @@ from morpho.nn.losses.distances import (
 )
 from morpho.nn.losses.reduction import check_reduction
 from morpho.nn.losses.regression import huber_loss, kl_div, l1_loss, mse_loss, smooth_l1_loss
-from morpho.nn.module import Module
+from morpho.nn.module import Module, Signatures
 from morpho.tensor.state.variable import Buffer
 
 
@@ -37,7 +37,7 @@ class Loss(Module):
         """`help(loss)` and `inspect.signature(loss)` show the settings with their defaults."""
         super().__init_subclass__(**others)
         settings = list(inspect.signature(cls.function).parameters.values())[cls.tensors:]
-        cls.__signature__ = inspect.Signature(settings)  # type: ignore[attr-defined]
+        cls.__signature__ = Signatures(inspect.Signature(settings))
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         name, known = type(self).__name__, self._known()
@@ -59,7 +59,7 @@ class Loss(Module):
             setattr(self, key, Buffer(mo.asarray(value)) if is_array else value)
 
     def _known(self) -> dict[str, inspect.Parameter]:
-        return dict(type(self).__signature__.parameters)  # type: ignore[attr-defined]
+        return dict(type(self).__signature__.parameters)
 
     def forward(self, *tensors: Any) -> mo.Tensor:
         if len(tensors) != self.tensors:

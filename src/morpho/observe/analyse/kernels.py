@@ -8,6 +8,7 @@ from morpho.observe.trace.model import OpRow
 
 NARROWER = {"float64": ("float32", 0.5), "float32": ("bfloat16", 0.5), "complex128": ("complex64", 0.5),
             "int64": ("int32", 0.5)}
+LARGE_FLOPS = 1e9  # a product of 800 squared: large enough for every core
 WELL = 0.5  # of the limit: a kernel that reaches this is as good as it gets; only less work helps
 
 
@@ -36,6 +37,8 @@ def compute(facts: Facts) -> Verdict | None:
         advice, gain = "bfloat16 operands (`with mo.amp.autocast():`), which the matrix units take", 0.6
     elif top.product and narrower and top.share >= WELL:
         advice, gain = f"fewer operations: a smaller or {narrower[0]} product, or one with a low-rank factor", 0.3
+    elif top.product and top.flops / max(top.calls, 1) >= LARGE_FLOPS:  # its size is not the cause
+        advice, gain = "an idle machine (other processes may hold its cores), or fewer operations,", 0.3
     elif top.product:
         advice, gain = "a larger product: several of these as one batch", min(0.5, 1 - top.share)
     else:
@@ -57,6 +60,8 @@ def memory(facts: Facts) -> Verdict | None:
     narrower = NARROWER.get(top.dtype)
     if top.name.startswith("pack") and len(rows) > 1:
         advice, gain_s = "weights that Morpho owns (mo.asarray(w, copy=True), outside the function), packed once", top_s
+    elif top.name in ("cast", "astype") and top.program != "eager":
+        advice, gain_s = "the value kept in the dtype it is used in, cast once outside the loop,", top_s
     elif top.gathers:
         advice, gain_s = "sorted or repeated indices taken once (mo.unique), or slices instead of a gather", 0.4 * top_s
     elif len(eager) >= 2 and eager_s > 0.6 * seconds:
@@ -83,7 +88,8 @@ def imbalance(facts: Facts) -> Verdict | None:
     idle = 1 - min(1.0, top.busy_s / (top.seconds * top.threads))
     if top.shared_s < 0.5 * top.seconds:
         how = f"runs on one of {top.threads} threads"
-        advice = "several of these as one batch, whose rows are divided,"
+        advice = ("several of these beside each other, xs of shape (steps, batch, ...)," if top.name.startswith("scan")
+                  else "several of these as one batch, whose rows are divided,")
     else:
         how = f"keeps {top.threads_busy:.1f} of {top.threads} threads at work"
         advice = "rows of equal cost (sorted by length, or cut into equal parts), and more of them than threads,"

@@ -11,7 +11,7 @@ KINDS = {
     "imbalance": "kernels in which threads wait for one of them, or that one thread runs alone",
     "recompiles": "compiling again what was compiled before for other shapes, numbers or ever longer programs",
     "host": "steps that run in NumPy in the midst of native code",
-    "transfers": "copies between the host and a device",
+    "transfers": "copies between the host and a device, and of NumPy's arrays",
     "data": "waiting for the next batch",
     "network": "waiting for other ranks",
     "cold": "caches that are still empty: the first compilation of each program",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from os.path import basename
 
 from morpho.base.units import format_seconds
 from morpho.observe.analyse.facts import Facts, percent, place
 from morpho.observe.analyse.verdict import Verdict
+from morpho.runtime.trace.spans import FROM_ARRAY
 
 
 def python(facts: Facts) -> Verdict | None:
@@ -16,7 +18,7 @@ def python(facts: Facts) -> Verdict | None:
     eager, syncs = facts.count("realisations"), facts.count("syncs")
     if seconds <= 0:
         return None
-    if not (facts.trace.ops or facts.trace.spans or calls or eager):
+    if not (facts.trace.ops or calls or eager or facts.compile_spans):  # waiting for ranks or data is no work of ours
         return _nothing_of_ours(facts, seconds)
     lines = Counter(span.detail.get("line", "") for span in facts.trace.spans if span.kind == "realise")
     line = lines.most_common(1)[0][0] if lines else ""
@@ -68,7 +70,8 @@ def cold(facts: Facts) -> Verdict | None:
     if seconds <= 0:
         return None
     made = facts.count("code_compiled")
-    what = f"{made:.0f} kernels by LLVM" if made else f"{sum(facts.compilations.values())} programs"
+    count, unit = (made, "kernel") if made else (sum(facts.compilations.values()), "program")
+    what = f"{count:.0f} {unit}{'' if count == 1 else 's'}{' by LLVM' if made else ''}"
     advice = ("a warm-up call before what is measured, and a cache folder that is kept (MORPHO_CACHE_DIR): the next "
               "run finds the code there, which")
     finding = f"{percent(seconds / facts.wall_s)} of the time compiles for the first time: {what}"
@@ -88,11 +91,20 @@ def host(facts: Facts) -> Verdict | None:
 
 
 def transfers(facts: Facts) -> Verdict | None:
-    """Copies between host and device."""
+    """Copies between host and device, and of NumPy's arrays."""
     seconds, rows = facts.seconds("transfer", *(["device"] if facts.is_fetched else [])), facts.spans("transfer")
     if not rows or seconds <= 0:
         return None
     moved = sum(span.detail.get("bytes", 0) for span in rows)
+    arrays = [span for span in rows if span.name == FROM_ARRAY]
+    if sum(span.seconds for span in arrays) > 0.5 * sum(span.seconds for span in rows):
+        line = Counter(span.detail.get("line", "") for span in arrays).most_common(1)[0][0]
+        at = f" (most often in {basename(line)})" if line else ""
+        finding = (f"{percent(seconds / facts.wall_s)} of the time copies {1e-6 * moved:.1f} MB of NumPy arrays in "
+                   f"{len(rows)} calls of mo.asarray{at}")
+        advice = ("the array itself as an argument of the compiled function, or mo.asarray(array, copy=False), neither "
+                  "of which copies,")
+        return Verdict("transfers", seconds, facts.wall_s, finding, advice, 0.9 * seconds, line)
     name = Counter(span.name for span in rows).most_common(1)[0][0]
     finding = (f"{percent(seconds / facts.wall_s)} of the time copies {1e-6 * moved:.1f} MB between host and device in "
                f"{len(rows)} copies, mostly {name}")

@@ -10,7 +10,7 @@ from morpho.observe.trace.model import OpRow, Trace
 
 MOST_ROWS = 20
 WORDS = {"kernels": "kernels", "host": "steps in NumPy", "network": "waiting for ranks", "data": "waiting for data",
-         "transfer": "copies to and from devices", "device": "waiting for a device", "compile": "compiling",
+         "transfer": "copies: devices, NumPy", "device": "waiting for a device", "compile": "compiling",
          "trace": "tracing", "launch": "between kernels", "python": "Python"}
 
 
@@ -44,6 +44,10 @@ def report(trace: Trace) -> str:
     verdicts = analyse(trace)
     lines = [str(verdicts[0]) if verdicts else "Nothing was recorded."]
     lines += [f"  then: {verdict}" for verdict in verdicts[1:4]]
+    waited = trace.counters.get("waited_share", 0.0)
+    if waited > 0.1:
+        lines.append(f"  ranks: all of this is of rank {trace.counters['slowest_rank']:.0f}, for which others wait up "
+                     f"to {100 * waited:.0f} % of their time; less work there, or a faster machine, helps all of them")
     lines += ["", f"time of the calling thread, {format_seconds(trace.wall_s)} in all"]
     for name, seconds in sorted(trace.seconds.items(), key=lambda pair: -pair[1]):
         if seconds > 0.001 * trace.wall_s:

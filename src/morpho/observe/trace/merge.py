@@ -61,9 +61,12 @@ def merged(traces: Sequence[Trace]) -> Trace:
     if len({*ranks}) < len(ranks):
         raise fail(ArgumentError, "profile", f"the traces are of ranks {ranks}: one is there twice", line="")
     origin = min(_began(one) for one in ordered)
-    slowest = min(ordered, key=lambda one: one.seconds.get("network", 0.0) / (one.wall_s or 1.0))
+    waits = [one.seconds.get("network", 0.0) / (one.wall_s or 1.0) for one in ordered]
+    slowest = ordered[int(np.argmin(waits))]
     whole = replace(slowest, rank=ordered[0].rank, ranks=len(ordered), clock_offset_s=0.0, ops=[], events=[], spans=[],
                     threads={}, stacks=dict(slowest.stacks), started_unix_s=origin,
+                    counters={**slowest.counters, "slowest_rank": slowest.rank,
+                              "waited_share": max(waits) - min(waits)},
                     clock_error_s=max(one.clock_error_s for one in ordered), memory=ordered[0].memory,
                     dropped=sum(one.dropped for one in ordered), lost=sum(one.lost for one in ordered))
     for one in ordered:

@@ -26,7 +26,8 @@ def save(function: Callable[..., Any], path: str | os.PathLike[str], *examples: 
     """Write a function of tensors as an ONNX model; the path is returned.
 
     The function is traced with the examples, whose shapes and dtypes the file declares; `dynamic` names sizes that may
-    differ, as in `mo.compile`. Tensors of the surroundings, a module's parameters among them, are stored in the file.
+    differ, as in `mo.compile`, by parameters or by `input_names`. Tensors of the surroundings, a module's parameters
+    among them, are stored in the file.
     Operations that ONNX has no words for are an error that lists them.
 
     >>> w = mo.ones((3, 2))
@@ -44,6 +45,8 @@ def _model(function: Callable[..., Any], examples: Sequence[Any], dynamic: Mappi
     if not callable(function):
         raise fail(ArgumentError, "onnx", f"{type(function).__name__} is not a function")
     given = [_example(value) for value in examples]
+    inputs = _names(input_names, _parameters(function, len(given)), len(given), "inputs")
+    dynamic = None if dynamic is None else _by_parameter(dynamic, inputs, _parameters(function, len(given)))
     traced = mo.compile(getattr(function, "__wrapped__", None) or function, dynamic=dynamic)
     results = traced(*given)
     results = [results] if isinstance(results, Tensor) else results
@@ -54,7 +57,6 @@ def _model(function: Callable[..., Any], examples: Sequence[Any], dynamic: Mappi
         raise fail(ArgumentError, "onnx", "the function changes a state (mo.State), which a file cannot",
                    "return the new value; a module is saved after eval()")
     graph = special.plan.graph
-    inputs = _names(input_names, _parameters(function, len(given)), len(given), "inputs")
     outputs = _names(output_names, ["y"] if len(results) == 1 else [f"y{at}" for at in range(len(results))],
                      len(results), "outputs")
     build = Builder()
@@ -91,6 +93,12 @@ def _parameters(function: Callable[..., Any], count: int) -> list[str]:
     except (TypeError, ValueError):
         names = []
     return (names + [f"x{at}" for at in range(len(names), count)])[:count]
+
+
+def _by_parameter(dynamic: Mapping[str, Any], inputs: list[str], parameters: list[str]) -> dict[str, Any]:
+    """Sizes that are given under a name of the file, under the function's own."""
+    own = dict(zip(inputs, parameters, strict=True))
+    return {name if name in parameters else own.get(name, name): sizes for name, sizes in dynamic.items()}
 
 
 def _names(wanted: Sequence[str] | None, default: list[str], count: int, what: str) -> list[str]:

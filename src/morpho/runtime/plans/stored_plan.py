@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any, get_args
 
 from morpho.backends.cpu.compiler import code
@@ -181,6 +181,7 @@ class _Reader:
         self.slots: list[Slot] = []
         self.dims: dict[str, Dim] = {}
         self.here: str | None = None
+        self.slices: dict[int, tuple[int, int] | None] = {}  # cursor's slot -> bytes that one slice reaches over
 
     def plan(self) -> StoredPlan:
         content = self.content
@@ -256,6 +257,8 @@ class _Reader:
         _check(self.slots[_integer(slot, len(self.slots) - 1)].kind == "cursor", "a cursor that is none")
         found = Cursor(slot, self.place(base), self.size(stride))
         first = found.base
+        reach = _reach(replace(first, offset=0))
+        _check(self.slices.setdefault(slot, reach) == reach, "a cursor of two slices")
         moved = View(first.slot, first.offset, (turns, *first.shape), (found.stride, *first.strides), first.dtype)
         if type(turns) is int and type(found.stride) is int and turns > 0:
             inside = self.slots[moved.slot].kind in ("input", "cursor") or _is_inside(moved, self.slots[moved.slot])
@@ -290,9 +293,17 @@ class _Reader:
         place = View(_integer(number, len(self.slots) - 1), self.size(offset), self.sizes(shape), self.sizes(strides),
                       _dtype(dtype))
         _check(len(shape) == len(strides), "a place of two ranks")
-        _check(_flag(bordered) or self.slots[number].kind == "input" or _is_inside(place, self.slots[number]),
+        _check(_flag(bordered) or self.slots[number].kind == "input" or self.is_inside(place),
                "a place outside its slot")
         return place
+
+    def is_inside(self, place: View) -> bool:
+        """Whether a place lies in its slot; in that of a cursor, within one slice, which may have gaps between its
+        rows (a scan over the second axis of its values) or run backwards."""
+        if place.slot not in self.slices:
+            return _is_inside(place, self.slots[place.slot])
+        slice_, reach = self.slices[place.slot], _reach(place)
+        return slice_ is None or reach is None or (slice_[0] <= reach[0] and reach[1] <= slice_[1])
 
     def sizes(self, rows: Any) -> tuple[Size, ...]:
         return tuple([row if type(row) is int and LEAST <= row <= MOST else self.size(row) for row in rows])
@@ -349,16 +360,25 @@ def _dtype(name: Any) -> DType:
     return BY_NAME[name]
 
 
-def _is_inside(place: View, slot: Slot) -> bool:
-    """Whether every element lies in the slot, as far as the numbers are known."""
+def _reach(place: View) -> tuple[int, int] | None:
+    """The first byte of a place and the one after its last, counted from its slot's; None where a size is a symbol."""
     first = last = place.offset
     for size, stride in zip(place.shape, place.strides, strict=True):
         if type(size) is not int or type(stride) is not int:
-            return True
-        if size <= 0:
-            return size == 0
+            return None
+        _check(size >= 0, "a negative size")
+        if size == 0:
+            return 0, 0
         if stride > 0:
             last += (size - 1) * stride
         else:
             first += (size - 1) * stride
-    return type(first) is not int or (first >= 0 and (last + 1) * place.dtype.itemsize <= slot.nbytes)
+    if type(first) is not int or type(last) is not int:
+        return None
+    return first * place.dtype.itemsize, (last + 1) * place.dtype.itemsize
+
+
+def _is_inside(place: View, slot: Slot) -> bool:
+    """Whether every element lies in the slot, as far as the numbers are known."""
+    reach = _reach(place)
+    return reach is None or (reach[0] >= 0 and reach[1] <= slot.nbytes)

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 KINDS = ("compile", "trace", "realise", "data", "network", "transfer", "device", "user")
+FROM_ARRAY = "mo.asarray"  # a copy of NumPy's memory: a transfer within the host
 MOST_SPANS = 1 << 20  # kept of one recording; later ones are counted
 
 
@@ -70,9 +71,9 @@ class _Ignored(dict[str, Any]):
 _NOTHING: AbstractContextManager[dict[str, Any]] = nullcontext(_Ignored())
 
 
-def span(kind: str, name: str) -> AbstractContextManager[dict[str, Any]]:
-    """Record a block under a kind and a name; what is put into the dict it gives is shown beside it."""
-    return _NOTHING if sink is None else _Timed(sink, kind, name)
+def span(kind: str, name: str, **detail: Any) -> AbstractContextManager[dict[str, Any]]:
+    """Record a block under a kind and a name; `detail`, and what is put into the dict it gives, is shown beside it."""
+    return _NOTHING if sink is None else _Timed(sink, kind, name, detail)
 
 
 class _Timed:
@@ -80,11 +81,10 @@ class _Timed:
 
     __slots__ = ("_detail", "_into", "_kind", "_name", "_start")
 
-    def __init__(self, into: Recording, kind: str, name: str) -> None:
-        self._into, self._kind, self._name = into, kind, name
+    def __init__(self, into: Recording, kind: str, name: str, detail: dict[str, Any]) -> None:
+        self._into, self._kind, self._name, self._detail = into, kind, name, detail
 
     def __enter__(self) -> dict[str, Any]:
-        self._detail: dict[str, Any] = {}
         self._start = time.perf_counter_ns()
         return self._detail
 

@@ -7,6 +7,7 @@ is applied to; the library gives up the interpreter lock meanwhile.
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +18,9 @@ from morpho.serve.engine.request import Grammar
 
 # Small models like to write blanks for ever: JSON has one after a comma and a colon, and no others.
 JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+VALUES = ("enum", "const", "default", "examples")  # of a schema: what stands there is no schema
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "enum", "const")
+LARGEST = (1 << 53) - 1  # an integer that every reader of JSON takes exactly (RFC 8259)
 MOST_SOURCE = 1 << 16  # characters of a schema, expression or grammar
 
 
@@ -84,10 +88,30 @@ def _text_of(library: Any, grammar: Grammar) -> str:
     make = library.LLMatcher
     if grammar.kind in ("json_schema", "json_object"):
         schema = grammar.source if grammar.kind == "json_schema" else '{"type": "object"}'
-        return str(make.grammar_from_json_schema(schema, defaults=JSON))
+        return str(make.grammar_from_json_schema(json.dumps(_bounded(json.loads(schema))), defaults=JSON))
     if grammar.kind == "regex":
         return str(make.grammar_from_regex(grammar.source))
     return str(make.grammar_from_lark(grammar.source))
+
+
+def _bounded(schema: Any) -> Any:
+    """The schema with at most 53 bits for an integer that has no bounds of its own. Small models also like to
+    write digits for ever, and a text that is cut within a number does not parse."""
+    if isinstance(schema, list):
+        return [_bounded(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: value if name in VALUES else _bounded(value) for name, value in schema.items()}
+    kinds = schema["type"] if isinstance(schema.get("type"), list) else [schema.get("type")]
+    if "integer" in kinds and "number" not in kinds and not any(name in schema for name in BOUNDS):
+        found |= {"minimum": -LARGEST, "maximum": LARGEST}
+    elif kinds == ["integer"] and {*BOUNDS} & {*schema} == {"minimum"} and 0 <= _number(schema["minimum"]) <= LARGEST:
+        found["maximum"] = LARGEST  # from 0 or 1 on: the usual count
+    return found
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else -1
 
 
 def _first(error: Any) -> str:

@@ -21,7 +21,7 @@ class CompiledFunction(NativeEntry):
                  dynamic: Mapping[str, Any] | None, whole: bool, budget: Budget | None) -> None:
         super().__init__(through_python)
         self.function, self.whole, self.budget = function, whole, budget
-        self.__name__ = getattr(function, "__name__", "compiled")
+        self.__name__ = getattr(function, "__name__", type(function).__name__)  # a module has no name of its own
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
         self.signature = inspect.signature(function)
