@@ -106,7 +106,7 @@ def test_dynamic_sizes_cost_what_they_are() -> None:
 
 def test_host_steps_and_collectives_have_kinds() -> None:
     f = mo.compile(lambda a: mo.real(mo.linalg.eigvals(a)) + 1)
-    a = mo.eye(16)
+    a = mo.zeros((0, 0))  # matrices without elements are NumPy's
     f(a)
     with mo.profile() as p:
         f(a)
