@@ -57,6 +57,18 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, rng: np.random.Generat
     return model, written
 
 
+def test_an_epsilon_is_not_made_up(files: tuple[Any, Path]) -> None:
+    """llama.cpp needs it in every architecture."""
+    path = files[1]
+    raw = path.read_bytes()
+    assert raw.count(b".attention.layer_norm_") == 1
+    path.write_bytes(raw.replace(b".attention.layer_norm_", b".attention.layer_nOrm_"))
+    name = mo.weights.load_gguf(path).metadata["general.architecture"]
+    ignore = [key for key in mo.weights.load_gguf(path).metadata if "nOrm" in key]
+    with pytest.raises(MorphoError, match=rf"{name}\.attention\.layer_norm_\w*epsilon is not there"):
+        mo.models.load(path, ignore=ignore)
+
+
 def _write(path: Path, form: str, model: Any, said: dict[str, Any]) -> None:
     name = "llama" if form == "mixtral" else form
     kind = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)

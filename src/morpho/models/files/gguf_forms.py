@@ -39,19 +39,24 @@ def form_of(file: GgufFile) -> Form | None:
 # -- settings ----------------------------------------------------------------------------------------------------------
 def _llama(file: GgufFile) -> dict[str, Any]:
     sizes = file.config
-    return {"rms_norm_eps": sizes.norm_eps or 1e-5, "sliding_window": sizes.window,
+    return {**_either_eps(file), "sliding_window": sizes.window,
             "attention_scale": sizes.attention_scale, "attention_bias": "blk.0.attn_q.bias" in file.tensors,
             "mlp_bias": "blk.0.ffn_up.bias" in file.tensors}
 
 
 def _mixtral(file: GgufFile) -> dict[str, Any]:
-    return {"rms_norm_eps": file.config.norm_eps or 1e-5, "sliding_window": file.config.window,
+    return {**_either_eps(file), "sliding_window": file.config.window,
             "num_local_experts": file.fields["expert_count"],
             "num_experts_per_tok": _needed(file, "expert_used_count")}
 
 
 def _eps(file: GgufFile) -> dict[str, Any]:
     return {"rms_norm_eps": _needed(file, "attention.layer_norm_rms_epsilon")}
+
+
+def _either_eps(file: GgufFile) -> dict[str, Any]:
+    """The first files of Llama's form have it under the other norm's name."""
+    return _eps(file) if file.config.norm_eps is None else {"rms_norm_eps": file.config.norm_eps}
 
 
 def _gemma(file: GgufFile) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def _neox(file: GgufFile) -> dict[str, Any]:
 
 
 def _olmo(file: GgufFile) -> dict[str, Any]:
-    if file.config.norm_eps is not None and abs(file.config.norm_eps - 1e-5) > 1e-9:
+    if abs(_needed(file, "attention.layer_norm_epsilon") - 1e-5) > 1e-9:
         raise fail(FileFault, "models.load", f"{file.path.name}: olmo.attention.layer_norm_epsilon is "
                                              f"{file.config.norm_eps}, and only 1e-05 is computed")
     return {"clip_qkv": file.fields.get("attention.clamp_kqv") or None}
