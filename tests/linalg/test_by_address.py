@@ -107,7 +107,7 @@ def test_factors_of_indefinite_matrices(n: int, dtype: str, rng: np.random.Gener
     p, low, d = parts(L.ldl(mo.asarray(np.tril(a))))  # the upper half is not looked at
     outer = p @ low
     np.testing.assert_allclose(outer @ d @ np.conj(outer.T), a, atol=1e-12 * n)
-    assert np.array_equal(low, np.tril(low)) and np.all(np.diagonal(low) == 1) and np.abs(low).max() < 10
+    assert np.array_equal(low, np.tril(low)) and np.all(np.diagonal(low) == 1)
     assert n == 1 or np.any(np.diagonal(d, -1) != 0)
     assert np.array_equal(d, np.conj(d.T)) and not np.any(np.tril(d, -2))
     none = parts(L.ldl(mo.zeros((n, n), dtype=dtype)))
@@ -151,3 +151,15 @@ def test_every_routine_is_there_and_every_operation_has_one() -> None:
     hosts = {name for name, op in REGISTRY.items() if op.kind == "host" and "linalg" in (op.vjp.__module__ or "")
              if callable(op.vjp)}
     assert hosts - {"pinv"} <= set(ROUTINES), hosts
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("name", ["svd", "svdvals"])
+def test_singular_values_of_infinities_end(name: str, value: float, rng: np.random.Generator) -> None:
+    """gesdd alone goes on for ever with some complex matrices."""
+    for size in (5, 34):
+        a = rng.normal(size=(size, size)) + 1j * rng.normal(size=(size, size))
+        a[2, 0] = value
+        found = FUNCTIONS[name](mo.asarray(a))
+        with pytest.raises(ValueFault, match="svd did not converge"):
+            (found if name == "svdvals" else found[1]).numpy()

@@ -57,6 +57,42 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, rng: np.random.Generat
     return model, written
 
 
+def test_an_epsilon_is_not_made_up(files: tuple[Any, Path]) -> None:
+    """llama.cpp needs it in every architecture."""
+    path = files[1]
+    raw = path.read_bytes()
+    assert raw.count(b".attention.layer_norm_") == 1
+    path.write_bytes(raw.replace(b".attention.layer_norm_", b".attention.layer_nOrm_"))
+    name = mo.weights.load_gguf(path).metadata["general.architecture"]
+    ignore = [key for key in mo.weights.load_gguf(path).metadata if "nOrm" in key]
+    with pytest.raises(MorphoError, match=rf"{name}\.attention\.layer_norm_\w*epsilon is not there"):
+        mo.models.load(path, ignore=ignore)
+
+
+@pytest.mark.parametrize(("form", "key"), [("gptneox", "use_parallel_residual"), ("gemma3", "rope.freq_base"),
+                                           ("mixtral", "expert_used_count")])
+def test_what_a_form_needs(form: str, key: str, tmp_path: Path) -> None:
+    """Keys without which llama.cpp does not load a file, or loads one that the converter never writes."""
+    settings, said = OWN[form]
+    model = mo.models.create(FORMS[form].family, **{**SIZES, **settings})
+    _write(tmp_path / "model.gguf", form, model, {name: value for name, value in said.items() if name != key})
+    with pytest.raises(MorphoError, match=rf"\.{key} is not there"):
+        mo.models.load(tmp_path / "model.gguf")
+
+
+def test_the_first_files_of_gemma2(tmp_path: Path) -> None:
+    """llama.cpp's constants stand for caps and windows that a file does not say; 0 is none."""
+    settings, said = OWN["gemma2"]
+    model = mo.models.create("gemma2", **{**SIZES, **settings})
+    names = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "attention.sliding_window": 4096}
+    for value in (None, 0):
+        header = {name: number for name, number in said.items() if name not in names}
+        _write(tmp_path / "model.gguf", "gemma2", model, header if value is None else header | dict.fromkeys(names, 0))
+        config = mo.models.load(tmp_path / "model.gguf").config
+        found = [config[name.removeprefix("attention.")] for name in names]
+        assert found == ([*names.values()] if value is None else [None] * 3)
+
+
 def _write(path: Path, form: str, model: Any, said: dict[str, Any]) -> None:
     name = "llama" if form == "mixtral" else form
     kind = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)

@@ -223,3 +223,39 @@ def test_borders_copied_from_beside_them(rng: np.random.Generator) -> None:
     steps = [step for step in f.current.plan.program.steps if hasattr(step, "rows")]
     inner = [int(step.rows) * int(step.columns) for step in steps[1:]]
     assert sorted(inner) == [30, 60, 60, 70, 58 * 68]  # nothing but what changes
+
+
+@pytest.mark.parametrize("loop", ["fori", "while"])
+@pytest.mark.parametrize("write", ["slice", "min"])
+def test_a_constant_written_into_a_carry_is_written_at_every_turn(write: str, loop: str) -> None:
+    """The written value is the same at every turn, but what is written over is not: a step that writes a part of a
+    carry stays in the loop, also where an earlier scatter has checked its indices."""
+    index, values = np.asarray([2, 4], "uint8"), np.asarray([[1, 2], [3, 0]])
+
+    def turn(x: Any, y: Any, scatter: Any) -> Any:
+        if write == "slice":
+            x = x + 0
+            x[2:5] = 3
+            return x + y.sum(), y
+        return scatter(x, "set", y[:2]), scatter(y, "min", values)
+
+    def compiled(x: Any, y: Any, index: Any, values: Any) -> Any:
+        def scatter(x: Any, how: str, values: Any) -> Any:
+            return getattr(x.at[index], how)(values)
+
+        if loop == "fori":
+            return mo.fori_loop(0, 3, lambda i, pair: turn(*pair, scatter), (x, y))
+        return mo.while_loop(lambda state: state[2] < 3, lambda state: (*turn(*state[:2], scatter), state[2] + 1),
+                             (x, y, 0))[:2]
+
+    def scatter(x: Any, how: str, values: Any) -> Any:
+        x = x.copy()
+        x[index] = values if how == "set" else np.minimum(x[index], values)
+        return x
+
+    x, y = np.arange(66).reshape(33, 2), np.arange(66).reshape(33, 2) + 1
+    expected = (x, y)
+    for _ in range(3):
+        expected = turn(*expected, scatter)
+    for found, wanted in zip(mo.compile(compiled)(*map(mo.asarray, (x, y, index, values))), expected, strict=True):
+        equal(found, wanted)

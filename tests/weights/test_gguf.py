@@ -236,6 +236,9 @@ HOSTILE = [
     ("an unknown type of tensor", header(tensors=[record(kind=250)]), "unknown type 250"),
     ("a name twice", header(tensors=[record(), record()]), "twice"),
     ("overlap", header(tensors=[record("a"), record("b", offset=32)]), "overlaps"),
+    ("a type too small", header(tensors=[record("a", kind=1), record("b", offset=128)]), "the next free one"),
+    ("a first tensor left out", header(tensors=[record("b", offset=128)]) + bytes(9), "the next free one"),
+    ("a last tensor left out", header(tensors=[record("a")]) + bytes(300) + b"more", "more than zeros"),
 ]
 
 

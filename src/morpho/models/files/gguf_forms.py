@@ -39,19 +39,24 @@ def form_of(file: GgufFile) -> Form | None:
 # -- settings ----------------------------------------------------------------------------------------------------------
 def _llama(file: GgufFile) -> dict[str, Any]:
     sizes = file.config
-    return {"rms_norm_eps": sizes.norm_eps or 1e-5, "sliding_window": sizes.window,
+    return {**_either_eps(file), "sliding_window": sizes.window,
             "attention_scale": sizes.attention_scale, "attention_bias": "blk.0.attn_q.bias" in file.tensors,
             "mlp_bias": "blk.0.ffn_up.bias" in file.tensors}
 
 
 def _mixtral(file: GgufFile) -> dict[str, Any]:
-    return {"rms_norm_eps": file.config.norm_eps or 1e-5, "sliding_window": file.config.window,
+    return {**_either_eps(file), "sliding_window": file.config.window,
             "num_local_experts": file.fields["expert_count"],
             "num_experts_per_tok": _needed(file, "expert_used_count")}
 
 
 def _eps(file: GgufFile) -> dict[str, Any]:
     return {"rms_norm_eps": _needed(file, "attention.layer_norm_rms_epsilon")}
+
+
+def _either_eps(file: GgufFile) -> dict[str, Any]:
+    """The first files of Llama's form have it under the other norm's name."""
+    return _eps(file) if file.config.norm_eps is None else {"rms_norm_eps": file.config.norm_eps}
 
 
 def _gemma(file: GgufFile) -> dict[str, Any]:
@@ -63,14 +68,19 @@ def _gemma(file: GgufFile) -> dict[str, Any]:
 
 
 def _gemma2(file: GgufFile) -> dict[str, Any]:
-    return {**_gemma(file), "attn_logit_softcapping": file.fields.get("attn_logit_softcapping") or None,
-            **({} if file.config.window else {"layer_types": ["full_attention"] * file.config.layers})}
+    """The first files do not say caps and windows; llama.cpp has them nevertheless. 0 is none."""
+    said = {name: file.fields.get(key, constant) or None for name, key, constant in (
+        ("attn_logit_softcapping", "attn_logit_softcapping", 50.0),
+        ("final_logit_softcapping", "final_logit_softcapping", 30.0),
+        ("sliding_window", "attention.sliding_window", 4096))}
+    full = {} if said["sliding_window"] else {"layer_types": ["full_attention"] * file.config.layers}
+    return {**_gemma(file), **said, **full}
 
 
 def _gemma3(file: GgufFile) -> dict[str, Any]:
     period = file.fields.get("attention.sliding_window_pattern", 6) if file.config.window else 1
     return {**_gemma(file), "sliding_window_pattern": period,
-            "rope_theta": file.config.rope_theta or 1e6,
+            "rope_theta": _needed(file, "rope.freq_base"),
             "rope_local_base_freq": file.fields.get("rope.freq_base_swa", 10000.0)}
 
 
@@ -92,13 +102,13 @@ def _phi3(file: GgufFile) -> dict[str, Any]:
 def _neox(file: GgufFile) -> dict[str, Any]:
     sizes = file.config
     return {"layer_norm_eps": _needed(file, "attention.layer_norm_epsilon"),
-            "use_parallel_residual": file.fields.get("use_parallel_residual", True),
+            "use_parallel_residual": _needed(file, "use_parallel_residual"),
             "rotary_pct": sizes.rope_dimensions / sizes.head_width,
             "attention_bias": "blk.0.attn_qkv.bias" in file.tensors}
 
 
 def _olmo(file: GgufFile) -> dict[str, Any]:
-    if file.config.norm_eps is not None and abs(file.config.norm_eps - 1e-5) > 1e-9:
+    if abs(_needed(file, "attention.layer_norm_epsilon") - 1e-5) > 1e-9:
         raise fail(FileFault, "models.load", f"{file.path.name}: olmo.attention.layer_norm_epsilon is "
                                              f"{file.config.norm_eps}, and only 1e-05 is computed")
     return {"clip_qkv": file.fields.get("attention.clamp_kqv") or None}

@@ -22,6 +22,10 @@ def parsed(raw: bytes) -> Fields:
     if not isinstance(found, dict):
         raise ApiError(400, "the body is not a JSON object", code="invalid_json")
     _check_depth(found)
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # some fields are said again in answers, and errors name others
+        raise ApiError(400, "the body holds half of a surrogate pair, which is no text", code="invalid_json") from None
     return Fields(found)
 
 

@@ -20,6 +20,7 @@ MOST_HEADER_BYTES = 128 << 20
 MOST_FIELDS, MOST_TENSORS, MOST_ITEMS = 1 << 16, 1 << 17, 1 << 21  # items: of an array of texts
 MOST_DIMENSIONS = 4
 DEFAULT_ALIGNMENT = 32
+MOST_PADDING = 1 << 16  # bytes behind the last tensor that are looked at
 KEY_BYTES = 1 << 16  # the longest key or name of a tensor
 
 LENGTH = struct.Struct("<Q")
@@ -141,7 +142,11 @@ def read_header(data: Any, size: int, sizes: Any) -> tuple[dict[str, Any], dict[
     if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
         raise Malformed(f"general.alignment is {shortened(alignment)}, no power of two")
     base = (cursor.at + alignment - 1) // alignment * alignment
-    return metadata, _places(records, base, alignment, size, sizes)
+    places = _places(records, base, alignment, size, sizes)
+    end = max((place.stop for place in places.values()), default=base)
+    if any(data[end:end + MOST_PADDING]):
+        raise Malformed(f"its {tensors} tensors end at byte {end}, and more than zeros stand behind them")
+    return metadata, places
 
 
 def _record(cursor: Cursor) -> tuple[str, tuple[int, ...], int, int]:
@@ -157,7 +162,8 @@ def _record(cursor: Cursor) -> tuple[str, tuple[int, ...], int, int]:
 
 def _places(records: list[tuple[str, tuple[int, ...], int, int]], base: int, alignment: int, size: int,
             sizes: Any) -> dict[str, Place]:
-    """Each tensor within the file, aligned, on no other's bytes."""
+    """Each tensor within the file, aligned, and one after the other as llama.cpp wants them: bytes that belong to none
+    say that a type, a shape or the number of tensors is wrong."""
     found: dict[str, Place] = {}
     for name, shape, kind, offset in records:
         label, block, block_bytes = sizes(kind)
@@ -176,4 +182,9 @@ def _places(records: list[tuple[str, tuple[int, ...], int, int]], base: int, ali
     for (one, first), (two, second) in pairwise(ordered):
         if second.start < first.stop:
             raise Malformed(f"{shortened(two)} overlaps {shortened(one)}")
+    end = base
+    for name, place in ordered:
+        if place.start != end:
+            raise Malformed(f"{shortened(name)} begins at byte {place.start}, where {end} is the next free one")
+        end = place.stop + -place.stop % alignment
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS
 from morpho.backends.cpu.linalg.lapack.frame import Code, Shape
 
 Starts = list[Value]  # where the matrix begins in every operand
@@ -124,7 +125,7 @@ def qr(c: Code, starts: Starts) -> None:
 def svd(c: Code, starts: Starts) -> None:
     """gesdd: U, the values, and the conjugate transpose of V."""
     vectors, real = c.kernel.name == "svd", ("real",) if c.kernel.parts == 2 else ()
-    c.take(0, starts[0], c.left, c.columns)
+    c.take_finite(starts[0], FAULT_ENDLESS)  # OpenBLAS's gesdd does not end for some complex matrices with infinities
     form = "N" if not vectors else "A" if c.kernel.full else "S"
     wide = c.columns if c.kernel.full else c.inner
     c.call(0, form, c.rows, c.columns, "left", c.rows, "values", "right", c.rows, "other", wide, "work", c.sizes[0],

@@ -165,14 +165,14 @@ class Code:
         with e.loop(0, columns) as column, e.loop(0, self.rows) as row:
             self.bring(self.at(operand, start, row.index, column.index), (target, column.index * self.rows + row.index))
 
-    def take_finite(self, start: Value) -> None:
-        """The matrix, or its fault where a number is infinite or none: routines that iterate might not end."""
+    def take_finite(self, start: Value, fault: int = FAULT_NOT_FINITE) -> None:
+        """The matrix, or a fault where a number is infinite or none: routines that iterate might not end."""
         e = self.e
         self.take(0, start, self.left, self.columns)
         with e.loop(0, self.rows * self.columns * self.kernel.parts, carried=[self.number(0.0)]) as loop:
             value = e.load(e.offset(self.left, "double", loop.index), "double", 1)
             loop.next(e.maximum(loop.values[0], e.absolute(value)))
-        self.fail_if(e.fcmp("uge", loop.values[0], float("inf")), FAULT_NOT_FINITE)
+        self.fail_if(e.fcmp("uge", loop.values[0], float("inf")), fault)
 
     def give_matrix(self, operand: int, start: Value, source: str, shape: Shape, pitch: Value) -> None:
         """A result of scratch memory, its columns `pitch` apart, to an operand."""

@@ -154,8 +154,10 @@ class Loop:
                 self._carry(number, region.results[number].slot)
 
     def _move_invariant(self, results: set[int]) -> None:
-        """Steps that read nothing of the loop's run before it; not those that may fail, if there is no turn."""
+        """Steps that read nothing of the loop's run before it; not those that may fail, if there is no turn, nor those
+        that write a part of a carried value: each turn makes it anew."""
         region = self.region
+        results = results | {home.slot for home in self.homes}
         moved: list[AnyStep] = []
         kept: list[AnyStep] = []
         writers = Counter(place.slot for step in region.steps() for place in written(step))
