@@ -260,3 +260,8 @@ def test_nothing_is_cut_off_in_silence() -> None:
     assert mo.matmul(mo.asarray([[7]], dtype=mo.int8), mo.asarray([[100]], dtype=mo.int8), dtype=mo.int32).item() == 700
     with pytest.raises(ArgumentError, match="causal='no' is neither True nor False"):
         mo.attention(mo.ones((1, 2, 4)), mo.ones((1, 2, 4)), mo.ones((1, 2, 4)), causal="no")
+
+
+def test_realise_of_several_results_at_once() -> None:
+    with pytest.raises(ArgumentError, match=r"a SVDResult is not a tensor.*mo\.realise\(\*results\)"):
+        mo.realise(mo.linalg.svd(mo.eye(3)))

@@ -423,7 +423,12 @@ def realise(*tensors: Tensor) -> None:
     >>> a.is_realised
     True
     """
-    waiting = [t for t in tensors if t._layout is None]
+    try:
+        waiting = [t for t in tensors if t._layout is None]
+    except AttributeError:
+        wrong = next(t for t in tensors if not isinstance(t, Tensor))
+        raise fail(ArgumentError, "realise", f"a {type(wrong).__name__} is not a tensor",
+                   "several results: mo.realise(*results)") from None
     if not waiting:
         return
     nodes = [t.program() for t in waiting]
