@@ -167,7 +167,8 @@ def test_text_of_a_given_form(shipped: Any, temperature: float) -> None:
             assert events[-1].finish == "stop" and set(found) == {"name", "age", "number"}
             assert found["age"] in (1, 20, 300) and len(found["name"]) <= 8
         assert number.fullmatch(text_of([*other[0]])) and text_of([*other[1]]) in ("yes", "no")
-        for kind, source in (("json_schema", "{"), ("regex", "["), ("lark", "nothing"), ("regex", "a" * 70000)):
+        for kind, source in (("json_schema", "{"), ("regex", "["), ("lark", "nothing"), ("regex", "a" * 70000),
+                             ("json_schema", '{"$ref": "#"}')):
             with pytest.raises(ArgumentError, match=r"not usable|too large"):
                 form(kind, source)
         assert engine.alive and engine.stats().errors == 0

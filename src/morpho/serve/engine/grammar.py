@@ -77,7 +77,11 @@ class Grammars:
         if matcher.is_error():
             raise fail(ArgumentError, "serve", f"the {grammar.kind} is not usable: {_first(matcher.get_error())}")
         assert self._pool is not None
-        return Matcher(matcher, self._size, self._pool)
+        found = Matcher(matcher, self._size, self._pool)
+        found.allowed()  # some grammars fail only where a text would begin: a fault of the request, not of the server
+        if matcher.is_error():
+            raise fail(ArgumentError, "serve", f"the {grammar.kind} is not usable: {_first(matcher.get_error())}")
+        return found
 
     def close(self) -> None:
         if self._pool is not None:
