@@ -49,6 +49,15 @@ def test_prompts_that_come_together_compute_what_they_share_once(rng: np.random.
     assert found == [alone(model, prompt, 4)[0] for prompt in prompts]
 
 
+def test_every_function_is_loaded_while_there_is_nothing_to_do() -> None:
+    """That of guesses too: no text in its middle waits for one."""
+    with Engine(llama(), pages=4, warm=True) as engine:
+        for _ in range(6):  # a turn of the engine each, which loads one of four
+            engine.refresh()
+        assert {name for name, *_ in engine.runner.functions} == {"prefill", "single", "decode", "prompts", "verify"}
+        assert not engine._cold
+
+
 def test_functions_that_are_compiled_meanwhile_touch_no_page(rng: np.random.Generator) -> None:
     model, prompt = llama(), tuple(rng.integers(0, 97, 70).tolist())
     with Engine(model, pages=2, warm=True, drafted=0) as engine:  # both pages hold the prompt
