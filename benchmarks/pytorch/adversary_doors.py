@@ -69,8 +69,8 @@ def exported(draw: random.Random) -> tuple[Verdict, str]:
     except Exception as error:
         try:
             torch.export.export(module, tuple(copies[1])).run_decompositions()
-        except Exception:
-            return ("refused by torch.export", str(error)), story
+        except Exception as refusal:
+            return ("refused by torch.export", f"{type(refusal).__name__}: {refusal}"), story
         return ("raised", f"{type(error).__name__}: {error}"), story
     ours = pytree.tree_map(lambda part: torch.from_dlpack(part.realise()).clone() if isinstance(part, mo.Tensor) else part,
                            found)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from morpho.backends.cuda.attention.backward_code import WARPS
 from morpho.backends.cuda.attention.backward_parts import KeysCode, QueriesCode
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, BLOCK, BackwardSpec
-from morpho.backends.cuda.attention.spec import BATCH_AXES
+from morpho.backends.cuda.attention.spec import BATCH_AXES, powers_of_two
 from morpho.backends.cuda.codegen.grid import WARP, Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
@@ -36,7 +36,7 @@ class BackwardGrid(WithoutMaps):
     @property
     def padded(self) -> tuple[int, int]:
         """Depth and width as powers of two."""
-        return tuple(max(16, 1 << (n - 1).bit_length()) for n in (self.spec.depth, self.spec.width))  # type: ignore[return-value]
+        return powers_of_two(self.spec.depth, self.spec.width)
 
     @property
     def tiles(self) -> int:

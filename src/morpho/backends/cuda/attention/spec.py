@@ -17,6 +17,11 @@ ATTENTION = Record(" ".join(["queries keys heads group", f"batches[{BATCH_AXES}]
 PAGED = ATTENTION.extended("pages k_page v_page t_batch t_column")  # of the pools, and of the table
 
 
+def powers_of_two(depth: int, width: int) -> tuple[int, int]:
+    """Depth and width as the tiles of a kernel have them."""
+    return max(16, 1 << (depth - 1).bit_length()), max(16, 1 << (width - 1).bit_length())
+
+
 @dataclass(frozen=True)
 class AttentionSpec(Kernel):
     """Softmax(scale q k^T + mask) v. Called with q, k, v, the results, then the mask and the positions it has, and the

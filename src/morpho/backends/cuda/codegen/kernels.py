@@ -5,8 +5,9 @@ A `DeviceKernel` is made from a step (`select.py`). It is data: equal ones have 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.driver.tensor_map import TensorMap
@@ -78,3 +79,31 @@ class WithoutMaps:
     def maps(self, values: tuple[int, ...]) -> tuple[TensorMap, ...]:
         """None."""
         return ()
+
+
+class OwnKernel(Kernel, WithoutMaps):
+    """A kernel of a program that only this backend has: it is its own device kernel, and any address will do."""
+
+    def device_kernel(self, step: Any) -> Self:
+        """Itself."""
+        return self
+
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """None."""
+        return ()
+
+    def unaligned(self) -> Self:
+        """Itself."""
+        return self
+
+    def kernel(self) -> Kernel:
+        """Itself."""
+        return self
+
+    @abstractmethod
+    def launch(self, sizes: Sizes) -> Launch:
+        """Its grid."""
+
+    @abstractmethod
+    def text(self) -> str:
+        """Its LLVM text."""

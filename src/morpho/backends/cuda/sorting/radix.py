@@ -13,11 +13,9 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cpu.loops.sorting.keys import INFINITY, QUIET, Keys
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
+from morpho.backends.cuda.codegen.kernels import Launch, OwnKernel, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.base.dtypes import DType
-from morpho.program.kernel import Kernel
-from morpho.program.program import Step
 
 THREADS, ITEMS = 256, 8  # elements of a thread lie side by side, so that their order is its own
 TILE = THREADS * ITEMS
@@ -31,35 +29,11 @@ def tiles(length: int) -> int:
 
 
 @dataclass(frozen=True)
-class SortPart(Kernel, WithoutMaps):
+class SortPart(OwnKernel):
     """What the launches of a sort share. Numbers: length, strides of the source and of the
     target, and the lowest bit of the digit."""
 
     role = "scan"
-
-    def device_kernel(self, step: Step) -> SortPart:
-        """Itself: it is a kernel of this backend alone."""
-        return self
-
-    def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
-        return ()
-
-    def unaligned(self) -> SortPart:
-        """Itself."""
-        return self
-
-    def kernel(self) -> Kernel:
-        """Itself."""
-        return self
-
-    def launch(self, sizes: Sizes) -> Launch:
-        """A block for a tile."""
-        raise NotImplementedError
-
-    def text(self) -> str:
-        """Its LLVM text."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

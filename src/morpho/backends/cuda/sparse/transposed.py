@@ -10,7 +10,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.sparse.row_walk import SparseCode
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
-from morpho.backends.cuda.codegen.kernels import ISA, Launch, Sizes, WithoutMaps
+from morpho.backends.cuda.codegen.kernels import ISA, Launch, OwnKernel, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.sorting.lower import KEYS, MOST, SortLowering
 from morpho.backends.cuda.sparse.products import TeamSpmm, team_for, teams_for
@@ -18,7 +18,6 @@ from morpho.base.dims import Size
 from morpho.base.dtypes import DType, int32
 from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
-from morpho.program.kernel import Kernel
 from morpho.program.program import Step
 from morpho.program.view import View
 
@@ -27,7 +26,7 @@ UNROLL = 4  # terms of a chain whose loads are in flight together
 
 
 @dataclass(frozen=True)
-class _Own(Kernel, WithoutMaps):
+class _Own(OwnKernel):
     """A kernel of this backend alone; the first number is how many threads it has work for."""
 
     role = "scan"
@@ -35,29 +34,9 @@ class _Own(Kernel, WithoutMaps):
     places = 0
     numbers = 0
 
-    def device_kernel(self, step: Step) -> _Own:
-        """Itself."""
-        return self
-
-    def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
-        return ()
-
-    def unaligned(self) -> _Own:
-        """Itself."""
-        return self
-
-    def kernel(self) -> Kernel:
-        """Itself."""
-        return self
-
     def launch(self, sizes: Sizes) -> Launch:
         """A thread for each."""
         return Launch(Geometry(max(1, -(-sizes.values[0] // THREADS)), THREADS))
-
-    def text(self) -> str:
-        """Its LLVM text."""
-        raise NotImplementedError
 
 
 class _Code(SparseCode):

@@ -7,6 +7,7 @@ registers. Either way a sum has the CPU's bits, whatever the grid looks like, an
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ class Team:
 
 
 @dataclass(frozen=True)
-class RowTeams(WithoutMaps):
+class RowTeams(WithoutMaps, ABC):
     """A kernel whose rows are teams; `places` and `numbers` count its operands and values."""
 
     body: Kernel
@@ -72,9 +73,9 @@ class RowTeams(WithoutMaps):
         """The kernel of the program."""
         return self.body
 
+    @abstractmethod
     def text(self) -> str:
         """Its LLVM text."""
-        raise NotImplementedError
 
     def items(self, sizes: Sizes) -> tuple[int, int]:
         """Rows, and columns of each."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cuda.attention.decode.code import DecodeCode, Rooms
-from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec
+from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec, powers_of_two
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel
@@ -70,7 +70,7 @@ class DecodeAttention(WithoutMaps):
     @property
     def padded(self) -> tuple[int, int]:
         """Depth and width as powers of two."""
-        return tuple(max(16, 1 << (n - 1).bit_length()) for n in (self.spec.depth, self.spec.width))  # type: ignore[return-value]
+        return powers_of_two(self.spec.depth, self.spec.width)
 
     @property
     def round_keys(self) -> int:
