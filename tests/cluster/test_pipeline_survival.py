@@ -18,6 +18,10 @@ from pipeline_models import folder_of, plan_of
 import morpho as mo
 from morpho.base.errors import ArgumentError, GroupError
 from morpho.cluster import Pipeline
+from morpho.cluster.pipeline.chain import Chain
+from morpho.cluster.pipeline.placement import places_of
+from morpho.cluster.pipeline.request import Request
+from morpho.models.text.sampling import Sampling
 
 PROMPT, COUNT = [3, 14, 15, 9, 2, 6, 5], 40
 
@@ -146,6 +150,21 @@ def is_over(process):
     with contextlib.suppress(OSError), open(f"/proc/{process}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] == "Z"
     return True
+
+
+def test_who_crashes_before_the_first_meeting_is_started_again(tmp_path, monkeypatch):
+    """The plan that was asked for runs, not one for those that are left: its links round, so that shows in the text."""
+    folder = folder_of(tmp_path, "llama")
+    plan = plan_of(folder, [2, 4], activations=("int8",))
+    monkeypatch.setenv("CRASHED", str(tmp_path / "crashed"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [
+        os.path.dirname(__file__), os.environ.get("PYTHONPATH")])))
+    rounded = Chain(str(folder), places_of(plan)).tokens(Request(1, tuple(PROMPT), 20, Sampling(1.0), 8))
+    with Pipeline(folder, plan, threads=1, module="crashing_worker") as pipeline:
+        found = [*pipeline.generate(PROMPT, max_new_tokens=20, temperature=1.0, seed=8)]
+        assert (tmp_path / "crashed").exists() and [place.node for place in pipeline.places] == ["n0", "n1", "n2"]
+        assert [event["event"] for event in pipeline.events].count("restart") == 1
+    assert found == rounded
 
 
 def test_encoder_and_decoder_survive_too(tmp_path):

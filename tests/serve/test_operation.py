@@ -236,14 +236,17 @@ def test_logs_have_ids_and_no_texts(held: Running) -> None:
     with logging_to(stream):
         answer = held.client.post(TEXT, json={"prompt": "to be or not", "max_tokens": 2, "ignore_eos": True},
                                   headers={"X-Request-Id": "mine-1"})
+        until(lambda: stream.getvalue().count("\n") >= 1, "the first line")  # it is written after the answer is sent
         held.client.get("/health", headers={"X-Request-Id": "bad id!"})
+        until(lambda: stream.getvalue().count("\n") >= 2, "the second line")
         with socket.create_connection(("127.0.0.1", held.port)) as connection:
             connection.sendall(b"no HTTP\r\n\r\n")
             assert b" 400 " in connection.recv(1000)
         until(lambda: stream.getvalue().count("\n") >= 3, "three lines")
-    assert [json.loads(line)["level"] for line in stream.getvalue().splitlines()] == ["info", "info", "warning"]
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["level"] for line in lines] == ["info", "info", "warning"], lines
     assert answer.headers["x-request-id"] == "mine-1"
-    first, second = map(json.loads, stream.getvalue().splitlines()[:2])
+    first, second = lines[:2]
     assert first["id"] == "mine-1" and first["status"] == 200 and first["completion_tokens"] == 2
     assert first["model"] == "tiny" and first["first_token_ms"] > 0 and "to be" not in stream.getvalue()
     assert second["id"].startswith("req-")

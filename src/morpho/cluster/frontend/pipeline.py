@@ -113,10 +113,11 @@ class Pipeline:
             {**config, "plan": self.plan.to_json(), "finished": finished}, names,
             partial(self._of, self._job_number, self._handle), partial(self._of, self._job_number, self._ended),
             hosts.of([all_names.index(name) for name in names]), secret, module, self._open_news)
+        self._reviving = Reviving(self, reachable, restarts)
+        self._asked_for = all_names  # of those that were started last
         self._job = self._start(all_names, None)
         if not hosts.slots:
             threading.Thread(target=watch, args=(self._closed, self._watched, self._silent), daemon=True).start()
-        self._reviving = Reviving(self, reachable, restarts)
         if revive:
             self._reviving.start()
 
@@ -243,6 +244,7 @@ class Pipeline:
         with self._lock:
             self._cancelled.clear()
             self.events.append({"event": "restart", "nodes": nodes, "time": time.time()})
+            self._asked_for = nodes
             self._job = self._start(nodes, {"all_below": first, "others": over})
             for news in self._open_news():
                 self._job.write(news)
@@ -403,7 +405,10 @@ class Pipeline:
     def _happened(self, event: dict[str, Any]) -> None:
         """What is not of every day."""
         self.events.append({**event, "time": time.time()})
-        if event["event"] == "epoch":
+        if event["event"] == "epoch" and event["epoch"] == 1 and self._reviving.lacks(
+                [name for name in self._asked_for if name not in event["nodes"]]):
+            self.epoch = 0  # nobody is ready before they are all there
+        elif event["event"] == "epoch":
             gone = [name for name in self.processes if name not in event["nodes"]]
             self.epoch, self.places = event["epoch"], from_rows(event["places"])
             self._times.begin()

@@ -15,6 +15,7 @@ from morpho.base.errors import MorphoError
 from morpho.plan import Plan
 
 LOOK_EVERY_S = 0.5
+MOST_BEGINNINGS = 3  # of a pipeline whose workers did not all come to their first meeting
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # between attempts: twice as long each time
 
 
@@ -44,6 +45,17 @@ class Reviving:
         self._tries: dict[str, tuple[int, float]] = {}  # of each node, and when the next is due
         self._left, self._restarted_s = restarts, float("-inf")
         self._lock, self._over = threading.Lock(), threading.Event()
+        self._beginnings = 0
+
+    def lacks(self, missing: list[str]) -> bool:
+        """Of a first meeting: whether somebody who was started is missing, so that all are started again. A worker that
+        crashed before anybody asked for a text is no loss to live with, and a plan that rounds on its links would make
+        another text with fewer of them."""
+        if not missing or self._beginnings + 1 >= MOST_BEGINNINGS:
+            return False
+        self._beginnings += 1
+        threading.Thread(target=self.start_again, daemon=True).start()  # who tells this is the old workers' reader
+        return True
 
     def look(self, now: float | None = None) -> list[str]:
         """Start those that are gone and whose time has come; who was started."""

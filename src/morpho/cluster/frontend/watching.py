@@ -1,5 +1,6 @@
 """Workers of this machine that are stopped or silent are ended: for the others they are then dead, which they notice at
-once. MPI has heartbeats of its own, but not between workers that were started at different times."""
+once. MPI has heartbeats of its own, but not between workers that were started at different times, and they are off for
+workers of this machine (`Job`)."""
 
 from __future__ import annotations
 

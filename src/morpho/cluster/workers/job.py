@@ -20,7 +20,6 @@ from morpho.cluster.launch.mpiexec import HERE, Hosts, start
 from morpho.cluster.workers.reports import EVENTS, INBOX, InboxWriter
 
 HEARTBEAT_S = 1.5  # a worker of another machine that is silent for longer is taken for dead
-HEARTBEAT_HERE_S = 10.0  # on this one the frontend sees who is stopped: silence is a machine with too much to do
 WORKER = "morpho.cluster.workers.worker"  # what a worker's process runs
 END_S = 5.0  # what a job is given to end by itself
 
@@ -45,7 +44,9 @@ class Job:
         self._inbox = InboxWriter(self.folder, open_news)
         self._said = open(self.folder / "output", "wb+")
         worker = [sys.executable, "-m", module, str(self.folder), str(secret or ""), *nodes]
-        self.process = start(len(nodes), worker, hosts, heartbeat_s=HEARTBEAT_S if hosts.slots else HEARTBEAT_HERE_S,
+        # On this machine the frontend sees who is stopped or silent. MPI's own heartbeat is a thread that was seen to
+        # crash one worker in a hundred, under load, while MPI starts.
+        self.process = start(len(nodes), worker, hosts, heartbeat_s=HEARTBEAT_S if hosts.slots else None,
                              stdout=self._said, stderr=subprocess.STDOUT)
         self._closing = False
         self._threads = [threading.Thread(target=target, daemon=True) for target in (self._read, self._wait)]
