@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from morpho.base.dtypes import bfloat16, float16
+from morpho.base.dtypes import bfloat16, float16, float32
 from morpho.base.errors import MorphoError
 from morpho.runtime.groups.group import Group
 from morpho.runtime.groups.reducing import narrow, widen
@@ -54,6 +54,31 @@ def check_halves(group: Group) -> None:
         x = everyone[group.rank].copy()
         group.all_reduce(x, dtype=dtype)
         assert np.array_equal(x, narrow(total, dtype))
+
+
+def check_kept_buffers(group: Group) -> None:
+    """Memory of the group's own is reduced as any other, again and again: in shared memory where ranks can have it."""
+    for dtype, stored in ((float32, np.float32), (bfloat16, np.uint16), (float16, np.float16)):
+        for count in (5, 70_001):
+            buffer = group.buffer(count, stored)
+            for turn in range(3):
+                everyone = [narrow(numbers(rank + turn, count, np.float32), dtype) for rank in range(group.size)]
+                np.copyto(buffer, everyone[group.rank])
+                group.all_reduce(buffer, "sum", dtype=dtype, wait=turn == 1).wait()
+                expected = np.add.reduce([widen(each, dtype) for each in everyone])
+                assert np.array_equal(widen(buffer, dtype), expected), (dtype, count, turn)
+            if group.kind == "mpi":
+                assert len(group._shared) == (count > 5)
+            del buffer
+    if group.kind == "mpi":
+        from morpho.cluster.groups import mpi
+
+        assert not group._shared, "memory that nobody holds is given back"
+        mpi.create = lambda nbytes: ""  # no room
+        buffer = group.buffer(70_001, np.float32)
+        buffer[:] = group.rank
+        group.all_reduce(buffer, "mean")
+        assert not group._shared and np.allclose(buffer, (group.size - 1) / 2)
 
 
 def check_moves(group: Group) -> None:
@@ -123,7 +148,8 @@ def check_refusals(group: Group) -> None:
         group.all_reduce(x)
 
 
-CHECKS = (check_reductions, check_halves, check_moves, check_messages, check_order, check_split, check_refusals)
+CHECKS = (check_reductions, check_halves, check_kept_buffers, check_moves, check_messages, check_order, check_split,
+          check_refusals)
 
 
 def check_all(group: Group) -> bool:

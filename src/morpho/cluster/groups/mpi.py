@@ -3,7 +3,8 @@
 Collectives that are not waited for run on one thread of the group, in the order they were started, so that they go on
 while this process computes; messages are MPI's own requests. An error of MPI becomes `PeerLost` where a rank died or
 the group was revoked. MPI has no bfloat16 or float16: their reductions are an all-to-all of parts, a sum in float32 in
-the order of ranks, and an all-gather, so that only half floats are on the wire.
+the order of ranks, and an all-gather, so that only half floats are on the wire. Buffers of `buffer()` lie in shared
+memory where all ranks are on one host, and are added there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -23,12 +25,15 @@ import numpy as np
 from morpho.base.dtypes import DType
 from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
 from morpho.cluster.groups.limit import AGREE_S, limited
+from morpho.cluster.groups.shared_memory import SharedBuffers, create
 from morpho.cluster.launch.mpiexec import needs_mpi
 from morpho.runtime.groups.group import DONE, Group, Later, Work
 from morpho.runtime.groups.reducing import is_half, reduce_into
 
 _NAME_BYTES = 256  # of a host
 _PATIENCE_S = 1.0  # until the reason of an error is known
+_LEAST_SHARED = 1 << 16  # bytes: below, two meetings cost more than what MPI does
+_LOOK_EVERY_S = 0.0001  # whether the others have come: without a sleep that takes a core from those that compute
 
 
 def world() -> MPIGroup:
@@ -94,6 +99,7 @@ class MPIGroup(Group):
         self._thread: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
         self._hosts: tuple[str, ...] = ()
+        self._shared: dict[int, SharedBuffers] = {}  # by the address of this rank's buffer
         self._processes: np.ndarray | None = None  # (rank, 2): numbers of the system and when they began
 
     @property
@@ -119,6 +125,40 @@ class MPIGroup(Group):
     def split(self, color: int | None, key: int = 0) -> Group | None:
         found = self._guarded(lambda: self.communicator.Split(self._mpi.UNDEFINED if color is None else color, key))
         return None if found == self._mpi.COMM_NULL else MPIGroup(found, self.epoch)
+
+    def buffer(self, count: int, dtype: Any) -> np.ndarray:
+        dtype = np.dtype(dtype)
+        found: list[np.ndarray] = []
+        if self.size > 1 and count * dtype.itemsize >= _LEAST_SHARED:
+            self._run("share", True, found, count, dtype)
+        return found[0] if found else np.empty(count, dtype)
+
+    def _share(self, found: list[np.ndarray], count: int, dtype: np.dtype) -> None:
+        """A buffer in shared memory, if all ranks can have it. Nobody else finds the file: it has no name later."""
+        if len(set(self.hosts)) > 1:
+            return
+        name = np.zeros(_NAME_BYTES, np.uint8)
+        path = create(SharedBuffers.nbytes(self.size, count, dtype)) if self.rank == 0 else ""
+        name[:len(path)] = np.frombuffer(path.encode(), np.uint8)
+        try:
+            self._broadcast(name, 0)
+            shared = self._opened(bytes(name).rstrip(b"\0").decode(), count, dtype)
+            everybody = np.asarray([shared is not None], np.int32)
+            self.communicator.Allreduce(self._mpi.IN_PLACE, everybody, self._mpi.MIN)
+        finally:
+            if path:
+                os.unlink(path)
+        if shared is not None and everybody[0]:
+            address = shared.mine.ctypes.data
+            self._shared[address] = shared
+            found.append(shared.mine[:])  # who is done with it lets go of this one
+            weakref.finalize(found[0], self._shared.pop, address, None)
+
+    def _opened(self, name: str, count: int, dtype: np.dtype) -> SharedBuffers | None:
+        try:
+            return SharedBuffers(name, self.rank, self.size, count, dtype) if name else None
+        except (OSError, ValueError):
+            return None
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def _run(self, operation: str, wait: bool, *arguments: Any) -> Work:
@@ -177,12 +217,24 @@ class MPIGroup(Group):
         self.communicator.Alltoall([buffer, share, self._mpi.BYTE], [into, share, self._mpi.BYTE])
 
     def _all_reduce(self, buffer: np.ndarray, op: str, dtype: DType) -> None:
+        shared = self._shared.get(buffer.ctypes.data)
+        if shared is not None and buffer.size == shared.mine.size and buffer.dtype == shared.mine.dtype:
+            self._meet()
+            shared.reduce_share(op, dtype)
+            self._meet()
+            return
         if is_half(dtype):
             self._reduce_halves(buffer, op, dtype)
             return
         self.communicator.Allreduce(self._mpi.IN_PLACE, self._typed(buffer), self._operator(op))
         if op == "mean":
             buffer /= buffer.dtype.type(self.size)
+
+    def _meet(self) -> None:
+        """A barrier that leaves the core to those that compute."""
+        request = self.communicator.Ibarrier()
+        while not request.Test():
+            time.sleep(_LOOK_EVERY_S)
 
     def _reduce_halves(self, buffer: np.ndarray, op: str, dtype: DType) -> None:
         share = -(-buffer.size // self.size)

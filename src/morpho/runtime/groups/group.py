@@ -123,6 +123,15 @@ class Group(ABC):
         """Return when every rank has come here."""
         return self._start("barrier", wait)
 
+    def buffer(self, count: int, dtype: Any) -> np.ndarray:
+        """Memory of so many elements for a buffer that is reduced again and again: where the group is fastest. Called
+        by all ranks together.
+
+        >>> mo.cluster.init().buffer(3, "float32").shape
+        (3,)
+        """
+        return np.empty(count, dtype)
+
     # -- what an implementation has -----------------------------------------------------------------------------------
     @abstractmethod
     def split(self, color: int | None, key: int = 0) -> Group | None:

@@ -49,10 +49,12 @@ def reduce_into(target: np.ndarray, parts: Sequence[np.ndarray], op: str, dtype:
     [2.0, 2.0]
     """
     function = _FUNCTIONS[op]
-    total = np.array(widen(parts[0], dtype))
+    in_place = target is parts[0] and not is_half(dtype)
+    total = target if in_place else np.array(widen(parts[0], dtype))
     with np.errstate(all="ignore"):
         for part in parts[1:]:
             function(total, widen(part, dtype), out=total)
         if op == "mean":
             total /= total.dtype.type(len(parts))
-    np.copyto(target, narrow(total, dtype).reshape(target.shape))
+    if not in_place:
+        np.copyto(target, narrow(total, dtype).reshape(target.shape))

@@ -139,7 +139,7 @@ def _start(group: Group, attributes: Attributes, arrays: Sequence[Any]) -> None:
     if before is not None:  # of a step that did not come to its end
         _end_quietly(before)
     if buffer is None or buffer.size != count or buffer.dtype != wire.numpy:
-        buffer = np.empty(count, wire.numpy)
+        buffer = group.buffer(count, wire.numpy)
     place = 0
     for array in arrays:
         np.copyto(buffer[place:place + array.size].reshape(array.shape), narrow(array, wire))
