@@ -30,6 +30,7 @@ from morpho.passes.remat.remat import Budget, Recomputed, remat
 from morpho.passes.roll import roll
 from morpho.passes.simplify import simplify
 from morpho.passes.stencils import recompute_stencils
+from morpho.passes.symmetric import halve_symmetric
 
 
 @dataclass
@@ -106,6 +107,7 @@ PASSES: dict[str, Pass] = {each.name: each for each in (
     graph_pass("fold", fold),  # arithmetic on constants
     Pass("simplify", _simplify),  # rules that keep every bit
     graph_pass("cse", cse),  # one order for commutative operands: equal nodes are one by interning
+    graph_pass("symmetric", halve_symmetric),  # a matrix times its transpose, while that can be seen
     graph_pass("views", sink_views),  # movement down to the leaves, where it is free
     graph_pass("stencils", recompute_stencils),  # cheap values that others see shifted parts of
     Pass("tidy", _simplify),  # what the views pass brought together
@@ -123,8 +125,8 @@ LEVELS: dict[int, tuple[str, ...]] = {
     0: ("user",),
     1: ("user", "fold", "simplify", "schedule"),
     2: ("inline", "fold", "simplify", "cse", "fuse", "epilogue", "prologue", "schedule"),
-    3: ("inline", "fold", "simplify", "cse", "views", "stencils", "tidy", "pieces", "fuse", "epilogue", "prologue",
-        "schedule"),
+    3: ("inline", "fold", "simplify", "cse", "symmetric", "views", "stencils", "tidy", "pieces", "fuse", "epilogue",
+        "prologue", "schedule"),
 }
 
 DCE = "dce"  # known from other compilers: what no output needs is not part of a graph to begin with
