@@ -15,7 +15,7 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.attention.forward import LN_2, LOG2_E, ForwardCode
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.backends.cuda.codegen.grid import WARP, Header, entry
-from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, zero_or
+from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, shrunk, zero_or
 from morpho.backends.cuda.gemm.fragments import CHUNK
 
 PIECE = 16  # keys of a warp, and columns
@@ -235,7 +235,7 @@ class DecodeCode(ForwardCode):
                 place = e.offset(self.room(self.rooms.largest), "float", number)
                 top = e.intrinsic("maxnum", top, e.load(place, "float", 1, align=4))
             mine = zero_or(e, top) * factor
-            scales.append(exp2(e, e.fma(before, factor, -mine)))
+            scales.append(shrunk(e, before, top, factor))
             base = e.select(e.icmp("sge", piece, first), mine, base)
         self.store_powers([exp2(e, e.fma(score, factor, -base)) for score in scores], piece)
         e.barrier()
