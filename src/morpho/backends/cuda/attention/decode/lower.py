@@ -7,15 +7,8 @@ from typing import NamedTuple
 
 from morpho.backends.cuda.attention.decode.kernel import APPEND, DecodeSpec
 from morpho.backends.cuda.attention.hopper import KEYS as GROUP_KEYS
-from morpho.backends.cuda.attention.lower import (
-    AttentionLowering,
-    by_copy_engine,
-    filled,
-    group_of,
-    on_tensor_cores,
-    steps_of,
-)
-from morpho.backends.cuda.attention.spec import ATTENTION, KEYS
+from morpho.backends.cuda.attention.lower import AttentionLowering, by_copy_engine, on_tensor_cores
+from morpho.backends.cuda.attention.spec import ATTENTION, KEYS, filled, group_of, steps_of
 from morpho.base.dims import Size, product
 from morpho.base.dtypes import bool_
 from morpho.ir.node import Node
