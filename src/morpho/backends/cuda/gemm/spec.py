@@ -51,7 +51,8 @@ class ProductKernel(Kernel):
         if self.way == "wgmma":
             return WgmmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile[:2], self.wide,
                              len(step.values), len(step.views), self.epilogue)
-        return MmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile, STAGES, len(PRODUCT), simple)
+        return MmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile, STAGES, len(step.values),
+                       simple, len(step.views), self.epilogue)
 
 
 PRODUCT = Record(f"m n k a_m a_k b_k b_n c_m c_n batches[{BATCH_AXES}] a_batch[{BATCH_AXES}] b_batch[{BATCH_AXES}] "
