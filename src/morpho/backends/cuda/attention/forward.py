@@ -17,7 +17,7 @@ from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, shrunk, zero_or
 from morpho.backends.cuda.driver.interface import Geometry
-from morpho.backends.cuda.gemm.fragments import Fragments
+from morpho.backends.cuda.gemm.half.fragments import Fragments
 from morpho.base.dtypes import bool_
 from morpho.program.kernel import Kernel
 

@@ -9,11 +9,11 @@ from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cuda.gemm.epilogue import Epilogue
-from morpho.backends.cuda.gemm.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
+from morpho.backends.cuda.gemm.half.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
 from morpho.backends.cuda.layout import CHUNK, LayoutLowering, odd_rows
 from morpho.base.dims import Size, divide, product
-from morpho.base.dtypes import DType, bfloat16, float16
+from morpho.base.dtypes import DType, bfloat16, float16, float32
 from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
@@ -119,10 +119,12 @@ class ProductLowering(LayoutLowering):
             if known and 0 < m <= MOST_ROWS and k > 0:
                 kernel = replace(kernel, tile=_few_rows_tile(int(m), n, int(k)), way="few",
                                  still=self.program.slots[b.slot].kind == "input")
+        if a.dtype is float32 and "tf32" in self.target.machine.features:  # whatever the number of rows
+            kernel = replace(kernel, tile=tf32_tile(count, m, n), way="tf32")
         kernel = self.with_tuned_tile(node, kernel, (count, m, n, k))
         work = 2 * product(tuple(sizes)) * m * n * k
         if following is not None:
-            if kernel.way == "simt" or not kernel.wide:
+            if kernel.way in ("simt", "tf32") or not kernel.wide:
                 return False
             kernel, loop = replace(kernel, epilogue=following.epilogue), following.epilogue.loop
             stores = tuple(2 + n for n, access in enumerate(loop.accesses) if access.kind == "store")
@@ -269,6 +271,12 @@ def warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
             if int(batch) * -(-int(m) // tile[0]) * -(-int(n) // tile[1]) >= MANY_TILES:
                 return tile
     return 64, 64, 32, 32
+
+
+def tf32_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
+    """Rows and columns of a block and of a warp: large tiles where there are enough of them."""
+    large = warp_tile(batch, m, n) != (64, 64, 32, 32)
+    return (128, 128, 64, 32) if large else (64, 64, 32, 32)
 
 
 def tile_of(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:

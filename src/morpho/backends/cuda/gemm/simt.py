@@ -54,7 +54,12 @@ class SimtGemm(WithoutMaps):
     def shared_bytes(self) -> int:
         """Both slices."""
         size = BITS[scalars.register_type(self.dtype)] // 8
-        return self.depth * (self.tile[0] + self.tile[1] + 2 * PAD) * max(size, 1)
+        return self.depth * (self.tile[0] + self.tile[1] + 2 * self.pad) * max(size, 1)
+
+    @property
+    def pad(self) -> int:
+        """Elements behind a row of a slice."""
+        return PAD
 
     @property
     def depth(self) -> int:
@@ -110,7 +115,7 @@ class SimtCode:
         self.element = scalars.register_type(kernel.dtype)
         self.element = "i8" if self.element == "i1" else self.element
         self.rows, self.columns, self.high, self.wide = kernel.tile
-        self.depth = kernel.depth
+        self.depth, self.pad, self.count = kernel.depth, kernel.pad, self.high * self.wide
 
     def module(self) -> str:
         """The entry."""
@@ -119,12 +124,10 @@ class SimtCode:
         self.thread = e.ask("thread")
         memory = e.shared()
         self.left = memory
-        self.right = e.offset(memory, self.element, self.depth * (self.rows + PAD))
-        across = self.columns // self.wide
-        self.my_row = e.instruction("udiv", self.thread, e.constant(across, "i64", 1)) * self.high
-        self.my_column = (self.thread & (across - 1)) * self.wide
+        self.right = e.offset(memory, self.element, self.depth * (self.rows + self.pad))
+        self.find_part()
         zero = e.constant(0.0 if self.element in ("float", "double") else 0, self.element, 1)
-        with e.loop(0, frame.k, self.depth, carried=[zero] * (self.high * self.wide)) as loop:
+        with e.loop(0, frame.k, self.depth, carried=[zero] * self.count) as loop:
             self.slice(frame.a, self.left, frame.row, frame.m, frame.a_m, frame.a_k, loop.index, self.rows,
                        kernel.left == "k")
             self.right_slice(loop.index)
@@ -138,6 +141,16 @@ class SimtCode:
         words = int(Header.SIZE) + 3 + kernel.numbers
         attributes = f' nounwind "nvvm.maxntid"="{kernel.threads}"'
         return entry("kernel_main", words, e.text(), attributes) + e.outside()
+
+    def find_part(self) -> None:
+        """The thread's part of the tile."""
+        across = self.columns // self.wide
+        self.my_row = self.e.instruction("udiv", self.thread, self.e.constant(across, "i64", 1)) * self.high
+        self.my_column = (self.thread & (across - 1)) * self.wide
+
+    def kept(self, value: Value) -> Value:
+        """An element as shared memory has it."""
+        return value
 
     def right_slice(self, depth: Value) -> None:
         """The right operand's slice."""
@@ -163,8 +176,8 @@ class SimtCode:
             offset = e.select(inside, (start + line) * step + (depth + k) * along, 0)
             loaded = scalars.from_memory(e, e.load(e.offset(source, memory, offset), memory, 1), kernel.dtype)
             loaded = e.convert("zext", loaded, "i8") if loaded.element == "i1" else loaded
-            value = e.select(inside, loaded, 0)
-            at = k * (count + PAD) + line
+            value = self.kept(e.select(inside, loaded, 0))
+            at = k * (count + self.pad) + line
             if count * self.depth % kernel.threads:
                 with e.when(e.icmp("slt", place, count * self.depth)):
                     e.store(value, e.offset(target, self.element, at))
@@ -174,10 +187,10 @@ class SimtCode:
     def multiply(self, depth: int, sums: list[Value]) -> list[Value]:
         """One value of k for the thread's part of the tile."""
         e = self.e
-        start = depth * (self.rows + PAD)
+        start = depth * (self.rows + self.pad)
         left = [e.load(e.offset(self.left, self.element, self.my_row + (start + i)), self.element, 1)
                 for i in range(self.high)]
-        right = [e.load(e.offset(self.right, self.element, self.my_column + (depth * (self.columns + PAD) + j)),
+        right = [e.load(e.offset(self.right, self.element, self.my_column + (depth * (self.columns + self.pad) + j)),
                         self.element, 1) for j in range(self.wide)]
         found = []
         for i in range(self.high):

@@ -9,7 +9,7 @@ from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
 from morpho.backends.cuda.gemm import lower
 from morpho.backends.cuda.gemm.epilogue import Epilogue
-from morpho.backends.cuda.gemm.few_rows import MOST_ROWS
+from morpho.backends.cuda.gemm.half.few_rows import MOST_ROWS
 from morpho.backends.cuda.gemm.quantised.bytes import CHUNK, BytesMma
 from morpho.backends.cuda.gemm.quantised.mma import FEW as FEW_WARPS
 from morpho.backends.cuda.gemm.quantised.mma import QuantisedMma

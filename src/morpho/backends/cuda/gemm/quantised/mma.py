@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.codegen.warp_math import pack
-from morpho.backends.cuda.gemm.mma import CHUNK, DEPTH, MmaGemm, ReadAhead
+from morpho.backends.cuda.gemm.half.mma import CHUNK, DEPTH, MmaGemm, ReadAhead
 from morpho.backends.cuda.gemm.quantised.records import BlockReader
 from morpho.ops.neural.quantised import BLOCK
 

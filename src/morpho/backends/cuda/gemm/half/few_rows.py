@@ -15,7 +15,7 @@ from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.gemm.epilogue import PRODUCT_NUMBERS, Epilogue, EpilogueCode
-from morpho.backends.cuda.gemm.fragments import CHUNK, Fragments
+from morpho.backends.cuda.gemm.half.fragments import CHUNK, Fragments
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 

@@ -16,8 +16,8 @@ from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.gemm.epilogue import PRODUCT_NUMBERS, Epilogue, EpilogueCode
+from morpho.backends.cuda.gemm.half.tile_store import TileStore
 from morpho.backends.cuda.gemm.simt import Frame, SimtGemm
-from morpho.backends.cuda.gemm.tile_store import TileStore
 from morpho.base.dtypes import DType, bfloat16
 from morpho.program.kernel import Kernel
 

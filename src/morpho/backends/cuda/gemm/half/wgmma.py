@@ -16,7 +16,7 @@ from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap
 from morpho.backends.cuda.gemm.epilogue import PRODUCT_NUMBERS, Epilogue, EpilogueCode
-from morpho.backends.cuda.gemm.tile_store import LINES_BYTES, TileStore
+from morpho.backends.cuda.gemm.half.tile_store import LINES_BYTES, TileStore
 from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.program.kernel import Kernel
 
