@@ -86,3 +86,34 @@ def test_their_kernels_assemble() -> None:
                 RoundRows(), RoundedDots("q4_1")]  # type: ignore[list-item]
     said = ptxas.check([ptx.assembly(kernel.text(), "sm_80") for kernel in kernels])
     assert said.count("0 bytes spill stores") == len(kernels)
+
+
+def test_packed_layers_follow_their_model(gpu: str, rng: np.random.Generator) -> None:
+    table, weight = (mo.quantise(rng.standard_normal(shape).astype("f"), "q8_0") for shape in ((10, 64), (40, 64)))
+
+    class Model(mo.nn.Module):
+        def __init__(self) -> None:
+            self.table, self.first = mo.nn.QuantisedEmbedding(table), mo.nn.QuantisedLinear(weight, np.ones(40, "f"))
+            self.second = mo.nn.Int8Linear(mo.quantise(rng.standard_normal((8, 64)).astype("f"), "q4_1"))
+
+        def forward(self, ids: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
+            x = self.table(ids)
+            return self.first(x), self.second(x)
+
+    model, ids = Model(), mo.asarray([[1, 2, 9]])
+    want = [x.numpy() for x in model(ids)]
+    model.to(gpu)
+    assert model.first.weight.data.device == gpu == model.second.weight.panels.device
+    assert [x.numpy().tobytes() for x in model(ids.to(gpu))] == [x.tobytes() for x in want]
+
+
+def test_a_packed_model_writes_the_cpus_text(gpu: str) -> None:
+    mo.nn.seed(3)
+    model = mo.models.create("llama", vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+                             num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64)
+    for module in [*model.modules()]:
+        for name, child in [*module.named_children()]:
+            if isinstance(child, mo.nn.Linear):
+                setattr(module, name, mo.nn.QuantisedLinear(mo.quantise(child.weight, "q8_0")))
+    here = [*mo.models.generate(model, [1, 2, 3], max_new_tokens=3)]
+    assert [*mo.models.generate(model.to(gpu), [1, 2, 3], max_new_tokens=3)] == here

@@ -15,13 +15,13 @@ from morpho.backends.cuda.attention.simt.tiles import (
     BLOCK,
     SHARED_BYTES,
     THREADS,
-    WARP,
     WARPS,
     TileCode,
     columns_of,
     pitch_of,
 )
 from morpho.backends.cuda.attention.spec import BATCH_AXES
+from morpho.backends.cuda.codegen.grid import WARP
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel

@@ -9,7 +9,7 @@ CPU's kernels (docs/numerics.md, rule 14): one chain over the depth, one over th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from morpho.backends.cpu.attention.attention import FAR
@@ -65,7 +65,7 @@ class TileCode:
         return self.e.offset(self.e.offset(self.e.shared(), "i8", room * self.size), self.element, index)
 
     # -- where things lie ----------------------------------------------------------------------------------------------
-    def find_tile(self, numbers: list[str], long: str) -> None:
+    def find_tile(self, numbers: Sequence[str], long: str) -> None:
         """The numbers, the lines of this block's tile along `long` ("queries" or "keys"), its head, and where operands
         begin for it. Keys are those of the first of the heads that share them."""
         e, first = self.e, int(Header.SIZE)
