@@ -20,6 +20,7 @@ CASES: list[tuple[int, int, int, int, int, int, Any, dict[str, Any]]] = [
     (1, 1, 6, 66, 8, 8, "f8", {"causal": True})]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("heads", "kept", "queries", "keys", "depth", "width", "kind", "given"), CASES)
 def test_attention_and_its_gradient(gpu: str, rng: np.random.Generator, heads: int, kept: int, queries: int, keys: int,
                                     depth: int, width: int, kind: str, given: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ def weight_of(kind: str, n: int, k: int, rng: np.random.Generator) -> mo.Quantis
     return mo.Quantised.from_bytes(data.tobytes(), (n, k), kind)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_every_layout(gpu: str, rng: np.random.Generator, kind: str) -> None:
     weight, x = weight_of(kind, 40, 96, rng), mo.asarray(rng.standard_normal((2, 3, 96)).astype("f"))
@@ -52,6 +53,7 @@ def test_what_follows_quantised_weights_is_in_the_same_kernel(gpu: str, rng: np.
     assert np.linalg.norm(got - want) <= 5e-3 * np.linalg.norm(want)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("left", "right"), [(np.int8, np.int8), (np.uint8, np.int8)])
 @pytest.mark.parametrize(("batch", "k"), [((), 48), ((2,), 64), ((), 20)])
 def test_bytes_are_exact(gpu: str, rng: np.random.Generator, left: Any, right: Any, batch: tuple[int, ...],

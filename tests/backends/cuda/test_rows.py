@@ -10,7 +10,7 @@ import pytest
 import morpho as mo
 from morpho.ir.node import build
 
-CHOSEN = (1, 2, 8, 9, 16, 17, 65, 130)  # rows at which another kernel or tile is taken
+CHOSEN = (1, 9, 17, 130)  # rows at which another kernel or tile is taken
 
 
 def half(array: np.ndarray) -> mo.Tensor:
@@ -38,6 +38,7 @@ def test_queries_in_pieces_have_the_bits_of_the_whole_prompt(gpu: str, rng: np.r
             assert got.astype(mo.float32).numpy().tobytes() == want[:, :, first:last].tobytes(), (first, last)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["gelu", "float32", "norm"])
 @pytest.mark.parametrize("chip", [0, 1], ids=["hopper", "ampere"])
 def test_rows_have_the_bits_they_have_among_others(gpu: str, rng: np.random.Generator, request: Any, name: str,
