@@ -422,7 +422,7 @@ def main(device: str = "cuda:0", only: str = "") -> int:
 
         install()
     logging.getLogger("morpho").setLevel(logging.ERROR)
-    from benchmarks.gpu import everything_kernels, everything_sparse  # noqa: F401  they add their own parts
+    from benchmarks.gpu import everything_inference, everything_kernels, everything_sparse  # noqa: F401  each adds parts
 
     failed = 0
     for work in PARTS:

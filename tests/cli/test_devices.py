@@ -34,12 +34,13 @@ def test_a_device_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPa
 def test_programs_on_an_emulated_gpu_are_right(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
                                                tmp_path: Path) -> None:
     monkeypatch.setattr(device_test, "CHECKOUT", tmp_path)  # the table of all ops has tests of its own
-    chosen = ("arithmetic", "sum of all", "product on tensor cores", "random numbers")
+    chosen = ("arithmetic", "sum of all", "product on tensor cores", "random numbers", "quantised weights",
+              "product of bytes")
     monkeypatch.setattr(device_test, "PROGRAMS", [p for p in device_test.PROGRAMS if p.name in chosen])
     assert device_test.test_device(install()) == 0
     said = capsys.readouterr().out
     assert "arithmetic                  bfloat16  right" in said
-    assert "9 of 9 results on cuda_emulated:0 are right" in said
+    assert "12 of 12 results on cuda_emulated:0 are right" in said
     broken = device_test.Program("broken", lambda x: x + (1 if x.device == "cpu" else 2))
     monkeypatch.setattr(device_test, "PROGRAMS", [broken])
     assert device_test.test_device(install()) == 1 and "off by" in capsys.readouterr().out

@@ -46,6 +46,7 @@ class Settings:
     autocast: str = ""
     nans: str = ""
     fast: bool = False
+    tf32: bool = False
     fallback: bool = False
     co_schedule: bool = True
     tune: str = "kept"
@@ -93,6 +94,8 @@ describe = {
     "nans": "look for the operation that first makes NaN or infinity: results, all (of every operation), or empty",
     "fast": "whether products may go to BLAS or Strassen, and einsum by this machine's rates, where `morpho doctor "
             "--measure` found that faster; bits then differ from machine to machine (0 or 1)",
+    "tf32": "whether GPUs multiply float32 matrices on tensor cores, which round operands to 11 bits: products are off "
+            "by 2^-11 of their magnitude (0 or 1)",
     "fallback": "whether a program that finds no memory on a GPU, after kept blocks were given back, runs on the CPU "
                 "instead; counted, and logged once for each (0 or 1)",
     "co_schedule": "whether independent small kernels of a program run concurrently on all threads (0 or 1)",

@@ -26,6 +26,7 @@ from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.settings import device_kinds
 from morpho.nn.layer_notes import note_layer
 from morpho.nn.summary import summary
+from morpho.tensor.functions.products.rounded import RoundedWeight
 from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.state.state import assign
 from morpho.tensor.state.trace import current_trace
@@ -291,10 +292,13 @@ class Module:
         if device is not None:
             for _, variable in self._variables(Variable):
                 variable.state = mo.State(variable.value.to(device))
-            for _, module in list(self.named_modules()):  # tables such as those of positions, which are no parameters
+            moved: dict[int, Any] = {}  # by identity: a table that two modules share is one there too
+            for _, module in list(self.named_modules()):  # tables such as those of positions, and packed weights
                 for name, value in list(vars(module).items()):
-                    if type(value) is mo.Tensor:
-                        setattr(module, name, value.to(device))
+                    if type(value) is mo.Tensor or isinstance(value, mo.Quantised | RoundedWeight):
+                        if id(value) not in moved:
+                            moved[id(value)] = value, value.to(device)  # the old one is held: its number stays its own
+                        setattr(module, name, moved[id(value)][1])
             entries.forget()
         return self if dtype is None else self.astype(dtype)
 

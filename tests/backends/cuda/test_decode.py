@@ -30,6 +30,7 @@ def _attend(q: Any, held: Any, others: Any, key: Any, value: Any, position: Any,
     (2, 2, 130, 16, (100, 3), None),
     (1, 1, 600, 32, (555,), None),  # several rounds
     (1, 1, 300, 24, (299,), 100),
+    (1, 1, 1030, 16, (1000,), 600),  # spans of keys, then columns, by blocks of their own
 ])
 def test_one_query_has_the_bits_it_has_among_many(gpu: str, rng: np.random.Generator, heads: int, group: int,
                                                   length: int, depth: int, positions: tuple[int, ...],
@@ -43,6 +44,7 @@ def test_one_query_has_the_bits_it_has_among_many(gpu: str, rng: np.random.Gener
     one, many = (mo.compile(lambda *given: _attend(*given, window)) for _ in range(2))
     found = [x.astype(mo.float32).numpy() for x in one(given[0][:, :, :1], *given[1:], position)]
     wanted = [x.astype(mo.float32).numpy() for x in many(*given, position)]
+    assert ("16 columns a block" in one.explain()) == (length > 1000)
     assert "puts the new line in" in one.explain() and "puts the new line in" not in many.explain()
     assert found[0].tobytes() == wanted[0][:, :, :1].tobytes()
     assert [x.tobytes() for x in found[1:]] == [x.tobytes() for x in wanted[1:]]

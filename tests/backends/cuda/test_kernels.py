@@ -16,8 +16,8 @@ import morpho as mo
 from morpho.backends.cuda.assembly import ptx, ptxas
 from morpho.backends.cuda.assembly.verify import verify
 from morpho.backends.cuda.codegen.select import device_kernel
+from morpho.backends.cuda.gemm.half.wgmma import WgmmaGemm
 from morpho.backends.cuda.gemm.spec import ProductKernel
-from morpho.backends.cuda.gemm.wgmma import WgmmaGemm
 from morpho.backends.cuda.lowering import lowered
 from morpho.backends.registry import backend_of
 from morpho.base.errors import CompileError

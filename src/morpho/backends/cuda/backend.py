@@ -96,7 +96,12 @@ class CudaBackend:
     @property
     def target(self) -> Target:
         """Scalar code, for one thread of a grid."""
+        return self.target_with(settings.get().tf32)
+
+    def target_with(self, tf32: bool) -> Target:
+        """The same; with `tf32`, float32 is multiplied on tensor cores."""
         features = {"wgmma"} if self.gpu.properties.capability == (9, 0) else set()
+        features |= {"tf32"} if tf32 and self.gpu.properties.capability >= (8, 0) else set()
         return Target("cuda", ISA, foreign_machine("nvptx64", frozenset(features)), 1)
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -182,6 +187,7 @@ class CudaBackend:
             self.load_ahead(key, images[key])
         graph = dump_graph(program.graph)
         head = json.dumps({"architecture": self.gpu.properties.architecture, "level": program.level,
+                           "tf32": settings.get().tf32,
                            "choices": {key: self.choices.get(key).row() for key in program.program.problems},
                            "graph": len(graph), "images": [[key, len(data)] for key, data in images.items()]}).encode()
         code = MAGIC + struct.pack("<Q", len(head)) + head + graph + b"".join(images.values())
@@ -236,8 +242,9 @@ class CudaBackend:
             raise fail(DeviceError, "load", f"the code is for {head['architecture']}, {self.device} is "
                                             f"{self.gpu.properties.architecture}", "compile it again here")
         rows = {key: choice_from_row(row) or PLAIN for key, row in head.get("choices", {}).items()}
-        program, report = optimised_and_lowered(load_graph(graph), head["level"], self.target,
-                                                self.gpu.properties.name, Choices.of(rows))
+        target = self.target_with(bool(head.get("tf32")))
+        program, report = optimised_and_lowered(load_graph(graph), head["level"], target, self.gpu.properties.name,
+                                                Choices.of(rows))
         kernels: list[tuple[DeviceKernel, Any] | None] = []
         for step in program.steps:
             if not isinstance(step, Step):

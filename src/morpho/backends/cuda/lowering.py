@@ -8,6 +8,7 @@ from dataclasses import replace
 from morpho.backends.cuda.attention.decode.lower import DecodeLowering
 from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.conv_lower import ConvLowering
+from morpho.backends.cuda.gemm.quantised.lower import QuantisedLowering
 from morpho.backends.cuda.grouped.schedule import grouped
 from morpho.backends.cuda.sparse.transposed import TransposedLowering
 from morpho.base.dims import Size
@@ -21,7 +22,7 @@ from morpho.program.plan_memory import plan_memory
 from morpho.program.program import Program
 
 
-class CudaLowering(DecodeLowering, ConvLowering, TransposedLowering):
+class CudaLowering(DecodeLowering, ConvLowering, QuantisedLowering, TransposedLowering):
     """Products, convolutions, attention, long sorts and transposed sparse products have kernels of their own here."""
 
     def lower_lapack(self, node: Node) -> None:

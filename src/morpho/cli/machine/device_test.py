@@ -24,6 +24,11 @@ class Program(NamedTuple):
     tolerance: float = 0.0
 
 
+def _packed(device: str) -> mo.Quantised:
+    """Weights of 72 outputs in 8 bits."""
+    return mo.quantise(np.random.default_rng(1).standard_normal((72, 320)), "q8_0").to(device)
+
+
 PROGRAMS = (
     Program("arithmetic", lambda x: x * 2 + 1 - x / 3, ("float32", "float64", "float16", "bfloat16")),
     Program("integers", lambda x: (x * 7 + 3) // 5 % 11, ("int32", "int64", "uint8", "int16")),
@@ -45,6 +50,12 @@ PROGRAMS = (
     Program("product on tensor cores", lambda x: x @ x.T, ("float16", "bfloat16"), 4e-3),
     Program("attention on tensor cores", lambda x: mo.attention(*[x.reshape((1, 3, -1, 64))[:, :, :90]] * 3),
             ("bfloat16",), 1e-2),
+    Program("product of bytes", lambda x: mo.matmul(x[:, :320], x[:, :320].T, dtype=mo.int32), ("int8", "uint8")),
+    Program("quantised weights", lambda x: x[:, :320] @ _packed(x.device)),
+    Program("quantised on tensor cores", lambda x: x[:, :320] @ _packed(x.device), ("float16", "bfloat16"), 6e-3),
+    Program("attention", lambda x: mo.attention(*[x.reshape((1, 3, -1, 64))[:, :, :90]] * 3, causal=True)),
+    Program("gradient of attention", lambda x: mo.grad(lambda t: mo.sum(mo.attention(t, t, t) ** 2))(
+        x.reshape((1, 3, -1, 64))[:, :, :90])),
     Program("gradient", lambda x: mo.grad(lambda t: mo.sum(mo.gelu(t) * t))(x)),
 )
 

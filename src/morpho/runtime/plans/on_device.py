@@ -53,8 +53,8 @@ def executable(graph: Graph, device: str) -> Executable:
             backend.choices = choices
         return graph, backend.load(backend.compile(backend.lower(plain)))  # the graph is held: its identity is the key
 
-    key = (tuple(node.serial for node in graph.outputs), device, id(backend), settings.get().level, registry_changes(),
-           choices)
+    key = (tuple(node.serial for node in graph.outputs), device, id(backend), settings.get().level, settings.get().tf32,
+           registry_changes(), choices)
     return _executables.get_or_create(key, make, lambda made: 2048 * (1 + len(made[0].nodes)))[1]
 
 

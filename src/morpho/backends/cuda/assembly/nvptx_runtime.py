@@ -79,7 +79,20 @@ define internal {{ float, float, float, float }} @gpu.mma_{kind}(ptr %c, i32 %a0
   %r = call {{ float, float, float, float }} asm "mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};", "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"(i32 %a0, i32 %a1, i32 %a2, i32 %a3, i32 %b0, i32 %b1, float %c0, float %c1, float %c2, float %c3)
   ret {{ float, float, float, float }} %r
 }}
-""" for kind in ("bf16", "f16")) + """
+""" for kind in ("bf16", "f16")) + "".join(f"""
+define internal {{ i32, i32, i32, i32 }} @gpu.mma_{a}8_{b}8(ptr %c, i32 %a0, i32 %a1, i32 %a2, i32 %a3, i32 %b0, i32 %b1, i32 %c0, i32 %c1, i32 %c2, i32 %c3) alwaysinline convergent {{
+  %r = call {{ i32, i32, i32, i32 }} asm "mma.sync.aligned.m16n8k32.row.col.s32.{a}8.{b}8.s32 {{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};", "=r,=r,=r,=r,r,r,r,r,r,r,r,r,r,r"(i32 %a0, i32 %a1, i32 %a2, i32 %a3, i32 %b0, i32 %b1, i32 %c0, i32 %c1, i32 %c2, i32 %c3)
+  ret {{ i32, i32, i32, i32 }} %r
+}}
+""" for a in "su" for b in "su") + """
+define internal { float, float, float, float } @gpu.mma_tf32(ptr %c, i32 %a0, i32 %a1, i32 %a2, i32 %a3, i32 %b0, i32 %b1, float %c0, float %c1, float %c2, float %c3) alwaysinline convergent {
+  %r = call { float, float, float, float } asm "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};", "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"(i32 %a0, i32 %a1, i32 %a2, i32 %a3, i32 %b0, i32 %b1, float %c0, float %c1, float %c2, float %c3)
+  ret { float, float, float, float } %r
+}
+define internal i32 @gpu.to_tf32(ptr %c, float %x) alwaysinline {
+  %r = call i32 asm "cvt.rna.tf32.f32 $0, $1;", "=r,f"(float %x)
+  ret i32 %r
+}
 define internal float @gpu.exp2(ptr %c, float %x) alwaysinline {
   %r = call float asm "ex2.approx.ftz.f32 $0, $1;", "=f,f"(float %x)
   ret float %r

@@ -16,7 +16,7 @@ from morpho.backends.cuda.attention.backward_spec import BACKWARD, BackwardSpec
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.warp_math import pack
-from morpho.backends.cuda.gemm.fragments import Fragments
+from morpho.backends.cuda.gemm.half.fragments import Fragments
 from morpho.base.dtypes import bool_
 
 WARPS = 4

@@ -15,9 +15,9 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.attention.spec import BATCH_AXES, KEYS, AttentionSpec
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
-from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, zero_or
+from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, shrunk, zero_or
 from morpho.backends.cuda.driver.interface import Geometry
-from morpho.backends.cuda.gemm.fragments import Fragments
+from morpho.backends.cuda.gemm.half.fragments import Fragments
 from morpho.base.dtypes import bool_
 from morpho.program.kernel import Kernel
 
@@ -276,7 +276,7 @@ class ForwardCode:
                 top = e.intrinsic("maxnum", top, e.shuffle_xor(top, mask))
             top = e.intrinsic("maxnum", tops[half], top)
             base = zero_or(e, top) * factor
-            scale = exp2(e, e.fma(tops[half], factor, -base))
+            scale = shrunk(e, tops[half], top, factor)
             total = sums[half] * scale
             for n in mine:
                 powers[n] = exp2(e, e.fma(scores[n], factor, -base))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, READ, RESULTS
 from morpho.backends.cuda.attention.kernel import AttentionBackward, AttentionKernel
-from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, PAGED
-from morpho.base.dims import Size, divide, product
+from morpho.backends.cuda.attention.simt.lower import SimtLowering
+from morpho.backends.cuda.attention.spec import (
+    ATTENTION,
+    BATCH_AXES,
+    KEYS,
+    filled,
+    group_of,
+    paged_values,
+    steps_of,
+)
+from morpho.base.dims import divide, product
 from morpho.base.dtypes import bfloat16, float16
 from morpho.ir.node import Node
 from morpho.program.program import Step
@@ -15,8 +23,8 @@ from morpho.program.view import View
 DEEPEST = 128
 
 
-class AttentionLowering(GraphLowering):
-    """Attention of this backend; other dtypes and depths are the CPU's kernels."""
+class AttentionLowering(SimtLowering):
+    """Attention of half floats; others are on the arithmetic units."""
 
     def lower_attention(self, node: Node) -> None:
         """One step, or what the CPU would do."""
@@ -84,15 +92,7 @@ class AttentionLowering(GraphLowering):
         rows = 128 if not isinstance(queries, int) else 16 if queries <= 16 else 64 if queries <= 64 else 128
         kernel = AttentionKernel(q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], 0, True,
                                  node["window"], None, True, rows, "mma", True)
-        places = {"q": q, "k": None, "v": None, "o": targets[0], "l": targets[1], "x": None, "p": None}
-        numbers = {key: value for name, place in places.items() for key, value in steps_of(name, place).items()}
-        numbers |= {"p_batch": filled((positions.strides[0],), 0), "p_head": positions.strides[1]}
-        for name, pool in (("k", k), ("v", v)):
-            numbers |= {f"{name}_{axis}": pool.strides[at] for at, axis in enumerate(("page", "head", "row"))}
-        keys = table.shape[1] * KEYS
-        values = PAGED.values(queries=queries, keys=keys, heads=q.shape[1], group=q.shape[1] // k.shape[1],
-                              batches=filled(q.shape[:1], 1), x_column=0, pages=k.shape[0],
-                              t_batch=table.strides[0], t_column=table.strides[1], **numbers)
+        values, keys = paged_values(inputs, targets)
         work = product(tuple(q.shape[:-1])) * keys
         self.add(Step(kernel, (q, k, v, *targets, positions, table), (3, 4), values, 1, work, "paged_attention",
                       node.origin, operations=2 * work * (q.shape[-1] + v.shape[-1]),
@@ -110,25 +110,6 @@ def by_copy_engine(*places: View) -> bool:
         if any(step == 0 and size != 1 for size, step in zip(sizes[-4:], strides[-4:], strict=True)):
             return False
     return all(size != 0 for place in places for size in place.shape)
-
-
-def group_of(q: View, k: View) -> int:
-    return int(q.shape[-3]) // int(k.shape[-3])
-
-
-def filled(sizes: tuple[Size, ...], by: int) -> list[Size]:
-    return [*[by] * (BATCH_AXES - len(sizes)), *sizes]
-
-
-def steps_of(name: str, place: View | None) -> dict[str, Size | list[Size]]:
-    """Strides of an operand along batches, heads and rows; its last axis lies side by side."""
-    tail = {"l": 1, "s": 1, "p": 0}.get(name, 2)  # axes behind the heads
-    if place is None:
-        return {f"{name}_batch": [0] * BATCH_AXES, f"{name}_head": 0, f"{name}_row": 0}
-    heads = len(place.shape) - 1 - tail
-    steps = [0 if size == 1 else step for size, step in zip(place.shape, place.strides, strict=True)]
-    return {f"{name}_batch": filled(tuple(steps[:heads]), 0), f"{name}_head": steps[heads],
-            f"{name}_row": steps[heads + 1] if tail else 0}
 
 
 def on_tensor_cores(node: Node, inputs: list[View], count: int = 3) -> bool:

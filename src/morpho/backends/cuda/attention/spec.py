@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.base.dims import Size
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
+from morpho.program.view import View
 
 BATCH_AXES = 3
 KEYS = 64  # of a block: the order in which a row's sum is taken depends on nothing else
@@ -52,3 +54,37 @@ class AttentionSpec(Kernel):
     def record(self) -> Record:
         """Its numbers."""
         return PAGED if self.paged else ATTENTION
+
+
+# -- numbers of a node's operands ------------------------------------------------------------------------------------
+def group_of(q: View, k: View) -> int:
+    return int(q.shape[-3]) // int(k.shape[-3])
+
+
+def filled(sizes: tuple[Size, ...], by: int) -> list[Size]:
+    return [*[by] * (BATCH_AXES - len(sizes)), *sizes]
+
+
+def steps_of(name: str, place: View | None) -> dict[str, Size | list[Size]]:
+    """Strides of an operand along batches, heads and rows; its last axis lies side by side."""
+    tail = {"l": 1, "s": 1, "p": 0}.get(name, 2)  # axes behind the heads
+    if place is None:
+        return {f"{name}_batch": [0] * BATCH_AXES, f"{name}_head": 0, f"{name}_row": 0}
+    heads = len(place.shape) - 1 - tail
+    steps = [0 if size == 1 else step for size, step in zip(place.shape, place.strides, strict=True)]
+    return {f"{name}_batch": filled(tuple(steps[:heads]), 0), f"{name}_head": steps[heads],
+            f"{name}_row": steps[heads + 1] if tail else 0}
+
+
+def paged_values(inputs: list[View], targets: list[View]) -> tuple[tuple[Size, ...], Size]:
+    """The numbers of attention over pages (q, the pools, the table, positions), and how many keys there are."""
+    q, k, v, table, positions = inputs
+    places = {"q": q, "k": None, "v": None, "o": targets[0], "l": targets[1], "x": None, "p": None}
+    numbers = {key: value for name, place in places.items() for key, value in steps_of(name, place).items()}
+    numbers |= {"p_batch": filled((positions.strides[0],), 0), "p_head": positions.strides[1]}
+    for name, pool in (("k", k), ("v", v)):
+        numbers |= {f"{name}_{axis}": pool.strides[at] for at, axis in enumerate(("page", "head", "row"))}
+    keys = table.shape[1] * KEYS
+    return PAGED.values(queries=q.shape[-2], keys=keys, heads=q.shape[1], group=q.shape[1] // k.shape[1],
+                        batches=filled(q.shape[:1], 1), x_column=0, pages=k.shape[0], t_batch=table.strides[0],
+                        t_column=table.strides[1], **numbers), keys

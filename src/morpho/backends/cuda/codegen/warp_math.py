@@ -28,3 +28,9 @@ def pack(e: GridEmitter, dtype: DType, low: Value, high: Value) -> str:
 def zero_or(e: GridEmitter, x: Value) -> Value:
     """x, or zero for -inf."""
     return e.select(e.fcmp("oeq", x, -math.inf), 0.0, x)
+
+
+def shrunk(e: GridEmitter, before: Value, top: Value, factor: Value) -> Value:
+    """By what sums taken below the largest score `before` shrink when `top` is the largest one: exactly 1 where it has
+    not changed. Blocks of keys that a row does not see, and other rows of its tile do, leave the row as it was."""
+    return exp2(e, (before - zero_or(e, top)) * factor)

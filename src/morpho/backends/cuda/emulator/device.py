@@ -23,7 +23,7 @@ from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.tensor_map import TensorMap
 from morpho.backends.cuda.emulator.hopper import functions
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
-from morpho.backends.cuda.emulator.tensor_cores import TENSOR_CORES
+from morpho.backends.cuda.emulator.tensor_cores import tensor_cores
 from morpho.base.errors import DeviceError, MemoryLimit, MorphoError, fail
 from morpho.base.target import isa_named
 from morpho.base.units import format_bytes
@@ -127,7 +127,7 @@ class EmulatedDevice:
         verify(text)
         name = "emulated_" + hashlib.sha256(text.encode()).hexdigest()[:24]
         full = ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + (
-            RUNTIME + TENSOR_CORES + functions(text)).replace("@emu.run(", f"@{name}_run(")
+            RUNTIME + tensor_cores(text) + functions(text)).replace("@emu.run(", f"@{name}_run(")
         full = full.replace("@kernel_", f"@{name}_kernel_")
         fibers = any(word in text for word in MEETING)
         return f"{name} {int(fibers)}\n".encode() + llvm.compile_text(full, isa_named("native"))

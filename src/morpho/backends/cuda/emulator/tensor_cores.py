@@ -7,6 +7,9 @@ the others' registers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
+
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.base.dtypes import DType, bfloat16, float16
@@ -109,6 +112,83 @@ def _mma(kind: str, dtype: DType) -> str:
             f"  ret {results} {text}\n}}\n" + "".join(f"{line}\n" for line in sorted(e.declarations)))
 
 
+def _exchanged(e: Emitter) -> tuple[Value, Value, Value]:
+    """The registers of A and B where all lanes see them; the first lane of the warp, this lane's group and pair."""
+    thread = _thread(e)
+    mine = _exchange(e, thread)
+    for number, name in enumerate(("a0", "a1", "a2", "a3", "b0", "b1")):
+        e.line(f"store volatile i32 %{name}, ptr {e.offset(mine, 'i32', number)}")
+    _meet(e)
+    return thread & -32, (thread & 31).shift_right(2), thread & 3
+
+
+def _results(name: str, e: Emitter, totals: list[Value]) -> str:
+    """The function, whose results are these."""
+    kind, text = totals[0].element, "poison"
+    results = "{ " + ", ".join([kind] * 4) + " }"
+    for number, value in enumerate(totals):
+        made = "%" + e.fresh("r")
+        e.line(f"{made} = insertvalue {results} {text}, {kind} {value.name}, {number}")
+        text = made
+    _meet(e)
+    given = ", ".join([f"i32 %{n}" for n in ("a0", "a1", "a2", "a3", "b0", "b1")] + [f"{kind} %c{n}" for n in range(4)])
+    return (f"define internal {results} @gpu.{name}(ptr %c, {given}) noinline {{\nentry:\n{e.text()}\n"
+            f"  ret {results} {text}\n}}\n")
+
+
+def _mma_bytes(left: str, right: str) -> str:
+    """16 x 8 results of 32 bytes each, exact: four bytes of a register are neighbours in k."""
+    e = Emitter(1)
+    warp, group, pair = _exchanged(e)
+
+    def byte(owner: Value, register: int, which: int, sign: str) -> Value:
+        stored = e.load(e.offset(_exchange(e, warp + owner), "i8", 4 * register + which), "i8", 1)
+        return e.convert("sext" if sign == "s" else "zext", stored, "i32")
+
+    totals = []
+    for number in range(4):
+        lower, column = number // 2, pair * 2 + number % 2
+        total = e.argument(f"%c{number}", "i32")
+        for k in range(32):
+            a = byte(group * 4 + (k % 16) // 4, lower + 2 * (k // 16), k % 4, left)
+            total = total + a * byte(column * 4 + (k % 16) // 4, 4 + k // 16, k % 4, right)
+        totals.append(total)
+    return _results(f"mma_{left}8_{right}8", e, totals)
+
+
+def _mma_tf32() -> str:
+    """16 x 8 results of eight numbers each."""
+    e = Emitter(1)
+    warp, group, pair = _exchanged(e)
+
+    def number_of(owner: Value, register: int) -> Value:
+        bits = e.load(e.offset(_exchange(e, warp + owner), "i32", register), "i32", 1) & -8192  # what the unit reads
+        return e.convert("fpext", e.from_bits(bits, "float"), "double")
+
+    totals = []
+    for number in range(4):
+        lower, column = number // 2, pair * 2 + number % 2
+        total = e.convert("fpext", e.argument(f"%c{number}", "float"), "double")
+        for k in range(8):
+            total = total + (number_of(group * 4 + k % 4, lower + 2 * (k // 4))
+                             * number_of(column * 4 + k % 4, 4 + k // 4))
+        totals.append(e.convert("fptrunc", total, "float"))
+    return _results("mma_tf32", e, totals)
+
+
+_TO_TF32 = """
+define internal i32 @gpu.to_tf32(ptr %c, float %x) {
+  %bits = bitcast float %x to i32
+  %exponent = and i32 %bits, 2139095040
+  %special = icmp eq i32 %exponent, 2139095040
+  %sum = add i32 %bits, 4096
+  %cut = and i32 %sum, -8192
+  %r = select i1 %special, i32 %bits, i32 %cut
+  ret i32 %r
+}
+"""
+
+
 def _pack(kind: str, dtype: DType) -> str:
     e = Emitter(1)
     halves = []
@@ -137,6 +217,20 @@ define internal float @gpu.log2(ptr %c, float %x) {
 }
 """
 
-TENSOR_CORES = (_POWERS + _pack("bf16", bfloat16) + _pack("f16", float16) + _cp_async() + _ldmatrix(False) + _ldmatrix(True) + _mma("bf16", bfloat16) + _mma("f16", float16)
-                + "define internal void @gpu.cp_commit(ptr %c) {\n  ret void\n}\n"
-                + "".join(f"define internal void @gpu.cp_wait_{n}(ptr %c) {{\n  ret void\n}}\n" for n in range(16)))
+_ALWAYS = "define internal void @gpu.cp_commit(ptr %c) {\n  ret void\n}\n" + "".join(
+    f"define internal void @gpu.cp_wait_{n}(ptr %c) {{\n  ret void\n}}\n" for n in range(16))
+_WRITTEN: dict[str, Callable[[], str]] = {
+    "pack_bf16": lambda: _pack("bf16", bfloat16), "pack_f16": lambda: _pack("f16", float16), "cp_async": _cp_async,
+    "ldmatrix": lambda: _ldmatrix(False), "ldmatrix_trans": lambda: _ldmatrix(True),
+    "mma_bf16": lambda: _mma("bf16", bfloat16), "mma_f16": lambda: _mma("f16", float16), "mma_tf32": _mma_tf32,
+    **{f"mma_{a}8_{b}8": partial(_mma_bytes, a, b) for a in "su" for b in "su"}}
+
+
+@cache
+def _written(name: str) -> str:
+    return _WRITTEN[name]()
+
+
+def tensor_cores(text: str) -> str:
+    """Those functions of tensor cores, and of what goes with them, that a kernel's text calls."""
+    return _POWERS + _TO_TF32 + _ALWAYS + "".join(_written(name) for name in _WRITTEN if f"@gpu.{name}(" in text)

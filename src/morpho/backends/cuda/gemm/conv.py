@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter
-from morpho.backends.cuda.gemm.mma import CHUNK, DEPTH, STEP, MmaCode, MmaGemm
+from morpho.backends.cuda.gemm.half.mma import CHUNK, DEPTH, MmaGemm, ReadAhead
 from morpho.backends.cuda.gemm.simt import DEPTH as SIMT_DEPTH
 from morpho.backends.cuda.gemm.simt import PAD, SimtCode, SimtGemm
 
@@ -141,7 +141,7 @@ class MmaConv(MmaGemm):
         return _MmaConvCode(self).module()
 
 
-class _MmaConvCode(MmaCode):
+class _MmaConvCode(ReadAhead):
     """Windows of the next slice are on their way in registers while one is multiplied."""
 
     def __init__(self, kernel: MmaConv) -> None:
@@ -150,15 +150,9 @@ class _MmaConvCode(MmaCode):
         self.reader = WindowReader(self.e, kernel.windows)
         self.pixels: dict[int, tuple[tuple[Value, Value, Value], Value]] = {}
 
-    def fetch(self, depth: Value, stage: Value) -> None:
-        """Both slices at once, before the first product."""
-        self.put(self.asked(depth, stage), stage)
-
-    def asked(self, depth: Value, stage: Value) -> list[Value]:
-        """The kernels' slice is queued, the windows' elements are read."""
+    def read(self, depth: Value) -> list[Value]:
+        """Elements of windows."""
         e, f, kernel = self.e, self.frame, self.kernel
-        self.fetch_one(f.a, f.row, f.m, f.a_m, f.a_k, depth, stage, self.rows, True)
-        e.line("call void @gpu.cp_commit(ptr %ctx)")
         found = []
         for number in range(self.columns * DEPTH // kernel.threads):
             place = self.thread + number * kernel.threads
@@ -188,26 +182,6 @@ class _MmaConvCode(MmaCode):
             line, column = place.shift_right(self.columns.bit_length() - 1), place & (self.columns - 1)
             at = self.swizzled(line, column.shift_right(3), chunks) + (column & 7) * 2
             e.store(value, e.offset(memory, "i8", stage + at + 2 * DEPTH * self.rows))
-
-    def main_loop(self, slices: Value) -> list[Value]:
-        """Multiply slice by slice; elements of a later one are asked for before, and put away after."""
-        e, kernel = self.e, self.kernel
-        count = (self.high // 16) * (self.wide // 8) * 4
-        zero = e.constant(0.0, "float", 1)
-        end = kernel.stages * kernel.stage_bytes
-        first, ahead = e.constant(0, "i64", 1), e.constant((kernel.stages - 1) * kernel.stage_bytes, "i64", 1)
-        with e.loop(0, slices, carried=[zero] * count + [first, ahead]) as loop:
-            *sums, here, there = loop.values
-            e.line(f"call void @gpu.cp_wait_{kernel.stages - 2}(ptr %ctx)")
-            e.barrier()
-            values = self.asked((loop.index + (kernel.stages - 1)) * DEPTH, there)
-            for step in range(DEPTH // STEP):
-                sums = self.multiply(step, here, sums)
-            self.put(values, there)
-            following = [e.select(e.icmp("eq", at + kernel.stage_bytes, end), e.constant(0, "i64", 1),
-                                  at + kernel.stage_bytes) for at in (here, there)]
-            loop.next(*sums, *following)
-        return loop.values[:count]
 
     def store_pair(self, row: Value, column: Value, values: list[Value]) -> None:
         """Two neighbours of a row."""

@@ -9,7 +9,7 @@ from typing import Any
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cuda.gemm.conv import MmaConv, SimtConv, Windows
-from morpho.backends.cuda.gemm.lower import MANY_TILES, ProductLowering, _tile
+from morpho.backends.cuda.gemm.lower import MANY_TILES, ProductLowering, tile_of
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, STAGES
 from morpho.backends.cuda.layout import CHUNK
 from morpho.base.dims import product
@@ -42,7 +42,8 @@ class ConvKernel(Kernel):
         simple = SimtConv(self, self.dtype, self.dtype, "k", "n", small, len(PRODUCT), self.windows)
         if self.way == "simt":
             return simple
-        return MmaConv(self, self.dtype, self.dtype, "k", "n", self.tile, STAGES, len(PRODUCT), simple, self.windows)
+        return MmaConv(self, self.dtype, self.dtype, "k", "n", self.tile, STAGES, len(PRODUCT), simple,
+                       windows=self.windows)
 
 
 class ConvLowering(ProductLowering):
@@ -101,7 +102,7 @@ class ConvLowering(ProductLowering):
         values = PRODUCT.values(m=m, n=n, k=k, a_m=row, a_k=1, b_k=1, b_n=1, c_m=pixels, c_n=1, batches=[*one, groups],
                                 a_batch=[0, 0, 0, m * row], b_batch=[0, 0, 0, channels // groups * size[0] * size[1]],
                                 c_batch=[0, 0, 0, m * pixels])
-        kernel = ConvKernel(x.dtype, _half_tile(groups, m, n) if half else _tile(groups, m, n),
+        kernel = ConvKernel(x.dtype, _half_tile(groups, m, n) if half else tile_of(groups, m, n),
                             "mma" if half else "simt", windows)
         self.add(Step(kernel, (weight, x, target), (2,), values, 1, m * n * k, "conv", node.origin,
                       operations=2 * groups * m * n * k,

@@ -17,6 +17,7 @@ from morpho.backends.cuda.codegen.loop_grid import AlignedEmitter, LoopGrid
 from morpho.base.dtypes import bfloat16, float16, float32
 
 COLUMNS = 8  # of a chunk
+PRODUCT_NUMBERS = 25  # words of a product (`spec.PRODUCT`)
 # Phi(-t) = 2^(-t^2 / (2 ln 2)) * u * P(u) with u = 1 / (1 + SCALE * t), from the constant term up
 SCALE = 0.3
 TAIL = (0.1201115656714958, 0.11334716961437014, 0.1457530316810628, -0.019825895621403383, 0.2185487187707204,
@@ -30,6 +31,12 @@ class Epilogue:
 
     loop: LoopKernel
     own: tuple[int, ...]
+
+    @property
+    def alignments(self) -> list[tuple[int, int]]:
+        """Operands of the launch that are read or written in chunks, and bytes of a chunk."""
+        return [(2 + n, 16) for n, access in enumerate(self.loop.accesses)
+                if n not in self.own and access.pattern == "unit"]
 
 
 class EpilogueEmitter(AlignedEmitter):

@@ -9,11 +9,11 @@ from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cuda.gemm.epilogue import Epilogue
-from morpho.backends.cuda.gemm.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
+from morpho.backends.cuda.gemm.half.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
 from morpho.backends.cuda.layout import CHUNK, LayoutLowering, odd_rows
 from morpho.base.dims import Size, divide, product
-from morpho.base.dtypes import DType, bfloat16, float16
+from morpho.base.dtypes import DType, bfloat16, float16, float32
 from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
@@ -30,16 +30,21 @@ class ProductLowering(LayoutLowering):
     """Products of this backend; what follows one is a step of its own."""
 
     def lower_matmul(self, node: Node) -> None:
-        """A product as the user wrote it; those of bytes and of quantised weights are the CPU's kernels."""
-        if node.op.name != "matmul":
+        """A product as the user wrote it; of bytes whose k is no whole chunks, the CPU's kernel."""
+        if not self.takes(node):
             super().lower_matmul(node)
             return
         self.views[node.serial] = [self.multiplied(node, node.shape, node.dtype)]
 
+    def takes(self, node: Node) -> bool:
+        """Whether a product is one of this backend's; `by` says which product a group follows."""
+        return bool(node.attributes.get("by", node.op.name) == "matmul")
+
     def multiplied(self, node: Node, shape: tuple[Size, ...], dtype: DType) -> View:
         """A product of a node's first two inputs, in memory of its own. Where its rows would begin anywhere and its
         columns would not, it is computed turned: b^T a^T has the same sums."""
-        if turns(shape, dtype) and self.stays_inside(node):
+        plain = node.attributes.get("by", node.op.name) == "matmul"
+        if plain and turns(shape, dtype) and self.stays_inside(node):
             turned = self.new_slot((*shape[:-2], shape[-1], shape[-2]), dtype)
             self.multiply_by(node, turned.shape, turned, turned=True)
             return View(turned.slot, 0, shape, (*turned.strides[:-2], turned.strides[-1], turned.strides[-2]), dtype)
@@ -49,7 +54,7 @@ class ProductLowering(LayoutLowering):
 
     def lower_gemm(self, node: Node) -> None:
         """A product and the group that follows it."""
-        if node["windows"] or node["by"] != "matmul":
+        if node["windows"] or not self.takes(node):
             super().lower_gemm(node)
             return
         inputs = [self.view(child) for child in node.inputs[2:]]
@@ -66,9 +71,9 @@ class ProductLowering(LayoutLowering):
         self.views[node.serial] = targets
 
     def multiply_and_follow(self, node: Node, inputs: list[View], targets: list[View]) -> bool:
-        """One step for the product and what follows it, where a warpgroup's registers hold all that it needs."""
+        """One step for the product and what follows it, where registers hold all that it needs."""
         shape, space = node["shape"], node["space"]
-        if "wgmma" not in self.target.machine.features or node["axes"] or space[-1] != shape[-1]:
+        if node["axes"] or space[-1] != shape[-1]:
             return False
         product_view = whole(NOWHERE, space, node["dtype"])
         call = lower_body(node, [*inputs[:node["product"]], product_view, *inputs[node["product"]:]], targets, 1)
@@ -86,10 +91,10 @@ class ProductLowering(LayoutLowering):
         a, b = (self.view(child) for child in node.inputs[:2])
         if turned:
             a, b = _turned(b), _turned(a)
-        batch = _batch_axes(shape[:-2], a, b, target)
+        batch = batch_axes(shape[:-2], a, b, target)
         if len(batch) > BATCH_AXES:
             a, b = self.copied(a, node), self.copied(b, node)
-            batch = _batch_axes(shape[:-2], a, b, target)
+            batch = batch_axes(shape[:-2], a, b, target)
         assert len(batch) <= BATCH_AXES, "a product over more than four batch axes"
         m, n, k = shape[-2], shape[-1], a.shape[-1]
         if len(batch) == 1 and batch[0][2] == 0 and batch[0][1] == m * a.strides[-2]:  # one matrix for all rows
@@ -102,26 +107,29 @@ class ProductLowering(LayoutLowering):
         left = "k" if a.strides[-1] == 1 else "m" if a.strides[-2] == 1 else ""
         right = "n" if b.strides[-1] == 1 else "k" if b.strides[-2] == 1 else ""
         count = product(tuple(sizes))
-        kernel = ProductKernel(a.dtype, target.dtype, left, right, _tile(count, m, n))
+        kernel = ProductKernel(a.dtype, target.dtype, left, right, tile_of(count, m, n))
         if in_chunks(a, b, left, right, values):
             if "wgmma" in self.target.machine.features and by_copy_engine(left, right, values):
-                kernel = replace(kernel, tile=_group_tile(count, m, n), way="wgmma", wide=_is_wide(target, values))
+                kernel = replace(kernel, tile=_group_tile(count, m, n), way="wgmma")
             elif whole_chunks(left, right, values):
-                kernel = replace(kernel, tile=_warp_tile(count, m, n), way="mma")
+                kernel = replace(kernel, tile=warp_tile(count, m, n), way="mma")
+            kernel = replace(kernel, wide=kernel.way != "simt" and is_wide(target, values))
             known = left == "k" and count == 1 and isinstance(m, int) and isinstance(k, int)
             known = known and whole_chunks(left, right, values)
             if known and 0 < m <= MOST_ROWS and k > 0:
                 kernel = replace(kernel, tile=_few_rows_tile(int(m), n, int(k)), way="few",
                                  still=self.program.slots[b.slot].kind == "input")
+        if a.dtype is float32 and "tf32" in self.target.machine.features:  # whatever the number of rows
+            kernel = replace(kernel, tile=tf32_tile(count, m, n), way="tf32")
         kernel = self.with_tuned_tile(node, kernel, (count, m, n, k))
         work = 2 * product(tuple(sizes)) * m * n * k
         if following is not None:
-            if kernel.way not in ("wgmma", "few") or not kernel.wide:
+            if kernel.way in ("simt", "tf32") or not kernel.wide:
                 return False
             kernel, loop = replace(kernel, epilogue=following.epilogue), following.epilogue.loop
             stores = tuple(2 + n for n, access in enumerate(loop.accesses) if access.kind == "store")
             self.add(FollowedStep(kernel, (a, b, *following.places), stores, (*values, *following.values), 1, m * n * k,
-                                  joined(["matmul", *operations(node)]), node.origin, in_place=kernel.way == "wgmma",
+                                  joined(["matmul", *operations(node)]), node.origin, in_place=kernel.way != "few",
                                   operations=work, choice=f"tensor cores ({kernel.way}), with what follows"))
             return True
         self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin, operations=work,
@@ -230,7 +238,7 @@ def by_copy_engine(left: str, right: str, values: tuple[Size, ...]) -> bool:
     return isinstance(numbers["k"], int) and numbers["k"] > 0 and 0 not in lines and batches and apart
 
 
-def _is_wide(target: View, values: tuple[Size, ...]) -> bool:
+def is_wide(target: View, values: tuple[Size, ...]) -> bool:
     """Whether rows of the result are whole chunks of eight numbers side by side."""
     numbers = PRODUCT.by_name(values)
     steps = (numbers["n"], numbers["c_m"], numbers["c_batch0"], target.offset)
@@ -256,7 +264,7 @@ def _few_rows_tile(m: int, n: Size, k: int) -> tuple[int, int, int, int]:
     return 8 if m <= 8 else MOST_ROWS, WIDE if many else NARROW, k, int(m == 1)
 
 
-def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
+def warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
     """Large tiles where there are enough of them."""
     if all(isinstance(size, int) for size in (batch, m, n)):
         for tile in ((128, 256, 64, 64), (128, 128, 64, 32)):
@@ -265,7 +273,13 @@ def _warp_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
     return 64, 64, 32, 32
 
 
-def _tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
+def tf32_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
+    """Rows and columns of a block and of a warp: large tiles where there are enough of them."""
+    large = warp_tile(batch, m, n) != (64, 64, 32, 32)
+    return (128, 128, 64, 32) if large else (64, 64, 32, 32)
+
+
+def tile_of(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
     """Large tiles where there are enough of them."""
     for tile in (LARGE, MIDDLE):
         if all(isinstance(size, int) for size in (batch, m, n)):
@@ -274,7 +288,7 @@ def _tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
     return SMALL
 
 
-def _batch_axes(shape: tuple[Size, ...], a: View, b: View, c: View) -> list[tuple[Size, Size, Size, Size]]:
+def batch_axes(shape: tuple[Size, ...], a: View, b: View, c: View) -> list[tuple[Size, Size, Size, Size]]:
     """Batch axes as (size, strides of A, B and C), outermost first; those that all walk as one are joined."""
     found: list[tuple[Size, Size, Size, Size]] = []
     rank = len(shape)

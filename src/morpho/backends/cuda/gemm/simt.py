@@ -54,7 +54,17 @@ class SimtGemm(WithoutMaps):
     def shared_bytes(self) -> int:
         """Both slices."""
         size = BITS[scalars.register_type(self.dtype)] // 8
-        return DEPTH * (self.tile[0] + self.tile[1] + 2 * PAD) * max(size, 1)
+        return self.depth * (self.tile[0] + self.tile[1] + 2 * self.pad) * max(size, 1)
+
+    @property
+    def pad(self) -> int:
+        """Elements behind a row of a slice."""
+        return PAD
+
+    @property
+    def depth(self) -> int:
+        """Values of k of a slice."""
+        return DEPTH
 
     def launch(self, sizes: Sizes) -> Launch:
         """A block per tile."""
@@ -73,9 +83,10 @@ class SimtGemm(WithoutMaps):
 class Frame:
     """What kernels of products share: the numbers, the tile of this block, the places of its operands."""
 
-    def __init__(self, e: GridEmitter, dtype: DType, result: DType, rows: int, columns: int) -> None:
+    def __init__(self, e: GridEmitter, dtype: DType, result: DType, rows: int, columns: int, places: int = 3) -> None:
+        """`places` operands, the third of them the result, or where there are others what follows the product."""
         first = int(Header.SIZE)
-        numbers = [e.word(first + 3 + n) for n in range(25)]
+        numbers = [e.word(first + places + n) for n in range(25)]
         self.m, self.n, self.k, self.a_m, self.a_k, self.b_k, self.b_n, self.c_m, self.c_n = numbers[:9]
         batches, a, b, c = (numbers[9 + 4 * n:13 + 4 * n] for n in range(4))
         tiles_n = e.instruction("udiv", self.n + (columns - 1), e.constant(columns, "i64", 1))
@@ -84,7 +95,7 @@ class Frame:
         rest = e.instruction("udiv", block, tiles_n)
         self.column = (block - rest * tiles_n) * columns
         outer = e.instruction("udiv", rest, tiles_m)
-        self.row = (rest - outer * tiles_m) * rows
+        self.row, self.matrix = (rest - outer * tiles_m) * rows, outer
         offsets = [e.constant(0, "i64", 1)] * 3
         for axis in reversed(range(4)):
             upper = e.instruction("udiv", outer, batches[axis])
@@ -104,6 +115,7 @@ class SimtCode:
         self.element = scalars.register_type(kernel.dtype)
         self.element = "i8" if self.element == "i1" else self.element
         self.rows, self.columns, self.high, self.wide = kernel.tile
+        self.depth, self.pad, self.count = kernel.depth, kernel.pad, self.high * self.wide
 
     def module(self) -> str:
         """The entry."""
@@ -112,19 +124,16 @@ class SimtCode:
         self.thread = e.ask("thread")
         memory = e.shared()
         self.left = memory
-        self.right = e.offset(memory, self.element, DEPTH * (self.rows + PAD))
-        across = self.columns // self.wide
-        self.my_row = e.instruction("udiv", self.thread, e.constant(across, "i64", 1)) * self.high
-        self.my_column = (self.thread & (across - 1)) * self.wide
+        self.right = e.offset(memory, self.element, self.depth * (self.rows + self.pad))
+        self.find_part()
         zero = e.constant(0.0 if self.element in ("float", "double") else 0, self.element, 1)
-        with e.loop(0, frame.k, DEPTH, carried=[zero] * (self.high * self.wide)) as loop:
+        with e.loop(0, frame.k, self.depth, carried=[zero] * self.count) as loop:
             self.slice(frame.a, self.left, frame.row, frame.m, frame.a_m, frame.a_k, loop.index, self.rows,
                        kernel.left == "k")
-            self.slice(frame.b, self.right, frame.column, frame.n, frame.b_n, frame.b_k, loop.index, self.columns,
-                       kernel.right == "k")
+            self.right_slice(loop.index)
             e.barrier()
             sums = list(loop.values)
-            for depth in range(DEPTH):
+            for depth in range(self.depth):
                 sums = self.multiply(depth, sums)
             e.barrier()
             loop.next(*sums)
@@ -133,28 +142,44 @@ class SimtCode:
         attributes = f' nounwind "nvvm.maxntid"="{kernel.threads}"'
         return entry("kernel_main", words, e.text(), attributes) + e.outside()
 
+    def find_part(self) -> None:
+        """The thread's part of the tile."""
+        across = self.columns // self.wide
+        self.my_row = self.e.instruction("udiv", self.thread, self.e.constant(across, "i64", 1)) * self.high
+        self.my_column = (self.thread & (across - 1)) * self.wide
+
+    def kept(self, value: Value) -> Value:
+        """An element as shared memory has it."""
+        return value
+
+    def right_slice(self, depth: Value) -> None:
+        """The right operand's slice."""
+        frame = self.frame
+        self.slice(frame.b, self.right, frame.column, frame.n, frame.b_n, frame.b_k, depth, self.columns,
+                   self.kernel.right == "k")
+
     def slice(self, source: str, target: str, start: Value, size: Value, step: Value, along: Value, depth: Value,
               count: int, k_first: bool) -> None:
         """A slice of an operand into shared memory, k by k; what is not there is zero."""
         e, kernel = self.e, self.kernel
-        for number in range(-(-count * DEPTH // kernel.threads)):
+        for number in range(-(-count * self.depth // kernel.threads)):
             place = self.thread + number * kernel.threads
             if k_first:
-                k, line = place & (DEPTH - 1), place.shift_right(DEPTH.bit_length() - 1)
+                k, line = place & (self.depth - 1), place.shift_right(self.depth.bit_length() - 1)
             else:
                 line = place & (count - 1)
                 k = place.shift_right(count.bit_length() - 1)
             inside = e.icmp("slt", start + line, size) & e.icmp("slt", depth + k, self.frame.k)
-            if count * DEPTH % kernel.threads:
-                inside = inside & e.icmp("slt", place, count * DEPTH)
+            if count * self.depth % kernel.threads:
+                inside = inside & e.icmp("slt", place, count * self.depth)
             memory = scalars.memory_type(kernel.dtype)
             offset = e.select(inside, (start + line) * step + (depth + k) * along, 0)
             loaded = scalars.from_memory(e, e.load(e.offset(source, memory, offset), memory, 1), kernel.dtype)
             loaded = e.convert("zext", loaded, "i8") if loaded.element == "i1" else loaded
-            value = e.select(inside, loaded, 0)
-            at = k * (count + PAD) + line
-            if count * DEPTH % kernel.threads:
-                with e.when(e.icmp("slt", place, count * DEPTH)):
+            value = self.kept(e.select(inside, loaded, 0))
+            at = k * (count + self.pad) + line
+            if count * self.depth % kernel.threads:
+                with e.when(e.icmp("slt", place, count * self.depth)):
                     e.store(value, e.offset(target, self.element, at))
             else:
                 e.store(value, e.offset(target, self.element, at))
@@ -162,10 +187,10 @@ class SimtCode:
     def multiply(self, depth: int, sums: list[Value]) -> list[Value]:
         """One value of k for the thread's part of the tile."""
         e = self.e
-        start = depth * (self.rows + PAD)
+        start = depth * (self.rows + self.pad)
         left = [e.load(e.offset(self.left, self.element, self.my_row + (start + i)), self.element, 1)
                 for i in range(self.high)]
-        right = [e.load(e.offset(self.right, self.element, self.my_column + (depth * (self.columns + PAD) + j)),
+        right = [e.load(e.offset(self.right, self.element, self.my_column + (depth * (self.columns + self.pad) + j)),
                         self.element, 1) for j in range(self.wide)]
         found = []
         for i in range(self.high):

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cuda.gemm.epilogue import Epilogue
-from morpho.backends.cuda.gemm.few_rows import FewRowsGemm
-from morpho.backends.cuda.gemm.mma import MmaGemm
+from morpho.backends.cuda.gemm.half.few_rows import FewRowsGemm
+from morpho.backends.cuda.gemm.half.mma import MmaGemm
+from morpho.backends.cuda.gemm.half.wgmma import WgmmaGemm
 from morpho.backends.cuda.gemm.simt import SimtGemm
-from morpho.backends.cuda.gemm.wgmma import WgmmaGemm
+from morpho.backends.cuda.gemm.tf32 import Tf32Gemm
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
@@ -41,6 +42,8 @@ class ProductKernel(Kernel):
 
     def device_kernel(self, step: Step) -> SimtGemm | MmaGemm | WgmmaGemm | FewRowsGemm:
         """The kernel of a step."""
+        if self.way == "tf32":
+            return Tf32Gemm(self, self.dtype, self.result, self.left, self.right, self.tile, len(PRODUCT))
         simple = SimtGemm(self, self.dtype, self.result, self.left, self.right,
                           self.tile if self.way == "simt" else SMALL, len(PRODUCT))
         if self.way == "simt":
@@ -51,7 +54,8 @@ class ProductKernel(Kernel):
         if self.way == "wgmma":
             return WgmmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile[:2], self.wide,
                              len(step.values), len(step.views), self.epilogue)
-        return MmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile, STAGES, len(PRODUCT), simple)
+        return MmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile, STAGES, len(step.values),
+                       simple, len(step.views), self.epilogue)
 
 
 PRODUCT = Record(f"m n k a_m a_k b_k b_n c_m c_n batches[{BATCH_AXES}] a_batch[{BATCH_AXES}] b_batch[{BATCH_AXES}] "

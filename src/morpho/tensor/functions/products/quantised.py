@@ -80,6 +80,15 @@ class Quantised:
         """The matrix as products take it, (k, n)."""
         return TransposedWeight(self)
 
+    def to(self, device: str) -> Quantised:
+        """The same weights in the memory of another device.
+
+        >>> import morpho as mo
+        >>> mo.quantise(mo.ones((2, 32)), "q8_0").to("cpu").nbytes
+        68
+        """
+        return Quantised.of_tensor(self.data.to(device).realise(), self.shape, self.kind)
+
     def dequantise(self) -> Tensor:
         """The values as float32: d * q, exact, for q8_0; d * q + m, rounded once, for q4_1."""
         return Tensor.of_node(build("dequantise", self.data.node, kind=self.kind))

@@ -33,6 +33,12 @@ class RoundedWeight:
         self.shape, self.kind = weight.shape, weight.kind
         self.panels = asarray(panels_of(weight.data.numpy(), weight.kind), copy=True).realise()
 
+    def to(self, device: str) -> RoundedWeight:
+        """The same weights in the memory of another device."""
+        made = object.__new__(RoundedWeight)
+        made.shape, made.kind, made.panels = self.shape, self.kind, self.panels.to(device).realise()
+        return made
+
     def __rmatmul__(self, x: Any) -> Tensor:
         """x (..., k), each block of 32 values rounded to 8 bits, times the transposed weights, (..., n)."""
         node = as_node(x, "matmul")

@@ -15,8 +15,8 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.attention.forward import LN_2, LOG2_E, ForwardCode
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.backends.cuda.codegen.grid import WARP, Header, entry
-from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, zero_or
-from morpho.backends.cuda.gemm.fragments import CHUNK
+from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, shrunk, zero_or
+from morpho.backends.cuda.gemm.half.fragments import CHUNK
 
 PIECE = 16  # keys of a warp, and columns
 
@@ -38,6 +38,7 @@ class Rooms:
 class DecodeCode(ForwardCode):
     """Writes one."""
 
+    holds_values = True  # whether values of a round are in shared memory beside its keys
     grid: Any  # a DecodeAttention, and a DecodeSpec (`kernel.py`, which makes this)
     spec: Any
 
@@ -105,7 +106,8 @@ class DecodeCode(ForwardCode):
         self.n = n = {name: e.word(first + spec.places + at) for at, name in enumerate(spec.record.names)}
         self.thread, self.first_row = e.ask("thread"), e.constant(0, "i64", 1)
         self.lane, self.warp = self.thread & (WARP - 1), self.thread.shift_right(5)
-        names = ["q", "k", "v", "o", "l", *("p" if spec.moving else ""), *("nwhcd" if spec.appends else "")]
+        names = [name for name in spec.names if name != "s"]
+        self.linear, self.part = self.of_block()
         self.head, batch = self.numbers()
         self.shared_head = self.head if spec.shared == 1 else e.instruction("udiv", self.head,
                                                                            self.parts.number(spec.shared))
@@ -113,18 +115,22 @@ class DecodeCode(ForwardCode):
         for axis, index in batch.items():
             at = {name: offset + index * n[f"{name}_batch{axis}"] for name, offset in at.items()}
         kinds = {"l": "float", "p": "i64", "h": "i8"}
-        place = {name: e.offset(e.address(first + number), kinds.get(name, "i16"), at[name])
-                 for number, name in enumerate(names)}
-        self.q, self.k, self.v, self.o, self.l = (place[name] for name in "qkvol")
+        place = {name: e.offset(e.address(first + spec.names.index(name)), kinds.get(name, "i16"), at[name])
+                 for name in names}
+        self.q, self.k, self.v, self.o, self.l = (place.get(name, "null") for name in "qkvol")
         self.position = e.load(place["p"], "i64", 1) if spec.moving else e.constant(spec.offset, "i64", 1)
         self.query_lane = e.icmp("slt", self.lane, 4)  # row 0 of a fragment: the one query
         if spec.appends:
             self.new, self.into, self.chosen = (place["n"], place["w"]), (place["c"], place["d"]), place["h"]
             self.writes = e.icmp("eq", self.head, self.shared_head * spec.shared)  # one of those that share a cache
 
+    def of_block(self) -> tuple[Value, Value]:
+        """The number of this block's head among all of them, and of its part of that head's work."""
+        return self.e.ask("block"), self.e.constant(0, "i64", 1)
+
     def numbers(self) -> tuple[Value, dict[int, Value]]:
         """The head of this block, and its place along every batch axis."""
-        e, block = self.e, self.e.ask("block")
+        e, block = self.e, self.linear
         if self.spec.heads:
             return block, {}
         outer = e.instruction("udiv", block, self.n["heads"])
@@ -181,7 +187,7 @@ class DecodeCode(ForwardCode):
             with e.loop(0, e.intrinsic("ctpop", chosen, suffix="i64"), carried=[chosen]) as loop:
                 (rest,) = loop.values
                 at = first + e.intrinsic("cttz", rest, e.constant(False, "i1", 1), suffix="i64")
-                if stage is not None:
+                if stage is not None and (side == 0 or self.holds_values):
                     place = stage + side * 2 * count * self.depth + self.parts.swizzled(at, column.shift_right(3),
                                                                                         padded)
                     e.store(line, e.offset(e.shared(), "i8", place), align=16)
@@ -217,8 +223,7 @@ class DecodeCode(ForwardCode):
     def round(self, key: Value, stage: Value, top: Value) -> Value:
         """Results and sums after a round, in shared memory; returned is the largest score."""
         e, factor = self.e, self.e.constant(self.spec.scale * LOG2_E, "float", 1)
-        piece = self.warp if self.pieces * WARP == self.grid.threads else e.select(
-            e.icmp("slt", self.warp, self.pieces), self.warp, 0)  # warps without keys do again what the first one does
+        piece = self.piece()
         scores = self.piece_scores(key, stage, piece)
         largest = scores[0]
         for score in scores[1:]:
@@ -235,7 +240,7 @@ class DecodeCode(ForwardCode):
                 place = e.offset(self.room(self.rooms.largest), "float", number)
                 top = e.intrinsic("maxnum", top, e.load(place, "float", 1, align=4))
             mine = zero_or(e, top) * factor
-            scales.append(exp2(e, e.fma(before, factor, -mine)))
+            scales.append(shrunk(e, before, top, factor))
             base = e.select(e.icmp("sge", piece, first), mine, base)
         self.store_powers([exp2(e, e.fma(score, factor, -base)) for score in scores], piece)
         e.barrier()
@@ -244,6 +249,12 @@ class DecodeCode(ForwardCode):
         with e.when(self.query_lane & e.icmp("eq", self.warp, self.grid.threads // WARP - 1)):
             self.add_powers(scales)
         return top
+
+    def piece(self) -> Value:
+        """The keys of a round that are this warp's; warps without keys do again what the first one does."""
+        if self.pieces * WARP == self.grid.threads:
+            return self.warp
+        return self.e.select(self.e.icmp("slt", self.warp, self.pieces), self.warp, 0)
 
     def piece_scores(self, key: Value, stage: Value, piece: Value) -> list[Value]:
         """Of this warp's keys; a lane of the first four has four of them. -inf where the query does not see one."""

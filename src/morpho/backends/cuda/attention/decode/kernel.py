@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cuda.attention.decode.code import DecodeCode, Rooms
+from morpho.backends.cuda.attention.decode.split import COLUMNS, SPAN, ScoresCode, ValuesCode
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec, powers_of_two
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
@@ -27,12 +28,19 @@ class DecodeSpec(AttentionSpec):
     most_keys: int = 0  # 0: any number
     heads: int = 0  # where there is one batch: a block's number is its head
     shared: int = 1  # heads of a group
+    part: str = ""  # of a long cache: "scores" of spans of keys, then "values", 16 columns of them at a time
     step_keys: int = KEYS  # between two looks at the largest score, as in the kernel for many queries of this chip
 
     @property
     def places(self) -> int:
         """Operands in memory."""
-        return super().places + len(APPENDED) * self.appends
+        return len(self.names)
+
+    @property
+    def names(self) -> str:
+        """Operands in memory, by their letters; s: the scores of all keys."""
+        first = {"": "qkvol", "scores": "qkvs", "values": "vols"}[self.part]
+        return first + "p" * self.moving + APPENDED * self.appends
 
     @property
     def record(self) -> Record:
@@ -55,9 +63,7 @@ class DecodeAttention(WithoutMaps):
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """Chunks of keys and values are read and written whole, queries and results by pairs."""
-        last = self.spec.places
-        more = (last - 5, last - 4, last - 2, last - 1) if self.spec.appends else ()
-        return ((0, 16), (1, 16), (2, 16), *[(n, 16) for n in more])
+        return tuple((number, 16) for number, name in enumerate(self.spec.names) if name in "qkvnwcd")
 
     def unaligned(self) -> DecodeAttention:
         """Itself: operands that do not lie on 16 bytes are copied first."""
@@ -70,7 +76,8 @@ class DecodeAttention(WithoutMaps):
     @property
     def padded(self) -> tuple[int, int]:
         """Depth and width as powers of two."""
-        return powers_of_two(self.spec.depth, self.spec.width)
+        depth, width = powers_of_two(self.spec.depth, self.spec.width)
+        return (0, COLUMNS) if self.spec.part == "values" else (depth, width)
 
     @property
     def round_keys(self) -> int:
@@ -80,7 +87,7 @@ class DecodeAttention(WithoutMaps):
     @property
     def stage_bytes(self) -> int:
         """Keys and values of a round."""
-        return 2 * self.round_keys * sum(self.padded)
+        return 2 * self.round_keys * (self.padded[0] if self.spec.part == "scores" else sum(self.padded))
 
     @property
     def stages(self) -> int:
@@ -90,11 +97,18 @@ class DecodeAttention(WithoutMaps):
     def launch(self, sizes: Sizes) -> Launch:
         """All heads of all batches."""
         numbers = self.spec.record.by_name(sizes.values)
-        count = int(numbers["heads"])
+        count = int(numbers["heads"]) * self.parts
         for axis in range(BATCH_AXES):
             count *= int(numbers[f"batches{axis}"])
         return Launch(Geometry(max(count, 1), THREADS, Rooms(self).end))
 
+    @property
+    def parts(self) -> int:
+        """Blocks of a head."""
+        if self.spec.part == "scores":
+            return -(-self.spec.most_keys // SPAN)
+        return self.spec.width // COLUMNS if self.spec.part == "values" else 1
+
     def text(self) -> str:
         """Its LLVM text."""
-        return DecodeCode(self).module()
+        return {"": DecodeCode, "scores": ScoresCode, "values": ValuesCode}[self.spec.part](self).module()

@@ -3,25 +3,23 @@ by the same step."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from morpho.backends.cuda.attention.decode.kernel import APPEND, DecodeSpec
+from morpho.backends.cuda.attention.decode.split import COLUMNS, SPAN
 from morpho.backends.cuda.attention.hopper import KEYS as GROUP_KEYS
-from morpho.backends.cuda.attention.lower import (
-    AttentionLowering,
-    by_copy_engine,
-    filled,
-    group_of,
-    on_tensor_cores,
-    steps_of,
-)
-from morpho.backends.cuda.attention.spec import ATTENTION, KEYS
+from morpho.backends.cuda.attention.lower import AttentionLowering, by_copy_engine, on_tensor_cores
+from morpho.backends.cuda.attention.spec import ATTENTION, KEYS, filled, group_of, steps_of
 from morpho.base.dims import Size, product
-from morpho.base.dtypes import bool_
+from morpho.base.dtypes import bool_, float32
 from morpho.ir.node import Node
 from morpho.ir.views import look_through
 from morpho.program.program import Step
 from morpho.program.view import View
+
+PUTS_IN = ", puts the new line in"
+SPLIT_KEYS = 1024  # of a cache, from which on several blocks share a head; the bits are the same
 
 
 class Line(NamedTuple):
@@ -78,13 +76,41 @@ class DecodeLowering(AttentionLowering):
                             most_keys=keys if isinstance(keys, int) else 0, shared=group_of(q, k),
                             heads=int(q.shape[-3]) if all(size == 1 for size in q.shape[:-3]) else 0,
                             step_keys=GROUP_KEYS if grouped else KEYS)
+        if isinstance(keys, int) and keys >= SPLIT_KEYS and int(v.shape[-1]) % COLUMNS == 0:
+            self.split_decode(node, kernel, places, values)
+            self.views[node.serial] = targets
+            return True
         views = tuple(place for place in places.values() if place is not None)
         work = product(tuple(q.shape[:-1])) * keys
         self.add(Step(kernel, views, (3, 4, *((len(views) - 2, len(views) - 1) if appends else ())), values, 1, work,
                       "attention", node.origin, operations=2 * work * (q.shape[-1] + v.shape[-1]),
-                      choice="tensor cores (one query)" + (", puts the new line in" if appends else "")))
+                      choice="tensor cores (one query)" + PUTS_IN * appends))
         self.views[node.serial] = targets
         return True
+
+    def split_decode(self, node: Node, kernel: DecodeSpec, places: dict[str, View | None],
+                     values: tuple[Size, ...]) -> None:
+        """Two steps over a long cache: the scores of its keys by spans, then the result by columns."""
+        q, k, v = (places[name] for name in "qkv")
+        assert q is not None and k is not None and v is not None
+        heads, keys = product(tuple(q.shape[:-2])), k.shape[-2]
+        places["s"] = self.new_slot((heads, keys), float32)
+        scores, work = replace(kernel, part="scores"), heads * keys
+        views = [places[name] for name in scores.names]
+        writes = (3, *((len(views) - 2, len(views) - 1) if kernel.appends else ()))
+        self.add(Step(scores, tuple(views), writes, values, 1, work, "attention (scores)", node.origin,
+                      operations=2 * work * q.shape[-1],
+                      choice=f"tensor cores (one query), {SPAN} keys a block" + PUTS_IN * kernel.appends))
+        made = places["d"] if kernel.appends else v
+        numbers = list(values[:len(ATTENTION)])
+        for name, number in steps_of("v", made).items():
+            at = ATTENTION.at(name)
+            numbers[at:at + (len(number) if isinstance(number, list) else 1)] = (
+                number if isinstance(number, list) else [number])
+        weighted = replace(kernel, part="values", appends=False, still=False)
+        views = [made if name == "v" else places[name] for name in weighted.names]
+        self.add(Step(weighted, tuple(views), (1, 2), tuple(numbers), 1, work, "attention (values)", node.origin,
+                      operations=2 * work * v.shape[-1], choice=f"tensor cores (one query), {COLUMNS} columns a block"))
 
     def appended(self, lines: list[Line], sides: tuple[Node, ...]) -> dict[str, View | None]:
         """The new lines, where they go, and memory for the caches with them."""

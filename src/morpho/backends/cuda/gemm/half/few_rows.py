@@ -14,9 +14,8 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
-from morpho.backends.cuda.gemm.epilogue import Epilogue, EpilogueCode
-from morpho.backends.cuda.gemm.fragments import CHUNK, Fragments
-from morpho.backends.cuda.gemm.wgmma import PRODUCT_NUMBERS
+from morpho.backends.cuda.gemm.epilogue import PRODUCT_NUMBERS, Epilogue, EpilogueCode
+from morpho.backends.cuda.gemm.half.fragments import CHUNK, Fragments
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 
@@ -51,9 +50,7 @@ class FewRowsGemm(WithoutMaps):
         """Chunks are read whole."""
         if self.epilogue is None:
             return (0, 16), (1, 16)
-        chunks = [2 + n for n, access in enumerate(self.epilogue.loop.accesses)
-                  if n not in self.epilogue.own and access.pattern == "unit"]
-        return ((0, 16), (1, 16), *[(n, 16) for n in chunks])
+        return ((0, 16), (1, 16), *self.epilogue.alignments)
 
     def unaligned(self) -> FewRowsGemm:
         """Itself: operands that do not lie on 16 bytes are copied first."""

@@ -7,6 +7,7 @@ line's number (a swizzle), so that the eight lines of a fragment lie in differen
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen import scalars
@@ -14,6 +15,8 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.cuda.gemm.epilogue import PRODUCT_NUMBERS, Epilogue, EpilogueCode
+from morpho.backends.cuda.gemm.half.tile_store import TileStore
 from morpho.backends.cuda.gemm.simt import Frame, SimtGemm
 from morpho.base.dtypes import DType, bfloat16
 from morpho.program.kernel import Kernel
@@ -35,15 +38,17 @@ class MmaGemm(WithoutMaps):
     tile: tuple[int, int, int, int]
     stages: int
     numbers: int
-    simple: SimtGemm  # for operands that do not lie on 16 bytes
+    simple: SimtGemm | None  # for operands that do not lie on 16 bytes; without, they are copied first
+    places: int = 3
+    epilogue: Epilogue | None = None  # as in `wgmma.py`
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """Chunks are read whole."""
-        return (0, 16), (1, 16)
+        return ((0, 16), (1, 16)) if self.epilogue is None else ((0, 16), (1, 16), *self.epilogue.alignments)
 
-    def unaligned(self) -> SimtGemm:
-        """On the arithmetic units."""
-        return self.simple
+    def unaligned(self) -> SimtGemm | MmaGemm:
+        """On the arithmetic units; itself with what follows: operands that do not lie on 16 bytes are copied first."""
+        return self if self.simple is None or self.epilogue is not None else self.simple
 
     def kernel(self) -> Kernel:
         """The kernel of the program."""
@@ -77,14 +82,20 @@ class MmaCode:
     """Writes one."""
 
     def __init__(self, kernel: MmaGemm) -> None:
-        self.kernel, self.e = kernel, GridEmitter()
+        self.kernel = kernel
+        self.after = None if kernel.epilogue is None else EpilogueCode(
+            kernel.epilogue, kernel.places, kernel.numbers - PRODUCT_NUMBERS, PRODUCT_NUMBERS)
+        self.e: GridEmitter = GridEmitter() if self.after is None else self.after.e
         self.rows, self.columns, self.high, self.wide = kernel.tile
         self.mma = "mma_bf16" if kernel.dtype is bfloat16 else "mma_f16"
+        self.sum = "float"  # what is summed in
 
     def module(self) -> str:
         """The entry."""
         e, kernel = self.e, self.kernel
-        self.frame = frame = Frame(e, kernel.dtype, kernel.result, self.rows, self.columns)
+        self.frame = frame = Frame(e, kernel.dtype, kernel.result, self.rows, self.columns, kernel.places)
+        if self.after is not None:
+            self.after.begin_function()
         self.thread = e.ask("thread")
         self.lane = self.thread & (WARP - 1)
         warp = self.thread.shift_right(5)
@@ -95,16 +106,22 @@ class MmaCode:
         for stage in range(kernel.stages - 1):
             self.fetch(e.constant(stage * DEPTH, "i64", 1), e.constant(stage * kernel.stage_bytes, "i64", 1))
         sums = self.main_loop(slices)
-        self.store(sums)
-        words = int(Header.SIZE) + 3 + kernel.numbers
+        if self.after is None:
+            self.store(sums)
+        else:
+            self.follow(sums, self.after)
+        words = int(Header.SIZE) + kernel.places + kernel.numbers
         attributes = f' nounwind "nvvm.maxntid"="{kernel.threads}" "nvvm.minctasm"="1"'
-        return entry("kernel_main", words, e.text(), attributes) + e.outside()
+        body = e.text()
+        if self.after is not None:
+            body = "\n".join([*self.after.head(body), body])
+        return entry("kernel_main", words, body, attributes) + e.outside()
 
     def main_loop(self, slices: Value) -> list[Value]:
         """Multiply slice by slice; the one that comes `stages - 1` later is fetched meanwhile."""
         e, kernel = self.e, self.kernel
         count = (self.high // ROWS) * (self.wide // 8) * 4
-        zero = e.constant(0.0, "float", 1)
+        zero = e.constant(0.0 if self.sum == "float" else 0, self.sum, 1)
         end = kernel.stages * kernel.stage_bytes
         first, ahead = e.constant(0, "i64", 1), e.constant((kernel.stages - 1) * kernel.stage_bytes, "i64", 1)
         with e.loop(0, slices, carried=[zero] * count + [first, ahead]) as loop:
@@ -193,13 +210,24 @@ class MmaCode:
 
     def instruction(self, a: list[str], b: list[str], c: list[Value]) -> list[Value]:
         """C + A B for 16 x 8 results."""
-        e, kind = self.e, "{ float, float, float, float }"
-        given = ", ".join([*(f"i32 {x}" for x in (*a, *b)), *(f"float {x.name}" for x in c)])
+        e, kind = self.e, "{ " + ", ".join([self.sum] * 4) + " }"
+        given = ", ".join([*(f"i32 {x}" for x in (*a, *b)), *(f"{self.sum} {x.name}" for x in c)])
         name = "%" + e.fresh("d")
         e.line(f"{name} = call {kind} @gpu.{self.mma}(ptr %ctx, {given})")
-        return [e.assign(f"extractvalue {kind} {name}, {n}", "float", 1) for n in range(4)]
+        return [e.assign(f"extractvalue {kind} {name}, {n}", self.sum, 1) for n in range(4)]
 
     # -- registers to global -------------------------------------------------------------------------------------------
+    def follow(self, sums: list[Value], after: EpilogueCode) -> None:
+        """The warp's part of the tile with what follows the product: lanes lie as those of a warpgroup."""
+        e, f, each = self.e, self.frame, self.wide // 2
+        end = TileStore(e, self.kernel, "null", f.m, f.n, f.c_m, f.c_n, after)
+        end.lane = self.lane
+        for i in range(self.high // ROWS):
+            for half in range(2):
+                row = f.row + self.warp_row + self.lane.shift_right(2) + (i * ROWS + 8 * half)
+                end.followed(row, f.column + self.warp_column, f.matrix, e.icmp("slt", row, f.m),
+                             sums[i * each:(i + 1) * each], half)
+
     def store(self, sums: list[Value]) -> None:
         """The warp's part of the tile, rounded once. A lane has pairs of neighbours."""
         e, frame = self.e, self.frame
@@ -220,3 +248,47 @@ class MmaCode:
             rounded = scalars.to_memory(e, scalars.round_to(e, value, result), result)
             with e.when(e.icmp("slt", column + n, frame.n)):
                 e.store(rounded, e.offset(frame.c, kind, row * frame.c_m + (column + n) * frame.c_n))
+
+
+class ReadAhead(MmaCode):
+    """Products whose right operand is not copied as it lies: elements of a later slice are on their way in registers
+    while one is multiplied, and are put into shared memory behind it."""
+
+    @abstractmethod
+    def read(self, depth: Value) -> list[Value]:
+        """The right operand's slice from `depth` on, as this thread reads it."""
+
+    @abstractmethod
+    def put(self, values: list[Value], stage: Value) -> None:
+        """What was read into a stage, behind the left operand's slice."""
+
+    def fetch(self, depth: Value, stage: Value) -> None:
+        """Both slices at once, before the first product."""
+        self.put(self.asked(depth, stage), stage)
+
+    def asked(self, depth: Value, stage: Value) -> list[Value]:
+        """The left operand's slice is queued, the right one's is read."""
+        f = self.frame
+        self.fetch_one(f.a, f.row, f.m, f.a_m, f.a_k, depth, stage, self.rows, True)
+        self.e.line("call void @gpu.cp_commit(ptr %ctx)")
+        return self.read(depth)
+
+    def main_loop(self, slices: Value) -> list[Value]:
+        """Multiply slice by slice; elements of a later one are asked for before, and put away after."""
+        e, kernel = self.e, self.kernel
+        count = (self.high // ROWS) * (self.wide // 8) * 4
+        zero = e.constant(0.0, "float", 1)
+        end = kernel.stages * kernel.stage_bytes
+        first, ahead = e.constant(0, "i64", 1), e.constant((kernel.stages - 1) * kernel.stage_bytes, "i64", 1)
+        with e.loop(0, slices, carried=[zero] * count + [first, ahead]) as loop:
+            *sums, here, there = loop.values
+            e.line(f"call void @gpu.cp_wait_{kernel.stages - 2}(ptr %ctx)")
+            e.barrier()
+            values = self.asked((loop.index + (kernel.stages - 1)) * DEPTH, there)
+            for step in range(DEPTH // STEP):
+                sums = self.multiply(step, here, sums)
+            self.put(values, there)
+            following = [e.select(e.icmp("eq", at + kernel.stage_bytes, end), e.constant(0, "i64", 1),
+                                  at + kernel.stage_bytes) for at in (here, there)]
+            loop.next(*sums, *following)
+        return loop.values[:count]

@@ -15,12 +15,11 @@ from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap
-from morpho.backends.cuda.gemm.epilogue import Epilogue, EpilogueCode
-from morpho.backends.cuda.gemm.tile_store import LINES_BYTES, TileStore
+from morpho.backends.cuda.gemm.epilogue import PRODUCT_NUMBERS, Epilogue, EpilogueCode
+from morpho.backends.cuda.gemm.half.tile_store import LINES_BYTES, TileStore
 from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.program.kernel import Kernel
 
-PRODUCT_NUMBERS = 25  # words of a product (`spec.PRODUCT`)
 DEPTH = 64  # values of k of a slice: a line of 128 bytes
 BLOCK = 64  # rows of a warpgroup, and columns of a part whose lines run along n or m
 PART_BYTES = 2 * BLOCK * DEPTH
@@ -50,9 +49,7 @@ class WgmmaGemm:
         """The copy engine reads chunks, and so do stores and what follows."""
         if self.epilogue is None:
             return ((0, 16), (1, 16), (2, 16)) if self.wide else ((0, 16), (1, 16))
-        chunks = [2 + n for n, access in enumerate(self.epilogue.loop.accesses)
-                  if n not in self.epilogue.own and access.pattern == "unit"]
-        return ((0, 16), (1, 16), *[(n, 16) for n in chunks])
+        return ((0, 16), (1, 16), *self.epilogue.alignments)
 
     def unaligned(self) -> WgmmaGemm:
         """Itself: operands that do not lie on 16 bytes are copied first."""

@@ -1,0 +1,1 @@
+"""Products of half floats on tensor cores: by warps, by warpgroups, and of few rows."""

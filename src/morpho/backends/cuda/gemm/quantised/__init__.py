@@ -1,0 +1,1 @@
+"""Products of quantised weights and of bytes: weights stay as they are in memory, and the product reads them."""

@@ -1,0 +1,169 @@
+"""From products of quantised weights and of bytes to their steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from morpho.backends.cpu.lowering.builder import operations
+from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
+from morpho.backends.cuda.gemm import lower
+from morpho.backends.cuda.gemm.epilogue import Epilogue
+from morpho.backends.cuda.gemm.half.few_rows import MOST_ROWS
+from morpho.backends.cuda.gemm.quantised.bytes import CHUNK, BytesMma
+from morpho.backends.cuda.gemm.quantised.mma import FEW as FEW_WARPS
+from morpho.backends.cuda.gemm.quantised.mma import QuantisedMma
+from morpho.backends.cuda.gemm.quantised.rounded import RoundedDots, RoundRows
+from morpho.backends.cuda.gemm.quantised.simt import FEW as FEW_THREADS
+from morpho.backends.cuda.gemm.quantised.simt import QuantisedSimt
+from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, STAGES
+from morpho.base.dims import Size, divide, product
+from morpho.base.dtypes import DType, float32, int8, int16, int32
+from morpho.ir.node import Node
+from morpho.ir.printing import joined
+from morpho.program.kernel import Kernel
+from morpho.program.program import Step
+from morpho.program.view import View
+
+
+@dataclass(frozen=True)
+class QuantisedProduct(Kernel):
+    """C[m, n] = sum over k of A[m, k] * W[n, k], W in blocks of layout `kind`. Numbers as of any product."""
+
+    dtype: DType
+    kind: str
+    tile: tuple[int, int, int, int]
+    way: str
+    epilogue: Epilogue | None = None
+
+    role = "gemm"
+    flops = 2
+
+    def device_kernel(self, step: Step) -> QuantisedMma | QuantisedSimt:
+        """The kernel of a step."""
+        if self.way == "simt":
+            return QuantisedSimt(self, self.dtype, self.dtype, "k", "k", self.tile, len(PRODUCT), self.kind)
+        return QuantisedMma(self, self.dtype, self.dtype, "k", "k", self.tile, STAGES, len(step.values), None,
+                            len(step.views), self.epilogue, self.kind)
+
+
+@dataclass(frozen=True)
+class BytesProduct(Kernel):
+    """C[b, m, n] of int8 and uint8; k and all strides are counted in pairs of bytes."""
+
+    signs: str
+    tile: tuple[int, int, int, int]
+
+    role = "gemm"
+    flops = 2
+
+    def device_kernel(self, step: Step) -> BytesMma:
+        """The kernel of a step."""
+        return BytesMma(self, int16, int32, "k", "k", self.tile, STAGES, len(PRODUCT), None, signs=self.signs)
+
+
+class QuantisedLowering(lower.ProductLowering):
+    """Products whose right operand is not of the left one's dtype."""
+
+    def takes(self, node: Node) -> bool:
+        """All of quantised weights, and those of bytes whose k is whole chunks."""
+        by, k = node.attributes.get("by", node.op.name), node.inputs[0].shape[-1]
+        if by == "matmul_int8":
+            return isinstance(k, int) and k > 0 and k % CHUNK == 0
+        return by == "matmul_quantised" or super().takes(node)
+
+    def multiply_by(self, node: Node, shape: tuple[Size, ...], target: View, following: lower.Following | None = None,
+                    turned: bool = False) -> bool:
+        """The step of a product."""
+        by = node.attributes.get("by", node.op.name)
+        if by == "matmul_quantised":
+            return self.multiply_quantised(node, shape, target, following)
+        if by == "matmul_int8":
+            return following is None and self.multiply_bytes(node, shape, target)
+        return super().multiply_by(node, shape, target, following, turned)
+
+    # -- quantised weights ---------------------------------------------------------------------------------------------
+    def multiply_quantised(self, node: Node, shape: tuple[Size, ...], target: View,
+                           following: lower.Following | None) -> bool:
+        """All rows times the weights, which are read as they lie."""
+        a, b = (self.view(child) for child in node.inputs[:2])
+        simt = a.dtype is float32
+        if not rows_alike(a) or a.strides[-1] != 1 or (not simt and divide(a.strides[-2], 8) is None):
+            a = self.copied(a, node)
+        b = b if b.strides[-1] == 1 and not b.borders else self.copied(b, node)
+        m, n, k = product(tuple(shape[:-1])), shape[-1], a.shape[-1]
+        none = [0] * BATCH_AXES
+        values = PRODUCT.values(m=m, n=n, k=k, a_m=a.strides[-2], a_k=1, b_k=0, b_n=b.strides[-2],
+                                c_m=target.strides[-2], c_n=target.strides[-1], batches=[1] * BATCH_AXES, a_batch=none,
+                                b_batch=none, c_batch=none)
+        few = isinstance(m, int) and m <= (FEW_THREADS[0] if simt else MOST_ROWS)
+        tile = (FEW_THREADS if few else lower.tile_of(1, m, n)) if simt else (
+            FEW_WARPS if few else lower.warp_tile(1, m, n))
+        kernel = QuantisedProduct(a.dtype, node["kind"], tile, "simt" if simt else "mma")
+        said = f"{'arithmetic units' if simt else 'tensor cores (mma)'}, {node['kind']} dequantised on the way"
+        if following is None:
+            self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
+                          operations=2 * m * n * k, choice=said))
+            return True
+        if simt or not lower.is_wide(target, values):
+            return False
+        loop = following.epilogue.loop
+        stores = tuple(2 + number for number, access in enumerate(loop.accesses) if access.kind == "store")
+        self.add(lower.FollowedStep(replace(kernel, epilogue=following.epilogue), (a, b, *following.places), stores,
+                                    (*values, *following.values), 1, m * n * k, joined(["matmul", *operations(node)]),
+                                    node.origin, in_place=True, operations=2 * m * n * k,
+                                    choice=f"{said}, with what follows"))
+        return True
+
+    # -- bytes ---------------------------------------------------------------------------------------------------------
+    def multiply_bytes(self, node: Node, shape: tuple[Size, ...], target: View) -> bool:
+        """int8 and uint8, both with k side by side: else they are copied first, as they are in memory or turned."""
+        a, b = (self.view(child) for child in node.inputs[:2])
+        a = a if in_chunks(a, -1, -2) else self.copied(a, node)
+        if not in_chunks(b, -2, -1):
+            room = self.new_slot((*b.shape[:-2], b.shape[-1], b.shape[-2]), b.dtype)
+            held = replace(room, shape=b.shape, strides=(*room.strides[:-2], room.strides[-1], room.strides[-2]))
+            self.copy(b, held, node)
+            b = held
+        batch = lower.batch_axes(shape[:-2], a, b, target)
+        if len(batch) > BATCH_AXES:
+            a, b = self.copied(a, node), b
+            batch = lower.batch_axes(shape[:-2], a, b, target)
+        assert len(batch) <= BATCH_AXES, "a product over more than four batch axes"
+        m, n, k = shape[-2], shape[-1], a.shape[-1]
+        sizes, a_batch, b_batch, c_batch = ([axis[i] for axis in batch] + [int(i == 0)] * (BATCH_AXES - len(batch))
+                                            for i in range(4))
+        pairs: Any = [divide(step, 2) for step in (k, a.strides[-2], b.strides[-1], *a_batch, *b_batch)]
+        values = PRODUCT.values(m=m, n=n, k=pairs[0], a_m=pairs[1], a_k=1, b_k=1, b_n=pairs[2], c_m=target.strides[-2],
+                                c_n=target.strides[-1], batches=sizes, a_batch=pairs[3:3 + BATCH_AXES],
+                                b_batch=pairs[3 + BATCH_AXES:], c_batch=c_batch)
+        signs = "".join("s" if child.dtype is int8 else "u" for child in node.inputs[:2])
+        count = product(tuple(sizes))
+        kernel = BytesProduct(signs, lower.warp_tile(count, m, n))
+        self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
+                      operations=2 * count * m * n * k, choice="tensor cores (mma), int8"))
+        return True
+
+    # -- activations in 8 bits -----------------------------------------------------------------------------------------
+    def lower_rounded(self, node: Node) -> None:
+        """Rows to records by a warp a block, and records times panels on tensor cores."""
+        inputs = [self.flat(child, unit_rows=number == 0 and node.op.name == "quantise_rows")
+                  for number, child in enumerate(node.inputs)]
+        target = self.new_slot(node.shape, node.dtype)
+        call = lower_rounded(node, inputs, target)
+        kernel: Kernel = RoundRows() if node.op.name == "quantise_rows" else RoundedDots(node["kind"])
+        said = "warps, a block each" if node.op.name == "quantise_rows" else "tensor cores (mma), int8"
+        self.add(Step(kernel, *call[1:-1], node.op.name, node.origin, operations=call.operations, choice=said))
+        self.views[node.serial] = [target]
+
+
+def rows_alike(place: View) -> bool:
+    """Whether all rows of a matrix with batch axes are one step apart."""
+    pairs = zip(place.shape[1:-1], place.strides[:-2], place.strides[1:-1], strict=True)
+    return not place.borders and all(outer == inner * size for size, outer, inner in pairs)
+
+
+def in_chunks(place: View, along: int, across: int) -> bool:
+    """Whether lines along an axis begin on 16 bytes and lie side by side."""
+    steps = (*place.strides[:-2], place.strides[across])
+    return not place.borders and place.strides[along] == 1 and all(divide(step, CHUNK) is not None for step in steps)
