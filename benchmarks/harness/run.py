@@ -95,7 +95,7 @@ def choose_peers(peers: str, suite: Suite = SUITES["core"]) -> dict[str, str]:
 
 
 def run(options: Options) -> int:
-    """Run the themes; 0 when all went well, 1 when the gate fails, 2 on a wrong option, 3 when the time was too short."""
+    """Run the themes; 0 when all went well, 1 when the gate fails, 2 on a wrong option, 3 when time was too short."""
     try:
         suite = SUITES[options.suite]
         themes, modules = choose_themes(options.only, suite), choose_peers(options.peers, suite)

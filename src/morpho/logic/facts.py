@@ -21,7 +21,10 @@ from morpho.logic.analysis.check import Type
 from morpho.logic.tuples.codes import Codes, Symbols, encode
 
 # What columns of relations are called.
-NAMES = frozenset(["child", "destination", "dst", "end", "entity", "from", "head", "id", "item", "key", "label", "name", "node", "object", "parent", "person", "predicate", "relation", "source", "src", "start", "subject", "tail", "target", "to", "type", "value", "weight"])
+NAMES = frozenset((
+    "child", "destination", "dst", "end", "entity", "from", "head", "id", "item", "key", "label", "name", "node",
+    "object", "parent", "person", "predicate", "relation", "source", "src", "start", "subject", "tail", "target", "to",
+    "type", "value", "weight"))
 
 
 class MissingTable(MorphoError, FileNotFoundError):
