@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.harness.compare import headings, record, row, seconds
 from benchmarks.harness.results import Table, ThemeResult, ratio
 from benchmarks.harness.session import Session
+from benchmarks.linalg.cases import few_rounds
 
 COMPUTATIONS = ("cholesky", "lu", "qr")
 SIZES, QUICK = (512, 1024, 2048), (192,)
@@ -19,7 +20,7 @@ def run(session: Session) -> ThemeResult:
     for computation in COMPUTATIONS:
         for n in QUICK if session.quick else SIZES:
             timings = session.measure_mixed({label: (ways[label][0], f"{computation} {ways[label][1]}")
-                                             for label in labels}, (n,))
+                                             for label in labels}, (n,), few_rounds(n))
             name = f"{computation} {n}"
             table.rows.append(row(name, timings, labels, *record(result, name, timings)))
             over = ratio(seconds(timings, "scipy"), seconds(timings, "by address"))

@@ -124,6 +124,7 @@ def test_structured_matrices(rng: np.random.Generator) -> None:
     close(mo.linalg.toeplitz(c[:3], r), full[:3])
     close(mo.linalg.solve_toeplitz(c, b, r=r), np.linalg.solve(full, b))
     close(mo.linalg.solve_toeplitz(c, b), np.linalg.solve(c[np.abs(at)], b))
+    close(mo.linalg.solve_toeplitz((mo.asarray(c), r), np.stack([b, c], 1)), np.linalg.solve(full, np.stack([b, c], 1)))
     round_ = c[at % 9]
     close(mo.linalg.circulant(c), round_)
     close(mo.linalg.solve_circulant(c, b), np.linalg.solve(round_, b))
