@@ -129,7 +129,8 @@ def solve_toeplitz(c: Any, b: Any, /, *, r: Any = None) -> Tensor:
     >>> mo.linalg.solve_toeplitz([2.0, 1.0, 0.0], [3.0, 4.0, 3.0]).numpy().round(3).tolist()
     [1.0, 1.0, 1.0]
     """
-    if r is None and isinstance(c, tuple) and len(c) == 2 and all(getattr(one, "ndim", isinstance(one, list | tuple)) for one in c):
+    lines = r is None and isinstance(c, tuple) and len(c) == 2
+    if lines and all(getattr(one, "ndim", isinstance(one, list | tuple)) for one in c):
         c, r = c  # a pair of numbers is a column of two
     column, right = _line("solve_toeplitz", c), _line("solve_toeplitz", b)
     if right.ndim == 2:

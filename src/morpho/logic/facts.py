@@ -192,17 +192,16 @@ def _from_csv(path: str, delimiter: str, header: bool | None) -> Facts:
 
 
 def _like_names(columns: Sequence[Sequence[str]]) -> bool:
-    """Whether a table's first line is no number where all below it are, or has words for columns that no line below
-    has."""
+    """Whether no cell of a table's first line stands below it, and they are words for columns, or one is no number and
+    all below it are."""
     if not columns or len(columns[0]) < 2:
         return False
-    named = [_guessed(column[:1]) == "symbol?" for column in columns]
-    numbers = [_guessed(column[1:]) != "symbol?" for column in columns]
-    if all(named) and any(numbers):
-        return True
     words = [column[0].lower() for column in columns]
     below = {cell.lower() for column in columns for cell in column[1:]}
-    return NAMES.issuperset(words) and len(set(words)) == len(words) and below.isdisjoint(words)
+    if len(set(words)) < len(words) or not below.isdisjoint(words):
+        return False
+    named = all(_guessed(column[:1]) == "symbol?" for column in columns)
+    return NAMES.issuperset(words) or (named and any(_guessed(column[1:]) != "symbol?" for column in columns))
 
 
 def _from_sqlite(path: str, table: str | None) -> Facts:
