@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import against, baseline, history, machine, report
+from benchmarks.harness.kept import BadKept, Kept
 from benchmarks.harness.results import ThemeResult
 from benchmarks.harness.session import Session
 from benchmarks.peers import peers_of
@@ -62,6 +63,8 @@ class Options:
     baseline: Path | None = None
     history: Path | None = None
     count: int = 0
+    resume: bool = False
+    within_s: float = 0.0
 
 
 class UsageError(ValueError):
@@ -92,7 +95,7 @@ def choose_peers(peers: str, suite: Suite = SUITES["core"]) -> dict[str, str]:
 
 
 def run(options: Options) -> int:
-    """Run the themes; 0 when all went well, 1 when the gate fails, 2 on a wrong option."""
+    """Run the themes; 0 when all went well, 1 when the gate fails, 2 on a wrong option, 3 when time was too short."""
     try:
         suite = SUITES[options.suite]
         themes, modules = choose_themes(options.only, suite), choose_peers(options.peers, suite)
@@ -102,12 +105,15 @@ def run(options: Options) -> int:
             raise UsageError(f"[bench] {options.json} is a folder: name a file in it.")
         if options.gate and options.baseline is not None:
             against.ratios_of(options.baseline)  # before an hour of measuring
-    except (UsageError, against.BadFile) as error:
+        if options.resume and options.json is None:
+            raise UsageError("[bench] --resume goes on with the file of --json, and none is named.")
+        kept = Kept(options.json, options.resume, options.within_s)
+    except (UsageError, BadKept, against.BadFile) as error:
         print(error)
         return 2
     description = machine.describe()
     introduce(description, options.threads)
-    session = Session(modules, threads=options.threads, quick=options.quick, count=options.count)
+    session = Session(modules, threads=options.threads, quick=options.quick, count=options.count, kept=kept)
     try:
         results = [run_theme(name, session, suite.package) for name in themes]
     finally:
@@ -116,8 +122,12 @@ def run(options: Options) -> int:
     for line in session.missing_lines():
         print(line)
     details = {"suite": options.suite, "machine": description, "threads": options.threads, "quick": options.quick,
-               "missing": session.missing, "versions": session.versions, "waiting_cpu_share": waiting}
-    return finish(options, details, results)
+               "missing": session.missing, "versions": session.versions, "waiting_cpu_share": waiting,
+               "kept": kept.found}
+    status = finish(options, details, results)
+    if kept.left:
+        print(f"no time was left for {kept.left} cases: the same command with --resume goes on with them")
+    return status or (3 if kept.left else 0)
 
 
 def introduce(description: dict[str, Any], threads: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.harness.client import PeerError, PeerProcess
+from benchmarks.harness.kept import Kept, key_of
 from benchmarks.harness.rounds import Entry, Pace, Timing, measure
 
 INSTALL = "pip install -e '.[bench]'"
@@ -14,12 +15,13 @@ class Session:
     """Holds one process per peer and measures cases on them."""
 
     def __init__(self, modules: dict[str, str], threads: int = 2, quick: bool = False, pace: Pace | None = None,
-                 extra_environment: dict[str, str] | None = None, count: int = 0) -> None:
+                 extra_environment: dict[str, str] | None = None, count: int = 0, kept: Kept | None = None) -> None:
         self.modules = modules
         self.threads = threads
         self.quick = quick
         self.count = count  # times that a theme does its thing again and again; 0: as many as it says
         self.pace = pace or Pace(rounds=5 if quick else 15)
+        self.kept = kept or Kept()
         self.extra_environment = extra_environment
         self.processes: dict[str, PeerProcess] = {}
         self.missing: dict[str, str] = {}
@@ -53,11 +55,18 @@ class Session:
                       shapes: dict[str, tuple[int, ...]] | None = None) -> dict[str, Timing]:
         """Time several (peer, case) pairs in the same alternating rounds; timings by label.
 
-        ``shapes`` has those of cases that differ from ``shape``.
+        ``shapes`` has those of cases that differ from ``shape``. A case that is kept from an earlier run is
+        not measured again, and one for which no time is left has no timings.
         """
+        key = key_of(labels, shape, shapes, self.threads, self.quick)
+        known = self.kept.get(key)
+        if known is not None:
+            return known
         entries = [Entry(label, worker, case, (shapes or {}).get(case)) for label, (peer, case) in labels.items()
                    if (worker := self.worker(peer)) is not None]
-        return measure(entries, shape, replace(self.pace, rounds=min(rounds or self.pace.rounds, self.pace.rounds)))
+        found = measure(entries, shape, replace(self.pace, rounds=min(rounds or self.pace.rounds, self.pace.rounds)))
+        self.kept.add(key, found)
+        return found
 
     def why_not(self, peer: str, case: str) -> str | None:
         """Why a peer that is here cannot do a case; None when it can, or is not here at all."""

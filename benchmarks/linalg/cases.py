@@ -13,6 +13,11 @@ COMPUTATIONS = ("cholesky", "lu", "qr", "solve", "eig", "schur", "ldl", "sqrtm",
 BOUND = 64.0  # a residual may be so many times n eps |a|
 
 
+def few_rounds(n: int) -> int | None:
+    """Of large matrices, so that a theme takes minutes: a round of them is long enough to be no noise."""
+    return 5 if n >= 512 else None
+
+
 def make_inputs(case: str, shape: tuple[int, ...]) -> Arrays:
     """A matrix, and of a solve a right side."""
     computation, rng, n = case.split()[0], np.random.default_rng(11), shape[0]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.kept import Kept
 from benchmarks.harness.rounds import Pace
+from benchmarks.harness.run import Options, run
 from benchmarks.harness.session import Session
 
 FAST = Pace(rounds=2, round_seconds=0.0005, pause_seconds=0.0)
@@ -62,3 +64,29 @@ def test_a_crash_is_reported_and_the_peer_started_anew(open_session):
     first = running.processes["fake"]
     assert running.worker("fake") is not first
     first.close()
+
+
+def test_a_run_goes_on_where_it_was(tmp_path, open_session):
+    file = tmp_path / "out.json"
+    running = open_session()
+    running.kept = Kept(file)
+    first = running.measure("add", (64,), ["fake"])
+    assert "no case" in running.measure("softmax", (4, 4), ["fake"])["fake"].error
+    again = open_session("crash")  # nothing that is kept reaches the peer
+    again.kept = Kept(file, resume=True)
+    assert again.measure("add", (64,), ["fake"]) == first
+    assert not again.processes and list(again.kept.found) == list(running.kept.found)
+    assert "status 7" in again.measure("add", (65,), ["fake"])["fake"].error
+    again.kept.deadline = -1.0
+    assert again.measure("add", (66,), ["fake"]) == {} and again.kept.left == 1
+    assert again.measure("add", (64,), ["fake"]) == first
+
+
+def test_a_file_to_go_on_with_is_one_or_a_sentence(tmp_path, capsys):
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"kept": 3}')
+    assert run(Options(suite="linalg", json=wrong, resume=True)) == 2
+    assert run(Options(suite="linalg", resume=True)) == 2
+    said = capsys.readouterr().out.splitlines()
+    assert "has no measurements to go on with" in said[0] and "none is named" in said[1]
+    assert Kept(tmp_path / "not yet.json", resume=True).found == {}

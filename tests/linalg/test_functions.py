@@ -124,6 +124,7 @@ def test_structured_matrices(rng: np.random.Generator) -> None:
     close(mo.linalg.toeplitz(c[:3], r), full[:3])
     close(mo.linalg.solve_toeplitz(c, b, r=r), np.linalg.solve(full, b))
     close(mo.linalg.solve_toeplitz(c, b), np.linalg.solve(c[np.abs(at)], b))
+    close(mo.linalg.solve_toeplitz((mo.asarray(c), r), np.stack([b, c], 1)), np.linalg.solve(full, np.stack([b, c], 1)))
     round_ = c[at % 9]
     close(mo.linalg.circulant(c), round_)
     close(mo.linalg.solve_circulant(c, b), np.linalg.solve(round_, b))
@@ -202,3 +203,53 @@ def test_wrong_input_is_told() -> None:
     for bad, kind in wrong:
         with pytest.raises(kind):
             bad()
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "native"])
+def test_refined_solves_by_either_way(algorithm: str, rng: np.random.Generator) -> None:
+    """Right sides of any number, in any order of memory; what float32 cannot factorise is told by the error."""
+    a, b = rng.normal(size=(50, 50)), rng.normal(size=(50, 3))
+    for left, right in ((a, b), (a, b[:, 0]), (a.T, b), (np.asfortranarray(a), b[:, ::2])):
+        x, _, error = mo.linalg.solve_refined(mo.asarray(left), mo.asarray(right), algorithm=algorithm)
+        np.testing.assert_allclose(x.numpy(), np.linalg.solve(left, right), rtol=1e-9, atol=1e-11)
+        assert x.shape == right.shape and error.item() <= 2.0**-52
+    one = np.ones((40, 40))
+    if algorithm == "auto":
+        assert not mo.linalg.solve_refined(mo.asarray(one), mo.asarray(b[:40])).backward_error.item() <= 2.0**-52
+    else:
+        with pytest.raises(ValueFault, match="singular matrix"):
+            mo.linalg.solve_refined(mo.asarray(one), mo.asarray(b[:40]), algorithm="native").x.numpy()
+    none = mo.linalg.solve_refined(mo.asarray(a), mo.zeros((50, 2), dtype="float64"), algorithm=algorithm)
+    assert not none.x.numpy().any() and none.backward_error.item() == 0
+
+
+def test_refined_solves_of_stacks_and_their_gradients(rng: np.random.Generator) -> None:
+    """A stack is a stack of solves, under vmap too; gradients are those of a solve, sizes may be dynamic."""
+    a, b = mo.asarray(rng.normal(size=(3, 40, 40))), mo.asarray(rng.normal(size=(3, 40, 2)))
+    x, count, error = mo.linalg.solve_refined(a, b)
+    assert count.shape == error.shape == (3,) and (error.numpy() <= 2.0**-52).all()
+    for number in range(3):
+        alone = mo.linalg.solve_refined(a[number], b[number])
+        assert alone.x.numpy().tobytes() == x[number].numpy().tobytes()
+    mapped = mo.vmap(lambda a, b: mo.linalg.solve_refined(a, b).x, in_axes=(0, None))(a, b[0])
+    assert mapped.numpy().tobytes() == mo.linalg.solve_refined(a, b[0]).x.numpy().tobytes()
+
+    def loss(solve: Any) -> Any:
+        return mo.grad(lambda a, b: mo.sum(mo.sin(solve(a, b))), argnums=(0, 1))(a, b)
+
+    for one, other in zip(loss(lambda a, b: mo.linalg.solve_refined(a, b).x), loss(mo.linalg.solve), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-7, atol=1e-9 * np.abs(other.numpy()).max())
+    n = mo.Dim("n", 2, 512)
+    run = mo.compile(lambda a, b: mo.linalg.solve_refined(a, b).x, dynamic={"a": {0: n, 1: n}, "b": {0: n}})
+    for size in (40, 33):
+        given = mo.asarray(rng.normal(size=(size, size))), mo.asarray(rng.normal(size=(size, 2)))
+        assert run(*given).numpy().tobytes() == mo.linalg.solve_refined(*given).x.numpy().tobytes()
+    assert run.stats["recompiles"] == 0 and run.stats["host_steps"] == 0
+
+
+def test_refined_solves_refuse_what_does_not_align() -> None:
+    a, b = mo.eye(4, dtype="float64"), mo.ones(4, dtype="float64")
+    for left, right, options in ((a[:3], b, {}), (a, b[:3], {}), (a[0], b, {}), (a, b, {"maxiter": -1}),
+                                 (a, mo.ones((), dtype="float64"), {}), (a, b, {"algorithm": "fast"})):
+        with pytest.raises(mo.errors.MorphoError, match=r"\[solve_refined\]"):
+            mo.linalg.solve_refined(left, right, **options)

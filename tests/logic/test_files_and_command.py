@@ -154,3 +154,31 @@ def test_mistakes_at_the_command_line(folder: Path, arguments: list[str], messag
     for message in messages:
         assert message in found.stderr, found.stderr
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(("content", "noted"), [
+    ("source,target\na,b\nb,c\n", True), ("from,to\n1,2\n2,3\n", True), ("Id,Name\n7,ann\n", True),
+    ("who,age\nann,70\n", True), ("a,b\nb,c\n", False), ("1,2\n2,3\n", False), ("source,target\n", False),
+    ("source,target\ntarget,sink\n", False),  # nodes of these names
+    ("ann,bob\nann,3\n", False), ("ann,5\nbob,6\n", False), ("", False)])
+def test_a_first_line_that_looks_like_names_is_told(folder: Path, capsys: pytest.CaptureFixture[str], content: str,
+                                                    noted: bool) -> None:
+    """It is a fact, as ever; who said whether it is one is told nothing."""
+    import warnings
+
+    from morpho.cli import logic
+
+    Path("pairs.csv").write_text(content)
+    for header, skipped in ((None, 0), (False, 0), (True, 1)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = mo.logic.read_facts("pairs.csv", header=header)
+        assert found.count == max(0, len(content.splitlines()) - skipped)
+        told = ["looks like names of columns" in str(one.message) for one in said]
+        assert told == [True] * (noted and header is None)
+    if noted and content.startswith("source"):
+        for header, lines in ((None, 1), (False, 0), (True, 0)):
+            logic.run(Path("program.dl"), ["edge=pairs.csv"], ["path(a, X)"], header=header)
+            printed = capsys.readouterr()
+            assert printed.err.count("note: the first line of pairs.csv (source, target)") == lines
+            assert printed.out.endswith("(2 rows)\n")

@@ -105,6 +105,11 @@ def _host() -> list[Shaped]:
         pair = lambda d, n: [((2, 4, 4), d), ((2, 4, 3), d)]
         table.append(Shaped("solve", f"{label}square", dtypes, pair, lambda a, b: build("solve", a, b), **how))
         ours = {**how, "check": "solved"}  # NumPy has no triangular solve and no LU
+        if float64 in dtypes:
+            table.append(Shaped("solve_refined", f"{label}square", (float64,),
+                                lambda d, n: [((2, 4, 4), d), ((2,), d), ((2, 4, 3), d)],
+                                lambda a, size, b: pick(build("solve_refined", a, size, b, dtype=float32, most=9), 0),
+                                **ours))
         for upper, unit in ((False, False), (True, False), (True, True)):
             table.append(Shaped("solve_triangular", f"{label}{upper} {unit}", dtypes, pair,
                                 lambda a, b, upper=upper, unit=unit: build("solve_triangular", a, b, upper=upper,

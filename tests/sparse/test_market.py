@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,41 @@ def test_a_changed_byte_is_a_matrix_or_an_error_in_words(tmp_path: Path, data: A
         assert len(found.shape) == 2
     except MorphoError as error:
         assert "changed.mtx" in str(error)
+
+
+def test_packed_files_and_numbers_without_a_sign(tmp_path: Path) -> None:
+    whole = mo.asarray(np.array([[0, 2**63 + 5], [7, 0]], np.uint64))
+    for a in (mo.sparse.from_dense(whole), whole):
+        mo.sparse.write_mm(tmp_path / "a.mtx", a)
+        (tmp_path / "a.mtx.gz").write_bytes(gzip.compress((tmp_path / "a.mtx").read_bytes()))
+        for name in ("a.mtx", "a.mtx.gz"):
+            found: Any = mo.sparse.read_mm(tmp_path / name)
+            assert found.dtype is mo.uint64
+            back = found.to_dense().numpy() if mo.sparse.is_sparse(found) else found.numpy()
+            np.testing.assert_array_equal(back, whole.numpy())
+    packed = (tmp_path / "a.mtx.gz").read_bytes()
+    for damaged in (packed[:-9], packed[:4], b"no such thing", packed[:20] + b"\xff" * 8 + packed[28:]):
+        (tmp_path / "b.mtx.gz").write_bytes(damaged)
+        with pytest.raises(MorphoError, match=r"\[read_mm\]"):
+            mo.sparse.read_mm(tmp_path / "b.mtx.gz")
+
+
+def test_files_that_scipy_writes(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Every field and symmetry, sparse and dense."""
+    io = pytest.importorskip("scipy.io", reason="compares with SciPy where it is installed")
+    sparse = pytest.importorskip("scipy.sparse", reason="compares with SciPy where it is installed")
+    real = rng.normal(size=(6, 6)) * (rng.random((6, 6)) < 0.5)
+    both, whole = real + 1j * rng.normal(size=(6, 6)) * (real != 0), np.round(real * 9).astype(np.int64)
+    turned = {"symmetry": "skew-symmetric"}
+    for a, options in ((real, {}), (real + real.T, {"symmetry": "symmetric"}), (real - real.T, turned), (both, {}),
+                       (both + both.conj().T, {"symmetry": "hermitian"}), (both - both.T, turned), (whole, {}),
+                       (np.abs(whole).astype(np.uint32), {}),
+                       (whole + whole.T, {"symmetry": "symmetric"}), ((real != 0) * 1.0, {"field": "pattern"})):
+        for matrix in (sparse.coo_array(a), *([] if "field" in options else [a])):
+            io.mmwrite(tmp_path / "a.mtx", matrix, **options)
+            found: Any = mo.sparse.read_mm(tmp_path / "a.mtx")
+            back = found.to_dense().numpy() if mo.sparse.is_sparse(found) else found.numpy()
+            np.testing.assert_allclose(back, a, rtol=1e-12)
+            mo.sparse.write_mm(tmp_path / "b.mtx", found)
+            again = io.mmread(tmp_path / "b.mtx")
+            np.testing.assert_array_equal(again.toarray() if sparse.issparse(again) else again, back)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ FORMATS = ("table", "csv", "json")
 
 
 def run(path: Path, facts: Sequence[str], queries: Sequence[str], semantics: str = "boolean", weights: bool = False,
-        output: str = "table", explain: bool = False, proof: bool = False, header: bool = False) -> None:
+        output: str = "table", explain: bool = False, proof: bool = False, header: bool | None = None) -> None:
     """The command; without a query, those of the program, and without any, all that its rules derive."""
     if output not in FORMATS:
         raise fail(ArgumentError, "logic", f"--format {output} is not known", f"those are {', '.join(FORMATS)}")
@@ -45,13 +46,17 @@ def run(path: Path, facts: Sequence[str], queries: Sequence[str], semantics: str
             _print_proofs(program, query, answer)
 
 
-def _read(program: Program, text: str, weights: bool, header: bool) -> None:
+def _read(program: Program, text: str, weights: bool, header: bool | None) -> None:
     name, sign, rest = text.partition("=")
     if not sign:
         name, rest = "", text
     file, _, table = rest.rpartition(":") if ":" in rest and not Path(rest).exists() else (rest, "", "")
     name = name or _predicate(program, table or Path(file).stem, text)
-    program.read(name, file, table or None, header or None, weights)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        program.read(name, file, table or None, header, weights)
+    for one in said:
+        print(f"note: {one.message}", file=sys.stderr)
 
 
 def _predicate(program: Program, stem: str, text: str) -> str:

@@ -310,7 +310,8 @@ def logic(
                                                                 "log_sum_exp.")] = "boolean",
     weights: Annotated[bool, typer.Option("--weights",
                                           help="The last column of the facts' files is a weight.")] = False,
-    header: Annotated[bool, typer.Option("--header", help="CSV files have names in their first line.")] = False,
+    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether CSV files have names in their "
+                                                                              "first line.")] = None,
     format: Annotated[str, typer.Option(metavar="KIND", help="table, csv or json.")] = "table",
     proof: Annotated[bool, typer.Option("--proof", help="Print a proof of each answer.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print rules, plans and kernels instead.")] = False,

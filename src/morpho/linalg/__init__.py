@@ -6,7 +6,8 @@ Real matrices of at most 32 rows and columns are factorised natively, larger and
 
 from morpho.linalg.functions import expm, logm, sqrtm
 from morpho.linalg.general import EigResult, LDLResult, SchurResult, eig, eigvals, ldl, schur
-from morpho.linalg.solving import Refined, cholesky, lu, qr, solve, solve_refined, solve_triangular, svd_lowrank
+from morpho.linalg.refined import Refined, solve_refined
+from morpho.linalg.solving import cholesky, lu, qr, solve, solve_triangular, svd_lowrank
 from morpho.linalg.structured import (
     block_diag,
     circulant,

@@ -1,8 +1,8 @@
-"""Cholesky, LU, QR and solves with a choice of algorithm; solves refined from float32; few singular values."""
+"""Cholesky, LU, QR and solves with a choice of algorithm; few singular values."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
@@ -11,18 +11,6 @@ from morpho.tensor.functions import linalg as plain
 from morpho.tensor.functions.linalg import LUResult, QRResult, SVDResult
 
 Tensor = mo.Tensor
-
-
-class Refined(NamedTuple):
-    """The solution, the number of corrections, and the largest backward error of a column.
-
-    >>> mo.linalg.solve_refined(mo.eye(2, dtype="float64"), mo.ones(2, dtype="float64")).x.tolist()
-    [1.0, 1.0]
-    """
-
-    x: Tensor
-    iterations: Tensor
-    backward_error: Tensor
 
 
 def cholesky(x: Any, /, *, upper: bool = False, algorithm: str = "auto") -> Tensor:
@@ -107,55 +95,6 @@ def _pair(name: str, x1: Any, x2: Any) -> tuple[Tensor, Tensor, bool]:
     if b.ndim != 2 or b.shape[0] != a.shape[0]:
         raise fail(ShapeError, name, f"shapes {tuple(a.shape)} and {tuple(b.shape)} do not align")
     return a, mo.astype(b, a.dtype), vector
-
-
-def solve_refined(x1: Any, x2: Any, /, *, factor_dtype: Any = "float32", maxiter: int = 30) -> Refined:
-    """The x with x1 @ x = x2 in float64 from factors of a lower precision, corrected until the backward error is that
-    of float64 (or `maxiter` corrections were made: a matrix that is singular to the lower precision does not converge).
-
-    >>> a = mo.asarray([[4.0, 1.0], [1.0, 3.0]], dtype="float64")
-    >>> mo.linalg.solve_refined(a, mo.asarray([1.0, 2.0], dtype="float64")).backward_error.item() < 1e-15
-    True
-    """
-    a = x1 if isinstance(x1, Tensor) else mo.asarray(x1)
-    b: Tensor = x2 if isinstance(x2, Tensor) else mo.asarray(x2)
-    if a.dtype is not mo.float64 or b.dtype is not mo.float64:
-        raise fail(ArgumentError, "solve_refined", f"{a.dtype} and {b.dtype} are not float64",
-                   "mo.linalg.solve solves in other dtypes")
-    if mo.zeros(0, dtype=factor_dtype).dtype not in (mo.float32, mo.bfloat16, mo.float16):
-        raise fail(ArgumentError, "solve_refined", f"factors in {factor_dtype} are not of a lower precision",
-                   "float32, or bfloat16 and float16, whose numbers are factorised in float32")
-    a, b, vector = _pair("solve_refined", a, b)
-    low = mo.astype(mo.astype(a, factor_dtype), mo.float32)
-    both, order = blocked.lu(low)
-
-    def correction(r: Tensor) -> Tensor:
-        """By the factors, of a residual scaled to the range of float32."""
-        scale = mo.max(mo.abs(r), axis=0, keepdims=True)
-        scale = mo.where(scale == 0, mo.ones_like(scale), scale)
-        right = mo.take(mo.astype(r / scale, mo.float32), order, axis=0)
-        found = blocked.solve_upper(both, blocked.solve_lower(both, right, unit=True))
-        return mo.astype(found, mo.float64) * scale
-
-    size = mo.max(mo.sum(mo.abs(a), axis=1))
-    of_b = mo.max(mo.abs(b), axis=0)
-
-    def error(x: Tensor, r: Tensor) -> Tensor:
-        below = size * mo.max(mo.abs(x), axis=0) + of_b
-        return mo.max(mo.max(mo.abs(r), axis=0) / mo.where(below == 0, mo.ones_like(below), below))
-
-    def turn(state: Any) -> Any:
-        count, x, r, _ = state
-        x = x + correction(r)
-        r = b - a @ x
-        return count + 1, x, r, error(x, r)
-
-    enough = 2.0**-52
-    start = correction(b)
-    r = b - a @ start
-    count, x, _, last = mo.while_loop(lambda s: (s[0] < maxiter) & (s[3] > enough), turn,
-                                      (mo.zeros((), dtype=mo.int64), start, r, error(start, r)))
-    return Refined(x[:, 0] if vector else x, count, last)
 
 
 def svd_lowrank(x: Any, k: int, /, *, oversample: int = 8, iterations: int = 2, key: Any = None) -> SVDResult:

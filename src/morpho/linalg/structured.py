@@ -123,12 +123,19 @@ def solve_circulant(c: Any, b: Any, /) -> Tensor:
 
 def solve_toeplitz(c: Any, b: Any, /, *, r: Any = None) -> Tensor:
     """x with `toeplitz(c, r) @ x = b`, by Levinson's recursion: n^2 operations, a native loop. Every leading block must
-    be regular; it is exact to rounding for well-conditioned ones (`mo.linalg.solve(toeplitz(c, r), b)` is safer).
+    be regular; it is exact to rounding for well-conditioned ones (`mo.linalg.solve(toeplitz(c, r), b)` is safer). The
+    first column and row may also be a pair, as SciPy takes them, and b several right sides as columns.
 
     >>> mo.linalg.solve_toeplitz([2.0, 1.0, 0.0], [3.0, 4.0, 3.0]).numpy().round(3).tolist()
     [1.0, 1.0, 1.0]
     """
+    lines = r is None and isinstance(c, tuple) and len(c) == 2
+    if lines and all(getattr(one, "ndim", isinstance(one, list | tuple)) for one in c):
+        c, r = c  # a pair of numbers is a column of two
     column, right = _line("solve_toeplitz", c), _line("solve_toeplitz", b)
+    if right.ndim == 2:
+        found: Tensor = mo.vmap(lambda one: solve_toeplitz(c, one, r=r), in_axes=1, out_axes=1)(right)
+        return found
     row = column if r is None else _line("solve_toeplitz", r)
     if r is None and column.dtype.kind == "c":
         row = mo.conj(column)

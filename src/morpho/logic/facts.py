@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,12 @@ from numpy.typing import NDArray
 from morpho.base.errors import ArgumentError, DTypeError, MorphoError, fail
 from morpho.logic.analysis.check import Type
 from morpho.logic.tuples.codes import Codes, Symbols, encode
+
+# What columns of relations are called.
+NAMES = frozenset((
+    "child", "destination", "dst", "end", "entity", "from", "head", "id", "item", "key", "label", "name", "node",
+    "object", "parent", "person", "predicate", "relation", "source", "src", "start", "subject", "tail", "target", "to",
+    "type", "value", "weight"))
 
 
 class MissingTable(MorphoError, FileNotFoundError):
@@ -39,6 +46,7 @@ class Facts:
     count: int
     weights: NDArray[np.float64] | None = None
     origin: str = ""
+    note: str = ""  # what may not be as it was meant
 
     def codes(self, types: Sequence[Type], symbols: Symbols, name: str) -> list[Codes]:
         """The columns as codes of the types that the program found."""
@@ -123,7 +131,8 @@ def read_facts(path: str | os.PathLike[str], table: str | None = None, header: b
 
     path: the file
     table: which table of a database; the only one if not given
-    header: whether a CSV file's first line has names of columns; if not given, when it begins with `#`
+    header: whether a CSV file's first line has names of columns; if not given, when it begins with `#`, and a line that
+        looks like names is a warning
     weights: whether the last column has the weights of the facts
     """
     path = os.fspath(path)
@@ -142,6 +151,8 @@ def read_facts(path: str | os.PathLike[str], table: str | None = None, header: b
         raise fail(ArgumentError, "logic", f"facts in {path}: the ending {ending or '(none)'} is not known",
                    "use .csv, .tsv, .db, .sqlite, .parquet or .arrow")
     found.origin = f" ({path})"
+    if found.note:
+        warnings.warn(found.note, stacklevel=2)
     return _with_weights(found, path) if weights else found
 
 
@@ -152,7 +163,8 @@ def _with_weights(found: Facts, path: str) -> Facts:
         found.weights = _weights([float(value) for value in found.columns[-1]], found.count, path)
     except (ValueError, TypeError):
         raise fail(DTypeError, "logic",
-                   f"the last column of {path} is to be weights, and has what is no number") from None
+                   f"the last column of {path} is to be weights, and has what is no number",
+                   "a first line with the names of columns needs --header, or header=True") from None
     return Facts(found.columns[:-1], found.kinds[:-1], found.count, found.weights, found.origin)
 
 
@@ -171,7 +183,25 @@ def _from_csv(path: str, delimiter: str, header: bool | None) -> Facts:
     except (csv.Error, UnicodeDecodeError) as error:
         raise fail(ArgumentError, "logic", f"{path} is no table of text: {error}") from None
     columns = [list(column) for column in zip(*rows)]
-    return Facts(columns, [_guessed(column) for column in columns], len(rows))
+    kinds = [_guessed(column) for column in columns]
+    found = Facts(columns, kinds, len(rows))
+    if header is None and _like_names(columns):
+        found.note = (f"the first line of {path} ({', '.join(rows[0])}) looks like names of columns, and is a fact: "
+                      "--header (header=True) leaves it out, --no-header (header=False) says that it is one")
+    return found
+
+
+def _like_names(columns: Sequence[Sequence[str]]) -> bool:
+    """Whether no cell of a table's first line stands below it, and they are words for columns, or one is no number and
+    all below it are."""
+    if not columns or len(columns[0]) < 2:
+        return False
+    words = [column[0].lower() for column in columns]
+    below = {cell.lower() for column in columns for cell in column[1:]}
+    if len(set(words)) < len(words) or not below.isdisjoint(words):
+        return False
+    named = all(_guessed(column[:1]) == "symbol?" for column in columns)
+    return NAMES.issuperset(words) or (named and any(_guessed(column[1:]) != "symbol?" for column in columns))
 
 
 def _from_sqlite(path: str, table: str | None) -> Facts:

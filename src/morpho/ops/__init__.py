@@ -14,7 +14,7 @@ from morpho.ops import (
 )
 from morpho.ops.complex import fourier, parts
 from morpho.ops.control import records as control
-from morpho.ops.linalg import general, lapack, triangular
+from morpho.ops.linalg import general, lapack, refined, triangular
 from morpho.ops.neural import attention, convolution, fused, losses, paged, quantised, rounded
 from morpho.ops.reductions import contract, reduce, scan
 from morpho.ops.sparse import products, rows, spgemm

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ from morpho.sparse.checks import compressed, places
 from morpho.sparse.convert import coo, tocsr
 
 BANNER = "%%MatrixMarket"
-FIELDS = {"real": 3, "double": 3, "integer": 3, "complex": 4, "pattern": 2}  # numbers on a line of coordinates
+FIELDS = {"real": 3, "double": 3, "integer": 3, "complex": 4, "pattern": 2,  # numbers on a line of coordinates
+          "unsigned-integer": 3}  # SciPy's word
+RANGES = {"integer": (-(1 << 63), 1 << 63), "unsigned-integer": (0, 1 << 64)}
+MOST_PACKED = 1032  # bytes that gzip makes one of, at most
 SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 LONGEST_LINE = 4096
 MOST_SIDE = 1 << 40
@@ -25,7 +30,8 @@ MOST_SIDE = 1 << 40
 def read_mm(path: str | os.PathLike[str], /) -> CSR | Tensor:
     """A matrix from a Matrix Market file: sparse from "coordinate", dense from "array".
 
-    Symmetric files hold one triangle; the other is filled in. Reals are float64, integers int64, patterns ones.
+    Symmetric files hold one triangle; the other is filled in. Reals are float64, integers int64, those that SciPy calls
+    unsigned uint64, patterns ones. A name that ends with `.gz` is a file that gzip packed.
 
     >>> mo.sparse.write_mm("eye.mtx", mo.sparse.eye(2))
     >>> mo.sparse.read_mm("eye.mtx").to_dense().tolist()
@@ -34,9 +40,13 @@ def read_mm(path: str | os.PathLike[str], /) -> CSR | Tensor:
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return _Reader(file, Path(path).name, size).matrix()
-    except OSError as error:
-        raise fail(ArgumentError, "read_mm", f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
+            if not os.fspath(path).endswith(".gz"):
+                return _Reader(file, Path(path).name, size).matrix()
+            with gzip.open(file) as unpacked:
+                return _Reader(unpacked, Path(path).name, size * MOST_PACKED).matrix()
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise fail(ArgumentError, "read_mm", f"{os.fspath(path)!r} cannot be read: {why}") from None
 
 
 class _Reader:
@@ -101,9 +111,9 @@ class _Reader:
 
     def value(self, words: list[str]) -> Any:
         try:
-            if self.field == "integer":
-                found = int(words[0])
-                if not -(1 << 63) <= found < 1 << 63:
+            if self.field in RANGES:
+                found, (low, high) = int(words[0]), RANGES[self.field]
+                if not low <= found < high:
                     raise ValueError
                 return found
             parts = [float(word) for word in words]
@@ -113,7 +123,8 @@ class _Reader:
 
     @property
     def dtype(self) -> Any:
-        return {"integer": np.int64, "complex": np.complex128}.get(self.field, np.float64)
+        return {"integer": np.int64, "unsigned-integer": np.uint64,
+                "complex": np.complex128}.get(self.field, np.float64)
 
     def place(self, word: str, size: int, what: str) -> int:
         if not word.isascii() or not word.isdigit() or len(word) > 18 or not 1 <= int(word) <= size:
@@ -208,7 +219,8 @@ def write_mm(path: str | os.PathLike[str], a: Matrix | Tensor, /, *, comment: st
 
 
 def _field(dtype: Any) -> str:
-    return {"c": "complex", "f": "real"}.get(dtype.kind, "integer")
+    """Of uint64 SciPy's word, since half of its numbers are no int64."""
+    return "unsigned-integer" if dtype is mo.uint64 else {"c": "complex", "f": "real"}.get(dtype.kind, "integer")
 
 
 def _text(value: Any) -> str:

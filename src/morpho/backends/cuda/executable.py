@@ -30,7 +30,7 @@ from morpho.backends.cuda.faults import RunEvent, StandingFaults
 from morpho.backends.cuda.flatten import flattened
 from morpho.backends.cuda.gemm.lower import FollowedStep
 from morpho.backends.cuda.grouped.step import GroupStep
-from morpho.backends.cuda.vendor.blas import Blas, blas_of
+from morpho.backends.cuda.vendor.products import FastProducts, fast_products
 from morpho.backends.cuda.vendor.solver import matrices, solver_of
 from morpho.backends.reference import reference
 from morpho.base import settings
@@ -156,11 +156,12 @@ class CudaExecutable:
         """For `explain()`: the kernels, what the host computes, and how much of the work the GPU does."""
         kinds: dict[str, int] = {}
         here = there = 0
-        blas = self.blas()
+        fast = self.fast()
         for step, kernel in zip(self.program.steps, self.kernels, strict=True):
             if isinstance(step, Step) and kernel is not None:
                 name = " ".join(filter(None, (type(kernel[0]).__name__, step.label, step.choice)))
-                name = f"{step.label} by cuBLASLt (fast)" if blas is not None and Blas.serves(step) else name
+                library = "" if fast is None else fast.library(step)
+                name = f"{step.label} by {library} (fast)" if library else name
                 there += upper(step.cost.flops)
             elif isinstance(step, HostStep):
                 found = solver_of(self.backend) if settings.get().fast else None
@@ -173,10 +174,9 @@ class CudaExecutable:
         share = 100 * there / (here + there) if here + there else 100
         return [*(f"{count} x {name}" for name, count in kinds.items()), f"{share:.0f} % of the operations on the GPU"]
 
-    def blas(self) -> Blas | None:
-        """The library for the products of this program, where the user says `fast` and it is there."""
-        served = settings.get().fast and any(map(Blas.serves, self.program.steps))
-        return blas_of(self.backend) if served else None
+    def fast(self) -> FastProducts | None:
+        """The libraries for products of this program, where the user says `fast` and they are there."""
+        return fast_products(self.backend, self.program.steps)
 
     def _prepare(self, sizes: Mapping[str, int]) -> Prepared:
         key = tuple(sorted(sizes.items())) if sizes else ()
@@ -198,7 +198,7 @@ class CudaExecutable:
         faults = gpu.host_words(len(self.faulty)) if self.faulty else None
         behind = arena + -(-program.arena_bytes // 256) * 256 if room else 0
         try:
-            if prepared.table is None or self.blas() is not None or not gpu.launch_all(
+            if prepared.table is None or self.fast() is not None or not gpu.launch_all(
                     prepared.table, slots, behind, 0 if faults is None else faults.address, stream):
                 Run(self, prepared.steps, slots, behind, faults, sizes, stream).all()
             self._copy_repeated(outputs, slots, stream)
@@ -215,7 +215,7 @@ class CudaExecutable:
         gpu, program = self.backend.gpu, self.program
         places = [place.slot for place in program.outputs]
         own = all(program.slots[place.slot].kind == "result" and place.offset == 0 for place in program.outputs)
-        if self.blas() is not None or not gpu.native_entries():
+        if self.fast() is not None or not gpu.native_entries():
             return None
         if symbols(program) or not own or len(set(places)) < len(places):
             return None
@@ -310,7 +310,7 @@ class Run(ControlFlow):
                  faults: Any, sizes: Mapping[str, int], stream: int) -> None:
         super().__init__(executable.program, slots, sizes)
         self.executable, self.prepared, self.scratch = executable, steps, scratch
-        self.gpu, self.stream, self.blas = executable.backend.gpu, stream, executable.blas()
+        self.gpu, self.stream, self.fast = executable.backend.gpu, stream, executable.fast()
         self.fault_of = {} if faults is None else {
             step: faults.address + 4 * number for number, step in enumerate(executable.faulty)}
 
@@ -334,7 +334,7 @@ class Run(ControlFlow):
 
     def kernel(self, prepared: PreparedStep, fault: int) -> None:
         """One launch. Operands that do not lie as its kernel needs go to another kernel, or are copied first."""
-        if self.blas is not None and Blas.serves(prepared.step) and self.multiplied(self.blas, prepared.step):
+        if self.fast is not None and self.fast.library(prepared.step) and self.multiplied(self.fast, prepared.step):
             return
         copies: dict[int, tuple[int, int]] = {}
         if not prepared.fill(self.slots, self.scratch, fault):
@@ -352,10 +352,9 @@ class Run(ControlFlow):
                 self.gpu.copy(address, self.slots[place[0]] + place[1], nbytes, self.stream)
             self.gpu.free(address, nbytes)
 
-    def multiplied(self, blas: Blas, step: Step) -> bool:
-        """Have cuBLASLt compute a product; False where it has no way to."""
-        a, b, c = (self.place(view) if view is not None else 0 for view in step.views)
-        return blas.run(step, (a, b, c))
+    def multiplied(self, fast: FastProducts, step: Step) -> bool:
+        """Have a library compute a product; False where it has no way to."""
+        return fast.run(step, tuple(self.place(view) if view is not None else 0 for view in step.views))
 
     def aligned(self, address: int, place: View | None) -> tuple[int, int]:
         """A copy of an operand at an address of its own, and its bytes."""

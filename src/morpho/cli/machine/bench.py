@@ -10,6 +10,7 @@
     morpho bench serve --only streams              # texts at once, and stalls; the same options
     morpho bench sparse --threads 1                # sparse products, a sparse network; SciPy and PyTorch
     morpho bench linalg --only solves              # dense factorisations and solves; NumPy and SciPy
+    morpho bench linalg --json out.json --within 200 --resume     # as much as fits into 200 s; again for the rest
     morpho bench logic --quick                     # logic programs against graph libraries and Datalog engines
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
     morpho bench cluster --quick                   # several processes: data parallel training, a killed rank; no peers
@@ -92,14 +93,15 @@ def run_torch(only: str, json: Path | None, quick: bool, threads: int, parts: st
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,
               peers: str | None = None, gate: bool = False, save_baseline: bool = False, threads: int = 2,
-              against: Path | None = None, count: int = 0) -> int:
-    """Run the benchmarks of a suite, `core` to `tune`; 0, or 1 when the gate fails, 2 for a wrong option."""
+              against: Path | None = None, count: int = 0, within_s: float = 0.0, resume: bool = False) -> int:
+    """Run the benchmarks of a suite, `core` to `tune`; 0, or 1 when the gate fails, 2 for a wrong option, 3 where the
+    time did not suffice."""
     _find_benchmarks()
     from benchmarks.harness.run import Options, run
 
     return run(Options(suite=suite, only=only or "", peers=peers or "", json=json, quick=quick, threads=threads,
                        gate=gate or against is not None, save_baseline=save_baseline, baseline=against,
-                       history=history_file(), count=count))
+                       history=history_file(), count=count, within_s=within_s, resume=resume))
 
 
 def _find_benchmarks() -> None:

@@ -28,6 +28,8 @@ History = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Th
                                                                                 "cache folder.")]
 
 
+Within = Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="Begin no further case after that.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Keep the cases that the file of --json holds.")]
 Count = Annotated[int, typer.Option(min=0, metavar="N", help="So many times, in themes that do a thing again and "
                                     "again: `--only kills --count 200`; 0: as many as the theme says.")]
 
@@ -97,19 +99,21 @@ def _end(status: int) -> None:
 
 
 def _run(suite: Suite, only: str, json: Path | None, quick: bool, peers: str = "", threads: int | None = None,
-         gate: bool = False, save_baseline: bool = False, against: Path | None = None, count: int = 0) -> None:
+         gate: bool = False, save_baseline: bool = False, against: Path | None = None, count: int = 0,
+         within: float = 0.0, resume: bool = False) -> None:
     from morpho.cli.machine import bench as part
 
     _end(part.run_suite(suite.name, only=only, json=json, quick=quick, peers=peers, gate=gate,
                         save_baseline=save_baseline, threads=suite.threads if threads is None else threads,
-                        against=against, count=count))
+                        against=against, count=count, within_s=within, resume=resume))
 
 
 def _command(suite: Suite) -> Callable[..., None]:
     """The command of a row."""
     def with_peers(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
-                   gate: Gate = False, save_baseline: SaveBaseline = False, against: Against = None) -> None:
-        _run(suite, only, json, quick, peers, threads, gate, save_baseline, against)
+                   gate: Gate = False, save_baseline: SaveBaseline = False, against: Against = None,
+                   within: Within = 0.0, resume: Resume = False) -> None:
+        _run(suite, only, json, quick, peers, threads, gate, save_baseline, against, within=within, resume=resume)
 
     def alone(only: Only = "", json: Json = None, quick: Quick = False, against: Against = None) -> None:
         _run(suite, only, json, quick, against=against)
@@ -142,8 +146,7 @@ def onnx(
 def torch(
     only: Only = "", json: Json = None, quick: Quick = False, threads: Threads = 2,
     parts: Annotated[str, typer.Option(metavar="PARTS", help="Some of first,steady,train; default: all.")] = "",
-    within: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="Begin no further row after that.")] = 0.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep the rows that the file of --json holds.")] = False,
+    within: Within = 0.0, resume: Resume = False,
 ) -> None:
     """Measure PyTorch's models in Morpho: first call, steady state, training step, beside eager and Inductor."""
     from morpho.cli.machine import bench as part

@@ -146,7 +146,7 @@ def _distinct(columns: Sequence[Codes]) -> Codes:
 
 def _places(values: Codes, column: Codes) -> Codes:
     """Where the values of a column stand among distinct ones, which hold them all."""
-    low, span = (int(values[0]), int(values[-1] - values[0]) + 1) if len(values) else (0, 0)
+    low, span = (int(values[0]), int(values[-1]) - int(values[0]) + 1) if len(values) else (0, 0)
     if span > CLOSE * len(column):
         return np.searchsorted(values, column).astype(np.int64)
     table = np.zeros(span, np.int64)

@@ -20,6 +20,7 @@ from morpho.backends.cpu.lowering.lower_sparse import FOLLOWED
 from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product, upper
+from morpho.base.dtypes import float32
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
 from morpho.cost.tuned_choices import Choice, Problem
@@ -310,13 +311,26 @@ class GraphLowering(ScatterLowering):
     def lower_lapack(self, node: Node) -> None:
         inputs = [self.view(child) for child in node.inputs]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        if node.op.name == "solve_refined":
+            inputs[:1] = self.rounded_matrix(node, inputs[0])
         call = lower_lapack(node, [*inputs, *targets])
         writes = tuple(range(len(inputs), len(inputs) + len(targets)))
+        writes = (1, *writes) if node.op.name == "solve_refined" else writes
         whose = "its" if len(call.kernel.routines) == 1 else "their"
         said = f"LAPACK's {', '.join(call.kernel.routines)}, called by {whose} address"
         self.add(Step(call.kernel, (*inputs, *targets), writes, call.values, call.items, 1, node.op.name, node.origin,
                       scratch=call.scratch_bytes, threads="library", operations=call.operations, choice=said))
         self.views[node.serial] = targets
+
+    def rounded_matrix(self, node: Node, matrix: View) -> list[View]:
+        """A matrix by rows, and its copy in float32, of numbers of the precision of the factors."""
+        matrix = matrix if matrix.is_contiguous else self.copied(matrix, node)
+        low, source = self.new_slot(matrix.shape, float32), matrix
+        if node["dtype"] is not float32:
+            source = self.new_slot(matrix.shape, node["dtype"])
+            self.copy(matrix, source, node)
+        self.copy(source, low, node)
+        return [matrix, low]
 
     def lower_attention(self, node: Node) -> None:
         inputs = [self.view(child) for child in node.inputs]

@@ -52,15 +52,16 @@ def is_lapack(node: Node) -> bool:
 
 
 def lower_lapack(node: Node, places: Sequence[View]) -> LapackCall:
-    """`places` as of `lower_matrix`."""
+    """`places` as of `lower_matrix`; behind the matrix of `solve_refined` stands the place where it is factorised."""
     name, batch, options = node.op.name, places[0].shape[:-2], options_of(node)
     rows, columns = places[0].shape[-2:]
-    count = places[1].shape[-1] if name in ("solve", "solve_triangular", "qr", "svd") else rows
+    right = {"solve": 1, "solve_triangular": 1, "qr": 1, "svd": 1, "solve_refined": 3}
+    count = places[right[name]].shape[-1] if name in right else rows
     count = 0 if name == "svdvals" else count
     full = not {"complete", "full"}.isdisjoint(options)
     known = isinstance(rows, int) and isinstance(columns, int) and isinstance(count, int)
     kernel = LapackKernel(name, places[0].dtype, len(batch), "upper" in options, full, "unit" in options,
-                          node.attributes.get("function", ""), not known)
+                          node.attributes.get("function", ""), not known, node.attributes.get("most", 0))
     sizes, areas = kernel.sizes(int(rows), int(columns), int(count)) if known else ([0] * 3, [0] * 20)
     values = kernel.record.values(routine=[0] * len(kernel.routines), rows=rows, columns=columns, count=count,
                                   size=sizes, area=areas[:len(kernel.areas)], extents=batch,

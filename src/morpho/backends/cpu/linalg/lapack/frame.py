@@ -39,7 +39,7 @@ class Code:
             self.sizes = record.loaded("size", numbers)
             self.areas = {area: e.offset("%scratch", "i8", place)
                           for area, place in zip(kernel.areas, record.loaded("area", numbers), strict=True)}
-        self.left = self.areas["left"]
+        self.left = self.areas.get("left", "")
         self.right = self.areas.get("right", "")
 
     # -- memory ------------------------------------------------------------------------------------------------------

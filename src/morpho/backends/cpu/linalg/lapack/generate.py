@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
-from morpho.backends.cpu.linalg.lapack import dense_code, function_code, general_code
+from morpho.backends.cpu.linalg.lapack import dense_code, function_code, general_code, refined_code
 from morpho.backends.cpu.linalg.lapack.frame import Code
 from morpho.backends.cpu.linalg.lapack.kernel import LapackKernel
 from morpho.base.machine import Isa
@@ -16,7 +16,8 @@ OPERATIONS: dict[str, Callable[[Code, list[Value]], None]] = {
     "svd": dense_code.svd, "svdvals": dense_code.svd, "eigh": dense_code.eigh, "eigvalsh": dense_code.eigh,
     "det": dense_code.determinant, "slogdet": dense_code.determinant, "solve_triangular": dense_code.solve_triangular,
     "lu": general_code.lu, "eig": general_code.eig, "eigvals": general_code.eig, "schur": general_code.schur,
-    "ldl": general_code.ldl, "matrix_function": function_code.matrix_function}
+    "ldl": general_code.ldl, "matrix_function": function_code.matrix_function,
+    "solve_refined": refined_code.solve_refined}
 
 
 def generate(kernel: LapackKernel, isa: Isa, name: str) -> str:

@@ -19,28 +19,32 @@ from morpho.program.kernel import Kernel
 
 # Axes of every operand beside those of the batch, inputs first.
 RANKS = {**SMALL_RANKS, "eig": (2, 1, 2), "eigvals": (2, 1), "schur": (2, 2, 2), "ldl": (2, 1, 2, 2),
-         "matrix_function": (2, 2)}
+         "matrix_function": (2, 2), "solve_refined": (2, 2, 0, 2, 2, 0, 0)}
 # Of real matrices; complex ones where the name is another one.
 ROUTINES = {"solve": ("gesv",), "inv": ("gesv",), "cholesky": ("potrf",), "qr": ("geqrf", "orgqr"),
             "svd": ("gesdd",), "svdvals": ("gesdd",), "eigh": ("syevd",), "eigvalsh": ("syevd",), "slogdet": ("getrf",),
             "det": ("getrf",), "lu": ("getrf",), "solve_triangular": ("trtrs",), "eig": ("geev",), "eigvals": ("geev",),
-            "schur": ("gees",), "ldl": ("sytrf",), "matrix_function": ("gees", "axpy", "gemm", "trtrs")}
+            "schur": ("gees",), "ldl": ("sytrf",), "matrix_function": ("gees", "axpy", "gemm", "trtrs"),
+            "solve_refined": ("getrf", "getrs", "gemv", "gemm")}
 OF_COMPLEX = {"orgqr": "ungqr", "syevd": "heevd", "sytrf": "hetrf"}
 # Of the C library, as NumPy has it: the size of a complex number is its `hypot`.
 FROM_C = {"slogdet": ("log",), "det": ("log", "exp"), "matrix_function": ("hypot",)}
 ALWAYS_COMPLEX = ("schur", "matrix_function")  # real matrices too
+OF_TWO = {"solve_refined": "ssdd"}  # letters of routines of two precisions
 LETTERS = {"float32": "d", "float64": "d", "complex64": "z", "complex128": "z"}  # in double precision, as NumPy has it
 AREAS = {"solve": "left right order", "inv": "left right order", "cholesky": "left", "qr": "left tau right work",
          "svd": "left values right other work real whole", "eigh": "left values work real whole"}
 AREAS |= {"slogdet": "left order", "det": "left order", "lu": "left order", "solve_triangular": "left right",
           "eig": "left numbers imaginary right work real", "schur": "left numbers right work real whole",
-          "ldl": "left order work", "matrix_function": "left numbers right work real whole root rest total"}
+          "ldl": "left order work", "matrix_function": "left numbers right work real whole root rest total",
+          "solve_refined": "right order residual rounded scales"}
 AREAS |= {"svdvals": AREAS["svd"], "eigvalsh": AREAS["eigh"], "eigvals": AREAS["eig"]}  # "words" stand behind them
 
 # Operations in thirds of m n^2: LAPACK's working note 41, and Golub and Van Loan for what is iterated.
+SOLVES = ("solve", "inv", "solve_triangular", "solve_refined")
 THIRDS = {"solve": 2, "inv": 2, "det": 2, "slogdet": 2, "cholesky": 1, "qr": 8, "eigvalsh": 4, "eigh": 27, "svdvals": 8,
           "svd": 66, "lu": 2, "solve_triangular": 0, "eig": 75, "eigvals": 30, "schur": 75, "ldl": 1,
-          "matrix_function": 120}
+          "matrix_function": 120, "solve_refined": 2}
 
 
 def routines_of(name: str, dtype: DType) -> tuple[str, ...]:
@@ -55,6 +59,8 @@ def routines_of(name: str, dtype: DType) -> tuple[str, ...]:
     letter = LETTERS.get(dtype.name)
     if not letter or name not in ROUTINES:
         return ()
+    if name in OF_TWO:
+        return tuple(map(str.__add__, OF_TWO[name], ROUTINES[name])) if dtype.name == "float64" else ()
     letter = "z" if name in ALWAYS_COMPLEX else letter
     stems = (OF_COMPLEX.get(stem, stem) if letter == "z" else stem for stem in ROUTINES[name])
     sizes = ("hypot",) if letter == "z" and name in ("det", "slogdet") else ()
@@ -64,9 +70,9 @@ def routines_of(name: str, dtype: DType) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class LapackKernel(Kernel):
     """The operation `name` on matrices. `upper` is the form of a Cholesky factor or a triangle, with a `unit` diagonal,
-    `full` that of the square factors of a QR or singular value decomposition, `function` that of a matrix. The
-    addresses of its routines are the first of its numbers, put there when the program is loaded. Where the size of the
-    matrices is `dynamic` it asks for its work space itself, and allocates it."""
+    `full` that of the square factors of a QR or singular value decomposition, `function` that of a matrix, `most` the
+    corrections of a solution. The addresses of its routines are the first of its numbers, put there when the program is
+    loaded. Where the size of the matrices is `dynamic` it asks for its work space itself, and allocates it."""
 
     name: str
     dtype: DType
@@ -76,6 +82,7 @@ class LapackKernel(Kernel):
     unit: bool = False
     function: str = ""
     dynamic: bool = False
+    most: int = 0
 
     role = "scan"
     flops = 2
@@ -122,7 +129,7 @@ class LapackKernel(Kernel):
         >>> LapackKernel("inv", float64, 0).operations(100, 100, 100)
         2666666
         """
-        right = 2 * rows * rows * count if self.name in ("solve", "inv", "solve_triangular") else 0
+        right = 2 * rows * rows * count if self.name in SOLVES else 0
         if isinstance(rows, int) and isinstance(columns, int):
             cube: Size = THIRDS[self.name] * max(rows, columns) * min(rows, columns) ** 2 // 3
         else:  # not known which is the longer one

@@ -109,7 +109,8 @@ def area_bytes(kernel: Described, m: Matrix, work: list[Number]) -> dict[str, Nu
     held = {"left": square, "right": m.rows * m.count * item, "order": m.rows * 8, "tau": m.inner * item,
             "values": m.inner * 8, "other": wide * m.columns * item, "work": work[0] * item, "real": work[1] * 8,
             "whole": work[2] * 8, "words": WORDS * 8, "numbers": m.inner * 16, "imaginary": m.inner * 8,
-            "root": square, "rest": square, "total": square}
+            "root": square, "rest": square, "total": square, "residual": m.rows * m.count * 8,
+            "rounded": m.rows * m.count * 4, "scales": m.count * 8}
     return {area: (size + 63) & -64 for area, size in held.items()}
 
 
