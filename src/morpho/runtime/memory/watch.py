@@ -35,8 +35,8 @@ class Watch:
     def __init__(self, base_bytes: int) -> None:
         self.base_bytes = self.peak_bytes = base_bytes
 
-    def see(self, pool: Watched, chunk: Chunk) -> None:
-        """A block is about to be handed out."""
+    def see(self, pool: Watched, chunk: Chunk, frames: int) -> None:
+        """A block is about to be handed out; `frames` above the pool's are Morpho's."""
         self.peak_bytes = max(self.peak_bytes, pool.asked_bytes())
 
 
@@ -51,16 +51,17 @@ class Tracker(Watch):
         self.peak_s = time.perf_counter()
         self._looked_bytes = 0
 
-    def see(self, pool: Watched, chunk: Chunk) -> None:
-        # This runs at every request: the walk of `user_place` written out, and a line only when somebody reads it.
-        frame = _getframe(2)
+    def see(self, pool: Watched, chunk: Chunk, frames: int) -> None:
+        # This runs at every request: the walk of `user_place` written out, and a line only when somebody reads it. A
+        # frame that is looked at becomes an object first: those that are known to be Morpho's are passed over.
+        frame = _getframe(frames + 2)
         code = frame.f_code
         while known_files.get(code.co_filename):
             frame = frame.f_back  # type: ignore[assignment]
             if frame is None:
                 break
             code = frame.f_code
-        chunk.place = (code, frame.f_lasti) if known_files.get(code.co_filename) is False else user_place(2)
+        chunk.place = (code, frame.f_lasti) if known_files.get(code.co_filename) is False else user_place(frames + 2)
         if pool._held_bytes > self._looked_bytes:  # only what makes the pool grow can be a peak
             self._looked_bytes = pool._held_bytes + pool._held_bytes // 64  # and a little more is not worth a look
             found = pool.holders()
