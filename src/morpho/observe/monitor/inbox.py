@@ -72,15 +72,15 @@ class Inbox:
 
     def __init__(self, folder: Path, hosts: Sequence[str]) -> None:
         self.secret = secrets.token_hex(16)
-        self._folder = Path(folder)
+        self._folder, self._hosts = Path(folder), list(hosts)
         self._lock = threading.Lock()
         self._servers = [_Server(host, self) for host in hosts]
 
     @property
     def address(self) -> str:
         """Where it listens, for `Line`."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-                        for host, port in (server.server_address[:2] for server in self._servers))
+        return ",".join(f"[{host}]:{server.server_address[1]}" if ":" in host else f"{host}:{server.server_address[1]}"
+                        for host, server in zip(self._hosts, self._servers, strict=True))
 
     def __enter__(self) -> Inbox:
         for server in self._servers:
