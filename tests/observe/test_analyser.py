@@ -89,6 +89,7 @@ def test_the_sentence_names_operation_share_and_gain() -> None:
     (kernel(), "memory", "bfloat16 values"),
     (kernel(dtype="float64"), "memory", "float32 values"),
     (kernel(gathers=True), "memory", "indices"),
+    (kernel(apart=True), "memory", "side by side"),
     (kernel(product=True), "memory", "several vectors"),
     (kernel(dtype="int8"), "memory", "one pass"),
     (kernel(name="cast", dtype="float64"), "memory", "cast once outside"),
@@ -96,11 +97,14 @@ def test_the_sentence_names_operation_share_and_gain() -> None:
     (kernel(bound="compute", product=True, limit_s=0.1), "compute", "larger product"),
     (kernel(bound="compute", product=True, limit_s=0.1, flops=3e11), "compute", "other processes"),
     (kernel(bound="compute", dtype="float64"), "compute", "float32"),
+    (kernel(name="conv", bound="compute", product=True, sizes="9000 x 441 x 1", limit_s=0.1), "compute", "in turn"),
+    (kernel(name="conv", bound="compute", product=True, sizes="9000 x 441 x 64", limit_s=0.1), "compute", "larger"),
     (kernel(bytes=1e6, limit_s=0.01), "compute", "computing it once"),
     (kernel(tail_s=0.7), "imbalance", "rows of equal cost"),
     (kernel(shared_s=0.0, busy_s=0.8), "imbalance", "one of 2 threads"),
     (kernel(name="scan in registers", shared_s=0.0, busy_s=0.8), "imbalance", "(steps, batch, ...)"),
     (kernel(calls=10**6, limit_s=0.01, bytes=1e8), "python", "Python"),
+    (kernel(calls=10**6, limit_s=0.8, bytes=7e9), "python", "Python"),  # 7 kB: no matter of memory's bandwidth
 ])
 def test_kernels_by_what_binds_them(row: OpRow, kind: str, words: str) -> None:
     found, text = first({"kernels": 0.8, "python": 0.05}, row)
@@ -147,6 +151,8 @@ def spans(kind: str, count: int, seconds: float, **detail: object) -> list[SpanR
     ({"data": 0.7}, {"spans": spans("data", 10, 0.07)}, "data", "num_workers=2"),
     ({"data": 0.7}, {"spans": spans("data", 10, 0.07, workers=3)}, "data", "num_workers=6"),
     ({"network": 0.7}, {"spans": spans("network", 10, 0.07)}, "network", "larger collectives"),
+    ({"network": 0.7}, {"spans": [SpanRow("network", name, 1, 0.1 * i, 0.1) for i in range(4)
+                                  for name in ("barrier", "wait", "wait")]}, "network", "4 x barrier; fewer barriers"),
     ({"transfer": 0.7}, {"spans": spans("transfer", 10, 0.07, bytes=10)}, "transfers", "on the device"),
     ({"transfer": 0.7}, {"spans": [SpanRow("transfer", "mo.asarray", 1, 0.0, 0.7, {"bytes": 10, "line": "a.py:7"})]},
      "transfers", "mo.asarray (most often in a.py:7); the array itself as an argument"),

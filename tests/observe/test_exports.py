@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import xml.etree.ElementTree as xml
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,15 @@ def test_a_perf_map_lists_kernels(tmp_path: Path) -> None:
     assert [int(line.split()[0], 16) for line in lines] == sorted(int(line.split()[0], 16) for line in lines)
 
 
+def test_functions_inside_a_kernel_have_names_too() -> None:
+    """A product's time is mostly spent in an inner function, and its epilogue is a kernel of its own."""
+    f = mo.compile(lambda x, w: mo.relu(x @ w) * 1.5)
+    f(mo.ones((70, 300)), mo.ones((300, 200)))
+    found = [one for one in symbols.symbols() if "::matmul+" in one.name and Path(__file__).name in one.name]
+    ends = [(one.address, one.address + one.nbytes) for one in found]
+    assert len(found) >= 2 and all(end <= start for (_, end), (start, _) in pairwise(ends))
+
+
 def test_a_jitdump_is_well_formed(tmp_path: Path) -> None:
     """Header and records as perf's specification has them, each with the code's bytes."""
     f = mo.compile(lambda x: mo.sqrt(x) * 5)
@@ -150,4 +160,4 @@ def test_a_jitdump_is_well_formed(tmp_path: Path) -> None:
 
 
 def test_what_is_no_object_has_no_sizes() -> None:
-    assert symbols.elf_sizes(b"") == symbols.elf_sizes(b"\x7fELF" + bytes(100)) == {}
+    assert symbols.elf_functions(b"") == symbols.elf_functions(b"\x7fELF" + bytes(100)) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import morpho as mo
 from benchmarks.observe import soak
 from morpho.observe.memory.leaks import counts, watch_for_leaks
+from morpho.runtime.memory import watch
 
 HERE = Path(__file__).name
 
@@ -76,3 +78,28 @@ def test_a_program_that_repeats_itself_collects_nothing() -> None:
 def test_the_soak_in_its_quick_form() -> None:
     """Every part of it, a few dozen steps: counters are flat. The long run is a command."""
     assert soak.main(["--steps", "24", "--quiet"]) == 0
+
+
+def test_a_large_result_is_held_by_the_line_that_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a compiled function, sizes known and dynamic; and Morpho's frames in between are not looked at."""
+    looked: list[str] = []
+
+    class Counted(dict[str, bool]):
+        def get(self, name: str, default: Any = None) -> Any:
+            looked.append(name)
+            return super().get(name, default)
+
+    plain = mo.compile(lambda x: x * 2)
+    dynamic = mo.compile(lambda x: x * 2, dynamic={"x": {0: mo.Dim("n", 1, 1024)}})
+    x = mo.ones((256, 256)).realise()
+    for f in (plain, dynamic):
+        f(x)
+        with mo.memory.track():
+            f(x)  # by now the file is known
+            monkeypatch.setattr(watch, "known_files", Counted(watch.known_files))
+            looked.clear()
+            kept = f(x)
+            monkeypatch.undo()
+            (line,) = [one.line for one in mo.memory.report().held if HERE in one.line]
+        assert linecache.getline(__file__, int(line.rpartition(":")[2])).strip() == "kept = f(x)"
+        assert not {*looked} - {__file__} and kept.shape == (256, 256)

@@ -12,7 +12,8 @@ import morpho as mo
 from morpho.cluster.groups.threads import run_threads
 from morpho.observe.export import perfetto
 from morpho.observe.export.text import report
-from morpho.observe.trace.merge import clock_offset, merged
+from morpho.observe.trace import merge
+from morpho.observe.trace.merge import clock_offset, gathered, merged
 from morpho.observe.trace.model import EventRow, OpRow, SpanRow, Trace
 
 OFF_NS = 3_000_000_000
@@ -50,6 +51,13 @@ def test_the_rank_that_others_wait_for_is_named() -> None:
     told = "all of this is of rank 1, for which others wait up to 50 % of their time"
     assert told in report(merged([part(0, 10.0, 0.0, 0.6), part(1, 10.0, 0.0, 0.1)]))
     assert "others wait" not in report(merged([part(0, 10.0, 0.0, 0.6), part(1, 10.0, 0.0, 0.6)]))
+
+
+def test_traces_come_by_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks need no folder in common; a long trace comes in pieces."""
+    monkeypatch.setattr(merge, "PIECE_BYTES", 100)
+    found = run_threads(3, lambda group: gathered(group, part(group.rank, 1.0, 0.5 * group.rank, 0.1)))
+    assert found[1:] == [[], []] and found[0] == [part(rank, 1.0, 0.5 * rank, 0.1) for rank in range(3)]
 
 
 def test_a_rank_that_is_there_twice_is_told() -> None:

@@ -204,17 +204,16 @@ def first_step() -> Program:
     return Program(lambda: fresh()(x), lambda: warm(x))  # type: ignore[operator]
 
 
-@pathology("eigenvalues inside a compiled step", "host")
-def eigenvalues() -> Program:
-    a = _random(96, 96)
-    f = mo.compile(lambda a: mo.max(mo.abs(mo.linalg.eigvals(a @ a.mT))))
-
-    def power(a: mo.Tensor) -> mo.Tensor:
-        v = mo.fori_loop(0, 30, lambda i, v: (w := a @ (a.mT @ v)) / mo.sqrt(mo.sum(w * w)), mo.ones((96,)))
-        return mo.sum(v * (a @ (a.mT @ v)))
-
-    g = mo.compile(power)
-    return Program(lambda: [f(a) for _ in range(60)], lambda: [g(a) for _ in range(60)])
+@pathology("a rule by np.vectorize inside a compiled step", "host")
+def vectorised_rule() -> Program:
+    name = f"tariff_{next(_numbers)}"
+    tariff = mo.extend.op(name, reference=lambda x: np.vectorize(lambda v: v * 0.2 if v < 0.5 else v * 0.3 - 0.05,
+                                                                 otypes=[x.dtype])(x), native=False)
+    f = mo.compile(lambda x: mo.sum(tariff(x * 2)))
+    g = mo.compile(lambda x: mo.sum(mo.where(x * 2 < 0.5, x * 0.4, x * 0.6 - 0.05)))
+    x = _random(100, 100)
+    return Program(lambda: [f(x) for _ in range(10)], lambda: [g(x) for _ in range(10)],
+                   lambda: mo.extend.remove(name))
 
 
 @pathology("an operation without native code", "host")
@@ -228,9 +227,16 @@ def host_op() -> Program:
                    lambda: mo.extend.remove(name))
 
 
-@pathology("a spectral radius at every step", "host")
-def spectral_radius() -> Program:
-    a = _random(64, 64)
-    f = mo.compile(lambda a: mo.max(mo.abs(mo.linalg.eigvals(a))))
-    g = mo.compile(lambda a: mo.sqrt(mo.sum(a * a)))  # the Frobenius norm, which bounds it
-    return Program(lambda: [f(a) for _ in range(30)], lambda: [g(a) for _ in range(30)])
+@pathology("a window function by NumPy at every step", "host")
+def window_by_numpy() -> Program:
+    name = f"sinc_{next(_numbers)}"
+    sinc = mo.extend.op(name, reference=np.sinc, native=False)
+    f = mo.compile(lambda x, w: mo.tanh(sinc(x) @ w))
+
+    def native(x: mo.Tensor, w: mo.Tensor) -> mo.Tensor:
+        turned = x * 3.14159265
+        return mo.tanh(mo.where(x == 0, 1.0, mo.sin(turned) / turned) @ w)
+
+    g, x, w = mo.compile(native), _random(128, 128), _random(128, 8)
+    return Program(lambda: [f(x, w) for _ in range(60)], lambda: [g(x, w) for _ in range(60)],
+                   lambda: mo.extend.remove(name))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 device_kinds: list[str] = []  # filled by `backends/registry.py`
+RANKS_SECRET = "MORPHO_RANKS_SECRET"  # no setting: what a launcher with a dashboard tells its ranks
 _SEVERITIES = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -161,6 +162,11 @@ def world_rank() -> int | None:
     return None
 
 
+def ranks_secret() -> str:
+    """By what a rank shows the launcher's dashboard that it is one of its ranks; empty without a dashboard."""
+    return os.environ.get(RANKS_SECRET, "")
+
+
 def job_hosts() -> tuple[str, str]:
     """What a queue says of the machines of its job: ("slurm", list of nodes) or ("pbs", file of them), or two empty
     texts."""
@@ -180,7 +186,7 @@ def from_environment() -> Settings:
     kinds = {field.name: type(field.default) for field in fields(Settings)}
     changes = {}
     for variable, text in os.environ.items():
-        if not variable.startswith("MORPHO_"):
+        if not variable.startswith("MORPHO_") or variable == RANKS_SECRET:
             continue
         name = variable.removeprefix("MORPHO_").lower()
         if name in RENAMED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,9 +75,10 @@ def again(command: str, given: Mapping[str, object], nodes: int) -> None:
 
 def _end(job: Job, dashboard: bool = False, runs: Sequence[Path] = ()) -> None:
     console = Console(stderr=True)
-    with watching_ranks(dashboard, runs) as folder:
-        if folder is not None:
-            job = replace(job, worker=(RANK, str(folder)))
+    with ExitStack() as page:
+        if dashboard:
+            place, known = page.enter_context(watching_ranks(runs, [host for host, _ in job.hosts.slots]))
+            job = replace(job, worker=(RANK, place), extra={**(job.extra or {}), **known})
         code = run_job(job, lambda text: console.print(text, style="dim"))
     if code:
         raise typer.Exit(code if 0 < code < 256 else 1)

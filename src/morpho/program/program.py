@@ -17,6 +17,8 @@ from morpho.ir.op import Cost
 from morpho.program.kernel import Kernel
 from morpho.program.view import View
 
+LINE_BYTES = 64  # of a cache
+
 
 @dataclass(slots=True)
 class Slot:
@@ -71,6 +73,30 @@ class Step:
         places = {(p.slot, p.offset, p.shape, p.strides): self._moved(p, i, number) * p.dtype.itemsize
                   for i, p in enumerate(self.views) if p is not None}
         return Cost(number(operations), sum(places.values()))
+
+    def traffic_at(self, number: Callable[[Size], int]) -> Cost:
+        """As `cost_at`, with the bytes that memory moves: whole lines of the cache where elements of an operand lie
+        apart, at most all that lies between them, and of a reduction's second half the blocks' values alone."""
+        joins = getattr(self.kernel, "part", "") == "join"
+        most = number(self.rows * self.columns)
+        moved: dict[int, dict[tuple[Size, ...], int]] = {}  # by slot: several views of it may share lines
+        extent: dict[int, tuple[int, int]] = {}
+        for i, place in enumerate(self.views):
+            if place is None:
+                continue
+            each = place.dtype.itemsize if i in self.kernel.gathered else _apart_bytes(place, number)
+            count = self._moved(place, i, number)
+            key = (place.offset, *place.shape, *place.strides)
+            moved.setdefault(place.slot, {})[key] = each * (min(count, most) if joins else count)
+            low, high = _extent(place, number)
+            before = extent.get(place.slot, (low, high))
+            extent[place.slot] = min(low, before[0]), max(high, before[1])
+        total = sum(min(sum(parts.values()), extent[slot][1] - extent[slot][0]) for slot, parts in moved.items())
+        return Cost(self.cost_at(number).flops, total)
+
+    def lies_apart(self, number: Callable[[Size], int] = upper) -> bool:
+        """Whether most of what memory moves for it are neighbours of what it reads."""
+        return self.traffic_at(number).bytes > 2 * self.cost_at(number).bytes
 
     def _moved(self, place: View, position: int, number: Callable[[Size], int]) -> int:
         """Elements of an operand that go through memory; of a table those that are looked up."""
@@ -131,6 +157,22 @@ class Step:
 def _distinct(place: View) -> Size:
     """Elements of a place that lie apart: a broadcast axis repeats them."""
     return product(tuple(size for size, stride in zip(place.shape, place.strides, strict=True) if stride != 0))
+
+
+def _apart_bytes(place: View, number: Callable[[Size], int]) -> int:
+    """What memory moves for one element: itself, or a line of the cache where its neighbours belong to others."""
+    steps = [abs(number(stride)) for size, stride in zip(place.shape, place.strides, strict=True)
+             if number(size) > 1 and stride != 0]
+    return min(LINE_BYTES, max(place.dtype.itemsize, min(steps, default=1) * place.dtype.itemsize))
+
+
+def _extent(place: View, number: Callable[[Size], int]) -> tuple[int, int]:
+    """From the first to behind the last byte of a place, in whole lines."""
+    ends = [(number(size) - 1) * number(stride) for size, stride in zip(place.shape, place.strides, strict=True)]
+    start = number(place.offset) * place.dtype.itemsize
+    low = start + sum(min(end, 0) for end in ends) * place.dtype.itemsize
+    high = start + (sum(max(end, 0) for end in ends) + 1) * place.dtype.itemsize
+    return low, max(low + (high - low + LINE_BYTES - 1) // LINE_BYTES * LINE_BYTES, low)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from morpho.tensor.autodiff.grad_mode import modes_on, tracing
 
 OFTEN = 3  # times an operation is met before it gets a function of its own
 MOST = 512  # such functions
+EAGER = "<eager>"  # their name, which no function of a user has
 MARK = 16  # the byte of a record with the dtype and, above 31, the mark of another device's memory
 SMALL: dict[DType, Any] = {float32: ctypes.c_float, float64: ctypes.c_double, int64: ctypes.c_int64,
                            int32: ctypes.c_int32}  # numbers in memory of their own, by dtype
@@ -196,6 +197,7 @@ def _found(key: Any, build: Callable[..., Any], x: Any, other: Any) -> tuple[Cal
         _entries.clear()
     unary = other is None
     function = _compile[0](lambda x: build(x)) if unary else _compile[0](lambda x, other: build(x, other))
+    function.__name__ = EAGER
     entry = _entries[key] = (function, Spec(made.shape, made.dtype))
     return entry
 

@@ -12,7 +12,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.cli.program import script
 from morpho.observe.export.files import ENDINGS, save
 from morpho.observe.export.text import report
-from morpho.observe.trace.merge import clock_offset, merged
+from morpho.observe.trace.merge import clock_offset, gathered, merged
 from morpho.observe.trace.model import Trace
 
 
@@ -99,17 +99,12 @@ def _on_ranks(words: Sequence[str], files: Sequence[Path], nodes: int, memory: b
 
 
 def _share(trace: Trace, files: Sequence[Path]) -> None:
-    """All ranks' traces on rank 0, through files beside the first one that is to be written."""
+    """All ranks' traces on rank 0, which shows and writes them."""
     import morpho as mo
 
     group = mo.cluster.init()
     trace.rank, trace.ranks = group.rank, group.size
     trace.clock_offset_s, trace.clock_error_s = clock_offset(group)
-    folder = files[0].absolute().parent if files else Path.cwd()
-    parts = [folder / f".profile-rank{rank}.json" for rank in range(group.size)]
-    trace.save(parts[group.rank])
+    if traces := gathered(group, trace):
+        _show(merged(traces), files)
     group.barrier()
-    if group.rank == 0:
-        _show(merged([Trace.load(part) for part in parts]), files)
-    group.barrier()
-    parts[group.rank].unlink(missing_ok=True)

@@ -13,7 +13,8 @@ from morpho.cli.program.script import split_options
 CONTEXT = {"allow_interspersed_args": False}
 Out = Annotated[list[Path] | None, typer.Option(
     "--out", "-o", metavar="FILE", help="Write what was found: .html, .svg (flame graph), .perfetto.json (for "
-                                        "ui.perfetto.dev), .json (the trace) or .txt; may be repeated.")]
+                                        "ui.perfetto.dev), .pftrace (its own format), .json (the trace) or .txt; "
+                                        "may be repeated.")]
 EPILOG = ("Options stand before the script; what follows is the script's own. An ONNX model takes --input [NAME=]FILE"
           " (.npy or .npz), once for each input; zeros without one.")
 

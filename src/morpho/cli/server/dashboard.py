@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 
 PORT = 8750
+AT = "tcp:"  # what stands before an address that ranks report to, instead of a folder
 
 
 def show(folders: Sequence[Path], host: str, port: int, token_file: Path | None) -> None:
@@ -44,11 +46,18 @@ def watching(wanted: bool, folders: Sequence[Path] = (), ranks: Path | None = No
 
 
 @contextmanager
-def watching_ranks(wanted: bool, folders: Sequence[Path] = ()) -> Iterator[Path | None]:
-    """While the block runs, the page of ranks that this process starts; they tell the folder how they stand. Ranks on
-    other machines are shown where they have that folder too."""
-    if not wanted:
-        yield None
-        return
+def watching_ranks(folders: Sequence[Path] = (), hosts: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
+    """While the block runs, the page of ranks that this process starts. Where they tell how they stand, and what they
+    need to know for that in their environment: those of this machine a folder, those of `hosts` an address here."""
     with tempfile.TemporaryDirectory(prefix="morpho-ranks-") as folder, watching(True, folders, Path(folder)):
-        yield Path(folder)
+        if not hosts:
+            yield folder, {}
+            return
+        from morpho.observe.monitor.inbox import Inbox, own_addresses
+
+        addresses = own_addresses(hosts)
+        if not addresses:
+            raise fail(ArgumentError, "launch", f"--dashboard: no address of this machine is known that "
+                       f"{hosts[0]} could report to", "name hosts by their addresses", line="")
+        with Inbox(Path(folder), addresses) as inbox:
+            yield f"{AT}{inbox.address}", {settings.RANKS_SECRET: inbox.secret}

@@ -16,7 +16,8 @@ FEW_CALLS = 3  # with fewer, a thread that waits may wait for one whose core ano
 LONG_S = 100e-6  # a call of one thread alone is worth dividing from here on
 FAR_FROM_MEMORY = 0.6  # of memory's roofline: what lies in a cache and is slower than this waits for arithmetic
 MANY_EAGER = 6  # compilations by lazy evaluation after which they are no longer first ones
-SHORT_LIMIT = 0.25  # of the roofline: below it a short kernel is bound by being started, not by the machine
+SHORT_LIMIT = 0.25  # of the roofline: below it a short kernel is bound by being started, not by the machine; so is one
+# whose data lie in a cache, which have no part in memory's bandwidth
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Facts:
     def kind_of(self, row: OpRow) -> str:
         """What binds a kernel."""
         each_s = row.seconds / max(row.calls, 1)
-        if each_s < SHORT_S and row.share < SHORT_LIMIT:
+        if each_s < SHORT_S and (row.share < SHORT_LIMIT or (row.bound == "memory" and self.is_cached(row))):
             return "python"
         if self.is_unbalanced(row):
             return "imbalance"

@@ -9,6 +9,7 @@ from morpho.observe.trace.model import OpRow
 NARROWER = {"float64": ("float32", 0.5), "float32": ("bfloat16", 0.5), "complex128": ("complex64", 0.5),
             "int64": ("int32", 0.5)}
 LARGE_FLOPS = 1e9  # a product of 800 squared: large enough for every core
+WIDE_WINDOW, FEW_CHANNELS = 49, 4  # 7 x 7 places; fewer channels leave most of a vector empty
 WELL = 0.5  # of the limit: a kernel that reaches this is as good as it gets; only less work helps
 
 
@@ -16,6 +17,14 @@ def _weight(facts: Facts, row: OpRow) -> float:
     """A kernel's time on the calling thread's clock."""
     total = sum(other.seconds for other in facts.trace.ops if other.kind == "kernel")
     return row.seconds * facts.seconds("kernels") / total if total else 0.0
+
+
+def _is_wide_window(row: OpRow) -> bool:
+    """Whether a convolution has many places in its window and next to no channels: its sizes are results, places and
+    channels."""
+    sizes = row.sizes.split(" x ")
+    return row.name.startswith("conv") and len(sizes) == 3 and sizes[1].isdigit() and sizes[2].isdigit() \
+        and int(sizes[1]) >= WIDE_WINDOW and int(sizes[2]) < FEW_CHANNELS
 
 
 def compute(facts: Facts) -> Verdict | None:
@@ -33,6 +42,8 @@ def compute(facts: Facts) -> Verdict | None:
     amx = "amx" in str(facts.trace.machine.get("isa", ""))
     if top.dtype == "float64":
         advice, gain = "computing in float32", 0.5
+    elif _is_wide_window(top):
+        advice, gain = "the window as a row and a column in turn, where it is their product, or mo.fft,", 0.6
     elif top.product and top.dtype == "float32" and amx:
         advice, gain = "bfloat16 operands (`with mo.amp.autocast():`), which the matrix units take", 0.6
     elif top.product and narrower and top.share >= WELL:
@@ -62,6 +73,10 @@ def memory(facts: Facts) -> Verdict | None:
         advice, gain_s = "weights that Morpho owns (mo.asarray(w, copy=True), outside the function), packed once", top_s
     elif top.name in ("cast", "astype") and top.program != "eager":
         advice, gain_s = "the value kept in the dtype it is used in, cast once outside the loop,", top_s
+    elif top.apart:
+        advice = ("what is read side by side (a transposed copy, made once), or all columns in one pass, as memory "
+                  "moves whole cache lines,")
+        gain_s = 0.6 * top_s
     elif top.gathers:
         advice, gain_s = "sorted or repeated indices taken once (mo.unique), or slices instead of a gather", 0.4 * top_s
     elif len(eager) >= 2 and eager_s > 0.6 * seconds:

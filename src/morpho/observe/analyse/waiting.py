@@ -23,7 +23,7 @@ def python(facts: Facts) -> Verdict | None:
     lines = Counter(span.detail.get("line", "") for span in facts.trace.spans if span.kind == "realise")
     line = lines.most_common(1)[0][0] if lines else ""
     if eager > calls:
-        what = f"{eager:.0f} evaluations of lazy tensors"
+        what = f"{eager:.0f} evaluation{'' if eager == 1 else 's'} of lazy tensors"
         advice = "the loop's body as one compiled function (mo.compile)"
         if syncs > 0.5 * eager:
             advice = "results kept as tensors and read once at the end, in one compiled function (mo.compile),"
@@ -131,9 +131,12 @@ def network(facts: Facts) -> Verdict | None:
     if seconds <= 0:
         return None
     rows, spans = facts.ops("collective"), facts.spans("network")
-    name = rows[0].name if rows else Counter(span.name for span in spans).most_common(1)[0][0] if spans else ""
-    count = sum(row.calls for row in rows) or len(spans)
+    named = [span for span in spans if span.name != "wait"] or spans  # a wait is a part of something
+    name = rows[0].name if rows else Counter(span.name for span in named).most_common(1)[0][0] if named else ""
+    count = sum(row.calls for row in rows) or len(named)
     finding = f"{percent(seconds / facts.wall_s)} of the time waits for other ranks: {count} x {name}"
     advice = ("fewer and larger collectives that go on while others compute (mo.cluster.DistributedDataParallel, "
               "accumulated gradients), or bfloat16 on the wire,")
+    if name == "barrier":
+        advice = "fewer barriers (collectives wait for each other by themselves), or equal work for ranks,"
     return Verdict("network", seconds, facts.wall_s, finding, advice, 0.5 * seconds, rows[0].line if rows else "")

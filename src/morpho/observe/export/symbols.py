@@ -17,6 +17,7 @@ from typing import NamedTuple
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import executable as driver
 from morpho.base.machine import host_architecture
+from morpho.base.target import current_isa
 from morpho.program.program import Step
 
 MAGIC, VERSION, CODE_LOAD = 0x4A695444, 1, 0
@@ -42,10 +43,17 @@ def symbols() -> list[Symbol]:
                 address = executable.function_of(number)
                 line = f" {step.origin}" if step.origin else ""
                 names.setdefault(address, f"morpho::{step.label}{line}")
+                for kernel, part in ((step.epilogue, "epilogue"), (step.prologue, "prologue")):
+                    called = code.known_address(kernel, current_isa()) if kernel is not None else None
+                    if called is not None:
+                        names.setdefault(called, f"morpho::{step.label} ({part}){line}")
     sizes: dict[int, int] = {}
     for key, address in list(code._by_key.items()):
-        names[address] = f"{names.get(address, 'morpho::kernel')} [{code.function_name(key)}]"  # which gdb knows it by
-        sizes[address] = _object_bytes(key)
+        name = names.get(address, "morpho::kernel")
+        for inner, start, nbytes in _functions(key):  # of a product most of the time is in an inner one
+            known = "" if inner == code.function_name(key) else f" {inner}"
+            names[address + start] = f"{name}{known} [{code.function_name(key)}]"  # which gdb knows it by
+            sizes[address + start] = nbytes
     native = driver.native()
     names |= {int(native.entry): "morpho::entry", int(native.worker): "morpho::worker"}
     found = sorted(names)
@@ -53,19 +61,24 @@ def symbols() -> list[Symbol]:
             for address, following in zip(found, [*found[1:], found[-1] + UNKNOWN_BYTES] if found else [], strict=True)]
 
 
-def _object_bytes(key: str) -> int:
-    """The size of a kernel's function as its object on disk says; 0 where it is not there."""
-    disk = code.disk_cache()
+def _functions(key: str) -> list[tuple[str, int, int]]:
+    """Functions of a kernel's object as the file on disk has them: name, where it lies seen from the kernel's own, and
+    size; that one alone, of unknown size, where the file is not there."""
+    disk, own = code.disk_cache(), code.function_name(key)
     stored = disk.get(key) if disk is not None else None
-    return elf_sizes(stored).get(code.function_name(key), 0) if stored else 0
+    found = elf_functions(stored) if stored else {}
+    section, origin, _ = found.get(own, (0, 0, 0))
+    return [(name, start - origin, nbytes) for name, (place, start, nbytes) in found.items() if place == section] \
+        if own in found else [(own, 0, 0)]
 
 
-def elf_sizes(data: bytes) -> dict[str, int]:
-    """Names and sizes of the functions in a 64-bit little-endian ELF object; none for anything else."""
+def elf_functions(data: bytes) -> dict[str, tuple[int, int, int]]:
+    """Section, place and size of the functions in a 64-bit little-endian ELF object, by name; none for anything
+    else."""
     if data[:6] != b"\x7fELF\x02\x01" or len(data) < 64:
         return {}
     table, size, count = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 58)
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, int, int]] = {}
     for number in range(count):
         at = table + number * size
         if at + 64 > len(data):
@@ -76,10 +89,10 @@ def elf_sizes(data: bytes) -> dict[str, int]:
         offset, nbytes, link = *struct.unpack_from("<QQ", data, at + 24), struct.unpack_from("<I", data, at + 40)[0]
         names = struct.unpack_from("<Q", data, table + link * size + 24)[0]
         for place in range(offset, min(offset + nbytes, len(data) - 23), 24):
-            name, info, _, _, _, length = struct.unpack_from("<IBBHQQ", data, place)
+            name, info, _, section, start, length = struct.unpack_from("<IBBHQQ", data, place)
             if info & 15 == 2:  # STT_FUNC
                 first = names + name
-                found[data[first:data.index(b"\0", first)].decode("ascii", "replace")] = length
+                found[data[first:data.index(b"\0", first)].decode("ascii", "replace")] = section, start, length
     return found
 
 

@@ -9,6 +9,8 @@ from morpho.observe.analyse.analyser import analyse
 from morpho.observe.trace.model import OpRow, Trace
 
 MOST_ROWS = 20
+COLUMNS = 48  # of memory over time
+BARS = "▁▂▃▄▅▆▇█"
 WORDS = {"kernels": "kernels", "host": "steps in NumPy", "network": "waiting for ranks", "data": "waiting for data",
          "transfer": "copies: devices, NumPy", "device": "waiting for a device", "compile": "compiling",
          "trace": "tracing", "launch": "between kernels", "python": "Python"}
@@ -65,13 +67,33 @@ def report(trace: Trace) -> str:
     return "\n".join(lines)
 
 
+def over_time(trace: Trace, columns: int = COLUMNS) -> str:
+    """What tensors and arenas held from the beginning to the end, the most in each part of the time.
+
+    >>> from morpho.observe.trace.model import MemoryRow
+    >>> over_time(Trace("t", 4.0, memory=[MemoryRow(0.0, 0, 1), MemoryRow(1.0, 7, 1), MemoryRow(3.5, 2, 1)]), 4)
+    '▁██▃'
+    """
+    end = max(trace.wall_s, trace.memory[-1].at_s) or 1.0
+    levels: list[int | None] = [None] * columns
+    for row in trace.memory:
+        column = max(0, min(columns - 1, int(columns * row.at_s / end)))
+        levels[column] = max(levels[column] or 0, row.live_bytes)
+    drawn, last, most = "", trace.memory[0].live_bytes, max(row.live_bytes for row in trace.memory) or 1
+    for level in levels:
+        last = last if level is None else level  # nobody looked then: as it was
+        drawn += BARS[max(0, min(len(BARS) - 1, (len(BARS) - 1) * last // most))]
+    return drawn
+
+
 def _memory(trace: Trace) -> list[str]:
-    """The peak and who held it."""
+    """The peak, the way to it, and who held it."""
     if not trace.memory:
         return []
     rss = max(row.rss_bytes for row in trace.memory)
     lines = [f"memory: at most {format_bytes(trace.peak_bytes)} in tensors and arenas, at "
              f"{format_seconds(trace.peak_s)}; the process at most {format_bytes(rss)}"]
+    lines.append(f"  over time  {over_time(trace)}  {format_seconds(max(trace.wall_s, trace.memory[-1].at_s))}")
     for line, nbytes, blocks in trace.holders[:8]:
         lines.append(f"  {format_bytes(nbytes):>10s} in {blocks} {'block' if blocks == 1 else 'blocks'}  "
                      f"{line or 'before the profile'}")

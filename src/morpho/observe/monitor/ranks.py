@@ -16,9 +16,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from morpho.observe.monitor.alerts import Alerts
 from morpho.observe.monitor.sampling import Sampler
@@ -33,15 +34,29 @@ COUNTED = {"loss": "morpho_train_loss", "tokens": "morpho_train_tokens", "pool_b
 NUMBERS = ("time", "process", "cpu_cores", "rss_bytes", "threads", "step_p50_s", "step_p95_s", *COUNTED)
 
 
-class RankReport:
-    """Writes the figures of this process every `every_s` seconds, in a thread of its own, until the block is left.
+class Told(Protocol):
+    """Who is told figures."""
 
-    A file is moved into place whole. Where it cannot be written the rank goes on; whoever reads sees that it is late.
+    def tell(self, row: Mapping[str, Any]) -> None: ...
+
+
+def write_row(folder: Path, row: Mapping[str, Any]) -> None:
+    """Keep what a rank says in a folder; the file is moved into place whole."""
+    path = folder / f"rank-{row['rank']}.json"
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(row), encoding="utf-8")
+    part.replace(path)
+
+
+class RankReport:
+    """Tells the figures of this process every `every_s` seconds, in a thread of its own, until the block is left: to a
+    folder or an `Inbox`. Where that fails the rank goes on; whoever reads sees that it is late.
     """
 
-    def __init__(self, folder: Path, rank: int, every_s: float = EVERY_S,
+    def __init__(self, place: Path | Told, rank: int, every_s: float = EVERY_S,
                  clock: Callable[[], float] = time.time) -> None:
-        self.path, self.rank = Path(folder) / f"rank-{rank}.json", rank
+        self._tell = partial(write_row, place) if isinstance(place, Path) else place.tell
+        self.rank = rank
         self._every_s, self._clock = every_s, clock
         self._sampler = Sampler(every_s, Alerts())
         self._stop = threading.Event()
@@ -63,10 +78,8 @@ class RankReport:
 
     def write(self) -> None:
         """Say how it stands, now."""
-        part = self.path.with_suffix(".part")
         try:
-            part.write_text(json.dumps(self.row()), encoding="utf-8")
-            part.replace(self.path)
+            self._tell(self.row())
         except OSError:
             pass
 

@@ -14,9 +14,11 @@ from morpho.ir.op import Cost
 from morpho.observe.record.totals import Sum, Totals
 from morpho.observe.trace.model import OpRow
 from morpho.program.program import HostStep, Step
+from morpho.tensor.eager import EAGER
 from morpho.tensor.jit.native.entries import entries
 
 ROW_BYTES = 8 * int(StepField.SIZE)
+FEW_HELPED = 5  # calls that helpers came to in time, before their waiting at the end says something
 JOINT_KIND = "collective"
 
 
@@ -79,7 +81,8 @@ def program_names() -> dict[int, str]:
         for chosen in list(made.specialisations.values()):
             for executable in (chosen.plan.executable, chosen.plan.prepare):
                 if executable is not None:
-                    names[id(executable)] = str(getattr(made, "__name__", "compiled"))
+                    name = str(getattr(made, "__name__", "compiled"))
+                    names[id(executable)] = "eager" if name == EAGER else name
     return names
 
 
@@ -95,7 +98,7 @@ def op_row(addresses: Addresses, pointer: int, found: Sum, seconds: Callable[[in
     row = OpRow(_name(step, group), getattr(step, "origin", ""), addresses.name(executable), _kind(step),
                 _sizes(step), found.calls, seconds(found.ticks), threads=_threads(executable, step),
                 shared_s=seconds(found.shared_ticks))
-    row.tail_s = row.shared_s * found.least_tail if row.shared_s else 0.0
+    row.tail_s = row.shared_s * found.least_tail if row.shared_s and found.helped >= FEW_HELPED else 0.0
     row.busy_s = seconds(found.ticks - found.shared_ticks + found.busy_ticks)
     if isinstance(step, Step):
         _add_cost(row, group or [step], found, peak, addresses.sizes.get(id(executable), {}))
@@ -133,7 +136,7 @@ def _add_cost(row: OpRow, group: list[Step], found: Sum, peak: Profile, sizes: M
     costs = _costs_at(group, sizes)
     scale = found.numbers / most if costs is None and most and len(group) == 1 else found.calls
     compute_s = memory_s = 0.0
-    for step, cost in zip(group, costs or [step.cost for step in group], strict=True):
+    for step, cost in zip(group, costs or [step.traffic_at(upper) for step in group], strict=True):
         row.flops += cost.flops * scale
         row.bytes += cost.bytes * scale
         compute_s += cost.flops * step.width * scale / peak.flops_per_s
@@ -142,6 +145,7 @@ def _add_cost(row: OpRow, group: list[Step], found: Sum, peak: Profile, sizes: M
     row.bound = "compute" if compute_s > memory_s else "memory"
     row.product = any(step.is_product for step in group)
     row.gathers = any(step.kernel.gathered for step in group)
+    row.apart = any(step.lies_apart() for step in group)
     written = next((place for place in first.written), None)
     row.dtype = str(written.dtype) if written is not None else ""
 
@@ -149,6 +153,6 @@ def _add_cost(row: OpRow, group: list[Step], found: Sum, peak: Profile, sizes: M
 def _costs_at(group: list[Step], sizes: Mapping[str, int]) -> list[Cost] | None:
     """The costs of steps at these sizes; None where one of their sizes is not among them."""
     try:
-        return [step.cost_at(lambda size: evaluate(size, sizes)) for step in group]
+        return [step.traffic_at(lambda size: evaluate(size, sizes)) for step in group]
     except KeyError:
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import threading
 import time
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,8 +29,10 @@ from morpho.runtime.memory.pool import pool
 from morpho.runtime.plans import evaluate
 from morpho.runtime.trace import device_events, spans
 from morpho.runtime.trace.rings import Batch, Calibration, calibrate, converter, rings
+from morpho.tensor.eager import EAGER
 from morpho.tensor.jit.native.entries import entries
 
+CALLS = ("recompiles", "native_calls", "slow_calls")  # what each compiled function counts
 MANY_EVENTS = 2_000_000  # drained ones that wait to be summed up: 64 MB
 KIND_NAMES = {Kind.RUN: "run", Kind.STEP: "step", Kind.LAUNCH: "step", Kind.WORK: "work"}
 _lock = threading.Lock()
@@ -68,7 +71,7 @@ class Recorder:
         self._rings.restart()
         self._native = driver.profile_with(self._rings.address)
         entries.enter_by(int(self._native.entry))
-        self._counters = counters()
+        self._counters, self._called = counters(), called()
         self._tracker = pool().track() if self.with_memory else None
         self._spans = spans.recording()
         self._recorded = self._spans.__enter__()
@@ -174,6 +177,7 @@ class Recorder:
         """Counters, threads, memory, the machine."""
         after = counters()
         trace.counters = {name: after[name] - self._counters.get(name, 0) for name in after}
+        trace.counters |= since(self._called, trace.counters.get("realisations", 0))
         named = {thread.ident: thread.name for thread in threading.enumerate()}
         seen = dict.fromkeys([caller, *(e.thread for e in trace.events), *(s.thread for s in trace.spans)])
         trace.threads = {thread: str(named.get(thread, f"thread {thread}")) for thread in seen}
@@ -197,11 +201,30 @@ def counters() -> dict[str, float]:
     found: dict[str, float] = {name: value for name, value in vars(evaluate.counts).items()
                                if isinstance(value, int | float)}
     found |= {f"code_{name}": value for name, value in code.counters.snapshot().items()}
-    live = list(entries.live)
-    found["compiled_functions"] = len(live)
-    for name in ("recompiles", "native_calls", "slow_calls"):
-        found[name] = sum(getattr(made, name, 0) for made in live)
     return found
+
+
+def called() -> weakref.WeakKeyDictionary[Any, tuple[int, ...]]:
+    """What each compiled function counted so far. One by one: some are gone when the profile ends."""
+    return weakref.WeakKeyDictionary({made: _calls(made) for made in list(entries.live)})
+
+
+def _calls(made: Any) -> tuple[int, ...]:
+    return tuple(getattr(made, name, 0) for name in CALLS)
+
+
+def since(before: Mapping[Any, tuple[int, ...]], realisations: float) -> dict[str, float]:
+    """What functions counted since; those that serve single operations of lazy tensors are no functions of the user."""
+    found: dict[str, float] = dict.fromkeys(CALLS, 0)
+    made_now = 0
+    for made in list(entries.live):
+        own = [now - then for now, then in zip(_calls(made), before.get(made, (0,) * len(CALLS)), strict=True)]
+        if getattr(made, "__name__", "") == EAGER:
+            realisations += sum(own[1:])
+            continue
+        made_now += made not in before
+        found = {name: found[name] + number for name, number in zip(CALLS, own, strict=True)}
+    return found | {"realisations": realisations, "compiled_functions": made_now}
 
 
 def joined(ops: Iterable[OpRow]) -> list[OpRow]:

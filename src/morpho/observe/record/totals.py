@@ -11,6 +11,7 @@ from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
 from morpho.runtime.trace.rings import Batch
 
 MOST_EVENTS = 100_000  # kept for the timeline
+IN_TIME = 0.2  # of a call: a helper that comes later, or never, says nothing about how the work was divided
 
 
 @dataclass
@@ -22,7 +23,8 @@ class Sum:
     numbers: int = 0  # the sum of what their last words say
     busy_ticks: int = 0  # of threads that worked on it together
     shared_ticks: int = 0  # of its own time while they did
-    least_tail: float = float("inf")  # of all calls: threads' waiting for the last one as a multiple of the call's time
+    helped: int = 0  # calls that a helper came to in time
+    least_tail: float = float("inf")  # of those: threads' waiting for the last one as a multiple of the call's time
     least_ticks: int = 1 << 62
 
 
@@ -90,12 +92,14 @@ class Totals:
         if not len(shared):
             return
         shared = shared[np.argsort(shared[:, 0])]
-        tails = shared[:, 4].astype(np.float64)
+        tails, took = shared[:, 4].astype(np.float64), np.maximum(shared[:, 1] - shared[:, 0], 1)
+        came = np.zeros(len(shared), bool)
         if self._waiting:
             work = np.concatenate(self._waiting)
             place = np.searchsorted(shared[:, 0], work[:, 0], "right") - 1
             inside = (place >= 0) & (work[:, 0] <= shared[place, 1])
             place = place[inside]
+            came[place[work[inside, 0] - shared[place, 0] <= IN_TIME * took[place]]] = True
             tails += np.bincount(place, np.maximum(shared[place, 1] - work[inside, 1], 0), len(shared))
             owners, which = np.unique(shared[place][:, 2:4], axis=0, return_inverse=True)
             ticks = np.bincount(which.ravel(), work[inside, 1] - work[inside, 0], len(owners))
@@ -103,11 +107,13 @@ class Totals:
                 self.steps[thread & (2**64 - 1), pointer].busy_ticks += int(busy)
             later = work[~inside & (work[:, 0] > shared[-1, 1])]  # their step's end comes with the next drain
             self._waiting = [later] if len(later) else []
-        shares = tails / np.maximum(shared[:, 1] - shared[:, 0], 1)
+        shares, shared = (tails / took)[came], shared[came]
         owners, which = np.unique(shared[:, 2:4], axis=0, return_inverse=True)
         for number, (pointer, thread) in enumerate(owners.tolist()):
             found = self.steps[thread & (2**64 - 1), pointer]
-            found.least_tail = min(found.least_tail, float(shares[which.ravel() == number].min()))
+            mine = shares[which.ravel() == number]
+            found.helped += len(mine)
+            found.least_tail = min(found.least_tail, float(mine.min()))
 
     def _keep(self, thread: int, events: np.ndarray) -> None:
         room = max(0, MOST_EVENTS - self.kept)

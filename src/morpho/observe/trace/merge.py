@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from morpho.observe.trace.model import OpRow, Trace
 from morpho.runtime.groups.group import Group
 
 ROUNDS = 24  # messages to and fro; the fastest is the best
+PIECE_BYTES = 64 << 20  # of a message: MPI counts up to 2 GiB
 
 
 def clock_offset(group: Group, rounds: int = ROUNDS, now: Callable[[], int] = time.time_ns) -> tuple[float, float]:
@@ -48,6 +50,25 @@ def _ask(group: Group, other: int, rounds: int, now: Callable[[], int]) -> tuple
             best = after - before, (before + after) / 2 - float(told[0])
     assert best is not None
     return 1e-9 * best[1], 0.5e-9 * best[0]
+
+
+def gathered(group: Group, trace: Trace) -> list[Trace]:
+    """The traces of all ranks on rank 0, by messages: they need not see the same files. Nothing on the others."""
+    if group.rank:
+        written = np.frombuffer(json.dumps(trace.as_json()).encode(), np.uint8)
+        group.send(np.array([len(written)]), 0)
+        for start in range(0, len(written), PIECE_BYTES):
+            group.send(written[start:start + PIECE_BYTES], 0)
+        return []
+    found = [trace]
+    for other in range(1, group.size):
+        length = np.zeros(1, np.int64)
+        group.recv(length, other)
+        read = np.empty(int(length[0]), np.uint8)
+        for start in range(0, len(read), PIECE_BYTES):
+            group.recv(read[start:start + PIECE_BYTES], other)
+        found.append(Trace.of(json.loads(read.tobytes()), f"the trace of rank {other}"))
+    return found
 
 
 def merged(traces: Sequence[Trace]) -> Trace:

@@ -44,6 +44,7 @@ class OpRow:
     bound: str = ""  # which peak that is: "compute" or "memory"
     product: bool = False  # a matrix product or convolution
     dtype: str = ""
+    apart: bool = False  # most bytes are neighbours of what it reads: strides of a cache line and more
     gathers: bool = False  # reads elements by index
     rank: int = 0
 

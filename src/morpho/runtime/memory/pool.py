@@ -136,8 +136,9 @@ class Pool(ForkSafe):
         """The cap in force, 0 for none."""
         return settings.get().pool_bytes if self._limit_bytes is None else self._limit_bytes
 
-    def acquire(self, nbytes: int, zero: bool = False, device: str = "cpu") -> Allocation:
-        """A block of at least `nbytes`, 64-byte aligned; its content is arbitrary unless `zero`.
+    def acquire(self, nbytes: int, zero: bool = False, device: str = "cpu", frames: int = 0) -> Allocation:
+        """A block of at least `nbytes`, 64-byte aligned; its content is arbitrary unless `zero`. So many `frames` above
+        this one are Morpho's for sure: who looks for the user's line begins behind them.
 
         >>> Pool().acquire(100).capacity
         128
@@ -166,7 +167,7 @@ class Pool(ForkSafe):
         chunk.asked = nbytes
         if self._watches:
             for watch in self._watches:
-                watch.see(self, chunk)
+                watch.see(self, chunk, frames)
         return Allocation(self, chunk, nbytes)
 
     def region(self, nbytes: int = 0) -> Region:

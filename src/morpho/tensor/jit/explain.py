@@ -78,7 +78,7 @@ def predicted_seconds(compiled: CompiledFunction) -> list[float]:
     profile, sizes = machine_profile(), compiled.current.sizes
 
     def seconds(step: Step) -> float:
-        cost = step.cost_at(lambda size: evaluate(size, sizes) if sizes else upper(size))
+        cost = step.traffic_at(lambda size: evaluate(size, sizes) if sizes else upper(size))
         return profile.seconds(cost._replace(flops=int(cost.flops * step.width)))
 
     return [seconds(step) if isinstance(step, Step) else 0.0 for step in compiled.current.plan.program.steps]

@@ -20,6 +20,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.jit.specialise import Specialisation
 
 TEMPLATES_KEPT = 4096
+FRAMES = 2  # of this file, between whoever calls a compiled function and the pool
 SMALL_BYTES = 64 << 10  # outputs up to this size are made by the entry itself, larger ones from the pool's blocks
 _ADDRESS = struct.Struct("<Q")
 
@@ -102,7 +103,7 @@ def _template(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, mark
 def _from_templates(templates: list[Any]) -> tuple[Tensor, ...]:
     acquire, made = pool().acquire, []
     for nbytes, shape, strides, dtype, suffix in templates:
-        block = acquire(nbytes)
+        block = acquire(nbytes, False, "cpu", FRAMES)
         tensor = object.__new__(Tensor)
         tensor._node, tensor._storage, tensor._track = None, block, None
         tensor._layout = (block.address, shape, strides, dtype, True)

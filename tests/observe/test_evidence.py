@@ -1,0 +1,83 @@
+"""What figures of a profile are made of: threads that came in time, whole cache lines, calls that never fall."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
+from morpho.observe.record.totals import Totals
+from morpho.program.program import Step
+from morpho.runtime.trace.rings import Batch
+
+STEP, KERNEL = 1000, 2000  # addresses
+
+
+def event(start: int, end: int, pointer: int, kind: Kind, number: int = 0) -> list[int]:
+    return [start, end, pointer, (number << KIND_BITS) | kind]
+
+
+def test_only_helpers_that_came_in_time_say_how_work_was_divided() -> None:
+    """Calls of 100 ticks: one that nobody helps, one whose helper comes late, two whose helper is done early."""
+    caller, helper = [], []
+    for at, (came, left) in enumerate([(0, 0), (90, 100), (5, 30), (10, 40)]):
+        start = 1000 * at
+        caller += [event(start + 1, start + 100, KERNEL, Kind.WORK), event(start, start + 100, STEP, Kind.STEP)]
+        helper += [event(start + came, start + left, KERNEL, Kind.WORK, 1)] if left else []
+    totals = Totals()
+    totals.add([Batch(1, np.array(caller, np.int64)), Batch(2, np.array(helper, np.int64))])
+    found = totals.steps[1, STEP]
+    assert (found.calls, found.helped) == (4, 2) and found.least_tail == pytest.approx(0.6)
+
+
+def steps(function: object, *arguments: object) -> list[Step]:
+    compiled = mo.compile(function)
+    compiled(*arguments)
+    return [step for step in compiled.current.plan.program.steps if isinstance(step, Step)]
+
+
+def test_bytes_are_whole_lines_where_elements_lie_apart() -> None:
+    table = mo.ones((8192, 32))
+    (first, *_) = steps(lambda t: mo.exp(t[:, 3]), table)
+    traffic = first.traffic_at(int)
+    assert traffic.bytes == pytest.approx(8192 * (64 + 4), rel=0.01) and first.cost.bytes == 8192 * 8
+    assert first.lies_apart() and traffic.flops == first.cost.flops
+    (whole, *_) = steps(lambda t: mo.exp(t), table)
+    assert whole.traffic_at(int).bytes == whole.cost.bytes and not whole.lies_apart()
+    (several, *_) = steps(lambda t: t[:, 0] + t[:, 1] * t[:, 2], table)  # of the same lines
+    assert several.traffic_at(int).bytes <= 8192 * (32 * 4 + 4) + 64
+
+
+def test_the_second_half_of_a_long_sum_reads_its_blocks_alone() -> None:
+    *_, join = steps(lambda t: mo.sum(t), mo.ones(1 << 20))
+    assert join.label.endswith("(join)") and join.traffic_at(int).bytes < 1 << 14 < join.cost.bytes
+
+
+def test_calls_do_not_fall_when_functions_go() -> None:
+    gone = [mo.compile(lambda x, n=n: x + n) for n in range(3)]
+    kept, x = mo.compile(lambda x: x * 2), mo.ones(8)
+    for f in (*gone, kept):
+        for _ in range(5):
+            f(x)
+    with mo.profile() as p:
+        for _ in range(10):
+            kept(x)
+        del f
+        gone.clear()
+        gc.collect()
+    counted = p.trace.counters
+    assert counted["native_calls"] + counted["slow_calls"] == 10 and counted["compiled_functions"] == 0
+
+
+def test_single_operations_of_lazy_tensors_are_no_functions_of_the_user() -> None:
+    x = mo.ones((64, 64)).realise()
+    for _ in range(8):
+        y = (x * 2.5).realise()
+    with mo.profile() as p:
+        for _ in range(10):
+            y = (x * 2.5).realise()
+    assert y.shape == (64, 64) and {row.program for row in p.trace.ops} == {"eager"}
+    assert p.trace.counters["native_calls"] == 0 and p.trace.counters["realisations"] == 10
