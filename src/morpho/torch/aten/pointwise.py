@@ -267,7 +267,12 @@ def where(condition: Tensor, x: Any, y: Any) -> Tensor:
 
 @op("lerp.Tensor", "lerp.Scalar")
 def lerp(x: Tensor, end: Tensor, weight: Any) -> Tensor:
-    return x + cast(weight, x.dtype) * (end - x)
+    """From the nearer end, as PyTorch does: it is reached exactly, and an infinite one stays."""
+    weight, step = cast(weight, x.dtype), end - x
+    near, far = x + step * weight, end - step * (1 - weight)
+    if isinstance(weight, Tensor):
+        return mo.where(mo.less(mo.abs(weight), 0.5), near, far)
+    return near if abs(weight) < 0.5 else far
 
 
 @op("addcmul.default")

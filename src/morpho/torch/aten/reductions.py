@@ -26,6 +26,8 @@ def _truth(x: Tensor) -> Tensor:
 
 @op("sum.dim_IntList", "sum.default", context=True)
 def total(context: Context, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    if context.dtype is mo.bool:
+        return any_of(x, dim, keepdim)
     return mo.sum(cast(x, context.dtype), axis=axes(x, dim), keepdims=keepdim, dtype=context.dtype)
 
 
@@ -36,11 +38,15 @@ def mean(context: Context, x: Tensor, dim: Any = None, keepdim: bool = False, *,
 
 @op("prod.default", context=True)
 def prod(context: Context, x: Tensor, *, dtype: Any = None) -> Tensor:
+    if context.dtype is mo.bool:
+        return all_of(x)
     return mo.prod(cast(x, context.dtype), axis=axes(x, None), dtype=context.dtype)
 
 
 @op("prod.dim_int", context=True)
 def prod_dim(context: Context, x: Tensor, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    if context.dtype is mo.bool:
+        return all_of(x, dim, keepdim)
     return mo.prod(cast(x, context.dtype), axis=axes(x, dim), keepdims=keepdim, dtype=context.dtype)
 
 
