@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra `torch`")
 
 import morpho.torch  # noqa: E402
+from morpho.base.errors import DTypeError, fail  # noqa: E402
+from morpho.torch.aten.table import TABLE, Entry  # noqa: E402
 
 F = torch.nn.functional
 INF = float("inf")
@@ -70,12 +72,24 @@ def test_averages_in_double_and_half() -> None:
     compared(both, x.to(torch.bfloat16), tolerance=1e-2)
 
 
-def test_a_dtype_that_an_operation_has_not_stays_in_pytorch() -> None:
+def test_a_dtype_that_an_operation_has_not_stays_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found when the program is traced: named and counted, and the rest of the graph is Morpho's."""
-    x = torch.tensor([1 + 2j, 0.5j], dtype=torch.complex64)
-    compared(lambda x: torch.asin(x * 2) + 1, x)
+    def lacking(x: Any) -> Any:
+        raise fail(DTypeError, "tanh", f"{x.dtype} has none")
+
+    monkeypatch.setitem(TABLE, "aten.tanh.default", Entry("aten.tanh.default", lacking))
+    compared(lambda x: torch.tanh(x * 2) + 1, torch.linspace(-1, 1, 5, dtype=torch.float64))
     report = morpho.torch.report()
-    if report.left:
-        assert set(report.left) == {"aten.asin.default"} and report.operations["aten.mul.Tensor"] == 1
-        assert report.operations["aten.asin.default"] == 0 and report.functions == 2
-        assert "complex" in report.reasons["aten.asin.default"]
+    assert report.left == {"aten.tanh.default": 1} and "has none" in report.reasons["aten.tanh.default"]
+    assert report.operations == {"aten.mul.Tensor": 1, "aten.add.Tensor": 1} and report.functions == 2
+
+
+def test_complex_numbers() -> None:
+    x = torch.tensor([[1 + 2j, 0.5j], [-1.0, 3 - 1j]], dtype=torch.complex64)
+    compared(lambda x: (torch.sigmoid(x), torch.var(x, 0), *torch.var_mean(x)), x, tolerance=1e-5)
+    assert not morpho.torch.report().left
+
+
+def test_sums_in_bool() -> None:
+    x = torch.tensor([[1, 0], [2, 3]])
+    compared(lambda x: (x.sum(0, dtype=torch.bool), x.prod(1, dtype=torch.bool), x.prod(dtype=torch.bool)), x)

@@ -119,24 +119,22 @@ def min_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]
 
 
 def _variance(x: Tensor, dim: Any, correction: Any, keepdim: bool) -> Tensor:
+    if x.dtype.is_complex:  # of the distances from the mean
+        return _variance(mo.real(x), dim, correction, keepdim) + _variance(mo.imag(x), dim, correction, keepdim)
     return mo.var(cast(x, floating(x.dtype)), axis=axes(x, dim), correction=float(correction), keepdims=keepdim)
 
 
-def _no_variance(x: Any, *_: Any, **__: Any) -> str | None:
-    return "complex numbers" if x.dtype.is_complex else None
-
-
-@op("var.correction", refuse=_no_variance)
+@op("var.correction")
 def var(x: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Tensor:
     return _variance(x, dim, 1 if correction is None else correction, keepdim)
 
 
-@op("var.dim", refuse=_no_variance)
+@op("var.dim")
 def var_dim(x: Tensor, dim: Any, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     return _variance(x, dim, int(unbiased), keepdim)
 
 
-@op("var_mean.correction", refuse=_no_variance)
+@op("var_mean.correction")
 def var_mean(x: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return (_variance(x, dim, 1 if correction is None else correction, keepdim),
             mo.mean(x, axis=axes(x, dim), keepdims=keepdim))
