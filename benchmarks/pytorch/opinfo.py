@@ -15,14 +15,17 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import morpho.torch
+from benchmarks.pytorch.direct import calls, graph_of
 from morpho.torch.aten import TABLE
 from morpho.torch.backend import decompositions
 from morpho.torch.runner import Runner
@@ -31,7 +34,7 @@ TOLERANCES = {torch.float32: (2e-4, 2e-5), torch.float64: (1e-7, 1e-9), torch.bf
               torch.float16: (4e-3, 4e-3), torch.complex64: (2e-4, 2e-5), torch.complex128: (1e-7, 1e-9)}
 # Sizes and mutation: taken out of the graph before the table is asked, by the lowering and by functionalisation.
 HANDLED = {"aten.sym_size.int": "lowering", "aten.sym_numel.default": "lowering", "aten.sym_stride.int": "lowering",
-           "aten.sym_storage_offset.default": "lowering",
+           "aten.sym_storage_offset.default": "lowering", "aten.sym_is_contiguous.default": "lowering",
            "aten._native_batch_norm_legit.default": "aten._native_batch_norm_legit_functional.default",
            "aten.atan2.out": "aten.atan2.default"}
 
@@ -46,14 +49,23 @@ class Outcome:
     wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     left: Counter[str] = field(default_factory=Counter)
     suspects: Counter[str] = field(default_factory=Counter)  # ATen operations in calls with wrong answers
+    dtypes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # kinds of outcomes by dtype
+    core_left: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # core operations, dtypes
+
+    def count(self, kind: str, name: str) -> None:
+        """One call of an operation, whose name ends with a dtype."""
+        self.calls[kind] += 1
+        self.dtypes[name.rpartition(" ")[2]][kind] += 1
 
 
+@cache
 def core_operations() -> list[str]:
     """The names of all operations tagged as core ATen."""
     found = []
-    for name in dir(torch.ops.aten):
-        packet = getattr(torch.ops.aten, name)
-        for overload in packet.overloads() if hasattr(packet, "overloads") else ():
+    names = {schema.name.partition("::")[2] for schema in torch._C._jit_get_all_schemas()
+             if schema.name.startswith("aten::")}  # torch.ops.aten lists only those that were asked for
+    for packet in (getattr(torch.ops.aten, name, None) for name in names):
+        for overload in packet.overloads() if packet is not None else ():
             operation = getattr(packet, overload)
             if torch.Tag.core in operation.tags:
                 found.append(str(operation))
@@ -95,7 +107,7 @@ def cases(operation: Any, dtype: torch.dtype, most: int, gradients: bool) -> Ite
 
 def compare(name: str, case: str, function: Callable[..., Any], tensors: list[Any], outcome: Outcome) -> None:
     """One call: traced, run by Morpho, compared."""
-    outcome.calls["all"] += 1
+    outcome.count("all", name)
     try:
         expected = function(*[t.clone() for t in tensors])
         if case == "gradient":  # autograd first, then the writes inside its rules are taken out
@@ -103,9 +115,14 @@ def compare(name: str, case: str, function: Callable[..., Any], tensors: list[An
         traced = make_fx(torch.func.functionalize(function), decomposition_table=decompositions(),
                          tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     except Exception as error:  # an operation that PyTorch itself cannot trace
-        outcome.calls["not traced by PyTorch"] += 1
+        outcome.count("not traced by PyTorch", name)
         logging.debug("%s %s: %s", name, case, error)
         return
+    judge(name, case, traced, tensors, expected, outcome)
+
+
+def judge(name: str, case: str, traced: GraphModule, tensors: list[Any], expected: list[Any], outcome: Outcome) -> None:
+    """One graph: run by Morpho, compared with what PyTorch made."""
     used = [str(n.target) for n in traced.graph.nodes if n.op == "call_function" and str(n.target).startswith("aten")]
     morpho.torch.reset()
     try:
@@ -121,14 +138,16 @@ def compare(name: str, case: str, function: Callable[..., Any], tensors: list[An
             else:
                 torch.testing.assert_close(value, wanted, rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
     except Exception as error:
-        outcome.calls["wrong"] += 1
+        outcome.count("wrong", name)
         print(f"WRONG {name} {case}", flush=True)
         outcome.wrong[name].append(f"{case}: {type(error).__name__}: " + " ".join(str(error).split())[:240])
         outcome.suspects.update(used)
         return
     left = morpho.torch.report().left
     outcome.left.update(left)
-    outcome.calls["left" if left else "right"] += 1
+    outcome.count("left" if left else "right", name)
+    for kept in set(left).intersection(core_operations()):
+        outcome.core_left[kept][name.rpartition(" ")[2]] += left[kept]
     outcome.right.update(set(used) - set(left))
 
 
@@ -140,14 +159,41 @@ def run(options: argparse.Namespace) -> Outcome:
     core = {name.split(".")[1].strip("_") for name in core_operations()}
     chosen = [operation for operation in op_db
               if not options.only or any(word in operation.name for word in options.only.split(","))]
-    chosen.sort(key=lambda operation: operation.name.rpartition(".")[2] not in core)  # core operations first
+    chosen.sort(key=lambda operation: not is_core(operation, core))  # core operations first
+    if options.core:
+        chosen = [operation for operation in chosen if is_core(operation, core)]
     try:
         for number, operation in enumerate(chosen, 1):
             one(operation, options, outcome)
             outcome.seen = f"{number} of {len(chosen)}"
+        for dtype in options.dtypes.split(","):
+            directly(getattr(torch, dtype), options.only, outcome)
     except KeyboardInterrupt:
         print(f"stopped after {outcome.seen} entries of the database")
     return outcome
+
+
+def is_core(operation: Any, core: set[str]) -> bool:
+    """Whether an entry of the database is named as a core operation, or calls one by its own name."""
+    names = {operation.name.rpartition(".")[2], operation.aten_name, operation.name.replace(".", "_")}
+    return any(name.strip("_") in core for name in names if name)
+
+
+def directly(dtype: torch.dtype, only: str, outcome: Outcome) -> None:
+    """The operations that the database does not reach."""
+    for name, args, kwargs in calls(dtype):
+        if only and not any(word in name for word in only.split(",")):
+            continue
+        torch.manual_seed(0)
+        full = f"{name} {str(dtype)[6:]}"
+        outcome.count("all", full)
+        try:
+            graph, tensors, expected = graph_of(name, args, kwargs)
+        except (RuntimeError, NotImplementedError) as error:  # a dtype that PyTorch has not
+            outcome.count("not traced by PyTorch", full)
+            logging.debug("%s: %s", full, error)
+            continue
+        judge(full, "alone", graph, tensors, expected, outcome)
 
 
 def one(operation: Any, options: argparse.Namespace, outcome: Outcome) -> None:
@@ -161,7 +207,7 @@ def one(operation: Any, options: argparse.Namespace, outcome: Outcome) -> None:
             for case, function, tensors in cases(operation, dtype, options.samples, options.gradients):
                 compare(f"{name} {str(dtype)[6:]}", case, function, tensors, outcome)
         except Exception as error:
-            outcome.calls["no sample"] += 1
+            outcome.count("no sample", f"{name} {str(dtype)[6:]}")
             logging.debug("%s: %s", name, error)
 
 
@@ -174,9 +220,13 @@ def summary(outcome: Outcome) -> list[str]:
     missing = [name for name in core if name not in entered]
     checked = [name for name in entered if outcome.right[name] or outcome.right[HANDLED.get(name, "")]]
     lines.append(f"entries of the database: {outcome.seen}")
+    lines += [f"{dtype}: " + ", ".join(f"{count} {kind}" for kind, count in found.most_common())
+              for dtype, found in outcome.dtypes.items()]
     lines.append("calls: " + ", ".join(f"{count} {kind}" for kind, count in outcome.calls.most_common()))
     lines.append(f"core ATen: {len(entered)} of {len(core)} in the table ({100 * len(entered) / len(core):.1f} %), "
                  f"{len(checked)} of them seen with right answers here")
+    lines += [f"core, but left in PyTorch in some calls: {name} x " + ", ".join(
+        f"{count} {dtype}" for dtype, count in found.items()) for name, found in sorted(outcome.core_left.items())]
     lines += [f"missing: {name} x {outcome.left[name]}" for name in missing]
     lines += [f"not seen: {name}" for name in entered if name not in checked and not name.startswith("aten.sym_")]
     return lines
@@ -185,6 +235,7 @@ def summary(outcome: Outcome) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pytorch.opinfo", description=__doc__)
     parser.add_argument("--only", default="", help="operations whose names hold one of these words: conv,pool")
+    parser.add_argument("--core", action="store_true", help="only entries that are named as core ATen operations")
     parser.add_argument("--samples", type=int, default=4, help="samples of each operation and dtype (4)")
     parser.add_argument("--dtypes", default="float32", help="dtypes: float32,int64,bool,bfloat16,complex64 (float32)")
     parser.add_argument("--gradients", action=argparse.BooleanOptionalAction, default=True, help="backward graphs too")

@@ -319,3 +319,18 @@ def test_a_sharded_folder_with_an_index(tmp_path: Path) -> None:
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises((ValueError, OSError), match="model-00002"):
         mo.weights.load(tmp_path)
+
+
+class Streamed:
+    """A stream as Hugging Face `datasets` has it: items go by, and brackets choose columns."""
+
+    def __iter__(self) -> Any:
+        return iter({"x": np.full(2, number)} for number in range(5))
+
+    def __getitem__(self, column: str) -> Any:
+        raise KeyError(column)
+
+
+def test_a_stream_of_another_library() -> None:
+    batches = [batch["x"].shape for batch in mo.data.DataLoader(Streamed(), batch_size=2)]
+    assert batches == [(2, 2), (2, 2), (1, 2)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.weights import float8
+from morpho.ops.neural import float8
 from morpho.weights.errors import FileFault
 from morpho.weights.gguf.repack import REPACKED, repacked
 

@@ -62,7 +62,7 @@ class DataLoader:
                  collate_fn: Callable[[Sequence[Any]], Any] | None = None, *, drop_last: bool = False,
                  prefetch_factor: int = 2, seed: int = 0, device: str | None = None) -> None:
         self.is_stream = isinstance(dataset, IterableDataset) or (
-            hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__"))
+            hasattr(dataset, "__iter__") and not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")))
         if not self.is_stream and (not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__")):
             raise fail(ArgumentError, "DataLoader", f"{type(dataset).__name__} has no length or no numbered items",
                        "define __len__ and __getitem__, or __iter__")

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, get_args, get_type_hints
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.models.quantization_keys import block_size
 from morpho.models.text.generation_keys import GENERATION
 from morpho.weights import keys
 from morpho.weights.keys import Key, KeyTable, Kind, irrelevant, only, used
@@ -39,7 +40,7 @@ COMMON = KeyTable({
     "cls_token_id": irrelevant("a prompt holds its own tokens"), "prefix": only("", None),
     "is_encoder_decoder": only(False), "is_decoder": only(False), "add_cross_attention": only(False),
     "cross_attention_hidden_size": only(None), "tie_encoder_decoder": only(False), "pruned_heads": only({}, None),
-    "quantization_config": only(None), "auto_map": only(None),
+    "quantization_config": used(keys.record().or_null()), "auto_map": only(None),
 })
 SHARE = ("_pdrop", "dropout", "_prob", "dropout_rate")  # fields that are probabilities
 
@@ -82,6 +83,7 @@ class Config:
         if strict and unknown:
             raise fail(ArgumentError, family, "unknown settings: " + ", ".join(unknown), "one of " + ", ".join(known))
         cls.table().check(operation, file, config, ignore=ignore)
+        block_size(operation, file, config, ignore)
         given: dict[str, Any] = {}
         for name, value in config.items():
             ours = cls.renamed.get(name, name)

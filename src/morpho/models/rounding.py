@@ -9,8 +9,10 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.gpt2 import TransposedLinear
 from morpho.nn.layers.linear import Linear
-from morpho.nn.layers.quantised import BLOCK, QuantisedLinear
+from morpho.nn.layers.quantised import QuantisedLinear
 from morpho.nn.layers.rounded import Int8Linear
+from morpho.ops.neural.quantised import BLOCK
+from morpho.ops.neural.rounded import ROUNDED
 
 ACTIVATIONS = ("exact", "int8")
 
@@ -25,8 +27,8 @@ def check_activations(given: str) -> str:
 
 def round_activations(model: Any) -> int:
     """Let the linear layers of a model round their activations to 8 bits, and the head that shares the embedding's
-    weights. Packed weights stay as they are, others are packed as q8_0; layers whose rows are not whole blocks of 32
-    stay exact. Says how many products it changed.
+    weights. Weights packed as q8_0 or q4_1 stay as they are, others become q8_0; layers whose rows are not whole blocks
+    of 32 stay exact. Says how many products it changed.
 
     >>> model = mo.models.create("llama", vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
     ...                          num_attention_heads=2, num_key_value_heads=2)
@@ -55,7 +57,8 @@ def _rounded(layer: Any) -> Int8Linear | None:
 
 
 def _packed(weight: Any, transposed: bool = False) -> mo.Quantised | None:
-    if isinstance(weight, mo.Quantised):
+    if isinstance(weight, mo.Quantised) and weight.kind in ROUNDED:
         return weight
-    values = weight.numpy().T if transposed else weight.numpy()
+    given = weight.dequantise() if isinstance(weight, mo.Quantised) else weight
+    values = given.numpy().T if transposed else given.numpy()
     return mo.quantise(values, "q8_0") if values.shape[1] % BLOCK == 0 else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ class Stage:
     program: Program = field(default_factory=Program)
     left: list[Node] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
+    steps: list[Node] = field(default_factory=list)  # those of the program's steps
     bounds: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the symbols in the program
 
 
@@ -59,6 +61,15 @@ class Lowered:
     stages: list[Stage]
     results: list[Any]
     bounds: dict[str, tuple[int, int]]
+
+    def operations(self) -> list[str]:
+        """The names of the operations in Morpho."""
+        return [_name(node) for stage in self.stages for node in stage.steps if node.target is not operator.getitem]
+
+    def node_of(self, wanted: Step) -> Node | None:
+        """The node that a step of a program was made of."""
+        pairs = [pair for stage in self.stages for pair in zip(stage.steps, stage.program.steps, strict=True)]
+        return next((node for node, step in pairs if step is wanted), None)
 
 
 # -- what is known of nodes --------------------------------------------------------------------------------------------
@@ -107,8 +118,10 @@ def _name(node: Node) -> str:
     return str(node.target)
 
 
-def _refusal(node: Node) -> tuple[Entry | None, str]:
+def _refusal(node: Node, kept: Mapping[Node, str]) -> tuple[Entry | None, str]:
     """The table's entry for a node, or why PyTorch keeps it."""
+    if node in kept:
+        return None, kept[node]
     name = _name(node)
     entry = TABLE.get(name)
     if entry is None:
@@ -141,8 +154,10 @@ def _constant(argument: Any) -> Any:
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------
-def lower(module: GraphModule, leave: Callable[[str, str], None] = report.leave) -> Lowered:
-    """The stages of a graph; `leave` is told the name of every operation that PyTorch keeps, and why."""
+def lower(module: GraphModule, leave: Callable[[str, str], None] = report.leave,
+          kept: Mapping[Node, str] = MappingProxyType({})) -> Lowered:
+    """The stages of a graph; `leave` is told the name of every operation that PyTorch keeps, and why. `kept` are nodes
+    that turned out to be no operation of Morpho's, with the reason."""
     graph = module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     attributes = {node: _attribute(module, str(node.target)) for node in graph.nodes if node.op == "get_attr"}
@@ -174,7 +189,7 @@ def lower(module: GraphModule, leave: Callable[[str, str], None] = report.leave)
             if source in ours:
                 ours[node] = ours[source]
             continue
-        entry, reason = _refusal(node) if writes is None else (None, f"a graph in which {writes} writes in place")
+        entry, reason = _refusal(node, kept) if writes is None else (None, f"a graph in which {writes} writes in place")
         if entry is not None:
             place[node] = max(before, default=0)
             ours[node] = entry
@@ -260,7 +275,7 @@ def _fill(stage: Stage, ours: Mapping[Node, Entry], wanted: set[Node], attribute
     stage.outputs = [node for node in stage.nodes if isinstance(_value(node), torch.Tensor)
                      and (node in wanted or any(user not in mine and user.op != "output" for user in node.users))]
     live = _live(stage)
-    steps = [node for node in stage.nodes if node in live]
+    steps = stage.steps = [node for node in stage.nodes if node in live]
     for node in steps:
         for source in node.all_input_nodes:
             if source not in mine and source not in stage.inputs and isinstance(_value(source), torch.Tensor):
@@ -279,7 +294,6 @@ def _fill(stage: Stage, ours: Mapping[Node, Entry], wanted: set[Node], attribute
     axes = {size.text for p in program.parameters for size in p.sizes if isinstance(size, Size)}
     stage.bounds = {name: bounds[name] for name in sorted(_symbols(program, bounds))}
     program.symbols = sorted(set(stage.bounds) - axes)
-    report.report().operations.update(_name(n) for n in steps if n.target is not operator.getitem)
 
 
 def _live(stage: Stage) -> set[Node]:
@@ -356,7 +370,8 @@ def expressions(lowered: Lowered) -> Callable[[Sequence[Any]], dict[str, int]]:
         value = _value(node)
         is_tensor = isinstance(value, torch.Tensor)
         rank = value.ndim if is_tensor else 0
-        for axis, size in enumerate([*value.shape, *value.stride()] if is_tensor else [value]):
+        steps = value.stride() if is_tensor and value.layout is torch.strided else ()
+        for axis, size in enumerate([*value.shape, *steps] if is_tensor else [value]):
             found = size_of(size) if is_symbolic(size) else None
             if isinstance(found, Size) and found.text.isidentifier() and found.text not in seen:
                 seen.add(found.text)

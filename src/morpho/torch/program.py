@@ -21,6 +21,14 @@ class LoweringError(MorphoError, RuntimeError):
     """A graph that cannot be run as PyTorch means it."""
 
 
+class StepFault(LoweringError):
+    """An operation of the table that Morpho has not for the dtypes or sizes of this call; `step` is the one."""
+
+    def __init__(self, step: Step, cause: MorphoError) -> None:
+        self.step, self.reason = step, str(cause).split(". Hint")[0].split(". At ")[0]
+        super().__init__(f"[torch] {step.entry.name}: {cause}")
+
+
 @dataclass(frozen=True)
 class Value:
     """The value with this number, in place of an argument; of an operation with several results, one of them."""
@@ -121,7 +129,11 @@ class Program:
             if step.entry.context:
                 own = mo.random.fold_in(key, step.number) if step.entry.random else None
                 args = (Context(step.results, step.operands, own), *args)
-            values[step.number] = _fitted(step, step.entry.run(*args, **kwargs))
+            try:
+                made = step.entry.run(*args, **kwargs)
+            except MorphoError as error:
+                raise StepFault(step, error) from error
+            values[step.number] = _fitted(step, made)
         return tuple(values[out.number] if order is None else mo.permute_dims(values[out.number], order)
                      for out, order in zip(self.outputs, self.orders, strict=True))
 

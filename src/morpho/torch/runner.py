@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from morpho.tensor.core import Tensor
 from morpho.torch import report
 from morpho.torch.lowering import Lowered, Stage, expressions, is_symbolic, lower, size_of
 from morpho.torch.places import aliases, share, sharing
-from morpho.torch.program import Size, evaluated
+from morpho.torch.program import Size, StepFault, evaluated
 from morpho.torch.tensors import borrow, hand_over
 
 log = logging.getLogger("morpho")
@@ -62,7 +63,7 @@ class NativeStage:
     def _settle(self, error: Exception) -> None:
         """Compile for each size instead: counted, and said once."""
         self.is_dynamic, self._most = False, {}
-        reason = str(error).split(". Hint")[0].split(". At ")[0]
+        reason = error.reason if isinstance(error, StepFault) else str(error).split(". Hint")[0].split(". At ")[0]
         report.report().static[reason] += 1
         log.warning("a dynamic graph is compiled for each size: %s", reason)
 
@@ -123,19 +124,43 @@ class Runner:
     """Call it as the graph: with PyTorch tensors and numbers, for a list of PyTorch tensors and numbers."""
 
     def __init__(self, module: GraphModule, kind: str) -> None:
-        held = report.report()
-        held.graphs[kind] += 1
-        self.lowered: Lowered = lower(module)
-        bounds = self.lowered.bounds
+        report.report().graphs[kind] += 1
+        self._module, self._kind = module, kind
+        self._kept: dict[Node, str] = {}  # nodes that Morpho turned out not to have, and why
+        self._make(lower(module))
+
+    def _make(self, lowered: Lowered) -> None:
+        self.lowered = lowered
         self.stages: list[tuple[NativeStage | None, list[Node]]] = [
-            (NativeStage(stage) if stage.outputs else None, stage.left) for stage in self.lowered.stages]
-        self._bind: Callable[[Sequence[Any]], dict[str, int]] = expressions(self.lowered)
-        self._has_symbols = bool(bounds)
-        self._aliases = aliases(self.lowered)
-        self._shared = sharing(self.lowered.results, kind == "inference", {place.number for place in self._aliases})
+            (NativeStage(stage) if stage.outputs else None, stage.left) for stage in lowered.stages]
+        report.report().operations.update(lowered.operations())
+        self._bind: Callable[[Sequence[Any]], dict[str, int]] = expressions(lowered)
+        self._has_symbols = bool(lowered.bounds)
+        self._aliases = aliases(lowered)
+        self._shared = sharing(lowered.results, self._kind == "inference", {place.number for place in self._aliases})
+
+    def _leave(self, fault: StepFault) -> None:
+        """Make the stages anew, with an operation in PyTorch that Morpho has not for these dtypes."""
+        node = self.lowered.node_of(fault.step)
+        if node is None or node in self._kept:
+            raise fault
+        self._kept[node] = fault.reason
+        held = report.report()
+        held.functions -= sum(native is not None for native, _ in self.stages)
+        held.operations.subtract(self.lowered.operations())
+        report.leave(fault.step.entry.name, fault.reason)
+        self._make(lower(self._module, lambda name, reason: None, self._kept))
+        held.operations += Counter()  # without those that are none any more
 
     def __call__(self, *arguments: Any) -> list[Any]:
         report.report().calls += 1
+        while True:
+            try:
+                return self._run(arguments)
+            except StepFault as fault:
+                self._leave(fault)
+
+    def _run(self, arguments: Sequence[Any]) -> list[Any]:
         values: dict[Node, Any] = dict(zip(self.lowered.placeholders, arguments, strict=True))
         values.update(self.lowered.attributes)
         symbols = self._bind(arguments) if self._has_symbols else {}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base import dtypes
+from morpho.ops.neural.float8 import table
 from morpho.ops.neural.quantised import LAYOUTS
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.quantised import Quantised
@@ -15,7 +16,7 @@ _BFLOAT16_INF, _FLOAT16_INF = 0x7F80, 0x7C00
 
 
 def holds_nan(weight: Tensor | Quantised) -> bool:
-    """Whether any number of a weight is NaN; of one in blocks, any scale.
+    """Whether any number of a weight is NaN; of one in blocks, any scale, or any of its floats of 8 bits.
 
     >>> from morpho.weights.finite import holds_nan
     >>> holds_nan(mo.asarray([1.0, mo.inf])), holds_nan(mo.asarray([1.0, mo.nan], dtype=mo.bfloat16))
@@ -23,7 +24,10 @@ def holds_nan(weight: Tensor | Quantised) -> bool:
     """
     if isinstance(weight, Quantised):
         layout = LAYOUTS[weight.kind]
-        heads = np.ascontiguousarray(weight.data.numpy()).reshape(-1, layout.block_bytes)[:, :layout.header_bytes]
+        blocks = np.ascontiguousarray(weight.data.numpy()).reshape(-1, layout.block_bytes)
+        heads = blocks[:, :layout.header_bytes]
+        if layout.float8 and np.isnan(table(layout.float8))[blocks[:, layout.header_bytes:]].any():
+            return True
         if not layout.wide:
             return _any_nan_half(heads.copy().view(np.uint16))
         return bool(heads.size) and bool(_any_nan(heads.copy().view(np.float32)))

@@ -24,10 +24,10 @@ from morpho.base import dtypes
 from morpho.base.dtypes import DType
 from morpho.base.errors import fail
 from morpho.base.shapes import contiguous_strides
+from morpho.ops.neural.float8 import KINDS, table
 from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.core import Tensor
 from morpho.weights.errors import FileFault, MissingFile
-from morpho.weights.float8 import KINDS, table
 from morpho.weights.named import NamedTensors
 from morpho.weights.scanner import Malformed, Scanner, shortened
 
@@ -97,6 +97,10 @@ class Weights(NamedTensors[tuple["MappedFile", Entry], Tensor]):
         """The file of a tensor, and where in it."""
         return self._places[name]
 
+    def places(self, name: str) -> list[tuple[MappedFile, Entry]]:
+        """All that is read for a tensor: its own place."""
+        return [self._places[name]]
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every tensor; none is read."""
@@ -132,11 +136,15 @@ class MappedFile:
             if len(self._map) != size:
                 raise fail(FileFault, "load", f"{path.name} changed its size while it was read")
 
+    def codes(self, entry: Entry) -> np.ndarray:
+        """The bytes of a tensor of floats of 8 bits, in its shape."""
+        return np.frombuffer(self._map, np.uint8, math.prod(entry.shape), entry.start).reshape(entry.shape)
+
     def tensor(self, name: str, entry: Entry) -> Tensor:
         """A tensor over the file's memory; one whose place is not aligned for its dtype is copied."""
         count = math.prod(entry.shape)
         if entry.float8:
-            array = table(entry.float8)[np.frombuffer(self._map, np.uint8, count, entry.start)].reshape(entry.shape)
+            array = np.asarray(table(entry.float8)[self.codes(entry)])
         elif count == 0:
             array = np.empty(entry.shape, entry.dtype.numpy)
         else:

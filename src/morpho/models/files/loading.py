@@ -21,6 +21,7 @@ from morpho.models.files.filling import check_depth, filled, kept, wanted
 from morpho.models.files.gguf import from_gguf
 from morpho.models.files.json_file import read_json
 from morpho.models.files.parts import with_parts
+from morpho.models.quantization_keys import block_size
 from morpho.models.registry import family
 from morpho.models.registry import names as names_of_models
 from morpho.models.rounding import check_activations, round_activations
@@ -33,6 +34,7 @@ from morpho.weights.atomic import atomic_file
 from morpho.weights.keys import Key, KeyTable
 from morpho.weights.mapping import Rule, choose
 from morpho.weights.pull import MODELS
+from morpho.weights.scaled import ScaledWeights, with_scales
 
 LOG = logging.getLogger("morpho")
 SHIPPED = Path(__file__).parent.parent / "shipped"  # the small model that comes with Morpho
@@ -43,10 +45,11 @@ def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool 
     """A model with the weights of a folder (config.json, and model.safetensors or shards with their index) of GPT-2,
     BERT, T5, Llama, another family or Morpho's own form, or of a GGUF file; in evaluation mode.
 
-    Weights become `dtype`. Those that a GGUF file holds in blocks stay packed unless `packed` is off. Names that are
-    missing, left over or of another shape are one error that lists them. Every setting in the files is used, known not
-    to matter, or an error that names it; `ignore` lists settings to go on without. With `activations="int8"` linear
-    layers multiply packed weights with activations rounded to 8 bits (docs/numerics.md, rule 6): faster, for use alone.
+    Weights become `dtype`. Those that a GGUF file holds in blocks, and floats of 8 bits in a folder with the scales
+    beside them, stay packed unless `packed` is off. Names that are missing, left over or of another shape are one error
+    that lists them. Every setting in the files is used, known not to matter, or an error that names it; `ignore` lists
+    settings to go on without. With `activations="int8"` linear layers multiply packed weights with activations rounded
+    to 8 bits (docs/numerics.md, rule 6): faster, for use alone.
 
     >>> import json, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -99,7 +102,7 @@ def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Coll
         raise fail(ArgumentError, "models.load", f"ignore={ignore!r} is not a list of names")
     place = Path(path)
     if place.is_dir():
-        model = _from_folder(place, dtype, ignore, keep)
+        model = _from_folder(place, dtype, ignore, keep, packed)
         return model, lambda: _tokenizer(place / "tokenizer.json", model, ignore)
     if not place.exists():
         raise fail(MissingFile, "models.load", f"there is no {place}", _elsewhere(str(path)))
@@ -153,9 +156,12 @@ def _elsewhere(name: str) -> str:
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
-def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callable[[Any], None] | None = None) -> Any:
+def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callable[[Any], None] | None = None,
+                 packed: bool = True) -> Any:
     """What is said first is what is wrong with the configuration, then with the weights, then where they differ."""
     model, weights, rules, config = _unfilled(folder, dtype, ignore)
+    if packed and isinstance(weights, ScaledWeights):
+        weights = weights.packing([name for name in weights if _stays(name, rules)])
     try:
         found = match(weights, wanted(model), rules)
     except NameFault as error:
@@ -174,7 +180,7 @@ def _unfilled(folder: Path, dtype: Any, ignore: Collection[str]) -> tuple[Any, A
         kind = family(config)
     kind.checked_config(config, file=str(file), ignore=ignore)
     said = _generation(folder, config, ignore, kind.config_class.honoured)
-    weights = load_weights(folder)
+    weights = with_scales(load_weights(folder), block_size("models.load", str(file), config, ignore))
     config = with_parts(kind.model_type, config, weights)
     check_depth(config, len(weights), "config.json")
     config = _untied(kind, config, weights, folder)  # type: ignore[assignment]
@@ -184,6 +190,12 @@ def _unfilled(folder: Path, dtype: Any, ignore: Collection[str]) -> tuple[Any, A
         _take_over(model, said)
     table = names.TABLES.get(model.model_type)
     return model, weights, table(model.config, [*weights]) if table else (), config
+
+
+def _stays(name: str, rules: Sequence[Rule]) -> bool:
+    """Whether a weight goes into the model as it is: only such ones stay in blocks."""
+    rule, _, _ = choose(name, rules)
+    return rule is None or not rule.transforms
 
 
 def part_ranges(folder: Path, keep: Callable[[Any], None]) -> list[tuple[str, int, int]]:
@@ -205,7 +217,7 @@ def part_ranges(folder: Path, keep: Callable[[Any], None]) -> list[tuple[str, in
         alike = {start + name for name in pair for start in names.PREFIXES if start + name in weights}
         if alike & needed:
             needed |= alike
-    places = [weights.place(name) for name in sorted(needed)]
+    places = [place for name in sorted(needed) for place in weights.places(name)]
     return sorted({(file.path.name, entry.start, entry.stop) for file, entry in places})
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.module import Module
+from morpho.ops.neural.float8 import table
+from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 from morpho.tensor.state.variable import Buffer
-
-BLOCK = 32  # values that share a scale
 
 
 def _checked(name: str, weight: Any) -> None:
@@ -54,31 +54,34 @@ class QuantisedEmbedding(Module):
         _checked("QuantisedEmbedding", weight)
         self.num_embeddings, self.embedding_dim = weight.shape
         self.weight, self.dtype = weight, dtype
-        codes, scales, least = _unpacked(weight)
-        self._codes, self._scales = mo.asarray(codes, copy=True), mo.asarray(scales, copy=True)
-        self._least = None if least is None else mo.asarray(least, copy=True)
+        codes, headers = _unpacked(weight)
+        self._codes = mo.asarray(codes, copy=True)
+        self._headers = [mo.asarray(header, copy=True) for header in headers]
+        float8 = LAYOUTS[weight.kind].float8
+        self._values = mo.asarray(table(float8), copy=True) if float8 else None
 
     def forward(self, ids: mo.Tensor) -> mo.Tensor:
-        blocks = self.embedding_dim // BLOCK
-        codes = mo.embedding(self._codes, ids).astype(mo.float32)  # (..., width)
-        values = mo.reshape(codes, (*codes.shape[:-1], blocks, BLOCK))
-        values = values * mo.expand_dims(mo.embedding(self._scales, ids), axis=-1)  # exact
-        if self._least is not None:
-            values = values + mo.expand_dims(mo.embedding(self._least, ids), axis=-1)
-        return mo.reshape(values, codes.shape).astype(self.dtype)
+        codes = mo.embedding(self._codes, ids)  # (..., width)
+        numbers = codes.astype(mo.float32) if self._values is None else mo.take(self._values, codes.astype(mo.int64),
+                                                                                axis=0)
+        scales, *least = (mo.expand_dims(mo.embedding(header, ids), axis=-1) for header in self._headers)
+        values = mo.reshape(numbers, (*codes.shape[:-1], scales.shape[-2], -1)) * scales
+        return mo.reshape(values + least[0] if least else values, codes.shape).astype(self.dtype)
 
     def describe(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, {self.weight.kind!r}"
 
 
-def _unpacked(weight: mo.Quantised) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Codes (count, width) in a byte each; scales and least values (count, blocks) as float32."""
-    count, width = weight.shape
+def _unpacked(weight: mo.Quantised) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Codes (count, width) in a byte each; scales, and least values if any, (count, groups of values) as float32."""
+    layout, (count, width) = LAYOUTS[weight.kind], weight.shape
     raw = weight.data.numpy().reshape(count, width // BLOCK, -1)  # (count, blocks, bytes of a block)
-    scales = np.ascontiguousarray(raw[..., :2]).view("<f2")[..., 0].astype(np.float32)
-    if weight.kind == "q8_0":
-        return np.ascontiguousarray(raw[..., 2:]).view(np.int8).reshape(count, width), scales, None
-    least = np.ascontiguousarray(raw[..., 2:4]).view("<f2")[..., 0].astype(np.float32)
-    halves = raw[..., 4:]
-    codes = np.concatenate([halves & 15, halves >> 4], axis=-1)
-    return codes.reshape(count, width), scales, least
+    start = layout.header_bytes
+    heads = np.ascontiguousarray(raw[..., :start]).view("<f4" if layout.wide else "<f2").astype(np.float32)
+    heads = heads.reshape(count, -1, layout.headers)  # (count, groups, scale and least value)
+    codes = raw[..., start:]
+    if layout.bits == 4:
+        codes = np.concatenate([codes & 15, codes >> 4], axis=-1)
+    elif not layout.float8:
+        codes = np.ascontiguousarray(codes).view(np.int8)
+    return codes.reshape(count, width), [heads[..., number] for number in range(layout.headers)]

@@ -2,7 +2,8 @@
 
 A weight (n, k) is n rows of bytes. A block of `q8_0` is a float16 scale d and 32 int8 q, value d * q. A block of
 `q4_1` is a float16 scale d, a float16 least value m and 16 bytes, whose low halves are values 0..15 and whose high ones
-are 16..31, value d * q + m. In float32 d * q is exact: 11 bits times 8 or 4 fit 24. Adding m rounds once.
+are 16..31, value d * q + m. In float32 d * q is exact: 11 bits times 8 or 4 fit 24. Adding m rounds once. A block of
+`f8_e4m3` or `f8_e5m2` is a float32 scale d and 32 floats of 8 bits, value d * q, rounded once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from morpho.ir.node import Node, build, make
 from morpho.ir.op import ONE, TWO, Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import cast, expand, reshape
 from morpho.ops.batching import Rows, loop
+from morpho.ops.neural.float8 import table
 
 BLOCK = 32  # values that share a scale
 
@@ -26,12 +28,13 @@ BLOCK = 32  # values that share a scale
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A block in bytes: for each of `groups` equal parts of it `headers` numbers (d, then m), float16 or, where `wide`,
-    float32; then 32 values of `bits` bits, those of 8 signed."""
+    float32; then 32 values of `bits` bits: whole numbers, those of 8 signed, or floats of the kind `float8`."""
 
     headers: int
     bits: int
     wide: bool = False
     groups: int = 1
+    float8: str = ""
 
     @property
     def header_bytes(self) -> int:
@@ -47,9 +50,11 @@ class Layout:
 
 
 # The first two are GGML's. In the names of the others m is a least value, w are numbers in float32, and 16 says that
-# each 16 values have their own; files' blocks of other kinds become these (weights/gguf/repack.py).
+# each 16 values have their own; files' blocks of other kinds become these (weights/gguf/repack.py). Those of
+# f8 are made of safetensors files' floats of 8 bits and their scales (weights/scaled.py).
 LAYOUTS = {"q8_0": Layout(1, 8), "q4_1": Layout(2, 4), "q8_m": Layout(2, 8), "q4_wm": Layout(2, 4, True),
-           "q8_wm": Layout(2, 8, True), "q8_w16": Layout(1, 8, True, 2), "q4_wm16": Layout(2, 4, True, 2)}
+           "q8_wm": Layout(2, 8, True), "q8_w16": Layout(1, 8, True, 2), "q4_wm16": Layout(2, 4, True, 2),
+           "f8_e4m3": Layout(1, 8, True, float8="F8_E4M3"), "f8_e5m2": Layout(1, 8, True, float8="F8_E5M2")}
 
 
 def layout_of(operation: str, kind: str) -> Layout:
@@ -84,7 +89,9 @@ def _reference_dequantise(attributes: Attributes, data: Any) -> Any:
     headers = headers.reshape(rows, count, groups, layout.headers)
     codes = blocks[..., start:]
     with np.errstate(all="ignore"):
-        if layout.bits == 8:
+        if layout.float8:
+            wide = table(layout.float8)[codes]
+        elif layout.bits == 8:
             wide = codes.view(np.int8).astype(np.float32)
         else:
             wide = np.concatenate([codes & 15, codes >> 4], axis=-1).astype(np.float32)

@@ -21,16 +21,17 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dtypes import float32, uint8
-from morpho.base.errors import DTypeError, ShapeError, fail
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, TWO, Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import reshape
 from morpho.ops.batching import Rows, loop
-from morpho.ops.neural.quantised import BLOCK, LAYOUTS, layout_of
+from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 
 RECORD = 8 + BLOCK  # bytes of a block of a row
 WIDTH = 16  # outputs of a panel
 GROUP = 4  # values of k that a dot-product instruction takes
+ROUNDED = ("q8_0", "q4_1")  # layouts of weights that have panels
 LEAST = 2.0**-100  # largest magnitude below which a block counts as zeros
 _WHY = "rounded values do not vary"
 
@@ -80,11 +81,15 @@ def panel_bytes(kind: str, k: int) -> int:
     >>> panel_bytes("q8_0", 64), panel_bytes("q4_1", 64)
     (1088, 640)
     """
-    return k // BLOCK * WIDTH * layout_of("panels", kind).block_bytes
+    if kind not in ROUNDED:
+        raise fail(ArgumentError, "panels", f"weights of kind {kind!r} have no product with activations in 8 bits",
+                   "use " + " or ".join(ROUNDED))
+    return k // BLOCK * WIDTH * LAYOUTS[kind].block_bytes
 
 
 def panels_of(data: np.ndarray, kind: str) -> np.ndarray:
     """The bytes of a quantised matrix (rows of blocks, as a file has them) as panels; missing outputs are zeros."""
+    panel_bytes(kind, 0)  # a kind that has panels
     layout = LAYOUTS[kind]
     n, count = data.shape[0], data.shape[1] // layout.block_bytes
     panels, start = -(-n // WIDTH), 2 * layout.headers

@@ -8,7 +8,7 @@ from typing import Any
 import morpho as mo
 from morpho.tensor.core import Tensor
 from morpho.torch.aten.promotion import cast, tensor
-from morpho.torch.aten.table import Meta, op
+from morpho.torch.aten.table import Context, Meta, op
 
 
 def _key(x: Tensor, indices: Sequence[Any]) -> tuple[Any, ...]:
@@ -145,3 +145,58 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     order = mo.cumulative_sum(mo.astype(mask, mo.int64), axis=0) - 1
     taken = mo.take(mo.reshape(source, (-1,)), mo.clip(order, 0, source.size - 1), axis=0)
     return mo.reshape(mo.where(mask, taken, x), shape)
+
+
+# -- bags of rows ------------------------------------------------------------------------------------------------------
+def _odd_bags(weight: Meta, indices: Meta, offsets: Meta, *_: Any, **__: Any) -> str | None:
+    return None if weight.is_static and indices.is_static and offsets.is_static and 0 not in (
+        *indices.shape, *weight.shape, *offsets.shape) else "bags of an empty or open size"
+
+
+@op("_embedding_bag.default", "_embedding_bag_forward_only.default", context=True, refuse=_odd_bags)
+def embedding_bag(context: Context, weight: Tensor, indices: Tensor, offsets: Tensor, by_count: bool = False,
+                  mode: int = 0, sparse: bool = False, per_sample_weights: Any = None, include_last: bool = False,
+                  padding: int = -1) -> tuple[Tensor, ...]:
+    """The rows of each bag summed (mode 0), averaged (1) or their largest numbers (2); then, as the backward pass reads
+    them, the bag of each row, the sizes of the bags and which row had the largest number."""
+    ids, starts = cast(indices, mo.int64), cast(offsets, mo.int64)
+    bags = int(offsets.shape[0]) - int(include_last)
+    count, width = int(indices.shape[0]), int(weight.shape[1])
+    bag = mo.minimum(mo.searchsorted(starts, mo.arange(count), side="right") - 1, bags - 1)
+    kept = mo.not_equal(ids, padding)
+    rows = mo.astype(mo.take(weight, ids, axis=0), weight.dtype.compute)
+    sizes = mo.zeros((bags,), dtype=mo.int64).at[bag].add(mo.astype(kept, mo.int64))
+    largest = sizes
+    if mode == 2:
+        out, largest = _largest(rows, kept, bag, ids, bags)
+    else:
+        if per_sample_weights is not None:
+            rows = rows * mo.expand_dims(cast(per_sample_weights, rows.dtype), axis=-1)
+        rows = mo.where(mo.expand_dims(kept, axis=-1), rows, 0.0)
+        out = mo.zeros((bags, width), dtype=rows.dtype).at[bag].add(rows)
+        if mode == 1:
+            out = out / mo.expand_dims(mo.astype(mo.maximum(sizes, 1), out.dtype), axis=-1)
+    others = (mo.where(kept, bag, -1) if padding >= 0 else bag, sizes, largest)
+    return out, *(_sized(value, meta) for value, meta in zip(others, context.results[1:], strict=True))
+
+
+def _largest(rows: Tensor, kept: Tensor, bag: Tensor, ids: Tensor, bags: int) -> tuple[Tensor, Tensor]:
+    """Of each bag and column the largest number, 0 where there is none, and the number of the first row that has it."""
+    wide = mo.broadcast_to(mo.expand_dims(bag, axis=-1), rows.shape)
+    shown = mo.where(mo.expand_dims(kept, axis=-1), rows, -mo.inf)
+    least = mo.full((bags, rows.shape[1]), -mo.inf, dtype=rows.dtype)
+    most = mo.scatter_reduce(least, wide, shown, axis=0, reduce="amax", include_self=True)
+    count = rows.shape[0]
+    order = mo.broadcast_to(mo.expand_dims(mo.arange(count), axis=-1), rows.shape)
+    holds = mo.logical_and(mo.equal(shown, mo.take(most, bag, axis=0)), mo.expand_dims(kept, axis=-1))
+    first = mo.scatter_reduce(mo.full(most.shape, count, dtype=mo.int64), wide, mo.where(holds, order, count), axis=0,
+                              reduce="amin", include_self=True)
+    empty = mo.equal(first, count)
+    return mo.where(empty, 0.0, most), mo.where(empty, 0, mo.take(ids, mo.minimum(first, count - 1), axis=0))
+
+
+def _sized(value: Tensor, meta: Meta | None) -> Tensor:
+    """What PyTorch keeps of it: a result that nobody reads has another size, and is zeros."""
+    assert meta is not None
+    fits = tuple(value.shape) == meta.shape
+    return cast(value, meta.dtype) if fits else mo.zeros(tuple(s or 0 for s in meta.shape), dtype=meta.dtype)

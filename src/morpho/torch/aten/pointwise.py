@@ -16,7 +16,8 @@ _FLOATING: dict[str, Callable[[Any], Any]] = {  # integers become floats first
     "cos": mo.cos, "cosh": mo.cosh, "sin": mo.sin, "sinh": mo.sinh, "tan": mo.tan, "tanh": mo.tanh,
     "exp": mo.exp, "exp2": mo.exp2, "expm1": mo.expm1, "log": mo.log, "log2": mo.log2, "log10": mo.log10,
     "log1p": mo.log1p, "sqrt": mo.sqrt, "rsqrt": lambda x: mo.rsqrt(x), "reciprocal": mo.reciprocal,
-    "sigmoid": mo.sigmoid, "erf": mo.erf, "erfc": mo.erfc, "erfinv": lambda x: mo.erfinv(x),
+    "sigmoid": lambda x: mo.reciprocal(mo.exp(-x) + 1) if x.dtype.is_complex else mo.sigmoid(x),
+    "erf": mo.erf, "erfc": mo.erfc, "erfinv": lambda x: mo.erfinv(x),
     "lgamma": lambda x: mo.lgamma(x), "digamma": lambda x: mo.digamma(x), "i0": lambda x: mo.i0(x),
     "silu": mo.silu, "mish": mo.mish, "selu": mo.selu,
     "special_i0e": lambda x: mo.special.i0e(x), "special_i1": lambda x: mo.special.i1(x),
@@ -267,7 +268,12 @@ def where(condition: Tensor, x: Any, y: Any) -> Tensor:
 
 @op("lerp.Tensor", "lerp.Scalar")
 def lerp(x: Tensor, end: Tensor, weight: Any) -> Tensor:
-    return x + cast(weight, x.dtype) * (end - x)
+    """From the nearer end, as PyTorch does: it is reached exactly, and an infinite one stays."""
+    weight, step = cast(weight, x.dtype), end - x
+    near, far = x + step * weight, end - step * (1 - weight)
+    if isinstance(weight, Tensor):
+        return mo.where(mo.less(mo.abs(weight), 0.5), near, far)
+    return near if abs(weight) < 0.5 else far
 
 
 @op("addcmul.default")

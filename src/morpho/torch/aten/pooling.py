@@ -116,14 +116,20 @@ def _averages(size: int, out: int) -> np.ndarray:
     return matrix
 
 
+def _precise(x: Tensor) -> type[np.floating[Any]]:
+    """What weights of a sum are computed in."""
+    return np.float64 if x.dtype is mo.float64 else np.float32
+
+
 def _along(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
     """Every line of an axis multiplied by a matrix."""
     moved = mo.moveaxis(x, axis, -1)
-    weights = mo.astype(mo.asarray(np.ascontiguousarray(matrix.T.astype(np.float32))), x.dtype)
+    weights = mo.asarray(np.ascontiguousarray(matrix.T.astype(_precise(x))))
     return mo.moveaxis(mo.matmul(moved, weights), -1, axis)
 
 
 def _adaptive(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    x = mo.astype(x, x.dtype.compute)
     first = x.ndim - len(sizes)
     if all(size == 1 for size in sizes):
         return mo.mean(x, axis=tuple(range(first, x.ndim)), keepdims=True)
@@ -141,6 +147,7 @@ def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Tensor:
 
 @op("_adaptive_avg_pool2d_backward.default")
 def adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Tensor:
+    grad = mo.astype(grad, grad.dtype.compute)
     for axis in (x.ndim - 2, x.ndim - 1):
         size, out = int(x.shape[axis]), int(grad.shape[axis])
         if size != out:
@@ -177,6 +184,7 @@ def upsample_bilinear2d_sizes(x: Tensor, output_size: Any, align_corners: bool, 
 
 @op("upsample_bilinear2d.vec")
 def upsample_bilinear2d(x: Tensor, output_size: Any, align_corners: bool, factors: Any = None) -> Tensor:
+    x = mo.astype(x, x.dtype.compute)  # half floats are rounded at the end
     for axis, size in enumerate(_sizes(x, output_size, factors), 2):
         length = int(x.shape[axis])
         if align_corners:
@@ -185,8 +193,8 @@ def upsample_bilinear2d(x: Tensor, output_size: Any, align_corners: bool, factor
             at = np.maximum((np.arange(size) + 0.5) * (1.0 / factors[axis - 2] if factors else length / size) - 0.5, 0)
         low: Any = np.minimum(np.floor(at).astype(np.int64), length - 1)
         high = np.minimum(low + 1, length - 1)
-        share = (at - low).astype(np.float32).reshape((-1,) + (1,) * (x.ndim - 1 - axis))
-        weights = mo.astype(mo.asarray(share), x.dtype)
+        share = (at - low).astype(_precise(x)).reshape((-1,) + (1,) * (x.ndim - 1 - axis))
+        weights = mo.asarray(share)
         first, second = (mo.take(x, mo.asarray(places), axis=axis) for places in (low, high))
         x = first + (second - first) * weights
     return x

@@ -26,6 +26,8 @@ def _truth(x: Tensor) -> Tensor:
 
 @op("sum.dim_IntList", "sum.default", context=True)
 def total(context: Context, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    if context.dtype is mo.bool:
+        return any_of(x, dim, keepdim)
     return mo.sum(cast(x, context.dtype), axis=axes(x, dim), keepdims=keepdim, dtype=context.dtype)
 
 
@@ -36,11 +38,15 @@ def mean(context: Context, x: Tensor, dim: Any = None, keepdim: bool = False, *,
 
 @op("prod.default", context=True)
 def prod(context: Context, x: Tensor, *, dtype: Any = None) -> Tensor:
+    if context.dtype is mo.bool:
+        return all_of(x)
     return mo.prod(cast(x, context.dtype), axis=axes(x, None), dtype=context.dtype)
 
 
 @op("prod.dim_int", context=True)
 def prod_dim(context: Context, x: Tensor, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    if context.dtype is mo.bool:
+        return all_of(x, dim, keepdim)
     return mo.prod(cast(x, context.dtype), axis=axes(x, dim), keepdims=keepdim, dtype=context.dtype)
 
 
@@ -113,24 +119,22 @@ def min_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]
 
 
 def _variance(x: Tensor, dim: Any, correction: Any, keepdim: bool) -> Tensor:
+    if x.dtype.is_complex:  # of the distances from the mean
+        return _variance(mo.real(x), dim, correction, keepdim) + _variance(mo.imag(x), dim, correction, keepdim)
     return mo.var(cast(x, floating(x.dtype)), axis=axes(x, dim), correction=float(correction), keepdims=keepdim)
 
 
-def _no_variance(x: Any, *_: Any, **__: Any) -> str | None:
-    return "complex numbers" if x.dtype.is_complex else None
-
-
-@op("var.correction", refuse=_no_variance)
+@op("var.correction")
 def var(x: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Tensor:
     return _variance(x, dim, 1 if correction is None else correction, keepdim)
 
 
-@op("var.dim", refuse=_no_variance)
+@op("var.dim")
 def var_dim(x: Tensor, dim: Any, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     return _variance(x, dim, int(unbiased), keepdim)
 
 
-@op("var_mean.correction", refuse=_no_variance)
+@op("var_mean.correction")
 def var_mean(x: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return (_variance(x, dim, 1 if correction is None else correction, keepdim),
             mo.mean(x, axis=axes(x, dim), keepdims=keepdim))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.base.dtypes import DType, bfloat16, bool_, float16
+from morpho.ops.neural.float8 import Float8
 
 
 def register_type(dtype: DType) -> str:
@@ -50,6 +51,17 @@ def _half_to_float(e: Emitter, bits: Value) -> Value:
     scaled = e.bits(e.from_bits(magnitude, "float") * 2.0**112)
     found = e.select(e.icmp("uge", magnitude, 0x0F800000), magnitude | 0x7F800000, scaled)
     return e.from_bits(found | ((wide & 0x8000) << 16), "float")
+
+
+def from_float8(e: Emitter, codes: Value, form: Float8) -> Value:
+    """The float32 behind bytes of a float of 8 bits, as `_half_to_float` has it; the form is no "fnuz" one."""
+    wide = e.convert("zext", codes, "i32")
+    moved = 23 - form.bits
+    magnitude = (wide & 0x7F) << moved
+    scaled = e.bits(e.from_bits(magnitude, "float") * 2.0**(127 - form.bias))
+    ends = 0x7F if form.ends == "fn" else 0x7F & -(1 << form.bits)  # the first code that is no number
+    found = e.select(e.icmp("uge", magnitude, ends << moved), magnitude | 0x7F800000, scaled)
+    return e.from_bits(found | ((wide & 0x80) << 24), "float")
 
 
 def from_memory(e: Emitter, x: Value, dtype: DType) -> Value:

@@ -16,6 +16,7 @@ from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.quantised import REGISTER_ROWS, QuantisedGemmKernel
 from morpho.base.dtypes import float16, float32
 from morpho.base.machine import Isa
+from morpho.ops.neural.float8 import KINDS as FLOAT8
 from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 
 Numbers = Iterator[tuple[int, int, Value]]  # step of k, vector of the panel, weights
@@ -77,6 +78,8 @@ class Records:
 
     def converted(self, codes: Value, shift: int) -> Value:
         e = self.e
+        if self.layout.float8:
+            return scalars.from_float8(e, codes, FLOAT8[self.layout.float8])
         if self.layout.bits == 8:
             return e.convert("sitofp", e.convert("sext", codes, "i32"), "float")
         half = codes.shift_right(4) if shift else codes & 15
