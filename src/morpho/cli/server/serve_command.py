@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 from typing import Annotated
@@ -68,6 +69,7 @@ def serve(
 ) -> None:
     """Serve models with OpenAI's API, with figures for Prometheus and a page to chat on: `morpho serve smollm2`."""
     begun = time.perf_counter()
+    gc.disable()  # until the model is there: see `collecting_later`
     from morpho.cli.server import serve as part
     from morpho.cli.server.dashboard import watching
 

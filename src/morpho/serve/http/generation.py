@@ -15,8 +15,9 @@ from morpho.serve.api.generate import chat_job, completion_job
 from morpho.serve.api.limits import Limits
 from morpho.serve.api.responses import response_job
 from morpho.serve.hosting.served import Served
-from morpho.serve.http.bridge import Events
+from morpho.serve.http.bridge import Arrived, Events
 from morpho.serve.http.logs import Record
+from morpho.serve.http.protocol import Connection
 from morpho.serve.http.security import Receive, Scope, Send
 from morpho.serve.http.state import Gone, State, as_api_error, beside, read_fields, respond
 
@@ -56,7 +57,7 @@ async def _generate(scope: Scope, receive: Receive, send: Send, state: State, ma
             watch = asyncio.create_task(_gone(receive, events))
             timing = _Timing(record, state, served.name)
             if job.stream:
-                await _stream(job, events, send, scope["morpho.send"], timing)
+                await _stream(job, events, send, scope, timing)
             else:
                 await _whole(job, events, send, timing)
         finally:
@@ -112,15 +113,24 @@ async def _whole(job: Job, events: Events, send: Send, timing: _Timing) -> None:
     await respond(send, job.answer.whole())
 
 
-async def _stream(job: Job, events: Events, send: Send, direct: Send, timing: _Timing) -> None:
-    """Server-sent events: what has arrived goes out in one piece, `direct` past the layers, which only look at how an
-    answer begins."""
+async def _stream(job: Job, events: Events, send: Send, scope: Scope, timing: _Timing) -> None:
+    """Server-sent events: what has arrived goes out in one piece, past the layers, which only look at how an answer
+    begins."""
     await send({"type": "http.response.start", "status": 200, "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no")]})
-    answer, writer = job.answer, _Writer(direct)
+    answer, writer = job.answer, _Writer(scope)
+
+    def push(arrived: list[Arrived]) -> bool:
+        if not writer.is_free:
+            return False
+        timing.arrived(sum([event.token is not None for _, event in arrived]))
+        writer.push(b"".join([answer.written(place, event) for place, event in arrived]))
+        return True
+
     try:
         await writer.write(b"".join(map(answer.event, answer.opening())))
+        events.push = push
         while arrived := await events.next():
             timing.arrived(sum(event.token is not None for _, event in arrived))
             await writer.write(b"".join([answer.written(place, event) for place, event in arrived]))
@@ -140,11 +150,23 @@ class _Writer:
     """Writes pieces of a body. A client that does not read for `WRITE_TIMEOUT_S` is gone: one timer looks for that,
     not one for each of thousands of pieces."""
 
-    def __init__(self, send: Send) -> None:
-        self._send, self._loop, self._task = send, asyncio.get_running_loop(), asyncio.current_task()
+    def __init__(self, scope: Scope) -> None:
+        self._send: Send = scope["morpho.send"]
+        self._connection: Connection | None = scope.get("morpho.connection")
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         self._begun: float | None = None
         self._late = False
         self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 2, self._look)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a piece can be pushed now: one that has to wait for a slow reader is written by the task."""
+        return self._connection is not None and self._connection.is_free
+
+    def push(self, body: bytes) -> None:
+        """Write a piece at once."""
+        if body and self._connection is not None:
+            self._connection.push(body)
 
     async def write(self, body: bytes, more: bool = True) -> None:
         if not body and more:
