@@ -119,13 +119,17 @@ async def _stream(job: Job, events: Events, send: Send, scope: Scope, timing: _T
     await send({"type": "http.response.start", "status": 200, "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no")]})
-    answer, writer = job.answer, _Writer(scope)
+    answer, writer = job.answer, _Writer(scope["morpho.send"])
+    connection: Connection | None = scope.get("morpho.connection")
 
     def push(arrived: list[Arrived]) -> bool:
-        if not writer.is_free:
+        """What can be written now, without waiting for a slow reader: the task does that."""
+        if connection is None or not connection.is_free:
             return False
         timing.arrived(sum([event.token is not None for _, event in arrived]))
-        writer.push(b"".join([answer.written(place, event) for place, event in arrived]))
+        body = b"".join([answer.written(place, event) for place, event in arrived])
+        if body:
+            connection.push(body)
         return True
 
     try:
@@ -150,23 +154,11 @@ class _Writer:
     """Writes pieces of a body. A client that does not read for `WRITE_TIMEOUT_S` is gone: one timer looks for that,
     not one for each of thousands of pieces."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._send: Send = scope["morpho.send"]
-        self._connection: Connection | None = scope.get("morpho.connection")
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+    def __init__(self, send: Send) -> None:
+        self._send, self._loop, self._task = send, asyncio.get_running_loop(), asyncio.current_task()
         self._begun: float | None = None
         self._late = False
         self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 2, self._look)
-
-    @property
-    def is_free(self) -> bool:
-        """Whether a piece can be pushed now: one that has to wait for a slow reader is written by the task."""
-        return self._connection is not None and self._connection.is_free
-
-    def push(self, body: bytes) -> None:
-        """Write a piece at once."""
-        if body and self._connection is not None:
-            self._connection.push(body)
 
     async def write(self, body: bytes, more: bool = True) -> None:
         if not body and more:
