@@ -45,7 +45,8 @@ def protocol_of(header_timeout_s: float) -> Any:
 
         def on_headers_complete(self) -> None:
             super().on_headers_complete()
-            self.scope["morpho.connection"] = Connection(self.cycle, self.transport)  # before the task's first turn
+            scope: Any = self.scope  # with a key of our own, before the task's first turn
+            scope["morpho.connection"] = Connection(self.cycle, self.transport)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._headers_by.cancel()
