@@ -28,8 +28,7 @@ def ask(port: int, path: str, body: dict[str, Any], connection: http.client.HTTP
     raw = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
     begun = time.perf_counter()
     try:
-        own.request("POST", path, raw, {"Content-Type": "application/json"})
-        response = own.getresponse()
+        response = _sent(own, path, raw)
         if response.status != 200:
             seen.error = f"{response.status}: {response.read()[:200].decode('utf-8', 'replace')}"
             return seen
@@ -50,6 +49,20 @@ def ask(port: int, path: str, body: dict[str, Any], connection: http.client.HTTP
         seen.error = f"{type(error).__name__}: {error}"
     seen.whole_s = time.perf_counter() - begun
     return seen
+
+
+def _sent(connection: http.client.HTTPConnection, path: str, raw: bytes) -> http.client.HTTPResponse:
+    """The beginning of an answer; over a new connection where the server has closed the old one after an answer, as
+    every client does."""
+    for last in (False, True):
+        try:
+            connection.request("POST", path, raw, {"Content-Type": "application/json"})
+            return connection.getresponse()
+        except (http.client.RemoteDisconnected, ConnectionError):
+            connection.close()
+            if last:
+                raise
+    raise AssertionError("unreachable")
 
 
 def clients(port: int, path: str, bodies: list[list[dict[str, Any]]]) -> tuple[float, list[Seen]]:

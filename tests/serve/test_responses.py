@@ -102,6 +102,13 @@ def test_forms_and_logprobs(client: Any) -> None:
     ({"input": "x", "temperature": 9}, "temperature"),
     ({"input": "x", "wings": 2}, "wings"),
     ({"input": "x", "background": True}, "background"),
+    ({"input": "x", "metadata": 5}, "metadata"),
+    ({"input": "x", "metadata": {"a": 1}}, "metadata"),
+    ({"input": "x", "metadata": {str(number): "" for number in range(17)}}, "metadata"),
+    ({"input": "x", "metadata": {"k" * 65: ""}}, "metadata"),
+    ({"input": "x", "user": 7}, "user"),
+    ({"input": "x", "store": "yes"}, "store"),
+    ({"input": "x", "max_tool_calls": "two"}, "max_tool_calls"),
 ])
 def test_errors_name_the_field(server: Running, body: dict[str, Any], param: str) -> None:
     answer = server.post("/v1/responses", model="tiny", **body)

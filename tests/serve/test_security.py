@@ -16,7 +16,7 @@ from serving import Running, serving
 from morpho.base.errors import ArgumentError
 from morpho.serve.api.limits import Limits
 from morpho.serve.hosting.registry import Spec
-from morpho.serve.http import security
+from morpho.serve.http import draining, security
 from morpho.serve.http.options import Options, is_loopback, read_token
 
 TOKEN = "a-token-of-enough-letters"
@@ -26,7 +26,8 @@ BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "to be"}], "max
 @pytest.fixture(scope="module")
 def guarded(chat_model: Path) -> Iterator[Running]:
     with serving(Spec("tiny", chat_model), host="0.0.0.0", token=TOKEN, cors_origins=("https://good.example",),
-                 allow_hosts=("morpho.example",), limits=Limits(header_timeout_s=0.5, body_timeout_s=0.5)) as running:
+                 allow_hosts=("morpho.example",), limits=Limits(
+                     body_bytes=1 << 20, header_timeout_s=0.5, body_timeout_s=0.5)) as running:
         yield running
 
 
@@ -120,7 +121,7 @@ def test_a_token_file_is_the_owners(tmp_path: Path) -> None:
 
 def _raw(guarded: Running, sent: bytes) -> bytes:
     """What comes back, until the server closes."""
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=60) as connection:
         connection.sendall(sent)
         found = b""
         while piece := connection.recv(1 << 16):
@@ -144,12 +145,38 @@ def test_a_body_in_chunks_is_limited_too(guarded: Running) -> None:
         for _ in range(10):
             yield b" " * (1 << 20)
 
-    try:
-        response = guarded.client.post("/v1/chat/completions", content=pieces(),
-                                       headers={"Content-Type": "application/json"})
-        assert response.status_code == 413
-    except httpx.WriteError:  # the server had answered and closed before all was sent
-        pass
+    response = guarded.client.post("/v1/chat/completions", content=pieces(),
+                                   headers={"Content-Type": "application/json"})
+    assert response.status_code == 413
+
+
+@pytest.mark.parametrize(("path", "token", "status"), [
+    ("/v1/completions", TOKEN, b" 413 "), ("/v1/completions", "wrong", b" 401 "), ("/nothing", TOKEN, b" 404 ")])
+def test_an_answer_before_the_end_of_the_body_is_seen(guarded: Running, path: str, token: str, status: bytes) -> None:
+    """By a client that sends all it has before it looks, and whose connection is closed after the answer."""
+    head = (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {16 << 20}\r\n\r\n")
+    assert status in _raw(guarded, head.encode() + b" " * (16 << 20))
+
+
+def test_a_body_without_an_end_is_cut(guarded: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "MOST_BYTES", 1 << 20)
+    head = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {1 << 40}\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=60) as connection, \
+            pytest.raises(ConnectionError):
+        connection.sendall(head.encode())
+        for _ in range(1 << 12):  # 256 MB
+            connection.sendall(b" " * (1 << 16))
+
+
+def test_who_expects_to_be_told_to_go_on_is_told_not_to(guarded: Running) -> None:
+    """At once: no byte of the body is waited for."""
+    head = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+            f"Connection: close\r\nExpect: 100-continue\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {16 << 20}\r\n\r\n")
+    found = _raw(guarded, head.encode())
+    assert b" 413 " in found and b" 100 " not in found
 
 
 def test_headers_without_an_end_are_refused(guarded: Running) -> None:

@@ -19,12 +19,18 @@ import pytest
 pytest.importorskip("mpi4py", reason="workers are MPI processes: pip install 'morpho-tensor[cluster]'")
 
 import httpx
+import numpy as np
 from serving import Running, chat_folder, serving
 
 import morpho as mo
+from morpho.cluster.pipeline.request import Request as Asked
+from morpho.cluster.pipeline.request import Stream
 from morpho.cluster.workers.ledger import Finished
+from morpho.models.text.generation_keys import Defaults
+from morpho.serve.engine.request import SamplingParams
 from morpho.serve.hosting.engines import EngineOptions
 from morpho.serve.hosting.registry import Spec
+from morpho.serve.spread.choosing import ServedStream, to_plain
 from morpho.serve.spread.options import PipelineOptions
 from morpho.serve.spread.worker import MODULE
 
@@ -208,3 +214,15 @@ def test_a_ledger_remembers_little_of_what_is_over() -> None:
     assert (finished.all_below, len(finished)) == (4, 1) and 5 in finished and 4 not in finished
     finished.learn({"all_below": 5, "others": [9]})
     assert (finished.all_below, len(finished)) == (6, 1) and 9 in finished
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_the_last_stage_forces_and_forbids_what_files_say(served: bool) -> None:
+    """In another process: what is said travels with the request."""
+    said = Defaults(forced_bos_token_id=5, forced_eos_token_id=7, suppress_tokens=[2])
+    request = Asked(1, (3, 4), 3, more=to_plain(SamplingParams(temperature=0.0), 0), said=said)
+    request = Asked.from_dict(json.loads(json.dumps(request.to_dict())))
+    logits = np.array([0, 1, 9, 0, 0, 0, 0, 0], np.float32)
+    grammars: Any = None
+    stream = ServedStream(request, (), grammars) if served else Stream(request)
+    assert [stream.take(logits) for _ in range(3)] == [5, 1, 7]

@@ -78,3 +78,56 @@ def test_a_step_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return woken
 
     assert asyncio.run(run()) == 1
+
+
+def test_pieces_of_text_take_no_turn_of_the_task() -> None:
+    """They are pushed on while it waits, in order; what cannot be pushed, and what ends a text, goes through it."""
+    async def run() -> None:
+        engine = _Engine()
+        stream = Events(engine, [Request((1,), SamplingParams(), "a")])  # type: ignore[arg-type]
+        stream.submit()
+        (call,), pushed, free = engine.calls, list[str](), True
+
+        def push(arrived: list[Any]) -> bool:
+            pushed.extend(event.text for _, event in arrived if free)
+            return free
+
+        stream.push = push
+        waiting = asyncio.create_task(stream.next())
+        for text in "abc":
+            await asyncio.sleep(0)
+            call(Event(0, text, 1))
+        for _ in range(3):  # turns of the loop, which runs what was called before it comes back
+            await asyncio.sleep(0)
+        assert pushed == ["a", "b", "c"] and not waiting.done()
+        free = False  # the reader is slow
+        call(Event(0, "d", 1))
+        assert [event.text for _, event in await waiting] == ["d"]
+        free = True
+        waiting = asyncio.create_task(stream.next())
+        await asyncio.sleep(0)
+        for event in (Event(0, "e", 1), Event(0, "f", 1, finish="stop")):
+            call(event)
+        assert [event.text for _, event in await waiting] == ["f"] and pushed == ["a", "b", "c", "e"]
+        assert await stream.next() == []
+
+    asyncio.run(run())
+
+
+def test_a_fault_of_a_push_is_the_tasks() -> None:
+    async def run() -> None:
+        engine = _Engine()
+        stream = Events(engine, [Request((1,), SamplingParams(), "a")])  # type: ignore[arg-type]
+        stream.submit()
+
+        def push(arrived: list[Any]) -> bool:
+            raise ValueError("broken")
+
+        stream.push = push
+        waiting = asyncio.create_task(stream.next())
+        await asyncio.sleep(0)
+        engine.calls[0](Event(0, "a", 1))
+        with pytest.raises(ValueError, match="broken"):
+            await waiting
+
+    asyncio.run(run())

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import morpho as mo
 from morpho.nn.random import next_key
 from morpho.tensor.state.variable import unfilled
+
+_zeros: ContextVar[dict[Any, mo.Tensor]] = ContextVar("morpho_undrawn")  # inside `undrawn`, by shape and dtype
 
 
 @contextmanager
@@ -22,11 +25,20 @@ def undrawn() -> Iterator[None]:
     >>> layer.weight.numpy()
     array([[0., 0.]], dtype=float32)
     """
-    token = unfilled.set(True)
+    token, zeros = unfilled.set(True), _zeros.set({})
     try:
         yield
     finally:
         unfilled.reset(token)
+        _zeros.reset(zeros)
+
+
+def _unfilled(shape: tuple[int, ...], dtype: Any) -> mo.Tensor:
+    """Zeros, which layers of one model share: they are values, of which each state makes its own."""
+    known = _zeros.get()
+    if (shape, dtype) not in known:
+        known[shape, dtype] = mo.zeros(shape, dtype=dtype)
+    return known[shape, dtype]
 
 
 def uniform(shape: tuple[int, ...], bound: float, dtype: Any = mo.float32) -> mo.Tensor:
@@ -36,7 +48,7 @@ def uniform(shape: tuple[int, ...], bound: float, dtype: Any = mo.float32) -> mo
     (2, 3)
     """
     if unfilled.get():
-        return mo.zeros(shape, dtype=dtype)
+        return _unfilled(shape, dtype)
     drawn: mo.Tensor = mo.random.uniform(next_key(), shape, dtype=dtype)
     return (drawn * 2 - 1) * bound
 
@@ -48,7 +60,7 @@ def normal(shape: tuple[int, ...], std: float = 0.02, mean: float = 0.0, dtype: 
     (2, 3)
     """
     if unfilled.get():
-        return mo.zeros(shape, dtype=dtype)
+        return _unfilled(shape, dtype)
     drawn: mo.Tensor = mo.random.normal(next_key(), shape, dtype=dtype)
     return drawn * std + mean
 

@@ -25,12 +25,12 @@ def holds_nan(weight: Tensor | Quantised) -> bool:
     if isinstance(weight, Quantised):
         layout = LAYOUTS[weight.kind]
         blocks = np.ascontiguousarray(weight.data.numpy()).reshape(-1, layout.block_bytes)
-        heads = blocks[:, :layout.header_bytes]
         if layout.float8 and np.isnan(table(layout.float8))[blocks[:, layout.header_bytes:]].any():
             return True
-        if not layout.wide:
-            return _any_nan_half(heads.copy().view(np.uint16))
-        return bool(heads.size) and bool(_any_nan(heads.copy().view(np.float32)))
+        kind = np.dtype(np.float32 if layout.wide else np.uint16)
+        heads = [np.ndarray(len(blocks), kind, blocks.data, at, (layout.block_bytes,))  # one number of every block
+                 for at in range(0, layout.header_bytes, kind.itemsize)] if blocks.size else []
+        return any(_any_nan(head) if layout.wide else _any_nan_half(head) for head in heads)
     if not weight.dtype.is_float or not weight.size:
         return False
     array = weight.elements().numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 from typing import Annotated
@@ -68,12 +69,16 @@ def serve(
 ) -> None:
     """Serve models with OpenAI's API, with figures for Prometheus and a page to chat on: `morpho serve smollm2`."""
     begun = time.perf_counter()
-    from morpho.cli.server import serve as part
-    from morpho.cli.server.dashboard import watching
+    gc.disable()  # until the model is there: see `collecting_later`
+    try:
+        from morpho.cli.server import serve as part
+        from morpho.cli.server.dashboard import watching
 
-    wanted = part.Wanted(
-        models or (), host, port, token_file, tls_certificate, tls_key, allow_host or (), cors_origin or (), memory, kv,
-        max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, plan,
-        activations, device, begun)
-    with watching(dashboard):
-        part.serve(wanted)
+        wanted = part.Wanted(
+            models or (), host, port, token_file, tls_certificate, tls_key, allow_host or (), cors_origin or (), memory,
+            kv, max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, plan,
+            activations, device, begun)
+        with watching(dashboard):
+            part.serve(wanted)
+    finally:
+        gc.enable()

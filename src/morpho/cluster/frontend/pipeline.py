@@ -140,7 +140,7 @@ class Pipeline:
             raise fail(ArgumentError, "pipeline", f"the prompt has {longest} tokens, and an encoder's go through at "
                        f"once, {self.chunk} at most", f"make the pipeline with chunk={longest}")
         with self._lock:
-            answers = [self._submit(Request(self._number(), *each)) for each in prompts]
+            answers = [self._submit(Request(self._number(), *each, said=self.network.defaults)) for each in prompts]
         if not several:
             return self._tokens(answers[0], rest())
         return ([*self._tokens(answer, rest())] for answer in answers)
@@ -151,7 +151,8 @@ class Pipeline:
         return at once: `{"event": "token", "token": ...}`, in the end `{"event": "end", "error": ..., "finish": ...}`.
         Its number is what `cancel` takes; `more` is for streams of another kind (`Request`)."""
         with self._lock:  # numbers are handed out and written in one order: see `Finished`
-            return self._submit(Request(self._number(), prompt, count, sampling, seed, stops, more or {}),
+            return self._submit(Request(self._number(), prompt, count, sampling, seed, stops, more or {},
+                                        self.network.defaults),
                                 listener).request.number
 
     def _number(self) -> int:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.models.text.sampling import Sampling
+from morpho.models.text.generation_keys import Defaults
+from morpho.models.text.sampling import Sampling, forbidden
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Request:
     seed: int = 0
     stops: tuple[int, ...] = ()
     more: dict[str, Any] = field(default_factory=dict)  # for streams of another kind: plain data
+    said: Defaults = field(default_factory=Defaults)  # by the model's files: which tokens are forced or never made
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -37,7 +39,7 @@ class Request:
     def from_dict(data: Mapping[str, Any]) -> Request:
         """The request that `to_dict` described."""
         return Request(data["number"], tuple(data["prompt"]), data["count"], Sampling(**data["sampling"]), data["seed"],
-                       tuple(data["stops"]), dict(data.get("more", {})))
+                       tuple(data["stops"]), dict(data.get("more", {})), Defaults(**data.get("said", {})))
 
     def length(self, two_parts: bool = False) -> int:
         """Positions that the text takes at most; an encoder's prompt and a decoder's text have a cache each."""
@@ -68,7 +70,8 @@ class Stream:
 
     def take(self, logits: np.ndarray) -> int | None:
         """The next token, or None if it ends the text."""
-        token = self.request.sampling.choose(logits, self._seen, self._rng)
+        told = forbidden(logits, self.request.said, len(self.made), self.request.count)
+        token = self.request.sampling.choose(told, self._seen, self._rng)
         if token in self.request.stops:
             self.ended, self.finish = True, "stop"
             return None

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail, sentence
+from morpho.base.python.ahead import Ahead
 from morpho.models.base import LanguageModel
 from morpho.models.files import names
 from morpho.models.files.filling import check_depth, filled, kept, wanted
@@ -69,7 +70,7 @@ def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32
     >>> tokenizer.decode(tokenizer.encode("In the beginning"))
     'In the beginning'
     """
-    model, tokenizer = _loaded(path, dtype, packed, ignore)
+    model, tokenizer = _loaded(path, dtype, packed, ignore, reads_tokenizer=True)
     return _rounded(model, activations), tokenizer()
 
 
@@ -97,7 +98,7 @@ def outline(path: str | os.PathLike[str], ignore: Collection[str] = ()) -> tuple
 
 
 def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Collection[str],
-            keep: Callable[[Any], None] | None = None) -> tuple[Any, Any]:
+            keep: Callable[[Any], None] | None = None, reads_tokenizer: bool = False) -> tuple[Any, Any]:
     if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
         raise fail(ArgumentError, "models.load", f"ignore={ignore!r} is not a list of names")
     place = Path(path)
@@ -110,7 +111,17 @@ def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Coll
         raise fail(ArgumentError, "models.load", f"{place.name} is neither a folder nor a GGUF file",
                    "weights alone do not say what model they are of: give the folder with config.json")
     file = load_gguf(place, ignore=ignore)
-    return from_gguf(file, dtype, packed, keep), lambda: file.tokenizer
+    ahead = Ahead(lambda: file.tokenizer) if reads_tokenizer else None  # while weights are copied
+    model = from_gguf(file, dtype, packed, keep)
+    return model, lambda: _settled(ahead) and file.tokenizer
+
+
+def _settled(ahead: Ahead[Any] | None) -> bool:
+    """Wait for what was begun; what was wrong with it is said by whoever asks again, with the user's line."""
+    if ahead is not None:
+        with suppress(Exception):
+            ahead.result()
+    return True
 
 
 def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:

@@ -180,6 +180,7 @@ class _Reader:
         self.kernels: list[code.StoredKernel] = []
         self.slots: list[Slot] = []
         self.dims: dict[str, Dim] = {}
+        self.polynomials: dict[str, Size] = {}
         self.here: str | None = None
         self.slices: dict[int, tuple[int, int] | None] = {}  # cursor's slot -> bytes that one slice reaches over
 
@@ -312,6 +313,12 @@ class _Reader:
         """A number, or a polynomial over the symbols of this graph."""
         if type(row) is int:
             return _integer(row, least=LEAST)
+        said = repr(row)  # a plan says the same few hundreds of times, and adding them up is a fifth of reading it
+        if said not in self.polynomials:
+            self.polynomials[said] = self.polynomial(row)
+        return self.polynomials[said]
+
+    def polynomial(self, row: Any) -> Size:
         total: Size = 0
         for monomial, coefficient in row:
             term: Size = _integer(coefficient, least=LEAST)

@@ -10,7 +10,7 @@ from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.limits import Limits
 from morpho.serve.api.messages import messages_of, tools_of, with_tool_prompt
-from morpho.serve.api.sampling import OF_OTHERS, grammar_of, params_of
+from morpho.serve.api.sampling import grammar_of, params_of, take_of_others
 from morpho.serve.api.tools import ToolText
 from morpho.serve.engine.request import Request
 from morpho.serve.hosting.served import Served
@@ -27,7 +27,8 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     grammar = grammar_of(fields, limits)
     if forced is not None and grammar is not None:
         raise ApiError(400, "'tool_choice' asks for a call and 'response_format' for another form", "response_format")
-    fields.irrelevant("prediction", *OF_OTHERS)
+    take_of_others(fields)
+    fields.object("prediction")
     fields.only("modalities", ["text"], why="only text is made")
     fields.only("audio", why="only text is made")
     fields.only("web_search_options", why="there is no search here")
@@ -94,7 +95,7 @@ def completion_job(fields: Fields, served: Served, limits: Limits, request_id: s
         raise ApiError(400, "'echo' with 'logprobs' is not supported: prompts have no log-probabilities here", "echo")
     fields.only("best_of", params.n, why="all of n are given back")
     fields.only("suffix", "", why="texts are continued, not filled in")
-    fields.irrelevant(*OF_OTHERS)
+    take_of_others(fields)
     fields.finish()
     texts = [served.tokenizer.decode(prompt) for prompt in prompts] if echo else ()
     requests = [Request(tuple(prompt), params, f"{request_id}-{place}" if len(prompts) > 1 else request_id,

@@ -13,7 +13,7 @@ from morpho.serve.api.fields import Fields
 from morpho.serve.api.generate import chat_prompt
 from morpho.serve.api.limits import Limits
 from morpho.serve.api.messages import messages_of, tools_of
-from morpho.serve.api.sampling import OF_OTHERS
+from morpho.serve.api.sampling import take_of_others
 from morpho.serve.hosting.served import Served
 
 
@@ -22,7 +22,7 @@ def embedding_inputs(fields: Fields, served: Served, limits: Limits) -> tuple[li
     given = fields.take("input")
     encoding = fields.one_of("encoding_format", "float", ("float", "base64")) or "float"
     fields.only("dimensions", served.width, why=f"the vectors of this model have {served.width}")
-    fields.irrelevant(*OF_OTHERS)
+    take_of_others(fields)
     fields.finish()
     one = isinstance(given, str) or (isinstance(given, list) and bool(given) and all(type(each) is int
                                                                                 for each in given))

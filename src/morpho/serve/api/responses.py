@@ -29,7 +29,8 @@ def response_job(fields: Fields, served: Served, limits: Limits, request_id: str
     fields.only("prompt", why="prompts are not kept here; send 'instructions' and 'input'")
     fields.only("background", False, why="a response lives as long as its connection")
     fields.only("truncation", "disabled", why="nothing is left out of a prompt")
-    fields.irrelevant("max_tool_calls", "stream_options")
+    fields.whole("max_tool_calls", None)
+    fields.object("stream_options")
     for name in OF_CHATS:
         fields.only(name, why="it is a field of /v1/chat/completions")
     told = _told(fields)

@@ -16,8 +16,31 @@ from morpho.serve.api.limits import Limits
 from morpho.serve.engine.request import Grammar, SamplingParams
 
 # Fields of OpenAI's clients that say who asks, where to store, or how much to think: none changes the tokens here.
-OF_OTHERS = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-             "parallel_tool_calls", "prompt_cache_retention", "verbosity")
+TEXTS_OF_OTHERS = ("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+                   "verbosity")
+FLAGS_OF_OTHERS = ("store", "parallel_tool_calls")
+MOST_PAIRS, KEY_CHARACTERS, VALUE_CHARACTERS = 16, 64, 512  # of metadata, as OpenAI's server takes it
+
+
+def take_of_others(fields: Fields) -> None:
+    """Take the fields that change nothing here; what OpenAI's server would refuse is an error all the same.
+
+    >>> from morpho.serve.api.fields import Fields
+    >>> from morpho.serve.api.sampling import take_of_others
+    >>> fields = Fields({"user": "me", "metadata": {"run": "7"}, "store": False})
+    >>> take_of_others(fields), fields.left()
+    (None, {})
+    """
+    for name in TEXTS_OF_OTHERS:
+        fields.text(name)
+    for name in FLAGS_OF_OTHERS:
+        fields.flag(name)
+    pairs = fields.take("metadata", {})
+    if not isinstance(pairs, dict) or len(pairs) > MOST_PAIRS or not all(
+            isinstance(value, str) and len(key) <= KEY_CHARACTERS and len(value) <= VALUE_CHARACTERS
+            for key, value in pairs.items()):
+        raise fields.wrong("metadata", f"is not an object of at most {MOST_PAIRS} strings, with keys of up to "
+                                       f"{KEY_CHARACTERS} and values of up to {VALUE_CHARACTERS} characters")
 
 
 def params_of(fields: Fields, limits: Limits, said: Defaults, *, max_tokens: int | None, logprobs: int | None,

@@ -23,6 +23,7 @@ import numpy as np
 import morpho as mo
 from morpho.backends.registry import HOST
 from morpho.base.errors import ArgumentError, fail
+from morpho.ir.node import written_at
 from morpho.models.base import LanguageModel
 from morpho.models.text.generators import device_of
 from morpho.nn.frozen import Frozen
@@ -163,7 +164,7 @@ class ModelRunner:
         self.frozen.use()
         for cache in self.caches:
             cache.use(table, places)
-        with mo.no_grad():
+        with mo.no_grad(), written_at(""):  # no line of a user's, which every operation would look for
             x = self.model.hidden(ids, self.caches, start)  # type: ignore[arg-type]
             if first is not None:  # no `take`: what may fail after pages are written has all of them copied
                 x = x[:first]

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from morpho.base.python.lazy import cached_property
 from morpho.serve.api.errors import ApiError
 from morpho.serve.hosting.registry import Registry
 from morpho.serve.http import generation, small
+from morpho.serve.http.draining import Drained
 from morpho.serve.http.logs import LOG, Logged
 from morpho.serve.http.metrics import Metrics
 from morpho.serve.http.options import Options
@@ -30,35 +32,53 @@ GETS = {"/v1/models": small.models, "/v1/models/{name:path}": small.model, "/hea
 
 def make_app(registry: Registry, options: Options) -> tuple[App, State]:
     """The ASGI application of a server, and its state."""
-    from starlette.applications import Starlette
-    from starlette.routing import Route
-
     state = State(registry, options, Metrics(registry))
-    routes = [Route(path, Endpoint(handler, state), methods=["POST"]) for path, handler in POSTS.items()]
-    routes += [Route(path, Endpoint(handler, state), methods=["GET"]) for path, handler in GETS.items()]
-    routes += [Route(path, Endpoint(_file(*file), state), methods=["GET"]) for path, file in FILES.items()]
-    made = Starlette(routes=routes, lifespan=lambda app: _living(state), exception_handlers={
-        404: _told(404, "there is nothing at this address"),
-        405: _told(405, "this address takes another method")})
-    return Logged(Security(_Direct(routes, made), options), state.metrics), state
+    return Logged(Drained(Security(_Direct(state), options)), state.metrics), state
+
+
+class Address(NamedTuple):
+    """What answers at one address."""
+
+    path: str
+    app: App
 
 
 class _Direct:
     """Requests to an address that is written out go straight to its endpoint; others through Starlette, whose layers
-    would see every piece of every stream."""
+    would see every piece of every stream, and which nobody waits for when the server starts."""
 
-    def __init__(self, routes: list[Any], others: App) -> None:
-        self._routes = {(method, route.path): route for route in routes if "{" not in route.path
-                        for method in route.methods if method != "HEAD"}
-        self._others = others
+    def __init__(self, state: State) -> None:
+        self._state = state
+        tables = (("POST", POSTS), ("GET", GETS), ("GET", {path: _file(*file) for path, file in FILES.items()}))
+        self._all = {(method, path): Address(path, Endpoint(handler, state)) for method, table in tables
+                     for path, handler in table.items()}
+        self._written = {where: address for where, address in self._all.items() if "{" not in address.path}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if route is None:
+        if scope["type"] == "lifespan":
+            await _lifespan(self._state, self._prepare, receive, send)
+            return
+        address = self._written.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if address is None:
             await self._others(scope, receive, send)
             return
-        scope["route"] = route
-        await route.app(scope, receive, send)
+        scope["route"] = address
+        await address.app(scope, receive, send)
+
+    @cached_property
+    def _others(self) -> App:
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+
+        routes = [Route(path, address.app, methods=[method]) for (method, path), address in self._all.items()]
+        return Starlette(routes=routes, exception_handlers={
+            404: _told(404, "there is nothing at this address"),
+            405: _told(405, "this address takes another method")})
+
+    def _prepare(self) -> None:
+        """Import what nobody waits for when the server starts."""
+        self._state.metrics.prepare()
+        _ = self._others
 
 
 def _file(name: str, kind: bytes) -> Any:
@@ -79,12 +99,23 @@ def _told(status: int, message: str) -> Callable[[Any, Exception], Awaitable[Any
     return handler
 
 
+async def _lifespan(state: State, prepare: Callable[[], None], receive: Receive, send: Send) -> None:
+    """Starting and ending, as ASGI has it."""
+    await receive()
+    async with _living(state, prepare):
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
 @asynccontextmanager
-async def _living(state: State) -> AsyncIterator[None]:
+async def _living(state: State, prepare: Callable[[], None]) -> AsyncIterator[None]:
     """While the server runs, look for models that changed; in the end, close all."""
     watcher = asyncio.create_task(_watch(state)) if state.options.watch_s else None
+    preparing = asyncio.create_task(asyncio.to_thread(prepare))
     try:
         yield
+        await preparing
     finally:
         state.stopping = True
         if watcher is not None:

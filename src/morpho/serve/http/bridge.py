@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from morpho.serve.engine.request import EngineProtocol, Event, Request, Stream
 
 Arrived = tuple[int, Event]
+Push = Callable[[list[Arrived]], bool]  # takes pieces of text, or says that the task has to
 
 
 class Bell:
@@ -44,6 +45,7 @@ class Events:
         self._bell = _BELLS.setdefault(self._loop, Bell(self._loop))
         self._found: deque[Arrived | None] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self.push: Push | None = None  # while the task waits, see `wake`
         self._streams: list[Stream] = []
         self._engine, self._requests, self._open = engine, requests, 0
 
@@ -64,10 +66,30 @@ class Events:
         self._bell.ring(self)
 
     def wake(self) -> None:
-        """On the loop: whoever waits looks."""
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
+        """On the loop: whoever waits looks. Pieces of text are pushed on from here where that can be done at once: a
+        turn of the task for each would cost as much as all else that is done to a token."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        try:
+            if self.push is not None and self._push(self.push) and not self._found:
+                return
+            self._waiter = None
             waiter.set_result(None)
+        except Exception as error:  # the task's own: it tells it as it tells all others
+            self._waiter = None
+            waiter.set_exception(error)
+
+    def _push(self, push: Push) -> bool:
+        """Events up to one that ends something; False if they are to be taken by the task."""
+        plain: list[Arrived] = []
+        while self._found and (first := self._found[0]) is not None and first[1].finish is None:
+            self._found.popleft()  # by the loop's thread alone, others append
+            plain.append(first)
+        if not plain or push(plain):
+            return True
+        self._found.extendleft(reversed(plain))
+        return False
 
     async def next(self) -> list[Arrived]:
         """At least one event, and all others that are there; none when the last has been given or it is cancelled."""

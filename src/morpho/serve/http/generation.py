@@ -15,8 +15,9 @@ from morpho.serve.api.generate import chat_job, completion_job
 from morpho.serve.api.limits import Limits
 from morpho.serve.api.responses import response_job
 from morpho.serve.hosting.served import Served
-from morpho.serve.http.bridge import Events
+from morpho.serve.http.bridge import Arrived, Events
 from morpho.serve.http.logs import Record
+from morpho.serve.http.protocol import Connection
 from morpho.serve.http.security import Receive, Scope, Send
 from morpho.serve.http.state import Gone, State, as_api_error, beside, read_fields, respond
 
@@ -56,7 +57,7 @@ async def _generate(scope: Scope, receive: Receive, send: Send, state: State, ma
             watch = asyncio.create_task(_gone(receive, events))
             timing = _Timing(record, state, served.name)
             if job.stream:
-                await _stream(job, events, send, scope["morpho.send"], timing)
+                await _stream(job, events, send, scope, timing)
             else:
                 await _whole(job, events, send, timing)
         finally:
@@ -112,15 +113,28 @@ async def _whole(job: Job, events: Events, send: Send, timing: _Timing) -> None:
     await respond(send, job.answer.whole())
 
 
-async def _stream(job: Job, events: Events, send: Send, direct: Send, timing: _Timing) -> None:
-    """Server-sent events: what has arrived goes out in one piece, `direct` past the layers, which only look at how an
-    answer begins."""
+async def _stream(job: Job, events: Events, send: Send, scope: Scope, timing: _Timing) -> None:
+    """Server-sent events: what has arrived goes out in one piece, past the layers, which only look at how an answer
+    begins."""
     await send({"type": "http.response.start", "status": 200, "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no")]})
-    answer, writer = job.answer, _Writer(direct)
+    answer, writer = job.answer, _Writer(scope["morpho.send"])
+    connection: Connection | None = scope.get("morpho.connection")
+
+    def push(arrived: list[Arrived]) -> bool:
+        """What can be written now, without waiting for a slow reader: the task does that."""
+        if connection is None or not connection.is_free:
+            return False
+        timing.arrived(sum([event.token is not None for _, event in arrived]))
+        body = b"".join([answer.written(place, event) for place, event in arrived])
+        if body:
+            connection.push(body)
+        return True
+
     try:
         await writer.write(b"".join(map(answer.event, answer.opening())))
+        events.push = push
         while arrived := await events.next():
             timing.arrived(sum(event.token is not None for _, event in arrived))
             await writer.write(b"".join([answer.written(place, event) for place, event in arrived]))

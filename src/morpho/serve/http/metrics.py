@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakSet
@@ -39,40 +40,61 @@ for _key, _about in {**GAUGES, **COUNTERS}.items():  # the same in the registry 
     of_process.observed(f"morpho_{_key}", _about, _figure(_key), ["model"], "gauge" if _key in GAUGES else "counter")
 
 
-class Metrics:
-    """The figures of one server, and those of its process."""
+class _Counting:
+    """Prometheus's own counters of a server."""
 
     def __init__(self, registry: Registry) -> None:
         from prometheus_client import CollectorRegistry, Counter, Histogram
 
-        self._collected = CollectorRegistry()
+        self.collected = CollectorRegistry()
+        self.collected.register(_Engines(registry))
+        self.collected.register(Collector(without=[f"morpho_{key}" for key in (*GAUGES, *COUNTERS)]))
+        self.requests = Counter("morpho_http_requests", "requests by route and status", ("route", "status"),
+                                registry=self.collected)
+        self.seconds = Histogram("morpho_http_request_seconds", "time of whole requests", ("route",),
+                                 buckets=SECONDS, registry=self.collected)
+        self.first = Histogram("morpho_time_to_first_token_seconds", "from the request to its first token",
+                               ("model",), buckets=SECONDS, registry=self.collected)
+        self.each = Histogram("morpho_time_per_output_token_seconds", "mean time between the tokens of a request",
+                              ("model",), buckets=SECONDS, registry=self.collected)
+
+
+class Metrics:
+    """The figures of one server, and those of its process."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry, self._lock = registry, threading.Lock()
+        self._made: Any = None
         _servers.add(registry)
-        self._collected.register(_Engines(registry))
-        self._collected.register(Collector(without=[f"morpho_{key}" for key in (*GAUGES, *COUNTERS)]))
-        self._requests = Counter("morpho_http_requests", "requests by route and status", ("route", "status"),
-                                 registry=self._collected)
-        self._seconds = Histogram("morpho_http_request_seconds", "time of whole requests", ("route",),
-                                  buckets=SECONDS, registry=self._collected)
-        self._first = Histogram("morpho_time_to_first_token_seconds", "from the request to its first token",
-                                ("model",), buckets=SECONDS, registry=self._collected)
-        self._each = Histogram("morpho_time_per_output_token_seconds", "mean time between the tokens of a request",
-                               ("model",), buckets=SECONDS, registry=self._collected)
+
+    def prepare(self) -> Any:
+        """What counts: the library is imported when the first request has been answered, or before, by whoever has
+        time."""
+        with self._lock:
+            if self._made is None:
+                self._made = _Counting(self._registry)
+            return self._made
+
+    @property
+    def _counting(self) -> _Counting:
+        made: _Counting = self._made or self.prepare()
+        return made
 
     def request(self, route: str, status: int, took_s: float) -> None:
-        self._requests.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(took_s)
+        self._counting.requests.labels(route, str(status)).inc()
+        self._counting.seconds.labels(route).observe(took_s)
 
     def first_token(self, model: str, took_s: float) -> None:
-        self._first.labels(model).observe(took_s)
+        self._counting.first.labels(model).observe(took_s)
 
     def per_token(self, model: str, took_s: float) -> None:
-        self._each.labels(model).observe(took_s)
+        self._counting.each.labels(model).observe(took_s)
 
     def text(self) -> tuple[bytes, str]:
         """(the page that Prometheus reads, its content type)."""
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-        return generate_latest(self._collected), CONTENT_TYPE_LATEST
+        return generate_latest(self._counting.collected), CONTENT_TYPE_LATEST
 
 
 STAGES = {"alive": "1 while the worker lives", "layers": "layers that the worker holds",

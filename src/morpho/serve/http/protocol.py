@@ -1,12 +1,31 @@
-"""HTTP/1.1 by httptools, which is llhttp: a piece of a stream costs a third of what it costs by h11. Two habits are our
-own: a connection that does not get to a request is closed, and what is neither body nor headers of a usual size is
-refused before it fills memory."""
+"""HTTP/1.1 by httptools, which is llhttp: a piece of a stream costs a third of what it costs by h11. Three habits are
+our own: a connection that does not get to a request is closed, what is neither body nor headers of a usual size is
+refused before it fills memory, and endpoints may reach their `Connection` past the layers of ASGI."""
 
 from __future__ import annotations
 
 from typing import Any
 
 HEAD_BYTES = 64 << 10  # of a request besides its body; chunks may have as many bytes of framing as of body
+
+
+class Connection:
+    """The way back of one request: `scope["morpho.connection"]`."""
+
+    def __init__(self, cycle: Any, transport: Any) -> None:
+        self._cycle, self._write, self.close = cycle, transport.write, transport.close
+        self._flow = cycle.flow
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a piece of a streamed answer can be written now, without waiting."""
+        cycle = self._cycle
+        return bool(cycle.chunked_encoding) and not (
+            self._flow.write_paused or cycle.disconnected or cycle.response_complete)
+
+    def push(self, body: bytes) -> None:
+        """Write a piece, which is a chunk of its own."""
+        self._write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
 def protocol_of(header_timeout_s: float) -> Any:
@@ -23,6 +42,11 @@ def protocol_of(header_timeout_s: float) -> Any:
         def _no_headers(self) -> None:
             if self.cycle is None and not self.transport.is_closing():
                 self.transport.close()
+
+        def on_headers_complete(self) -> None:
+            super().on_headers_complete()
+            scope: Any = self.scope  # with a key of our own, before the task's first turn
+            scope["morpho.connection"] = Connection(self.cycle, self.transport)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._headers_by.cancel()

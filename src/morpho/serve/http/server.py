@@ -10,11 +10,13 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
 from morpho.base.distribution import install
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.python.ahead import Ahead
 from morpho.serve.hosting.registry import Registry
 from morpho.serve.http.logs import LOG
 from morpho.serve.http.options import Options
@@ -25,16 +27,10 @@ from morpho.weights.errors import MissingExtra
 
 def check_extra() -> None:
     """The libraries of the extra `serve`, or an error that names it."""
-    try:
-        import httptools  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-
-        if sys.platform != "win32":
-            import uvloop  # noqa: F401
-    except ImportError as error:
-        raise fail(MissingExtra, "serve", f"the server needs {error.name}", install("serve")) from None
+    unix = ["uvloop"] if sys.platform != "win32" else []
+    for name in ("httptools", "prometheus_client", "starlette", "uvicorn", *unix):
+        if find_spec(name) is None:
+            raise fail(MissingExtra, "serve", f"the server needs {name}", install("serve"))
 
 
 def bound(options: Options) -> socket.socket:
@@ -58,8 +54,9 @@ def run(registry: Registry, options: Options, listener: socket.socket,
     """Load the first model, and serve until SIGINT or SIGTERM; streams that run are finished then, within
     `shutdown_timeout_s`."""
     with collecting_later():
-        server = make_server(registry, options, when_ready)  # first: a loaded engine compiles beside what follows
-        registry.load(None)
+        loading = Ahead(lambda: registry.load(None), "morpho-loading")  # weights are copied and packed without Python
+        server = make_server(registry, options, when_ready)
+        loading.result()
     server.run(sockets=[listener])
 
 
@@ -67,14 +64,12 @@ def run(registry: Registry, options: Options, listener: socket.socket,
 def collecting_later() -> Iterator[None]:
     """No search for cycles while modules and a model are loaded: what they make stays for as long as the server, and
     looking through it again and again took a fifth of the start. Later searches leave it out (`gc.freeze`)."""
-    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
         gc.freeze()
     finally:
-        if enabled:
-            gc.enable()
+        gc.enable()
 
 
 def make_server(registry: Registry, options: Options, when_ready: Callable[[], None] = lambda: None) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from morpho.cluster.pipeline.request import Request, Stream
 from morpho.models.files.loading import outline
+from morpho.models.text.sampling import forbidden
 from morpho.serve.engine.grammar import Grammars
 from morpho.serve.engine.request import Grammar, SamplingParams
 from morpho.serve.engine.sampler import Sampler, logprobs_of
@@ -67,7 +68,8 @@ class ServedStream(Stream):
 
     def take(self, logits: np.ndarray) -> int | None:
         allowed = None if self._matcher is None else self._matcher.allowed()
-        token = self._sampler.choose(logits, allowed)
+        told = forbidden(logits, self.request.said, len(self.made), self.request.count)
+        token = self._sampler.choose(told, allowed)
         if token in self.request.stops:
             self.ended, self.finish = True, "stop"
             return None

@@ -79,12 +79,13 @@ class Cursor:
         if count > MOST_ITEMS:
             raise Malformed(f"an array has {count} texts, more than {MOST_ITEMS}")
         data, at, end, read_length = self.data, self.at, self.end, LENGTH.unpack_from
-        found = []
+        found: list[bytes] = []
+        add = found.append
         for _ in range(count):
-            if at + 8 > end or (length := read_length(data, at)[0]) > end - at - 8:
+            start = at + 8
+            if start > end or (at := start + read_length(data, at)[0]) > end:
                 raise Malformed(f"its header needs more than the {end} bytes it may have")
-            found.append(data[at + 8:at + 8 + length])
-            at += 8 + length
+            add(data[start:at])
         self.at = at
         try:
             return [raw.decode("utf-8") for raw in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import repeat
 from typing import Any
 
 from morpho.base.errors import fail
@@ -42,11 +43,14 @@ def _byte_pairs(metadata: Mapping[str, Any], name: str, pattern: str, split_digi
     merges = metadata.get("tokenizer.ggml.merges")
     if not _are_texts(merges):
         raise fail(FileFault, "load_gguf", f"{name} has no merges")
-    pairs = [tuple(merge.split(" ")) for merge in merges]  # type: ignore[union-attr]
-    if any(len(pair) != 2 for pair in pairs):
+    if {*map(str.count, merges, repeat(" "))} != {1}:  # type: ignore[arg-type]
         raise fail(FileFault, "load_gguf", f"{name} has a merge that is not two words")
+    halves = " ".join(merges).split(" ")  # type: ignore[arg-type]  # without a loop of Python's over a hundred thousand
+    pairs = [*zip(halves[::2], halves[1::2], strict=True)]
     of_type = _by_type(tokens, types)
-    plain = {token: number for number, token in enumerate(tokens) if types[number] not in (CONTROL, USER_DEFINED)}
+    plain = dict(zip(tokens, range(len(tokens)), strict=True))
+    for number in [number for number, kind in enumerate(types) if kind in (CONTROL, USER_DEFINED)]:
+        del plain[tokens[number]]
     return BytePairs(plain, pairs, of_type[CONTROL], added=of_type[USER_DEFINED], split_digits=split_digits,
                      pattern=pattern, **_named(metadata, name, len(tokens)))
 
@@ -90,7 +94,8 @@ def _tokens(metadata: Mapping[str, Any], name: str) -> tuple[list[str], list[int
 
 
 def _by_type(tokens: list[str], types: list[int]) -> dict[int, dict[str, int]]:
-    return {wanted: {token: number for number, token in enumerate(tokens) if types[number] == wanted and token}
+    apart = [(number, kind) for number, kind in enumerate(types) if kind in (CONTROL, USER_DEFINED)]
+    return {wanted: {tokens[number]: number for number, kind in apart if kind == wanted and tokens[number]}
             for wanted in (CONTROL, USER_DEFINED)}
 
 
@@ -130,7 +135,7 @@ def _around(metadata: Mapping[str, Any], name: str) -> dict[str, list[int]]:
 
 
 def _are_texts(found: Any) -> bool:
-    return isinstance(found, list) and bool(found) and all(isinstance(text, str) for text in found)
+    return isinstance(found, list) and {*map(type, found)} == {str}
 
 
 def _token(metadata: Mapping[str, Any], which: str, count: int) -> int | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Mapping, Sequence
+from operator import add
 
 from morpho.base.errors import IndexFault, fail
 from morpho.base.python.lazy import cached_property
@@ -46,7 +47,7 @@ class BytePairs(Tokenizer):
         self.split_digits, self.eos, self.bos, self.chat_template = split_digits, eos, bos, chat_template
         self.pad, self.before, self.after = pad, list(before), list(after)
         written = {**self.vocabulary, **self.added, **self.specials}
-        self._text_of_number = {number: text for text, number in written.items()}
+        self._text_of_number = dict(zip(written.values(), written, strict=True))
         self._byte_numbers = _byte_numbers(self.vocabulary)
         self._ranks = _ranks(self.vocabulary, self.merges)
         self._cache: dict[str, list[int]] = {}
@@ -164,8 +165,9 @@ def merge_long(numbers: list[int], ranks: Ranks) -> list[int]:
 def _ranks(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> dict[tuple[int, int], tuple[int, int]]:
     number = vocabulary.__getitem__
     try:  # without a loop of Python's: there are a hundred thousand, and a server waits for them
-        pairs = [*zip(*(map(number, side) for side in zip(*merges, strict=True)), strict=True)]
-        become = [(place, number(left + right)) for place, (left, right) in enumerate(merges)]
+        sides = [*zip(*merges, strict=True)] or [(), ()]
+        pairs = [*zip(*(map(number, side) for side in sides), strict=True)]
+        become = [*enumerate(map(number, map(add, *sides)))]
     except KeyError as error:
         raise fail(FileFault, "tokenizer", f"a merge needs {shortened(error.args[0])}, which is not in the vocabulary"
                    ) from None
