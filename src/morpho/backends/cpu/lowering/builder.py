@@ -193,7 +193,7 @@ class Builder(ABC):
             self.step(lowered, node, "copy" if isinstance(source, View) else "fill")
             return
         kernel, values = turned
-        self.add(Step(kernel, lowered.views, (1,), values, -(-values[0] // kernel.side), kernel.side * lowered.columns,
+        self.add(Step(kernel, lowered.views, (1,), values, -(-values[0] // kernel.side), kernel.side * values[1] * kernel.run,
                       "copy (transposed)", node.origin))
 
     def lower_source(self, node: Node) -> None:
