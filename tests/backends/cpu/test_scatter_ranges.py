@@ -1,4 +1,4 @@
-"""Scatters along a line on several threads, by runs of columns or ranges of targets: the bits are those of one thread."""
+"""Scatters along a line on several threads, by runs of columns or ranges of targets, with the bits of one thread."""
 
 from __future__ import annotations
 

@@ -193,8 +193,8 @@ class Builder(ABC):
             self.step(lowered, node, "copy" if isinstance(source, View) else "fill")
             return
         kernel, values = turned
-        self.add(Step(kernel, lowered.views, (1,), values, -(-values[0] // kernel.side), kernel.side * values[1] * kernel.run,
-                      "copy (transposed)", node.origin))
+        blocks, block = -(-values[0] // kernel.side), kernel.side * values[1] * kernel.run
+        self.add(Step(kernel, lowered.views, (1,), values, blocks, block, "copy (transposed)", node.origin))
 
     def lower_source(self, node: Node) -> None:
         """A constant, range or size that is wanted in memory."""

@@ -19,7 +19,6 @@ from morpho.passes.memory.liveness import checked_indices
 from morpho.program.program import Step
 from morpho.program.view import View, as_pairs
 
-
 WORTH_DIVIDING = 1 << 14  # values of a loop whose targets threads divide
 MANY_THREADS = 4  # that look through all indices for their own: fewer lose by it what they gain
 WIDE_ROW = 16  # columns beside which the list of indices costs little

@@ -99,7 +99,8 @@ class LaneLoopCode(RegisterLoopCode):
 
     def next(self, carry: Carry) -> Value:
         """And into the next."""
-        return self.values[carry.following] if carry.value in self.uniform else self.e.splat(self.values[carry.following])
+        following = self.values[carry.following]
+        return following if carry.value in self.uniform else self.e.splat(following)
 
     def place(self, starts: list[str], start: Value) -> list[str]:
         """Where operands of which every lane sees its own element begin for those from `start` on."""

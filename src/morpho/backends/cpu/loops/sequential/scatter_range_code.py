@@ -1,7 +1,7 @@
 """The function of a `ScatterLoop` that several threads share.
 
-Where all indices ascend, as those of the rows of a sparse matrix, a share is a run of columns that begins where an index
-changes: every thread looks through the indices for one that descends, in vectors, and mostly finds one soon or none.
+Where all indices ascend, as those of the rows of a sparse matrix, a share is a run of columns that begins where an
+index changes: every thread looks through the indices for one that descends, in vectors, and finds one soon or none.
 Otherwise many threads have a range of the targets each: of a block of columns those whose index points into it are
 listed, without a branch that could be guessed wrong, then put in their places. Of few threads the first does it all:
 the list costs them what the others save (notes/).
@@ -207,7 +207,7 @@ class ScatterRangeCode(ScatterLoopCode):
     def in_vectors(self, number: int) -> bool:
         """Whether indices can be computed several at a time: from what lies side by side."""
         parts, accesses = self.kernel.instructions, self.kernel.accesses
-        return all(one.name == "load" and accesses[one.access].pattern == "unit" or
+        return all((one.name == "load" and accesses[one.access].pattern == "unit") or
                    one.name not in ("load", "gather", "index", "pick") or not one.full
                    for one in (parts[part] for part in self.below([number])))
 
