@@ -126,7 +126,7 @@ class Builder(ABC):
         is a load for each of its elements, in every row."""
         strided = [view for access, view in zip(lowered.kernel.accesses, lowered.views, strict=True)
                    if access.kind == "load" and access.pattern == "strided"]
-        if not strided or lowered.kernel.transposed:
+        if not strided or lowered.kernel.transposed or not self.vector_bits:
             return inputs
         known: dict[View, View] = {}
         for view in inputs:
