@@ -42,7 +42,7 @@ def as_transpose(call: LoopCall, vector_bits: int) -> tuple[TransposeKernel, tup
         return None
     if [access.kind for access in kernel.accesses] != ["load", "store"] or kernel.accesses[0].guards:
         return None
-    found = _rows_and_columns(kernel, [int(number) for number in numbers])  # type: ignore[arg-type]
+    found = _rows_and_columns(kernel, [int(number) for number in numbers])
     if found is None:
         return None
     (rows, columns, run), (first, source), (target, last) = found
