@@ -123,3 +123,13 @@ def test_log_says_what_is_said(caplog: pytest.LogCaptureFixture) -> None:
             for severity in ("debug", "info", "warning", "error"):
                 getattr(logger, severity)(severity)
         assert [record.message for record in caplog.records] == wanted
+
+
+def test_switches_are_0_and_1_too() -> None:
+    with mo.settings(cache=0, co_schedule=1):
+        chosen = settings.get()
+        assert chosen.cache is False and chosen.co_schedule is True
+    with pytest.raises(ArgumentError, match="cache=2 is not of type bool"):
+        mo.settings(cache=2)
+    with pytest.raises(ArgumentError, match="threads=True is not of type int"):
+        mo.settings(threads=True)

@@ -125,3 +125,16 @@ def test_reference_agrees(rng: np.random.Generator) -> None:
         with mo.device(device):
             found.append((mo.tanh(mo.asarray(x)) * mo.asarray(x)).numpy())
     assert np.max(np.abs(found[0] - found[1]) / np.abs(found[1])) < 1e-14
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": (0, 2), "keepdims": True}, {"correction": 1.0}], ids=str)
+def test_variance_of_complex_numbers_is_real(dtype: str, options: dict[str, Any], rng: np.random.Generator) -> None:
+    z = (rng.normal(2, 1, (3, 4, 5)) + 1j * rng.normal(0, 3, (3, 4, 5))).astype(dtype)
+    theirs = {{"correction": "ddof"}.get(name, name): value for name, value in options.items()}
+    for ours, numpy in ((mo.var, np.var), (mo.std, np.std)):
+        found = ours(mo.asarray(z), **options)
+        assert found.dtype is mo.asarray(z.real).dtype
+        assert np.allclose(found.numpy(), numpy(z, **theirs), rtol=1e-4 if dtype == "complex64" else 1e-12)
+    slope = mo.grad(lambda x: mo.var(x * (1 + 2j)))(mo.asarray(z.real)).numpy()  # 5 times that of a real line
+    assert np.allclose(slope, 10 * (z.real - z.real.mean()) / z.size, rtol=1e-4, atol=1e-6)

@@ -243,7 +243,14 @@ def settings(**changes: object) -> SettingsBlock:
     if unknown:
         raise fail(ArgumentError, "settings", f"unknown settings {sorted(unknown)}",
                    "the settings are " + ", ".join(field.name for field in fields(Settings)))
-    return SettingsBlock(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
+    return SettingsBlock(_one(_check(replace(get(), **_switches(changes)))))  # type: ignore[arg-type]
+
+
+def _switches(changes: dict[str, object]) -> dict[str, object]:
+    """0 and 1 of switches as False and True, as in the environment."""
+    kinds = {field.name: type(field.default) for field in fields(Settings)}
+    return {name: bool(value) if kinds[name] is bool and type(value) is int and value in (0, 1) else value
+            for name, value in changes.items()}
 
 
 def of(chosen: Settings) -> SettingsBlock:

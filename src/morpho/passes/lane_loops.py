@@ -37,7 +37,7 @@ def fits_lanes(node: Node, turn: Body) -> bool:
     if picked and not _is_picked(node, turn, picked):
         return False
     return 0 < operations <= MOST_OPERATIONS and all(
-        _is_by_element(part, shape) for part in turn.graph.nodes if part.op.name != "gather")
+        is_by_element(part, shape) for part in turn.graph.nodes if part.op.name != "gather")
 
 
 def _is_picked(node: Node, turn: Body, gathers: list[Node]) -> bool:
@@ -50,7 +50,7 @@ def _is_picked(node: Node, turn: Body, gathers: list[Node]) -> bool:
         product(one.shape) * one.dtype.itemsize for one in carried) <= MOST_PICKED_BYTES
 
 
-def _is_by_element(part: Node, shape: Shape) -> bool:
+def is_by_element(part: Node, shape: Shape) -> bool:
     """Whether an operation of a body computes elements from the same elements, or from numbers; complex numbers are
     only taken apart and put together."""
     if any(one.shape != shape and product(one.shape) != 1 for one in (part, *part.inputs)):

@@ -14,6 +14,7 @@ from morpho.passes.lane_loops import fits_lanes
 from morpho.passes.moving_slices import move_slices
 from morpho.passes.register_loops import fits_registers
 from morpho.passes.sink_indices import sink_indices
+from morpho.passes.slices_first import slices_first
 
 Optimise = Callable[[Graph], Graph]
 
@@ -32,8 +33,9 @@ def optimise_bodies(graph: Graph, optimise: Optimise, unfused: Optimise | None) 
             plain = with_bodies(node, lambda body: body.map(unfused))
             if fits_registers(node, bodies_of(plain), bodies_of(made)):
                 return make(plain.op, plain.inputs, dict(plain.attributes) | {"registers": True}, origin=node.origin)
-            if node.op.name == "scan" and fits_lanes(node, plain["turn"]):
-                return make(plain.op, plain.inputs, dict(plain.attributes) | {"lanes": True}, origin=node.origin)
+            for one in (plain, slices_first(node, plain["turn"])) if node.op.name == "scan" else ():
+                if one is not None and fits_lanes(one, one["turn"]):
+                    return make(one.op, one.inputs, dict(one.attributes) | {"lanes": True}, origin=node.origin)
         return made
 
     return move_slices(absorb_loops(merge_scans(sink_indices(graph)))).map(each)

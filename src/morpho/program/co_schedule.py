@@ -21,6 +21,7 @@ from morpho.program.view import View
 WORK_PER_THREAD = 1 << 20  # operations (columns x operations each) below which a second thread costs more than it gives
 LEAST_OF = {"one": 1 << 62, "library": 1 << 62, "many": 0}  # work above which such a step is shared
 CHUNKS_PER_THREAD, TILES_PER_THREAD = 4, 64  # pieces per thread: of loops, of products and attention
+LONG_LOOP = 4  # turns for which threads are woken once
 COLUMNS_TOGETHER = 1024  # columns: the granularity at which rows are cut into pieces
 # In units of the least work that is worth two threads:
 WORTH = 0.5  # what a co-scheduled launch saves at least; a step of that least work, by itself, saves as much
@@ -43,6 +44,23 @@ def least_shared_work(step: Step, thresholds: DispatchThresholds) -> int:
     """The same for the driver, which also shares less among threads that are awake (`run_code.py`)."""
     found = least_work(step, thresholds)
     return found if step.is_product or found != WORK_PER_THREAD else WORK_PER_THREAD // 4
+
+
+def least_waking_work(step: Step, thresholds: DispatchThresholds, in_loop: bool) -> int:
+    """The work for which threads that sleep are woken: less inside a loop, as the turns after that find them awake."""
+    return least_shared_work(step, thresholds) if in_loop else least_work(step, thresholds)
+
+
+def in_long_loops(steps: Sequence[AnyStep]) -> list[bool]:
+    """Of every step, whether it stands in a loop of more than a few turns."""
+    found, around = [], [False]
+    for step in steps:
+        if isinstance(step, Control) and step.kind == "loop":
+            around.append(around[-1] or step.turns is None or upper(step.turns) >= LONG_LOOP)
+        elif isinstance(step, Control) and step.kind == "end":
+            around.pop()
+        found.append(around[-1])
+    return found
 
 
 def pieces_per_thread(step: Step) -> int:

@@ -93,6 +93,56 @@ def test_others_are_loops_over_kernels(turn: Any, rng: np.random.Generator) -> N
     assert by_element(f) == 0
 
 
+@pytest.mark.parametrize("arranged", [
+    lambda row: mo.roll(row, 1) - 2 * row + mo.roll(row, -1), lambda row: row - mo.sum(row), mo.sort,
+    lambda row: row[::-1] * mo.asarray(np.arange(100.0))], ids=["neighbours", "sums", "sorted", "reversed"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_looks_at_slices_alone_is_computed_before(arranged: Any, reverse: bool, rng: np.random.Generator) -> None:
+    """The carried elements then go their own ways."""
+    x, w = mo.asarray(rng.random((7, 100))), mo.asarray(rng.random(100))
+
+    def run(x: Any, w: Any) -> Any:
+        def turn(carry: Any, row: Any) -> Any:
+            new = (arranged(row) - 0.5 * carry * w) / (2.0 + carry)
+            return new, (new, carry)
+
+        return mo.scan(turn, x[0], x, reverse=reverse)
+
+    f, slow = mo.compile(run), mo.compile(run)
+    with mo.settings(passes_off="registers"):
+        want = slow(x, w)
+    got = f(x, w)
+    assert by_element(f) == 1 and by_element(slow) == 0
+    for one, other in zip(mo.tree.leaves(want), mo.tree.leaves(got), strict=True):
+        assert one.numpy().tobytes() == other.numpy().tobytes()
+
+
+@pytest.mark.parametrize("chosen", [{}, {"threads": 3}, {"isa": "scalar"}, {"isa": "vector128"}], ids=str)
+@pytest.mark.parametrize("count", [33, 100, 257])
+def test_carried_values_that_are_the_same_in_all_elements(count: int, chosen: Any, rng: np.random.Generator) -> None:
+    """Pivots of a matrix that all systems share; one that soon is not, and one that becomes what all share."""
+    rows = mo.asarray(rng.random((9, count)))
+
+    def run(rows: Any) -> Any:
+        def turn(carry: Any, row: Any) -> Any:
+            pivot, q, mixed, late = carry
+            below = 2.0 - 0.5 * pivot
+            new = (0.5 / below, (row + 0.5 * q) / below, mixed + q, pivot)
+            return new, new
+
+        ones = mo.ones(count, dtype="float64")
+        return mo.scan(turn, (ones * 0.0, ones, ones, rows[0]), rows)
+
+    f, slow = mo.compile(run), mo.compile(run)
+    with mo.settings(**chosen):
+        got = f(rows)
+        assert by_element(f) == 1
+    with mo.settings(passes_off="registers", **chosen):
+        want = slow(rows)
+    for one, other in zip(mo.tree.leaves(want), mo.tree.leaves(got), strict=True):
+        assert one.numpy().tobytes() == other.numpy().tobytes()
+
+
 def test_gradients_and_state(rng: np.random.Generator) -> None:
     x = rng.random((4, 50))
 

@@ -25,7 +25,7 @@ GENERATORS: dict[str, str] = {
     "RegisterLoop": "morpho.backends.cpu.loops.sequential.register_loop_code",
     "LaneLoop": "morpho.backends.cpu.loops.sequential.lane_loop_code",
     "ScatterKernel": "morpho.backends.cpu.loops.sequential.scatter_code",
-    "ScatterLoop": "morpho.backends.cpu.loops.sequential.scatter_loop_code",
+    "ScatterLoop": "morpho.backends.cpu.loops.sequential.scatter_range_code",
     "SearchKernel": "morpho.backends.cpu.loops.sequential.search_code",
     "RadixSortKernel": "morpho.backends.cpu.loops.sorting.radix_code",
     "MergeSortKernel": "morpho.backends.cpu.loops.sorting.merge_code",

@@ -22,6 +22,7 @@ def join_groups(fuser: Fuser) -> None:
     join_siblings(fuser)
     join_sums(fuser)
     join_parts(fuser)
+    join_pieces(fuser)
 
 
 # -- siblings ----------------------------------------------------------------------------------------------------------
@@ -59,12 +60,32 @@ def join_parts(fuser: Fuser) -> None:
         if node.op.name != "complex":
             continue
         first, second = (fuser.groups.get(fuser.home.get(root_of(child).serial, -1)) for child in node.inputs)
-        if first is None or second is None or first is second or linked(fuser, first, second):
-            continue
-        native = all(group.full or group.rows for group in (first, second))
-        fits = len(first.inputs | second.inputs) <= MOST_INPUTS and first.flops + second.flops <= MOST_FLOPS
-        if native and fits and fuser.can_merge(first, second):
+        if first is not None and second is not None and first is not second and _share(fuser, first, second):
             fuser.merge(first, second)
+
+
+def _share(fuser: Fuser, first: Group, second: Group) -> bool:
+    """Whether two maps can be one walk."""
+    native = all(group.full or group.rows for group in (first, second))
+    fits = len(first.inputs | second.inputs) <= MOST_INPUTS and first.flops + second.flops <= MOST_FLOPS
+    return native and fits and not linked(fuser, first, second) and fuser.can_merge(first, second)
+
+
+def join_pieces(fuser: Fuser) -> None:
+    """Groups that compute pieces of values put together become one where one reads all that the other reads, as for the
+    sums and differences of a butterfly: what they read goes through memory once."""
+    numbers: dict[int, None] = {}
+    for node in fuser.graph.nodes:
+        if node.op.name == "concatenate":
+            numbers |= dict.fromkeys(fuser.home.get(root_of(piece).serial, -1) for piece in node.inputs)
+    found = [group for number in numbers if (group := fuser.groups.get(number)) is not None and not group.axes]
+    found.sort(key=lambda group: -len(group.inputs))
+    for number, second in enumerate(found):
+        for first in found[:number]:
+            same = second.inputs and second.inputs <= first.inputs and fuser.groups.get(first.number) is first
+            if same and _share(fuser, first, second):
+                fuser.merge(first, second)
+                break
 
 
 def linked(fuser: Fuser, first: Group, second: Group) -> bool:

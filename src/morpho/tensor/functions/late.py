@@ -7,9 +7,9 @@ _NAMES = {
     "arranging.diagonals": "diag diag_embed diag_indices diagflat diagonal tril_indices triu_indices",
     "arranging.joining": "atleast_1d atleast_2d atleast_3d column_stack dstack hstack vstack",
     "arranging.splitting": "array_split chunk hsplit split vsplit",
-    "calculus.arithmetic": "allclose array_equal cbrt deg2rad divmod fmax fmin fmod heaviside isclose lcm lerp rad2deg "
-                           "rsqrt sinc",
-    "calculus.curves": "cumulative_trapezoid gradient interp kron trapezoid vander",
+    "calculus.arithmetic": "allclose angle array_equal cbrt deg2rad divmod fmax fmin fmod heaviside isclose lcm lerp "
+                           "rad2deg rsqrt sinc",
+    "calculus.curves": "cumulative_trapezoid gradient interp kron polyval trapezoid vander",
     "calculus.distances": "cdist pdist",
     "calculus.running": "cummax cummin logcumsumexp",
     "counting.histograms": "bincount bucketize digitize histogram histogram_bin_edges",
@@ -17,6 +17,7 @@ _NAMES = {
     "neural.rearranged": "channel_shuffle fold grid_sample pixel_shuffle pixel_unshuffle unfold",
     "neural.volumes": "conv3d conv_transpose3d",
     "neural.windows": "avg_pool3d max_pool3d",
+    "signals.convolutions": "convolve correlate",
     "signals.short_time": "istft stft",
     "signals.tapers": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
     "special": "digamma erfinv i0 lgamma logit polygamma xlogy",

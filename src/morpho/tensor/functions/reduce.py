@@ -14,6 +14,9 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import (
+    add as add_nodes,
+)
+from morpho.ops.algebra import (
     cast,
     constant,
     constant_like,
@@ -205,15 +208,17 @@ def root_of_squares(total: Node) -> Node:
 
 
 def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -> Node:
-    if node.dtype.is_complex:
-        raise fail(DTypeError, name, f"dtype {node.dtype} is not taken", "take abs(), real() or imag() first")
     if not isinstance(correction, Real):
         raise fail(ArgumentError, name, f"correction {correction!r} is not a number")
     wide = cast(node, float32) if node.dtype.itemsize == 2 else node
     centred = sub(wide, expand(_mean_node(wide, axes), wide.shape))
-    squares = reduce("sum", build("square", centred), axes)
-    divisor = _less_correction(count(wide, axes), correction, wide.dtype)
-    return cast(div(squares, expand(divisor, squares.shape)), node.dtype)
+    if node.dtype.is_complex:  # squares of distances in the plane, which are real
+        distances = add_nodes(*(build("square", build(part, centred)) for part in ("real", "imag")))
+    else:
+        distances = build("square", centred)
+    squares = reduce("sum", distances, axes)
+    divisor = _less_correction(count(wide, axes), correction, squares.dtype)
+    return cast(div(squares, expand(divisor, squares.shape)), squares.dtype if node.dtype.is_complex else node.dtype)
 
 
 def _less_correction(size: Size, correction: float, dtype: DType) -> Node:

@@ -28,7 +28,15 @@ from morpho.base.machine import host_architecture
 from morpho.base.python.blas import routine_address
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds
-from morpho.program.co_schedule import alternates, groups, least_shared_work, least_work, pieces, pieces_per_thread
+from morpho.program.co_schedule import (
+    alternates,
+    groups,
+    in_long_loops,
+    least_shared_work,
+    least_waking_work,
+    pieces,
+    pieces_per_thread,
+)
 from morpho.program.program import AnyStep, Control, HostStep, Program, Step, span
 from morpho.program.view import View
 
@@ -159,7 +167,7 @@ class Executable:
         self.co_schedule = self._build_co_schedule(thresholds)
         self.place_tables: list[np.ndarray] = []
         self.control_tables = ControlTables(self)
-        for number, step in enumerate(self.steps):
+        for number, (step, in_loop) in enumerate(zip(self.steps, in_long_loops(self.steps), strict=True)):
             if isinstance(step, Control):
                 words += self.control_tables.row(number, step)
                 continue
@@ -181,7 +189,7 @@ class Executable:
                       pieces_per_thread(step), least_shared_work(step, thresholds),
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
                       self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step)),
-                      least_work(step, thresholds)]
+                      least_waking_work(step, thresholds, in_loop)]
         self.step_table = np.array(words or [0], np.int64)
 
     def _add_places(self, places: Sequence[View | None]) -> None:

@@ -19,6 +19,8 @@ from morpho.program.view import View, as_pairs, look, whole
 
 FEW_LONG_ROWS = 4
 LONG_ROW = 16 * TREE_BLOCK
+READ_AGAIN = 8  # rows that read the same elements by a stride
+LEAST_PACKED, MOST_PACKED = 16, 1 << 16  # of those elements: a vector or two, and not more than nearby caches hold
 
 
 def reads_first(kernel: LoopKernel) -> bool:
@@ -29,6 +31,15 @@ def reads_first(kernel: LoopKernel) -> bool:
 def operations(group: Node) -> list[str]:
     """The names of what a group computes, for the label of its step."""
     return [n.op.name for n in group["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
+
+
+def _is_read_again(view: View) -> bool:
+    """Whether a view shows few elements many times over, none of them from a border or a pair."""
+    if not all(isinstance(size, int) for size in view.shape) or view.borders or view.part is not None:
+        return False
+    times = product(tuple(size for size, stride in zip(view.shape, view.strides, strict=True) if stride == 0))
+    once = product(tuple(size for size, stride in zip(view.shape, view.strides, strict=True) if stride != 0))
+    return times >= READ_AGAIN and LEAST_PACKED <= once <= MOST_PACKED
 
 
 class Builder(ABC):
@@ -110,6 +121,27 @@ class Builder(ABC):
         self.program.copies += 1
         return fresh
 
+    def side_by_side_inputs(self, lowered: LoopCall, inputs: list[View], node: Node) -> list[View]:
+        """The inputs of a loop, those that many rows read by a stride copied side by side first: a vector by a stride
+        is a load for each of its elements, in every row."""
+        strided = [view for access, view in zip(lowered.kernel.accesses, lowered.views, strict=True)
+                   if access.kind == "load" and access.pattern == "strided"]
+        if not strided or lowered.kernel.transposed or not self.vector_bits:
+            return inputs
+        known: dict[View, View] = {}
+        for view in inputs:
+            if view in strided and view not in known and _is_read_again(view):
+                known[view] = self.shown_once(view, node)
+        return [known.get(view, view) for view in inputs]
+
+    def shown_once(self, view: View, node: Node) -> View:
+        """What a view shows, once, in memory of its own."""
+        once = View(view.slot, view.offset, tuple(1 if stride == 0 else size for size, stride in zip(
+            view.shape, view.strides, strict=True)), view.strides, view.dtype)
+        fresh = self.copied(once, node)
+        return replace(fresh, shape=view.shape, strides=tuple(
+            0 if old == 0 else new for old, new in zip(view.strides, fresh.strides, strict=True)))
+
     # -- steps ---------------------------------------------------------------------------------------------------------
     def step(self, lowered: LoopCall, node: Node, label: str) -> None:
         """The step of a loop kernel, or the two of a long reduction."""
@@ -161,8 +193,8 @@ class Builder(ABC):
             self.step(lowered, node, "copy" if isinstance(source, View) else "fill")
             return
         kernel, values = turned
-        self.add(Step(kernel, lowered.views, (1,), values, -(-values[0] // kernel.side), kernel.side * lowered.columns,
-                      "copy (transposed)", node.origin))
+        blocks, block = -(-values[0] // kernel.side), kernel.side * values[1] * kernel.run
+        self.add(Step(kernel, lowered.views, (1,), values, blocks, block, "copy (transposed)", node.origin))
 
     def lower_source(self, node: Node) -> None:
         """A constant, range or size that is wanted in memory."""

@@ -202,6 +202,9 @@ class GraphLowering(ScatterLowering):
         if lowered is None:
             inputs = [self.view(child) for child in node.inputs]
             lowered = lower_body(node, inputs, targets)
+            packed = self.side_by_side_inputs(lowered, inputs, node)
+            if packed != inputs:
+                inputs, lowered = packed, lower_body(node, packed, targets)
         if inputs and self.is_long(lowered, several_walks=True):
             self.split_walks(node, inputs, targets)
         else:

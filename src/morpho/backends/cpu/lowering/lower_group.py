@@ -78,8 +78,10 @@ class GroupLowering(GroupBody):
         return LoopCall(kernel, places, values, rows, columns)
 
     def has_short_rows(self, kernel: LoopKernel, columns: Size) -> bool:
-        """Whether a row of a map leaves much of its last wide chunk empty, compared with its length."""
-        return (isinstance(columns, int) and not self.axes and 1 < columns < SHORT_ROW and columns % 64 != 0
+        """Whether a row leaves much of its last wide chunk empty, compared with its length: of a map, or of a reduction
+        with divisions or roots, for which the units of all lanes are as long busy."""
+        slow = any(i.name in ("divide", "sqrt") and i.full for i in kernel.instructions)
+        return (isinstance(columns, int) and (not self.axes or slow) and 1 < columns < SHORT_ROW and columns % 64 != 0
                 and not any(i.flops >= COSTLY for i in kernel.instructions))
 
     def numbers(self, kernel: LoopKernel, outer: list[tuple[Size, list[Size]]],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.loops.loop_spec import Store
+from morpho.backends.cpu.loops.loop_spec import LoopCall, Store
 from morpho.backends.cpu.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
 from morpho.backends.cpu.loops.sequential.scatter_loop import Scatter, ScatterLoop
 from morpho.backends.cpu.lowering.builder import operations
@@ -12,12 +12,17 @@ from morpho.backends.cpu.lowering.group_body import Operand, structural_hash
 from morpho.backends.cpu.lowering.joined_scatters import Cluster, body_of, find_clusters
 from morpho.backends.cpu.lowering.lower_group import GroupLowering
 from morpho.backends.cpu.lowering.lower_sparse import SparseLowering
-from morpho.base.dims import Size, product
+from morpho.base.dims import Size, bounds, product
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.passes.memory.liveness import checked_indices
 from morpho.program.program import Step
 from morpho.program.view import View, as_pairs
+
+WORTH_DIVIDING = 1 << 14  # values of a loop whose targets threads divide
+MANY_THREADS = 4  # that look through all indices for their own: fewer lose by it what they gain
+WIDE_ROW = 16  # columns beside which the list of indices costs little
+WIDE_RANGE = 256  # places of a target for every thread: in fewer, sums wait for the stores before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +35,9 @@ class ScatterCall:
     work: Size  # of one item
 
 
-def lower_scatter(places: tuple[View, View, View], axis: int, mode: str) -> ScatterCall:
-    """The kernel for index, value and target: the columns run along the axis in which most lies side by side."""
+def lower_scatter(places: tuple[View, View, View], axis: int, mode: str, threads: int = 1) -> ScatterCall:
+    """The kernel for index, value and target: the columns run along the axis in which most lies side by side. A single
+    line of few columns is divided among threads by its places."""
     others = [d for d in range(len(places[TARGET].shape)) if d != axis]
     columns = _column_axis(places, others)
     outer = [d for d in others if d != columns]
@@ -40,14 +46,20 @@ def lower_scatter(places: tuple[View, View, View], axis: int, mode: str) -> Scat
     pieces = -(-width // PIECE) if isinstance(width, int) else width  # an unknown width has at most so many
     strides = [[p.strides[d] for d in outer] + [p.strides[axis], 0 if columns is None else p.strides[columns]]
                for p in places]
+    lines, values_of_line = product(tuple(shape[d] for d in outer)), shape[axis] * width
+    shared = strides[INDEX][-1] == 0 or width == 1
+    divides = (threads >= (MANY_THREADS if bounds(width)[1] < WIDE_ROW else 2) and lines == 1 and pieces == 1 and shared
+               and isinstance(values_of_line, int) and values_of_line >= WORTH_DIVIDING)
+    if divides:
+        pieces = threads
     kernel = ScatterKernel(mode, places[VALUE].dtype, places[TARGET].dtype, places[INDEX].dtype, len(outer),
-                           shared=strides[INDEX][-1] == 0,
-                           unit=strides[VALUE][-1] == 1 and strides[TARGET][-1] == 1)
+                           shared=shared,
+                           unit=strides[VALUE][-1] == 1 and strides[TARGET][-1] == 1, divides=divides)
     values = kernel.record.values(
         extents=[shape[d] for d in outer], count=shape[axis], columns=width, pieces=pieces,
         size=places[TARGET].shape[axis], index=strides[INDEX], value=strides[VALUE], target=strides[TARGET])
     work = shape[axis] * (min(width, PIECE) if isinstance(width, int) else PIECE)
-    return ScatterCall(kernel, values, product(tuple(shape[d] for d in outer)) * pieces, work)
+    return ScatterCall(kernel, values, lines * pieces, -(-work // threads) if divides else work)
 
 
 def _column_axis(places: tuple[View, View, View], others: list[int]) -> int | None:
@@ -99,7 +111,8 @@ class ScatterLowering(SparseLowering):
             wide = self.new_slot(target.shape, node.dtype.compute)
         if taken is None or wide is not target:
             self.copy(base, wide, node)
-        found = lower_scatter((index, value, wide), node["axis"], node["mode"])
+        found = lower_scatter((index, value, wide), node["axis"], node["mode"],
+                              1 if self.target.kind == "cuda" else self.target.threads)
         self.add(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
                       "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
         if wide is not target:
@@ -128,11 +141,25 @@ class ScatterLowering(SparseLowering):
         looked_up = [operand for operand in lowering.operands if operand.kind == "gather"]
         sizes = [operand.extent for operand in looked_up]
         kernel = ScatterLoop(call.kernel, tuple(scatters), tuple(sizes.index(size) for size in sizes),
-                             tuple(operand.step == 1 or operand.view is None for operand in looked_up))
-        self.add(Step(kernel, call.views, tuple(s.target for s in scatters),
-                      call.values, call.rows, call.columns, joined(labels), cluster.scatters[0].origin, threads="one"))
+                             tuple(operand.step == 1 or operand.view is None for operand in looked_up),
+                             divides=self.shared_by(call, [node.shape[node["axis"]] for node in cluster.scatters]))
+        rows, columns, values, threads = call.rows, call.columns, call.values, "one"
+        if kernel.divides:
+            values = (*values, columns, self.target.threads)
+            rows, columns, threads = self.target.threads, -(-columns // self.target.threads), "auto"
+        self.add(Step(kernel, call.views, tuple(s.target for s in scatters), values, rows, columns, joined(labels),
+                      cluster.scatters[0].origin, threads=threads))
         self.waiting -= {group.serial for group in cluster.groups}
         self.lowered |= {node.serial for node in (*cluster.groups, *cluster.scatters)}
+
+    def shared_by(self, call: LoopCall, sizes: list[Size]) -> str:
+        """How threads divide a loop whose targets have these sizes, where there is enough to do: by runs of columns if
+        indices ascend, else, if they are many and targets long, by ranges of targets."""
+        threads, columns = self.target.threads, call.columns
+        if threads < 2 or call.rows != 1 or not isinstance(columns, int) or columns < WORTH_DIVIDING:
+            return ""
+        far = all(isinstance(size, int) and size >= WIDE_RANGE * threads for size in sizes)
+        return "ranges" if threads >= MANY_THREADS and far else "sorted"
 
     def scatter_target(self, node: Node) -> View:
         """Memory for the result of a scatter, with the base in it."""

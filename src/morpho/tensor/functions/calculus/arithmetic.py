@@ -8,6 +8,7 @@ from typing import Any
 from morpho.base.dtypes import bool_
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import build
+from morpho.ops.algebra import zeros_like
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -214,3 +215,21 @@ def array_equal(x1: Any, x2: Any, /, *, equal_nan: bool = False) -> bool:
     if equal_nan and first.dtype.kind in "fc":
         same = ew.logical_or(same, ew.logical_and(ew.isnan(first), ew.isnan(second)))
     return bool(reduce.all(same).item())
+
+
+def angle(z: Any, /, *, deg: bool = False) -> Tensor:
+    """The angle of complex numbers with the positive real axis, from -pi to pi, or in degrees; of a negative real
+    number it is pi.
+
+    >>> mo.angle([1.0, -1.0]).tolist(), mo.angle(mo.asarray([1j, 1 + 1j]), deg=True).tolist()
+    ([0.0, 3.14...], [90.0, 45.0])
+    """
+    node = as_node(z, "angle")
+    if node.dtype.is_complex:
+        value = Tensor.of_node(node)
+        found = ew.atan2(ew.imag(value), ew.real(value))
+    else:
+        (plain,) = promoted("angle", z, floating=True)
+        value = Tensor.of_node(plain)
+        found = ew.atan2(Tensor.of_node(zeros_like(plain)), value)
+    return rad2deg(found) if deg else found

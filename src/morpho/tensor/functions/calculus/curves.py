@@ -167,3 +167,18 @@ def vander(x: Any, /, n: int | None = None, *, increasing: bool = False) -> Tens
     from morpho.tensor.functions.move import flip
 
     return powers if increasing else flip(powers, axis=1)
+
+
+def polyval(p: Any, x: Any, /) -> Tensor:
+    """The value of a polynomial at x, by Horner's rule; `p` has its coefficients, the highest power first.
+
+    >>> mo.polyval([3.0, 0.0, 1.0], 5.0).item()
+    76.0
+    """
+    coefficients, points = (Tensor.of_node(node) for node in promoted("polyval", p, x))
+    if len(coefficients.shape) != 1 or not isinstance(coefficients.shape[0], int):
+        raise fail(ShapeError, "polyval", f"coefficients of shape {coefficients.shape} are no line")
+    found = points * 0
+    for number in range(coefficients.shape[0]):
+        found = found * points + coefficients[number]
+    return found

@@ -8,6 +8,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops.sequential.lane_loop import LaneLoop
+from morpho.backends.cpu.loops.sequential.register_loop import Carry
 from morpho.backends.cpu.loops.sequential.register_loop_code import RegisterLoopCode
 from morpho.base.dtypes import int64
 from morpho.base.machine import Isa
@@ -29,8 +30,10 @@ class LaneLoopCode(RegisterLoopCode):
     def __init__(self, kernel: LaneLoop, isa: Isa) -> None:
         super().__init__(kernel.loop, isa)
         self.isa, self.beside, self.picks = isa, kernel.beside, kernel.picks
+        self.uniform = frozenset() if kernel.picks else kernel.uniform
         widest = max(instruction.dtype.itemsize for instruction in kernel.loop.instructions)
         vectors = next((v for most, v in SIDE_BY_SIDE if len(kernel.loop.instructions) <= most), 1)
+        self.vectors = vectors
         self.lanes = isa.lanes(widest) * vectors if isa.vector_bits else 1
         self.e = Emitter(self.lanes, isa.native_half, architecture=isa.architecture)
 
@@ -57,8 +60,11 @@ class LaneLoopCode(RegisterLoopCode):
             write(loop.index)
         if lanes > 1 and self.isa.masks:
             with e.when(e.icmp("slt", whole, last)):
-                self.mask = e.first_lanes(last - whole)
-                write(whole)
+                left = last - whole
+                for few in e.both(e.icmp("sle", left, lanes // self.vectors)) if self.vectors > 1 else (False,):
+                    e.lanes = lanes // self.vectors if few else lanes  # one vector where that is enough
+                    self.mask = e.first_lanes(left)
+                    write(whole)
         elif lanes > 1:
             e.lanes = 1
             with e.loop(whole, last) as loop:
@@ -69,7 +75,32 @@ class LaneLoopCode(RegisterLoopCode):
         e, (name, dtype, *_) = self.e, self.kernel.instructions[number]
         if name == "lane":
             return scalars.cast(e, e.splat(self.start) + e.lane_numbers(), int64, dtype)
-        return super().one(number)
+        if number not in self.uniform:
+            return super().one(number)
+        lanes, e.lanes = e.lanes, 1
+        found = super().one(number)
+        e.lanes = lanes
+        return found
+
+    def read(self, number: int) -> Value:
+        """What all elements share in every lane, for those that have their own; constants as they are wanted."""
+        name, dtype, _, attributes = self.kernel.instructions[number]
+        if name == "constant":
+            return self.e.constant(attributes[0], scalars.register_type(dtype))
+        return self.e.splat(self.values[number])
+
+    def first(self, carry: Carry) -> Value:
+        """What is carried into the first turn; one number of those that are the same for all."""
+        if carry.value not in self.uniform:
+            return super().first(carry)
+        dtype = self.kernel.operands[carry.operand].dtype
+        memory = scalars.memory_type(dtype)
+        return scalars.from_memory(self.e, self.e.load(self.pointers[carry.operand], memory, 1), dtype)
+
+    def next(self, carry: Carry) -> Value:
+        """And into the next."""
+        following = self.values[carry.following]
+        return following if carry.value in self.uniform else self.e.splat(following)
 
     def place(self, starts: list[str], start: Value) -> list[str]:
         """Where operands of which every lane sees its own element begin for those from `start` on."""
@@ -123,7 +154,7 @@ class LaneLoopCode(RegisterLoopCode):
 
     def store(self, value: Value, operand: int, offset: int) -> None:
         e = self.e
-        stored = scalars.to_memory(e, value, self.kernel.operands[operand].dtype)
+        stored = scalars.to_memory(e, e.splat(value), self.kernel.operands[operand].dtype)
         if self.mask is None:
             e.store(stored, self.pointers[operand])
         else:

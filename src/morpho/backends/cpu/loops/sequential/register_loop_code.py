@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from morpho.backends.cpu.codegen import elementwise, scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX, SIGNATURE
-from morpho.backends.cpu.loops.sequential.register_loop import RegisterLoop
+from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop
 from morpho.base.machine import Isa
 
 
@@ -37,7 +37,7 @@ class RegisterLoopCode:
         e, kernel = self.e, self.kernel
         self.pointers, self.values = list(self.bases), {}
         self.write(self.invariant())
-        firsts = [self.load(carry.operand, carry.offset) for carry in kernel.carries]
+        firsts = [self.first(carry) for carry in kernel.carries]
         head, body, done = e.fresh("head"), e.fresh("body"), e.fresh("done")
         before = e.block
         e.branch(head)
@@ -61,17 +61,25 @@ class RegisterLoopCode:
         for store in kernel.stores:
             self.store(self.values[store.value], store.operand, store.offset)
         following = turn + 1
+        carried = [self.next(carry) for carry in kernel.carries]
         latch = e.block
         e.branch(head)
         news = [f"  {turn.name} = phi i64 [ 0, %{before} ], [ {following.name}, %{latch} ]"]
-        for phi, first, carry in zip(phis, firsts, kernel.carries, strict=True):
-            news.append(f"  {phi.name} = phi {phi.type} [ {first.name}, %{before} ], "
-                        f"[ {self.values[carry.following].name}, %{latch} ]")
+        for phi, first, new in zip(phis, firsts, carried, strict=True):
+            news.append(f"  {phi.name} = phi {phi.type} [ {first.name}, %{before} ], [ {new.name}, %{latch} ]")
         e.lines[place:place] = news
         e.label(done)
         self.pointers = self.bases
         for phi, carry in zip(phis, kernel.carries, strict=True):
             self.store(phi, carry.operand, carry.offset)
+
+    def first(self, carry: Carry) -> Value:
+        """What is carried into the first turn."""
+        return self.load(carry.operand, carry.offset)
+
+    def next(self, carry: Carry) -> Value:
+        """And into the next."""
+        return self.values[carry.following]
 
     def invariant(self) -> list[int]:
         """Instructions that have the same value at every turn; not those that may fail if there is a turn."""
@@ -89,9 +97,13 @@ class RegisterLoopCode:
             if number not in self.values:
                 self.values[number] = self.one(number)
 
+    def read(self, number: int) -> Value:
+        """An instruction's value for another one."""
+        return self.values[number]
+
     def one(self, number: int) -> Value:
         e, (name, dtype, inputs, attributes) = self.e, self.kernel.instructions[number]
-        arguments = [self.values[child] for child in inputs]
+        arguments = [self.read(child) for child in inputs]
         if name == "constant":
             return e.constant(attributes[0], scalars.register_type(dtype))
         if name == "counter":

@@ -12,6 +12,9 @@ from morpho.backends.cpu.loops.sequential.scatter import INDEX, PIECE, TARGET, V
 from morpho.base.dtypes import DType, bool_, int64
 from morpho.base.machine import Isa
 
+APART = 16  # elements: one line of the cache, or two
+BLOCK = 1024  # indices that are looked through at a time: the list of those to do stays in the first-level cache
+
 
 def generate(kernel: ScatterKernel, isa: Isa, name: str) -> str:
     """The LLVM module of a `ScatterKernel`."""
@@ -37,14 +40,30 @@ class ScatterCode:
         self.bases = [e.load_pointer("%buffers", n) for n in range(3)]
         e.store(e.constant(0, "i32", 1), "%fault")
         first, last = e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)
+        if self.kernel.divides:
+            self.low, self.width = self.range_of(first, last)
+            self.line(e.constant(0, "i64", 1), e.constant(0, "i64", 1), self.columns)
+            return self.function(name)
         with e.loop(e.instruction("udiv", first, self.pieces), self.line_after(last)) as loop:
             start = loop.index * self.pieces
             begin = e.intrinsic("smax", first - start, e.constant(0, "i64", 1)) * PIECE
             end = e.intrinsic("smin", (last - start) * PIECE, self.columns)
             self.line(loop.index, begin, end)
+        return self.function(name)
+
+    def function(self, name: str) -> str:
+        """What has been written, with its end."""
+        e, memory = self.e, "  %fault = alloca i32, align 4\n"
         e.line(f"ret i32 {e.load('%fault', 'i32', 1).name}")
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n  %fault = alloca i32, align 4\n"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        if self.kernel.divides:
+            memory += f"  %listed = alloca [{BLOCK} x i32], align 64\n"
+        return (f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{memory}{e.text()}\n}}\n"
+                + "\n".join(sorted(e.declarations)) + "\n")
+
+    def range_of(self, first: Value, last: Value) -> tuple[Value, Value]:
+        """The first place of some shares, and how many places they have."""
+        low, high = (place_of_share(self.e, share, self.pieces, self.size) for share in (first, last))
+        return low, high - low
 
     def line_after(self, last: Value) -> Value:
         return self.e.instruction("udiv", last + self.pieces - 1, self.pieces)
@@ -73,8 +92,32 @@ class ScatterCode:
     def each_index(self, lines: list[str], body: Callable[[str, str], None]) -> None:
         """Run `body` on the addresses of every index and of its values, in order."""
         e, along = self.e, [s[self.kernel.outer_rank] for s in self.strides]
-        with e.loop(0, self.count) as loop:
-            body(*(e.offset(lines[n], self.memory[n], loop.index * along[n]) for n in (INDEX, VALUE)))
+
+        def at(number: Value) -> None:
+            body(*(e.offset(lines[n], self.memory[n], number * along[n]) for n in (INDEX, VALUE)))
+
+        for alone in e.both(e.icmp("eq", self.width, self.size)) if self.kernel.divides else (True,):
+            if alone:
+                with e.loop(0, self.count) as loop:
+                    at(loop.index)
+                continue
+            with e.loop(0, self.count, BLOCK) as blocks:
+                stop = e.intrinsic("smin", blocks.index + BLOCK, self.count)
+                with e.loop(0, self.list_own(lines[INDEX], along[INDEX], blocks.index, stop)) as loop:
+                    number = e.load(e.offset("%listed", "i32", loop.index), "i32", 1)
+                    at(blocks.index + e.convert("zext", number, "i64"))
+
+    def list_own(self, line: str, along: Value, start: Value, stop: Value) -> Value:
+        """List the indices from `start` on that point into the range of this call, without a branch that could be
+        guessed wrong; how many there are. One outside the axis is in every list, to be found there."""
+        e = self.e
+        with e.loop(start, stop, carried=[e.constant(0, "i64", 1)]) as loop:
+            place = e.offset(line, self.memory[INDEX], loop.index * along)
+            index = scalars.cast(e, e.load(place, self.memory[INDEX], 1), self.kernel.index, int64)
+            own = e.icmp("ult", index - self.low, self.width) | e.icmp("uge", index, self.size)
+            e.store(e.convert("trunc", loop.index - start, "i32"), e.offset("%listed", "i32", loop.values[0]))
+            loop.next(loop.values[0] + e.convert("zext", own, "i64"))
+        return loop.values[0]
 
     def own_indices(self, index: str, value: str, target: str, begin: Value, end: Value) -> None:
         """Columns with an index each."""
@@ -117,6 +160,13 @@ class ScatterCode:
             new = scalars.from_memory(e, new, kernel.dtype)
             new = scalars.to_memory(e, combined(e, kernel.mode, kernel.target, old, new), kernel.target)
         e.store(new, target)
+
+
+def place_of_share(e: Emitter, share: Value, shares: Value, size: Value) -> Value:
+    """Where a share of the places of a target begins: at a multiple of `APART`, so that no two threads write elements
+    of one line of the cache."""
+    place = e.instruction("udiv", size * share, shares) & -APART
+    return e.select(e.icmp("eq", share, shares), size, place)
 
 
 def combined(e: Emitter, mode: str, dtype: DType, old: Value, new: Value) -> Value:

@@ -5,6 +5,9 @@ weights of a histogram, both ends of the edges of a mesh. Values go to their pla
 each place is one chain, with the bits of a `ScatterKernel`. What is summed up at a place stays in a register as long as
 the next index is the same, as in sorted rows of a sparse matrix: through memory every addition would wait for the store
 before it. All of it is scalar code: gathers of vectors, and vectors taken apart through memory, were slower (notes/).
+
+Several threads never divide the values of a place, so that its chain stays whole and in order, whatever their number:
+`scatter_range_code.py` says how they share a loop.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import NamedTuple
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, constant_value
+from morpho.backends.cpu.loops.sequential.scatter import IN_ORDER
 from morpho.program.kernel import Kernel, Role
 
 
@@ -34,16 +38,23 @@ def is_zero(instruction: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class ScatterLoop(Kernel):
-    """A map without results of its own, and where its values go. Rows and columns go by in ascending order: it is
-    called once, for all of them. The targets are accesses of the loop, of the kind of a gather's base: a size and a
-    stride each."""
+    """A map without results of its own, and where its values go. Rows and columns go by in ascending order: a call goes
+    over all of them. The targets are accesses of the loop, of the kind of a gather's base: a size and a stride each.
+    Where threads may share it, its rows are shares of its only row of columns: it `divides` the columns where indices
+    are "sorted", or else the targets by "ranges"."""
 
     loop: LoopKernel
     scatters: tuple[Scatter, ...]
     sizes: tuple[int, ...]  # of the loop's `gathered` accesses: the first of them whose axis is as long
     units: tuple[bool, ...]  # and whether their elements lie side by side
+    divides: str = ""
 
     may_fault = True
+
+    @property
+    def transposed(self) -> bool:
+        """A thread takes all of its share at once: every piece is a walk over all indices."""
+        return bool(self.divides)
 
     @property
     def role(self) -> Role:
@@ -53,8 +64,8 @@ class ScatterLoop(Kernel):
 
     @property
     def flops(self) -> int:
-        """Operations for every value."""
-        return self.loop.flops + 2 * len(self.scatters)
+        """Operations for every value; each takes the time of some more, one after the other."""
+        return self.loop.flops + (2 + (IN_ORDER if self.divides else 0)) * len(self.scatters)
 
     @property
     def gathered(self) -> tuple[int, ...]:
@@ -90,5 +101,5 @@ class ScatterLoop(Kernel):
 
     @property
     def record(self) -> Record:
-        """The loop's."""
-        return self.loop.record
+        """The loop's; its columns and the shares, where the kernel is called over those."""
+        return self.loop.record.extended("columns shares") if self.divides else self.loop.record

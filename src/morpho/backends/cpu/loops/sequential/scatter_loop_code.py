@@ -19,11 +19,6 @@ State = list[Value]
 TOGETHER = 4  # values that one turn of the loop over a chunk puts in their places
 
 
-def generate(kernel: ScatterLoop, isa: Isa, name: str) -> str:
-    """The LLVM module of a `ScatterLoop`."""
-    return ScatterLoopCode(kernel, isa).module(name)
-
-
 class ScatterLoopCode(LoopCode):
     """A loop kernel that scatters where others store.
 
@@ -99,6 +94,23 @@ class ScatterLoopCode(LoopCode):
     def scatter_column(self, step: Pass, column: Value, state: State) -> State:
         """The indices and values of a column, and each value to its place; the state after that."""
         e, state = self.e, list(state)
+        values = self.begin_column(step, column)
+        if not self.shares:
+            self.compute(step.needed)
+        # Indices first: one that is inside an axis need not be checked again where an element is looked up by it.
+        self.compute(sorted(self.below([scatter.indices for scatter in self.scatters]) & set(step.needed)))
+        places = {scatter: self.place(scatter, values[scatter.indices]) for scatter in self.scatters}
+        self.compute(number for number in step.needed if number not in self.loop.unusual)
+        for scatter, place in places.items():
+            if scatter.mode == "set":
+                e.store(scalars.to_memory(e, values[scatter.value], self.dtype_of(scatter)), place.name)
+        for index in dict.fromkeys(scatter.indices for scatter in self.combining):
+            self.combine([(n, s, places[s], values[s.value]) for n, s in enumerate(self.combining)
+                          if s.indices == index], state)
+        return state
+
+    def begin_column(self, step: Pass, column: Value) -> dict[int, Value]:
+        """The values of a column, those of its row so far; `compute` adds to them."""
         inputs = self.input_places(step, column, None, None)
         values: dict[int, Value] = dict(self.splats)
 
@@ -109,19 +121,7 @@ class ScatterLoopCode(LoopCode):
 
         self.known_inside: set[tuple[int, int]] = set()
         self.compute = compute
-        if not self.shares:
-            compute(step.needed)
-        # Indices first: one that is inside an axis need not be checked again where an element is looked up by it.
-        compute(sorted(self.below([scatter.indices for scatter in self.scatters]) & set(step.needed)))
-        places = {scatter: self.place(scatter, values[scatter.indices]) for scatter in self.scatters}
-        compute(number for number in step.needed if number not in self.loop.unusual)
-        for scatter, place in places.items():
-            if scatter.mode == "set":
-                e.store(scalars.to_memory(e, values[scatter.value], self.dtype_of(scatter)), place.name)
-        for index in dict.fromkeys(scatter.indices for scatter in self.combining):
-            self.combine([(n, s, places[s], values[s.value]) for n, s in enumerate(self.combining)
-                          if s.indices == index], state)
-        return state
+        return values
 
     def below(self, wanted: list[int]) -> set[int]:
         """The instructions that some values are made of."""

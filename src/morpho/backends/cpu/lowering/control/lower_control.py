@@ -27,6 +27,7 @@ from morpho.program.plan_memory import written
 from morpho.program.program import AnyStep, Control, Cursor, HostStep, Program, Step
 from morpho.program.view import View
 
+FAR_APART = 1 << 12  # bytes between elements of a slice: a page
 UNKNOWN_TURNS = 1 << 16  # of a loop that ends by itself, for estimates
 
 
@@ -63,7 +64,7 @@ def _lower_scan(low: Lowering, node: Node) -> None:
     carries, xs, constants = parts(node)
     turns, backwards, turn = node["length"], node["reverse"], node["turn"]
     init = [low.number_or_place(carry) for carry in carries]
-    sources = [place_of(low, x) for x in xs]
+    sources = [_turns_apart(low, place_of(low, x), node) for x in xs]
     fixed = [place_of(low, constant) for constant in constants]
     homes = [low.new_slot(carry.shape, carry.dtype) for carry in carries]
     counter = low.new_slot((), COUNTER.dtype) if node["counts"] else None
@@ -79,6 +80,21 @@ def _lower_scan(low: Lowering, node: Node) -> None:
     loop.write(Control("loop", _number(low), "scan", node.origin, turns, tuple([*moving, *rows]), value=counter,
                        backwards=backwards), init, [*sources, *stacked])
     low.views[node.serial] = [*homes, *stacked]
+
+
+def _turns_apart(low: Lowering, place: View, node: Node) -> View:
+    """What a scan goes over with each of its slices in one piece. Where the turns lie closer together than what a turn
+    reads, as in a batch of rows (`mo.vmap`), each would touch a line of the cache, or a page, for every row: one copy
+    beforehand goes through memory in order."""
+    if not all(isinstance(size, int) for size in place.shape):
+        return place
+    strides = [abs(stride) for size, stride in zip(place.shape[1:], place.strides[1:], strict=True) if size != 1]
+    bytes_apart = max(strides, default=0) * place.dtype.itemsize
+    if place.shape[0] < 2 or bytes_apart < FAR_APART or abs(place.strides[0]) >= max(strides):
+        return place
+    fresh = low.new_slot(place.shape, place.dtype)
+    low.copy(place, fresh, node)
+    return fresh
 
 
 def _cursor(low: Lowering, source: View, turns: Size, backwards: bool) -> Cursor:

@@ -55,7 +55,8 @@ def lower_lane_loop(low: Lowering, node: Node) -> None:
               for old, new, operand in zip(given[n], results[n], own[n], strict=True)),
         tuple(Store(value, row, 0) for (value,), row in zip(results[count:], rows, strict=True)),
         backwards=node["reverse"])
-    kernel = LaneLoop(loop, tuple(lanes.beside))
+    kernel = LaneLoop(loop, tuple(lanes.beside), tuple(
+        operand for value, both in zip(init, own, strict=True) for operand in both if not isinstance(value, View)))
     low.program.steps.append(Step(
         kernel, tuple(scalars.views), (*[number for both in own for number in both], *rows),
         kernel.record.values(turns=turns, strides=lanes.strides), product(carries[0].shape), turns,
