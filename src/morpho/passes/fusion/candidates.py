@@ -66,6 +66,8 @@ def is_uneven(node: Node, axes: tuple[int, ...]) -> bool:
     """Whether an operand seen through views cannot be walked over these axes as over one: a part of each line of an
     image. Its elements would be looked up one by one."""
     root, chain = look_through(node)
+    if any(view.op.name == "window" for view in chain):  # which kernels walk over by themselves
+        return False
     shape: Shape = root.shape
     strides: Strides = contiguous_strides(shape)
     for view in reversed(chain):
