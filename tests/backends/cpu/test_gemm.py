@@ -541,6 +541,6 @@ def test_columns_are_packed_group_after_group(small_blocks: None, rng: np.random
         assert step.kernel.right == ("rows" if transposed else "columns")
         numbers = unpacked_gemm.UNPACKED_GEMM.by_name(step.values)
         seen.add(numbers["kept"])
-        assert numbers["kept"] == (m > 16) and (numbers["kept"] and not transposed or numbers["group"] == 1)
+        assert numbers["kept"] == (m > 16) and ((numbers["kept"] and not transposed) or numbers["group"] == 1)
         assert found.numpy().tobytes() == by_rule(x, w.T if transposed else w, mo.float32).tobytes()
     assert seen == {0, 1}
