@@ -212,3 +212,18 @@ def test_bools_stay_bools() -> None:
     data = model([helper.make_node("Greater", ["x", "z"], ["y"])], [value("x", [2]), value("z", [2])],
                  [value("y", [2], BOOL)])
     assert mo.onnx.loads(data)([1.0, 3.0], [2.0, 2.0]).dtype == mo.bool and FLOAT == 1
+
+
+def test_weights_are_packed_once_wherever_they_lie_in_the_file() -> None:
+    """Constants that happen to be aligned in the file's bytes were borrowed from there, and packed at every call."""
+    rng = np.random.default_rng(3)
+    w, b, x = (rng.standard_normal(shape).astype(np.float32) for shape in ((32, 96), (96,), (8, 32)))
+    for length in range(1, 5):  # of a name, which moves what lies behind it
+        name = "w" * length
+        data = model([helper.make_node("MatMul", ["x", name], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])],
+                     [value("x", [8, 32])], [value("y", [8, 96])], {name: w, "b": b})
+        network = mo.onnx.loads(data)
+        close(network(x), [x @ w + b])
+        plan = network.program.current.plan
+        assert len(plan.constants) == 2 and len(plan.program.kept) == 1
+        assert "packed at every call" not in network.explain()

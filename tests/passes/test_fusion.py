@@ -327,3 +327,23 @@ def test_the_place_of_the_least_after_a_product(columns: int, kernels: int, rng:
     np.testing.assert_array_equal(f(mo.asarray(a), mo.asarray(b)).numpy(), np.argmin(1 - a @ b, axis=1))
     labels = [step.label for step in f.current.plan.program.steps if step.label != "pack"]
     assert len(labels) == kernels
+
+
+def test_a_reduction_over_images_follows_what_reads_parts_of_lines() -> None:
+    """Squeeze and excite after a depthwise convolution: one kernel would look elements up one by one."""
+    x = mo.asarray(np.random.default_rng(0).standard_normal((1, 3, 8, 34)).astype(np.float32))
+
+    @mo.compile
+    def parts(x: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
+        y = mo.tanh(x[:, :, 1:-1, 1:-1] + x[:, :, :-2, 2:])
+        return y, mo.mean(y, axis=(2, 3))
+
+    @mo.compile
+    def whole(x: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
+        y = mo.tanh(x + x * x)
+        return y, mo.mean(y, axis=(2, 3))
+
+    got = parts(x)[1].numpy(), whole(x)[1].numpy()
+    assert [f.stats["kernels"] for f in (parts, whole)] == [2, 1]
+    expected = np.tanh(x.numpy()[:, :, 1:-1, 1:-1] + x.numpy()[:, :, :-2, 2:]).mean((2, 3))
+    np.testing.assert_allclose(got[0], expected, rtol=1e-4, atol=1e-6)

@@ -469,3 +469,22 @@ def test_more_errors() -> None:
         mo.batch_norm_training(mo.zeros((0, 3, 4)))
     with pytest.raises(DTypeError, match=r"\[batch_norm\]"):
         mo.batch_norm(mo.zeros((2, 3), dtype=mo.int64), mo.zeros(3), mo.ones(3))
+
+
+@pytest.mark.parametrize("kernel", [(2, 2), (1, 3), (3, 3)], ids=str)
+def test_kernels_side_by_side_are_one_product(rng: np.random.Generator, kernel: tuple[int, int]) -> None:
+    """A transposed convolution with steps as long as its kernel: pixels become blocks, and no zeros are multiplied, so
+    that an infinity stays in its own block."""
+    x, w = (mo.asarray(rng.standard_normal(shape).astype(np.float32)) for shape in ((2, 3, 4, 5), (3, 6, *kernel)))
+    f = mo.compile(lambda x, w: mo.conv_transpose2d(x, w, stride=kernel))
+    expected = np.einsum("nchw,coij->nohiwj", x.numpy().astype(np.float64), w.numpy()).reshape(
+        2, 6, 4 * kernel[0], 5 * kernel[1])
+    np.testing.assert_allclose(f(x, w).numpy(), expected, rtol=1e-5, atol=1e-5)
+    assert not any("conv" in step.label for step in f.current.plan.program.steps)
+    spread = x.numpy().copy()
+    spread[0, 0, 1, 1] = np.inf
+    found = f(mo.asarray(spread), w).numpy()
+    assert np.isfinite(found).sum() == found.size - 6 * kernel[0] * kernel[1] and not np.isnan(found).any()
+    total = mo.grad(lambda x: mo.sum(mo.conv_transpose2d(x, w, stride=kernel)))(x)
+    np.testing.assert_allclose(total.numpy(), np.broadcast_to(w.numpy().sum((1, 2, 3))[:, None, None], x.shape),
+                               rtol=1e-4, atol=1e-4)

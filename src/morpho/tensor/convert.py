@@ -109,6 +109,15 @@ def _copied_array(array: np.ndarray) -> Buffer:
     return buffer
 
 
+def owned(array: np.ndarray) -> Tensor:
+    """The elements of an array in memory of their own, also while a function is traced, where other arrays are
+    borrowed: nobody writes them, so what a function makes of them alone is made once."""
+    plain = array if is_plain(array) else np.array(array, array.dtype.newbyteorder("="), order="C")
+    if settings.get().device == HOST and is_plain(plain):
+        return Tensor.of_buffer(_copied_array(plain))
+    return asarray(plain, copy=True)
+
+
 def _told(nbytes: int) -> AbstractContextManager[object]:
     """A profile is told of a copy that is long enough to matter."""
     if spans.sink is None or nbytes < TOLD_BYTES:

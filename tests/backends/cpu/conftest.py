@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from morpho.backends.cpu.gemm import matmul, tiling
+from morpho.backends.cpu.gemm import matmul, tiling, unpacked_gemm
 from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.runtime import thresholds
 
@@ -17,6 +17,7 @@ def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """Blocks so small that little matrices have several along every axis."""
     for name, size in (("TILE_ROWS", 16), ("TILE_COLUMNS", 24)):
         monkeypatch.setattr(tiling, name, size)
+    monkeypatch.setattr(unpacked_gemm, "ONE_TILE_ROWS", 16)
     monkeypatch.setattr(tiling, "depth_of_block", lambda register, l1_bytes: 32)
     monkeypatch.setattr(matmul, "KEPT_SHARE", 1 if request.param == "rows stay packed" else 0)
     with thresholds.using(replace(DEFAULT, single_k_block_rows=4, unpacked_bytes=(), unpacked_transposed_bytes=())):

@@ -12,7 +12,7 @@ import pytest
 
 import morpho as mo
 from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.gemm import gemm, matmul
+from morpho.backends.cpu.gemm import gemm, matmul, unpacked_gemm
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.matmul import Matrix
 from morpho.backends.cpu.gemm.tiling import Register, blocks_of, choose_tiling, depth_of_block, register_tile
@@ -521,3 +521,26 @@ def test_plain_results_go_straight_from_registers(rng: np.random.Generator) -> N
         made(*arguments)
         products = [step for step in made.current.plan.program.steps if step.epilogue is not None]
         assert [step.values[place] for step in products] == [expected]
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["columns", "rows"])
+@pytest.mark.parametrize("isa", ["vector128", "native"])
+def test_columns_are_packed_group_after_group(small_blocks: None, rng: np.random.Generator, transposed: bool, isa: str,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """Panels that are packed for one tile of rows take each other's place, those of several stay: the same bits."""
+    monkeypatch.setattr(unpacked_gemm, "GROUP_SHARE", {"rows": 1 << 30, "columns": 1 << 30})  # one panel at a time
+    chosen = {} if isa == "native" else {"isa": isa}
+    seen = set()
+    for m, n, k in ((8, 173, 70), (40, 173, 70), (16, 96, 47)):
+        x, w = (mo.asarray(draw(rng, *shape)) for shape in ((m, k), (n, k) if transposed else (k, n)))
+        with mo.settings(threads=1, **chosen):
+            f = mo.compile((lambda x, w: x @ w.T) if transposed else (lambda x, w: x @ w))
+            found = f(x, w)
+            [step] = [step for step in f.current.plan.lowered.steps if step.epilogue is not None]
+        assert isinstance(step.kernel, UnpackedGemmKernel)
+        assert step.kernel.right == ("rows" if transposed else "columns")
+        numbers = unpacked_gemm.UNPACKED_GEMM.by_name(step.values)
+        seen.add(numbers["kept"])
+        assert numbers["kept"] == (m > 16) and ((numbers["kept"] and not transposed) or numbers["group"] == 1)
+        assert found.numpy().tobytes() == by_rule(x, w.T if transposed else w, mo.float32).tobytes()
+    assert seen == {0, 1}

@@ -20,6 +20,7 @@ from morpho.onnx.proto.errors import refuse
 from morpho.onnx.proto.model import Constant
 from morpho.onnx.proto.tensors import MOST_ELEMENTS
 from morpho.onnx.run.coded import Coded, from_array
+from morpho.tensor.convert import owned
 from morpho.tensor.core import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +73,7 @@ def tensor(value: Any) -> Any:
             raise refuse("a text is given where numbers are computed with")
         if value.dtype == object:
             return mo.stack([mo.asarray(item) for item in value.reshape(-1).tolist()]).reshape(value.shape)
-        return mo.asarray(value)
+        return owned(value)
     return value
 
 
@@ -135,14 +136,15 @@ def bounded(shape: Any, op: str) -> tuple[Any, ...]:
 
 
 def of_constant(constant: Constant) -> Any:
-    """A constant of the file: static where it may be a shape, or part of one, else a tensor."""
+    """A constant of the file: static where it may be a shape, or part of one, else a tensor with memory of its own,
+    which nobody writes: what is made of it alone, such as packed weights, is made once."""
     array, kind = constant.array, constant.kind
     if kind.dtype is None:
         return array if kind.name == "string" else Coded(array, kind)
     if kind is BFLOAT16:
         return bfloat16(array)
     most = MOST_STATIC_FLOATS if kind.dtype.is_inexact else MOST_STATIC
-    return array if array.size <= most else mo.asarray(array)
+    return array if array.size <= most else owned(array)
 
 
 def bfloat16(bits: Array) -> Tensor:

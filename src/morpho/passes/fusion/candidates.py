@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from morpho.base.dims import Shape
+from morpho.base.shapes import contiguous_strides
 from morpho.ir.node import Node
 from morpho.ir.views import Mapping, Strides, look_through, view_strides
 
@@ -58,3 +60,20 @@ def inlines(node: Node) -> bool:
             return False
         shape, strides = view.shape, found
     return True
+
+
+def is_uneven(node: Node, axes: tuple[int, ...]) -> bool:
+    """Whether an operand seen through views cannot be walked over these axes as over one: a part of each line of an
+    image. Its elements would be looked up one by one."""
+    root, chain = look_through(node)
+    if any(view.op.name == "window" for view in chain):  # which kernels walk over by themselves
+        return False
+    shape: Shape = root.shape
+    strides: Strides = contiguous_strides(shape)
+    for view in reversed(chain):
+        found = view_strides(view, shape, strides)
+        if found is None:
+            return True
+        shape, strides = view.shape, found
+    steps = [(shape[axis], strides[axis]) for axis in axes if shape[axis] != 1]
+    return any(step != inner * size for (_, step), (size, inner) in pairwise(steps))

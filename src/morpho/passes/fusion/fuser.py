@@ -14,6 +14,7 @@ from morpho.passes.fusion.candidates import (
     Group,
     inlines,
     is_native,
+    is_uneven,
     only_checks,
 )
 from morpho.passes.fusion.group import make_group
@@ -216,10 +217,19 @@ class Fuser:
     def fits(self, node: Node, child: Node, group: Group) -> bool:
         """Whether the node's value has a form that the group can hold."""
         if node.op.kind == "reduce":
-            return child.serial in group.full and group.axes in ((), node["axes"])
+            return child.serial in group.full and group.axes in ((), node["axes"]) and not self.is_uneven(group, node)
         if len(group.inputs) >= MOST_INPUTS or group.flops + node.op.flops > MOST_FLOPS:
             return False
         return self.level(node, child, group) != ""
+
+    def is_uneven(self, group: Group, reduce: Node) -> bool:
+        """Whether a group reads parts of lines, over which a reduction over several axes would look elements up one by
+        one: it is a kernel after it, which reads whole lines."""
+        axes = reduce["axes"]
+        if sum(group.space[axis] != 1 for axis in axes) < 2:
+            return False
+        read = {child.serial: child for node in group.nodes for child in node.inputs if child.serial in group.inputs}
+        return any(child.shape == group.space and is_uneven(child, axes) for child in read.values())
 
     def level(self, node: Node, child: Node, group: Group) -> str:
         if child.serial in group.full and node.shape == group.space:

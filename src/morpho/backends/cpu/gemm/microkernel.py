@@ -55,6 +55,7 @@ class Function:
 
 
 PREFETCH_ARGUMENTS = ", ptr %ahead, i64 %hop"  # prefetch pointer, and bytes it advances per value of k
+SKIP_ARGUMENT = ", i64 %skip"  # bytes that it advances instead within a turn of the loop
 WALK_ARGUMENTS = ", i64 %panels, i64 %panel_step"  # number of panels, and elements from one to the next
 
 
@@ -66,9 +67,11 @@ class MicroKernel:
     rows_are_packed = True  # as [k][height]
 
     def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa, name: str = "",
-                 walks: bool = False) -> None:
+                 walks: bool = False, skips: bool = False) -> None:
         self.dtype, self.height, self.register, self.walks = kernel.dtype, height, register, walks
+        self.skips = skips and register.prefetches
         arguments = self.ARGUMENTS + (PREFETCH_ARGUMENTS if register.prefetches else "")
+        arguments += SKIP_ARGUMENT if self.skips else ""
         arguments += WALK_ARGUMENTS if walks else ""
         self.panel, self.tile = "%b", "%tile"
         self.function = Function(name or f"micro{height}", arguments, register.lanes, isa)
@@ -185,7 +188,7 @@ class MicroKernel:
         with e.loop(first, whole, stride, carried=sums) as loop:
             values, left = list(loop.values), self.left_values(loop.index, UNROLL * step)
             for u in range(0, stride, step):
-                self.prefetch_next(loop.index + u)
+                self.prefetch_next(loop.index, u)
                 values = self.multiply_add(values, lambda row, u=u: left(u, row), loop.index + u)  # type: ignore[misc]
             loop.next(*values)
         return self.short_chain(loop.values, whole, last, step)
@@ -198,7 +201,7 @@ class MicroKernel:
             left = self.left_values(loop.index, stride)
             chains = [loop.values[:len(zeros)], loop.values[len(zeros):]]
             for u in range(stride):
-                self.prefetch_next(loop.index + u)
+                self.prefetch_next(loop.index, u)
                 chains[u % 2] = self.multiply_add(chains[u % 2], lambda row, u=u: left(u, row),  # type: ignore[misc]
                                                   loop.index + u)
             loop.next(*chains[0], *chains[1])
@@ -212,10 +215,12 @@ class MicroKernel:
             loop.next(*self.multiply_add(list(loop.values), lambda row: left(0, row), loop.index))
         return loop.values
 
-    def prefetch_next(self, k: Value) -> None:
+    def prefetch_next(self, k: Value, step: int) -> None:
         """Prefetch at every value of k. It also keeps LLVM from hoisting loads so far that sums are spilled."""
         if self.register.prefetches:
-            self.e.prefetch(self.e.offset("%ahead", "i8", k * self.function.number("%hop")), 2)
+            hop = self.function.number("%hop")
+            place = k * hop + self.function.number("%skip") * step if self.skips else (k + step) * hop
+            self.e.prefetch(self.e.offset("%ahead", "i8", place), 2)
 
     def multiply_add(self, sums: list[Value], left: Callable[[int], Value], k: Value) -> list[Value]:
         """One value of k: row by row, so that few of the left values are alive at a time."""

@@ -17,11 +17,13 @@ from morpho.backends.cpu.gemm.tiling import Tiling
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Size, upper
 
-UNPACKED_GEMM = GEMM.extended("b_k b_n panels_at tile_vectors row_parts")
+UNPACKED_GEMM = GEMM.extended("b_k b_n panels_at tile_vectors row_parts group panel_step kept")
 MOST_ROWS = 64  # rows per lane: beyond, packing is a small part, and 512 squared was 3 % slower (notes/gemm.md)
 LEAST_COLUMNS = 32  # of a tile, each of which packs all rows: 64 squared 10.7 us, with 96 13.8 (notes/gemm.md)
 ENOUGH_VECTORS = 48  # vectors of a tile from which a thread gets two tiles: 1000 squared 0.90 -> 0.95x (notes/gemm.md)
 PACKING = 8  # multiply-adds that take as long as packing an element: 32 a cycle, and 4 elements
+ONE_TILE_ROWS = 256  # of a tile that packs: 197 rows in one 12 % faster than in two (notes/gemm.md)
+GROUP_SHARE = {"rows": 4, "columns": 2}  # of the L2 cache, for the panels that are packed together
 FEW_ROWS_BYTES = 256 << 10  # bytes of a tile's packed columns with few rows: they stay in the L2 cache
 
 
@@ -58,6 +60,8 @@ class UnpackedMatmul(Matmul):
         (self.tile_vectors, self.row_parts), lanes = found, self.register.lanes
         stride = self.tile_vectors * lanes
         stride += lanes if stride == self.n else 0  # rows and columns of the tile must not look like one axis
+        if self.row_parts == 1 and upper(self.m) <= ONE_TILE_ROWS and not self.thresholds.choice.tile_rows:
+            tiling = replace(tiling, tile_rows=upper(self.m), row_tiles=1)
         if self.row_parts > 1:
             rows = _rows_of_part(upper(self.m), self.row_parts)
             height = -(-rows // -(-rows // tiling.tile_rows))
@@ -76,17 +80,39 @@ class UnpackedMatmul(Matmul):
     def packed_places(self) -> int:
         return super().packed_places * self.tiles_of_part
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether packed columns stay for further tiles of rows."""
+        return self.tiles_of_part > 1
+
+    @property
+    def panel_step(self) -> int:
+        """Elements from one packed panel to the next: a block of k, or all of it where they are kept."""
+        return (upper(self.k) if self.is_kept else min(self.tiling.depth, upper(self.k))) * self.register.width
+
+    @property
+    def group(self) -> int:
+        """Panels that are packed one after the other before they are used: they stay in the L2 cache, and where k is
+        not side by side, some lines of memory lie so."""
+        right = layout(self.b.rows, self.b.columns, ("rows", "columns"))
+        most = self.target.l2_bytes // GROUP_SHARE.get(right, 2)
+        nbytes = self.tiling.depth * self.register.width * self.dtype.itemsize
+        if self.is_kept and right != "rows":
+            return self.tiling.tile_panels
+        return max(1, min(most // nbytes, self.tiling.tile_panels))
+
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         sums_at, scratch_at, end = super().scratch(epilogue)
-        columns = self.tile_vectors * self.register.lanes
-        return sums_at, scratch_at, end + rounded(columns * upper(self.k) * self.dtype.itemsize)
+        columns, width = self.tile_vectors * self.register.lanes, self.register.width
+        columns = columns if self.is_kept else min(columns, self.group * width)
+        return sums_at, scratch_at, end + rounded(columns * self.panel_step // width * self.dtype.itemsize)
 
     def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
         b = self.b
         return super().numbers(epilogue) | {
             "b_batch": b.batch, "b_outer": b.outer, "b_k": b.rows, "b_n": b.columns,
             "panels_at": super().scratch(epilogue.kernel)[2], "tile_vectors": self.tile_vectors,
-            "row_parts": self.row_parts}
+            "row_parts": self.row_parts, "group": self.group, "panel_step": self.panel_step, "kept": int(self.is_kept)}
 
     @property
     def items(self) -> Size:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.gemm.gemm_code import GemmCode
+from morpho.backends.cpu.codegen.emit import BITS, Value
+from morpho.backends.cpu.codegen.register_transpose import transposed
+from morpho.backends.cpu.gemm.gemm_code import SHARE_BITS, GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, places_of_batch, transpose
 from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.gemm.unpacked_gemm import UNPACKED_GEMM, UnpackedGemmKernel
@@ -32,6 +33,9 @@ class RightPacker:
         self.function = Function(f"pack_right{register.vectors}", self.ARGUMENTS, 4, isa)
         self.e, self.memory = self.function.e, scalars.memory_type(kernel.dtype)
         self.by_fours = isa.vector_bits > 0 and self.width % 4 == 0
+        self.lanes = max(4, register.lanes)
+        is_vector = self.lanes > 4 and self.lanes * BITS[self.memory] == isa.vector_bits
+        self.steps = (self.lanes, 4, 1) if is_vector else (4, 1)  # values of k that are turned at once
 
     def write(self) -> str:
         e, columns = self.e, self.function.number("%columns")
@@ -72,23 +76,30 @@ class RightPacker:
                     e.store(one, e.offset(into, self.memory, column))
 
     def transposed(self, panel: Value) -> None:
-        """One whole panel of columns whose k lies side by side."""
-        e, width, count = self.e, self.width, self.function.number("%count")
-        first = self.line("%source", panel * width, "%n_step")
-        sources = [self.line(first, column, "%n_step") for column in range(width)]
-        start = self.line("%target", panel, "%panel_step")
-        done = count & -4
-        with e.loop(0, done, 4) as loop:
-            lines = [e.load(e.offset(source, self.memory, loop.index), self.memory, 4) for source in sources]
-            target = e.offset(start, self.memory, loop.index * width)
-            for column in range(0, width, 4):
-                for number, four in enumerate(transpose(e, lines[column:column + 4])):
-                    e.store(four, e.offset(target, self.memory, number * width + column))
-        with e.loop(done, count) as loop:
-            target = e.offset(start, self.memory, loop.index * width)
-            for column, source in enumerate(sources):
-                e.store(e.load(e.offset(source, self.memory, loop.index), self.memory, 1),
-                        e.offset(target, self.memory, column))
+        """One whole panel of columns whose k lies side by side: a vector's worth of them at a time, so that few lines
+        of memory are read side by side, each once."""
+        e, width, count, lanes = self.e, self.width, self.function.number("%count"), self.lanes
+        with e.loop(0, width, lanes) as group:
+            first = self.line("%source", panel * width + group.index, "%n_step")
+            sources = [self.line(first, column, "%n_step") for column in range(lanes)]
+            start = e.offset(self.line("%target", panel, "%panel_step"), self.memory, group.index)
+            done = e.constant(0, "i64", 1)
+            for steps in self.steps:
+                whole = count & -steps
+                with e.loop(done, whole, steps) as loop:
+                    self.turn(sources, e.offset(start, self.memory, loop.index * width), loop.index, steps)
+                done = whole
+
+    def turn(self, sources: list[str], target: str, k: Value, steps: int) -> None:
+        """Some values of k of a vector's worth of columns."""
+        e, width = self.e, self.width
+        lines = [e.load(e.offset(source, self.memory, k), self.memory, steps) for source in sources]
+        for column in range(0, len(lines), max(4, steps)):
+            part = lines[column:column + max(4, steps)]
+            turned = part if steps == 1 else transposed(e, part) if steps > 4 else transpose(e, part)
+            for number, line in enumerate(turned):
+                place = number if steps == 1 else number * width
+                e.store(line, e.offset(target, self.memory, place + column))
 
     def part(self, panel: Value, left: Value) -> None:
         """The last columns, then zeros."""
@@ -108,17 +119,20 @@ class UnpackedCode(GemmCode):
 
     record = UNPACKED_GEMM
     kernel: UnpackedGemmKernel
+    packs: Value  # whether the tile of rows being written packs columns
+    group: tuple[Value, Value]  # panels that are packed together
 
     def __init__(self, kernel: UnpackedGemmKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
         self.vectors = self.register.vectors  # of the panel being written
+        self.asks_for_source = kernel.right == "rows" and self.register.prefetches
 
     def parts(self) -> list[Any]:
         kernel, isa = self.kernel, self.isa
         found: list[Any] = []
         for vectors in kernel.vectors:
             register = replace(self.register, vectors=vectors)
-            found += [self.micro_kernel(kernel, h, register, isa, f"micro{h}x{vectors}")
+            found += [self.micro_kernel(kernel, h, register, isa, f"micro{h}x{vectors}", skips=self.asks_for_source)
                       for h in self.register.heights]
             found.append(RightPacker(kernel, register, isa))
         return [*found, *self.row_packers()]
@@ -150,9 +164,8 @@ class UnpackedCode(GemmCode):
         with e.loop(first_tile, last_tile) as tiles:
             top = tiles.index * v["tile_rows"]
             rows = top, e.intrinsic("smin", top + v["tile_rows"], v["m"])
+            self.packs = e.icmp("eq", tiles.index, first_tile)
             with e.loop(0, blocks) as loop:
-                with e.when(e.icmp("eq", tiles.index, first_tile)):
-                    self.pack_right(batch, panels, loop.index)
                 place = (tiles.index - first_tile) * blocks + loop.index
                 self.block(batch, rows, panels, loop.index, place, packed)
             self.finish(batch, rows, panels)
@@ -166,44 +179,85 @@ class UnpackedCode(GemmCode):
                     write()
         self.vectors = self.register.vectors
 
-    def pack_right(self, batch: Value, panels: tuple[Value, Value], block: Value) -> None:
-        """A block of k of all columns of the tile."""
-        e, v, register = self.e, self.v, self.register
-        start = block * v["depth"]
-        depth = e.intrinsic("smin", v["depth"], v["k"] - start)
-        source = e.offset(self.b, self.memory, self.batch_place("b") + start * v["b_k"])
-
-        def pack(first: Value, last: Value, panel: str) -> None:
-            line = e.offset(source, self.memory, first * v["b_n"])
-            step = v["k"] * (self.vectors * register.lanes)
-            e.line(f"call void @pack_right{self.vectors}(ptr {line}, i64 {v['b_k'].name}, i64 {v['b_n'].name}, "
-                   f"i64 {depth.name}, i64 {(last - first).name}, i64 {step.name}, ptr {panel})")
-
-        edge = e.intrinsic("smin", self.first_column + panels[1] * register.width, self.last_column)
-        if register.vectors in self.kernel.vectors:
-            pack(self.first_column, edge, self.panel(batch, panels[0], start, depth))
-        self.narrow_panels(lambda: pack(edge, self.last_column, self.panel(batch, panels[1], start, depth)))
-
-    def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
-        register = self.register
-        place = number * self.v["k"] * register.width + start * (self.vectors * register.lanes)
-        return self.e.offset(self.columns, self.memory, place)
-
     def over_panels(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value],
                     block: tuple[Value, Value], first: Value) -> None:
+        """A few panels at a time: packed by the first tile of rows, and used while they are in the cache."""
+        e = self.e
         if self.register.vectors in self.kernel.vectors:
-            super().over_panels(batch, rows, panels, block, first)
-        self.narrow_panels(lambda: self.one_panel(rows, self.panel(batch, panels[1], *block), panels[1], block[1],
-                                                  first))
+            with e.loop(panels[0], panels[1], self.v["group"]) as groups:
+                self.group = groups.index, e.intrinsic("smin", groups.index + self.v["group"], panels[1])
+                last = e.intrinsic("smin", self.column(self.group[1]), self.last_column)
+                self.pack_right(batch, self.group[0], last, block)
+                self.source_after(block)
+                with e.loop(*self.group) as loop:
+                    goal = self.goal(batch, rows, self.column(loop.index), loop.index, block) if self.stores else None
+                    self.one_panel(rows, self.panel(batch, loop.index, *block), loop.index, block[1], first, goal)
+
+        def narrow() -> None:
+            self.group = panels[1], panels[1]
+            self.pack_right(batch, panels[1], self.last_column, block)
+            self.source_after(block)
+            self.one_panel(rows, self.panel(batch, panels[1], *block), panels[1], block[1], first)
+
+        self.narrow_panels(narrow)
+
+    def pack_right(self, batch: Value, panel: Value, last: Value, block: tuple[Value, Value]) -> None:
+        """A block of k of the columns from a panel on."""
+        e, v, (start, depth) = self.e, self.v, block
+        with e.when(self.packs):
+            first = self.column(panel)
+            line = e.offset(self.b, self.memory, self.batch_place("b") + start * v["b_k"] + first * v["b_n"])
+            e.line(f"call void @pack_right{self.vectors}(ptr {line}, i64 {v['b_k'].name}, i64 {v['b_n'].name}, "
+                   f"i64 {depth.name}, i64 {(last - first).name}, i64 {v['panel_step'].name}, "
+                   f"ptr {self.panel(batch, panel, start, depth)})")
+
+    def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
+        """Where a packed panel lies: those of a group one after the other, or of all where they are kept."""
+        kept, vectors = self.v["kept"], self.vectors * self.register.lanes
+        place = (number - self.group[0] * (1 - kept)) * self.v["panel_step"] + start * kept * vectors
+        return self.e.offset(self.columns, self.memory, place)
 
     def column(self, panel: Value) -> Value:
         return self.first_column + panel * self.register.width
 
+    def prefetch_panel(self, panel: str, number: Value, rows: Value) -> None:
+        """While panels are packed, those that are packed after them, as they lie: memory works while registers do."""
+        super().prefetch_panel(panel, number, rows)
+        self.place_in_group = number - self.group[0]
+
+    def source_after(self, block: tuple[Value, Value]) -> None:
+        """Find what is packed after this group: the columns behind it, or the first ones at the next values of k."""
+        e, v, (start, depth) = self.e, self.v, block
+        column = e.intrinsic("smin", self.column(self.group[1]), self.last_column)
+        more = e.icmp("slt", column, self.last_column)
+        column = e.select(more, column, self.first_column)
+        start = e.select(more, start, start + depth)
+        self.asks = self.packs & e.icmp("slt", start, v["k"])
+        self.next_source = e.offset(self.b, self.memory,
+                                    self.batch_place("b") + start * v["b_k"] + column * v["b_n"])
+
+    def prefetch_arguments(self, row: Value, depth: Value) -> str:
+        if not self.asks_for_source:
+            return super().prefetch_arguments(row, depth)
+        e, v, size = self.e, self.v, BITS[self.memory] // 8
+        part = (self.share * row).shift_right(SHARE_BITS + size.bit_length() - 1)
+        column = self.place_in_group * self.register.width + part
+        source = e.offset(self.next_source, self.memory, column * v["b_n"])
+        panel = e.offset(self.next_panel, "i8", (self.share * row * depth).shift_right(SHARE_BITS))
+        along = (self.share * (self.register.heights[0] * self.values_per_step)).shift_right(SHARE_BITS)
+        place = "%" + e.fresh("ahead")
+        e.line(f"{place} = select i1 {self.asks.name}, ptr {source}, ptr {panel}")
+        hop = e.select(self.asks, v["b_k"] * size, along)
+        skip = e.select(self.asks, v["b_n"] * size, along)
+        return f", ptr {place}, i64 {hop.name}, i64 {skip.name}"
+
     def panel_after(self, panel: str, number: Value) -> str:
         """After the last panel comes the first one: what lies behind it is another thread's."""
         e, after = self.e, "%" + self.e.fresh("after")
-        more = e.icmp("slt", number + 1, self.whole)
-        e.line(f"{after} = select i1 {more.name}, ptr {super().panel_after(panel, number)}, ptr {self.columns}")
+        end = e.select(e.icmp("ne", self.v["kept"], 0), self.whole, self.group[1])
+        more = e.icmp("slt", number + 1, end)
+        following = e.offset(panel, self.memory, self.v["panel_step"] * self.register.panels_ahead)
+        e.line(f"{after} = select i1 {more.name}, ptr {following}, ptr {self.columns}")
         return after
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:

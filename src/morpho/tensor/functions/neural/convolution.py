@@ -197,8 +197,23 @@ def _conv_transpose(name: str, rank: int, x: Any, weight: Any, bias: Any, stride
     if any(isinstance(size, int) and size < 1 for size in sizes) or 0 in images.shape[2:]:
         raise fail(ShapeError, name, f"the result would have size {sizes[2 - rank:]}", "pad less")
     before = tuple(w[0] for w in widths)
-    result = transposed(images, kernels, sizes, before, steps, apart, groups)
+    if kernels.shape[2:] == steps and groups == 1 and apart == (1, 1) and not any(map(any, widths)) and not any(extra):
+        result = _side_by_side(images, kernels)
+    else:
+        result = transposed(images, kernels, sizes, before, steps, apart, groups)
     return Tensor.of_node(_with_bias(name, as_given(result, rank), addend))
+
+
+def _side_by_side(x: Node, weight: Node) -> Node:
+    """A transposed convolution whose kernels lie side by side in the result: each pixel becomes a block of its own, by
+    a product of matrices, with none of the zeros that a convolution of spread pixels multiplies."""
+    (count, channels, *sizes), (_, made, *lengths) = x.shape, weight.shape
+    rows = made * product(tuple(lengths))
+    kernels = build("permute", reshape(weight, (channels, rows)), axes=(1, 0))
+    kernels = expand(reshape(kernels, (1, rows, channels)), (count, rows, channels))
+    found = build("matmul", kernels, reshape(x, (count, channels, product(tuple(sizes)))))
+    blocks = build("permute", reshape(found, (count, made, *lengths, *sizes)), axes=(0, 1, 4, 2, 5, 3))
+    return reshape(blocks, (count, made, *(size * length for size, length in zip(sizes, lengths, strict=True))))
 
 
 EXAMPLES["convolution"] = (conv2d, [(2, 16, 24, 24), (16, 16, 3, 3)])
