@@ -15,14 +15,17 @@ from morpho.backends.cuda.gemm.quantised.rounded import RoundedDots, RoundRows
 from morpho.backends.cuda.gemm.quantised.simt import QuantisedSimt
 from morpho.backends.cuda.gemm.spec import ProductKernel
 from morpho.base.dtypes import int16, int32
+from morpho.ops.neural.float8 import table
 from morpho.ops.neural.quantised import LAYOUTS
 from morpho.tensor.functions.products.rounded import RoundedWeight
 
 
 def weight_of(kind: str, n: int, k: int, rng: np.random.Generator) -> mo.Quantised:
-    """Blocks of any layout: random codes, scales that are ordinary numbers."""
+    """Blocks of any layout: random codes, scales that are ordinary numbers; codes of floats are numbers too."""
     layout = LAYOUTS[kind]
     data = rng.integers(0, 256, (n, k // 32, layout.block_bytes)).astype(np.uint8)
+    if layout.float8:
+        data[~np.isfinite(table(layout.float8))[data]] = 0
     headers = rng.uniform(0.001, 0.02, (n, k // 32, layout.headers * layout.groups))
     data[..., :layout.header_bytes] = headers.astype("<f4" if layout.wide else "<f2").view(np.uint8)
     return mo.Quantised.from_bytes(data.tobytes(), (n, k), kind)

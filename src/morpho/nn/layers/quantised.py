@@ -56,7 +56,8 @@ class QuantisedEmbedding(Module):
         self.weight, self.dtype = weight, dtype
         codes, headers = _unpacked(weight)
         self._codes = mo.asarray(codes, copy=True)
-        self._headers = [mo.asarray(header, copy=True) for header in headers]
+        self._scales, *least = (mo.asarray(header, copy=True) for header in headers)
+        self._least = least[0] if least else None
         float8 = LAYOUTS[weight.kind].float8
         self._values = mo.asarray(table(float8), copy=True) if float8 else None
 
@@ -64,9 +65,11 @@ class QuantisedEmbedding(Module):
         codes = mo.embedding(self._codes, ids)  # (..., width)
         numbers = codes.astype(mo.float32) if self._values is None else mo.take(self._values, codes.astype(mo.int64),
                                                                                 axis=0)
-        scales, *least = (mo.expand_dims(mo.embedding(header, ids), axis=-1) for header in self._headers)
+        scales = mo.expand_dims(mo.embedding(self._scales, ids), axis=-1)
         values = mo.reshape(numbers, (*codes.shape[:-1], scales.shape[-2], -1)) * scales
-        return mo.reshape(values + least[0] if least else values, codes.shape).astype(self.dtype)
+        if self._least is not None:
+            values = values + mo.expand_dims(mo.embedding(self._least, ids), axis=-1)
+        return mo.reshape(values, codes.shape).astype(self.dtype)
 
     def describe(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, {self.weight.kind!r}"

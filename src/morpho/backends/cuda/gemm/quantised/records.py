@@ -6,6 +6,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter
 from morpho.base.dtypes import float16
+from morpho.ops.neural.float8 import KINDS as FLOAT8
 from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 
 
@@ -64,6 +65,9 @@ class BlockReader:
     def code(self, words: list[Value], number: int) -> Value:
         """A code as a float."""
         e, start = self.e, self.layout.header_bytes
+        if self.layout.float8:
+            return scalars.from_float8(e, e.convert("trunc", self.byte(words, start + number), "i8"),
+                                       FLOAT8[self.layout.float8])
         if self.layout.bits == 8:
             low = self.byte(words, start + number)
             return e.convert("sitofp", (low << 24).shift_right(24, True), "float")
