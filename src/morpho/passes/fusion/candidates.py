@@ -64,7 +64,7 @@ def inlines(node: Node) -> bool:
 
 def is_uneven(node: Node, axes: tuple[int, ...]) -> bool:
     """Whether an operand seen through views cannot be walked over these axes as over one: a part of each line of an
-    image. Its elements would be looked up one by one."""
+    image. Its elements would be looked up one by one. What is repeated along an axis is not meant."""
     root, chain = look_through(node)
     if any(view.op.name == "window" for view in chain):  # which kernels walk over by themselves
         return False
@@ -76,4 +76,4 @@ def is_uneven(node: Node, axes: tuple[int, ...]) -> bool:
             return True
         shape, strides = view.shape, found
     steps = [(shape[axis], strides[axis]) for axis in axes if shape[axis] != 1]
-    return any(step != inner * size for (_, step), (size, inner) in pairwise(steps))
+    return any(step and inner and step != inner * size for (_, step), (size, inner) in pairwise(steps))
