@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -48,13 +49,18 @@ class Workers:
         for node in nodes:
             os.kill(self.pipeline.processes[node], kind)
 
-    def text_while(self, at, action, **settings):
-        """A text, something happening after so many tokens."""
+    def text_while(self, at, action, slowed=1.0, **settings):
+        """A text, something happening after so many tokens; stages may be slowed down until it has happened, so that it
+        does before the last token even where this process gets its turn late."""
         found = []
+        if slowed > 1:
+            self.pipeline.slow_down(dict.fromkeys(self.pipeline.processes, slowed))
         for token in self.pipeline.generate(PROMPT, max_new_tokens=COUNT, **settings):
             found.append(token)
             if len(found) == at:
                 action()
+                if slowed > 1:
+                    self.pipeline.slow_down({})
         return found
 
     def moved(self, epoch):
@@ -86,7 +92,13 @@ def test_several_texts_at_once_are_those_of_one_process(workers):
 
 def test_a_cut_moves_while_a_text_goes_on(workers):
     other = plan_of(workers.folder, [1, 2, 4])
-    assert workers.text_while(7, lambda: workers.pipeline.recut(other), temperature=0) == workers.greedy
+
+    def recut():
+        """Before the next token is taken, of which some may be there already: workers do not wait for who reads."""
+        workers.pipeline.recut(other)
+        until(lambda: workers.pipeline.epoch == 2 and workers.pipeline.is_ready)
+
+    assert workers.text_while(7, recut, 30.0, temperature=0) == workers.greedy
     resumed, moved = workers.moved(epoch=2)
     assert min(resumed.values()) >= len(PROMPT) + 5  # nothing was fed again but what was on its way
     assert {node for node, row in moved.items() if row["layers"]} == {"n1", "n2", "n3"}  # one layer each, by message
@@ -104,7 +116,7 @@ def test_a_text_that_nobody_wants_any_more_ends(workers):
 
 
 def test_a_worker_in_the_middle_is_killed(workers):
-    assert workers.text_while(9, lambda: workers.hit("n1"), temperature=0.9, seed=5) == workers.seeded
+    assert workers.text_while(9, lambda: workers.hit("n1"), 30.0, temperature=0.9, seed=5) == workers.seeded
     assert "n1" not in workers.nodes
 
 
@@ -115,7 +127,7 @@ def test_the_frontends_worker_dies_and_another_one_during_the_recovery(workers):
         until(lambda: workers.pipeline.epoch > epoch)
         workers.hit("n2")
 
-    assert workers.text_while(12, both, temperature=0) == workers.greedy
+    assert workers.text_while(12, both, 30.0, temperature=0) == workers.greedy
     assert workers.nodes == ["n3"]
 
 
@@ -133,14 +145,15 @@ def test_nodes_that_come_back_widen_the_plan_while_texts_go_on(workers):
 def test_a_worker_that_only_stops_is_found_by_its_silence(workers):
     last = workers.nodes[-1]
     process = workers.pipeline.processes[last]
-    assert workers.text_while(20, lambda: workers.hit(last, kind=signal.SIGSTOP), temperature=0) == workers.greedy
+    stop = partial(workers.hit, last, kind=signal.SIGSTOP)
+    assert workers.text_while(20, stop, 30.0, temperature=0) == workers.greedy
     assert last not in workers.nodes
     until(lambda: is_over(process))  # fenced: it does not come back by itself
 
 
 def test_when_all_are_gone_the_client_hears_it(workers):
     with pytest.raises(GroupError, match="all workers are gone"):
-        workers.text_while(5, lambda: workers.hit(*workers.pipeline.processes), temperature=0)
+        workers.text_while(5, lambda: workers.hit(*workers.pipeline.processes), 30.0, temperature=0)
     with pytest.raises(GroupError, match="all workers are gone"):
         workers.pipeline.generate(PROMPT)
 

@@ -197,7 +197,7 @@ def test_keys_that_nobody_knows(kind: str, folders: dict[str, Folder]) -> None:
                                "original_max_position_embeddings": 16}, "high_freq_factor is 4.0, not above"),
     ("llama", "rope_scaling", {"rope_type": "factors", "factors": [1.0]}, "factors has 1 numbers, not 4"),
     ("llama", "hidden_size", [8], r"hidden_size is \[8\].*a positive whole number"),
-    ("llama", "quantization_config", {"bits": 4}, "quantization_config is .*only null is computed"),
+    ("llama", "quantization_config", {"bits": 4}, "quantization_config.quant_method is None, and only fp8"),
     ("llama", "eos_token_id", "x", "eos_token_id is 'x'.*the number of a token, or a list"),
     ("gpt2", "eos_token_id", [1, "x"], "eos_token_id is .*the number of a token, or a list"),
     ("gpt2", "hidden_size", 13, "n_embd is 12, and n_embd is also|hidden_size is 13, and n_embd is also given"),

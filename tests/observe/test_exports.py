@@ -135,9 +135,11 @@ def test_functions_inside_a_kernel_have_names_too() -> None:
     """A product's time is mostly spent in an inner function, and its epilogue is a kernel of its own."""
     f = mo.compile(lambda x, w: mo.relu(x @ w) * 1.5)
     f(mo.ones((70, 300)), mo.ones((300, 200)))
-    found = [one for one in symbols.symbols() if "::matmul+" in one.name and Path(__file__).name in one.name]
+    # A kernel that an earlier program had already is named by that one's line.
+    found = [one for one in symbols.symbols() if one.name.startswith("morpho::matmul")]
     ends = [(one.address, one.address + one.nbytes) for one in found]
-    assert len(found) >= 2 and all(end <= start for (_, end), (start, _) in pairwise(ends))
+    assert any(" micro" in one.name for one in found) and all(end <= start for (_, end), (start, _) in pairwise(ends))
+    assert any("(epilogue)" in one.name for one in found)
 
 
 def test_a_jitdump_is_well_formed(tmp_path: Path) -> None:

@@ -224,9 +224,9 @@ class Fuser:
 
     def is_uneven(self, group: Group, reduce: Node) -> bool:
         """Whether a group reads parts of lines, over which a reduction over several axes would look elements up one by
-        one: it is a kernel after it, which reads whole lines."""
+        one: it is a kernel after it, which reads whole lines. Sums of columns walk along the columns."""
         axes = reduce["axes"]
-        if sum(group.space[axis] != 1 for axis in axes) < 2:
+        if sum(group.space[axis] != 1 for axis in axes) < 2 or max(axes) < len(group.space) - 1:
             return False
         read = {child.serial: child for node in group.nodes for child in node.inputs if child.serial in group.inputs}
         return any(child.shape == group.space and is_uneven(child, axes) for child in read.values())

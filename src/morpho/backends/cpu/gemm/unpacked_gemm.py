@@ -60,7 +60,9 @@ class UnpackedMatmul(Matmul):
         (self.tile_vectors, self.row_parts), lanes = found, self.register.lanes
         stride = self.tile_vectors * lanes
         stride += lanes if stride == self.n else 0  # rows and columns of the tile must not look like one axis
-        if self.row_parts == 1 and upper(self.m) <= ONE_TILE_ROWS and not self.thresholds.choice.tile_rows:
+        sums = upper(self.m) * stride * self.dtype.itemsize
+        if (self.row_parts == 1 and upper(self.m) <= ONE_TILE_ROWS and sums <= self.target.l2_bytes // 2
+                and not self.thresholds.choice.tile_rows):
             tiling = replace(tiling, tile_rows=upper(self.m), row_tiles=1)
         if self.row_parts > 1:
             rows = _rows_of_part(upper(self.m), self.row_parts)
