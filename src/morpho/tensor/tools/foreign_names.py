@@ -62,7 +62,6 @@ OTHERWISE = {  # what has no name of its own
     "set_num_threads": "`with mo.settings(threads=n):`, or MORPHO_THREADS",
     "utils": "mo.data for batches, mo.nn.checkpoint to save memory",
     "view": "mo.reshape(x, shape)",
-    "convolve": "mo.conv1d(x[None, None], mo.flip(kernel)[None, None], padding=len(kernel) - 1)[0, 0]",
     "select": "mo.where inside mo.where", "logspace": "10 ** mo.linspace(a, b, n)", "rint": "mo.round(x)",
     "fix": "mo.trunc(x)",
     "savez": "mo.weights.save",
