@@ -64,7 +64,8 @@ def inlines(node: Node) -> bool:
 
 def is_uneven(node: Node, axes: tuple[int, ...]) -> bool:
     """Whether an operand seen through views cannot be walked over these axes as over one: a part of each line of an
-    image. Its elements would be looked up one by one. What is repeated along an axis is not meant."""
+    image. Its elements would be looked up one by one. What is repeated along an axis is not meant, nor are axes with
+    others between them: kernels walk over those one after the other."""
     root, chain = look_through(node)
     if any(view.op.name == "window" for view in chain):  # which kernels walk over by themselves
         return False
@@ -75,5 +76,7 @@ def is_uneven(node: Node, axes: tuple[int, ...]) -> bool:
         if found is None:
             return True
         shape, strides = view.shape, found
-    steps = [(shape[axis], strides[axis]) for axis in axes if shape[axis] != 1]
-    return any(step and inner and step != inner * size for (_, step), (size, inner) in pairwise(steps))
+    beside = [(one, following) for one, following in pairwise(axes)
+              if following == one + 1 and shape[one] != 1 != shape[following]]
+    steps = [(strides[one], strides[following], shape[following]) for one, following in beside]
+    return any(outer and inner and outer != inner * size for outer, inner, size in steps)
