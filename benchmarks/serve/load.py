@@ -45,6 +45,7 @@ def ask(port: int, path: str, body: dict[str, Any], connection: http.client.HTTP
                 else:
                     seen.gaps_s.append(now - last)
                 last = now
+        response.close()  # reading lines up to its length does not say so, and the next request would be refused
     except (OSError, http.client.HTTPException, ValueError) as error:
         seen.error = f"{type(error).__name__}: {error}"
     seen.whole_s = time.perf_counter() - begun
