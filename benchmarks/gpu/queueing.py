@@ -12,11 +12,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
+from morpho.backends.cuda.driver import early_launch
 from morpho.backends.registry import backend_of
 from morpho.ir.graph import Graph
 from morpho.ir.node import build
@@ -68,6 +70,9 @@ def driver(device: str) -> None:
         slots = list(table.slots)
         again = lambda slots=slots, table=table: gpu.launch_all(table, slots, 0, 0, 0)
         print("   native loop alone:", each_us(gpu, again, 50), flush=True)
+        plain = early_launch.launch_function(ctypes.cast(gpu._launch, ctypes.c_void_p).value or 0, 0)
+        print("   the same by cuLaunchKernel:", each_us(gpu, partial(
+            table.launch, slots, 0, 0, queue, plain, gpu._encode_address), 50), flush=True)
         graph, ready = ctypes.c_void_p(), ctypes.c_void_p()
         gpu.driver.call("cuStreamBeginCapture_v2", queue, 1)
         again()
@@ -76,6 +81,19 @@ def driver(device: str) -> None:
         gpu.driver.call("cuGraphInstantiateWithFlags", ctypes.byref(ready), graph, ctypes.c_uint64(0))
         print(f"   instantiate {1e6 * (time.perf_counter() - started):.0f} us", flush=True)
         print("   graph launch:", each_us(gpu, lambda ready=ready: handle.cuGraphLaunch(ready, queue), 50), flush=True)
+
+
+def library(device: str) -> None:
+    """Products under `fast`: what they cost to queue, and their rate."""
+    gpu: Any = backend_of(device).gpu  # type: ignore[attr-defined]
+    for size in (256, 2048, 4096):
+        a, b = (mo.asarray(np.ones((size, size), "f"), device=device).astype(mo.bfloat16).realise() for _ in range(2))
+        for fast in (False, True):
+            with mo.settings(fast=fast):
+                f = mo.compile(lambda x, y: x @ y)
+                queued, each = each_us(gpu, lambda f=f, a=a, b=b: f(a, b), 100)
+            print(f"{size}^3 bfloat16, fast {fast}: {queued:.1f} us to queue, {each:.1f} us each, "
+                  f"{2 * size ** 3 / each / 1e6:.0f} TFLOP/s, native {f.native_calls} of {f.calls}", flush=True)
 
 
 def calls(device: str) -> None:
@@ -97,7 +115,7 @@ def calls(device: str) -> None:
 
 if __name__ == "__main__":
     chosen = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
-    for work in (driver, calls):
+    for work in (driver, library, calls):
         try:
             work(chosen)
         except Exception:

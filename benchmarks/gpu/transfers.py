@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+import morpho as mo
+import morpho.tensor.jit.compile  # (the engine reads inside its objects)
 from morpho.backends.cuda.driver import staging
+from morpho.backends.cuda.driver.host_copy import copy_on_host
 from morpho.backends.registry import backend_of
 
 
@@ -51,14 +54,44 @@ def main(device: str = "cuda:0") -> None:
                 "cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), ctypes.c_void_p(origin), ctypes.c_size_t(nbytes)))
             said(f"driver, {name}, out", lambda origin=origin, address=address, nbytes=nbytes: driver(
                 "cuMemcpyDtoHAsync_v2", ctypes.c_void_p(origin), ctypes.c_uint64(address), ctypes.c_size_t(nbytes)))
-        for chunk, chunks in ((1 << 20, 16), (2 << 20, 16), (4 << 20, 8), (8 << 20, 8)):
+        for chunk, chunks in ((512 << 10, 4), (1 << 20, 4), (1 << 20, 8), (2 << 20, 2), (2 << 20, 4), (4 << 20, 2)):
             staging.CHUNK_BYTES, staging.CHUNKS = chunk, chunks
             ring = staging.StagingRing(gpu)
-            said(f"ring, {chunk >> 20} MiB x {chunks}, in", lambda ring=ring, host=host, address=address: (
+            said(f"ring, {chunk >> 10} KiB x {chunks}, in", lambda ring=ring, host=host, address=address: (
                 ring.copy_in(address, host.data, 0), gpu.synchronize()))
-            said(f"ring, {chunk >> 20} MiB x {chunks}, out", lambda ring=ring, host=host, address=address:
+            said(f"ring, {chunk >> 10} KiB x {chunks}, out", lambda ring=ring, host=host, address=address:
                  ring.copy_out(address, int(host.ctypes.data), host.nbytes, 0))
         with_torch(host, said)
+
+
+def asked(device: str) -> None:
+    """`asarray` and `numpy` of 4 MB and 64 MiB as users call them, and where the time goes."""
+    backend: Any = backend_of(device)
+    gpu = backend.gpu
+    for nbytes in (4_000_000, 64 << 20):
+        host = np.random.default_rng(0).integers(0, 255, nbytes, dtype=np.uint8)
+        pinned = mo.pin(host)
+        held = mo.asarray(host, device=device).realise()
+        room, address = backend.host_room(nbytes), held.elements().address
+        chunk = np.zeros(1 << 20, np.uint8)
+
+        def said(name: str, work: Callable[[], Any], nbytes: int = nbytes) -> None:
+            taken = seconds(work, 21)
+            print(f"{nbytes:>10} {name:36} {1e6 * taken:8.0f} us {nbytes / taken / (1 << 30):6.1f} GiB/s", flush=True)
+
+        said("asarray", lambda host=host: (mo.asarray(host, device=device), gpu.synchronize()))
+        said("asarray of mo.pin", lambda pinned=pinned: (mo.asarray(pinned, device=device), gpu.synchronize()))
+        said("numpy", lambda held=held: held.numpy())
+        said("   a room", lambda nbytes=nbytes: backend.host_room(nbytes))
+        said("   copy to it, waited for", lambda address=address, room=room: gpu.copy_out(address, room.data, 0).wait())
+        said("   ring in, waited for", lambda address=address, host=host: (
+            gpu.ring.copy_in(address, host.data, 0), gpu.synchronize()))
+        said("   host copy of it all", lambda room=room, host=host: copy_on_host(
+            room.ctypes.data, host.ctypes.data, host.nbytes))
+        said("   host copy of 1 MiB", lambda chunk=chunk, host=host: copy_on_host(
+            chunk.ctypes.data, host.ctypes.data, chunk.nbytes))
+        said("   memmove of it all", lambda room=room, host=host: ctypes.memmove(
+            room.ctypes.data, host.ctypes.data, host.nbytes))
 
 
 def with_torch(host: np.ndarray, said: Callable[[str, Callable[[], Any]], None]) -> None:
@@ -75,4 +108,5 @@ def with_torch(host: np.ndarray, said: Callable[[str, Callable[[], Any]], None])
 
 
 if __name__ == "__main__":
+    asked(*(sys.argv[1:2] or ["cuda:0"]))
     main(*sys.argv[1:2])

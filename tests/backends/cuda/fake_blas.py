@@ -15,12 +15,18 @@ def _number(value: Any) -> int:
     return int(getattr(value, "value", value) or 0)
 
 
+MATMUL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 14, ctypes.c_size_t, ctypes.c_void_p)
+
+
 class FakeBlas:
     """Attributes are its functions; things are numbers of a list."""
 
-    def __init__(self, ways: int = 1) -> None:
+    def __init__(self, ways: int = 1, device: Any = None) -> None:
+        self.device = device  # one that records what is launched while a graph is captured
         self.things: list[dict[Any, int]] = [{}]
         self.ways = ways  # that the heuristics find
+        self.products = 0
+        self.cublasLtMatmul = MATMUL(self._matmul)  # an address for native code, as the library's functions have
 
     def _make(self, out: Any, **given: int) -> int:
         self.things.append({3: 0, 4: 0, 5: 1, 6: 0, **given})
@@ -62,8 +68,15 @@ class FakeBlas:
     def _wide(x: np.ndarray) -> np.ndarray:
         return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x
 
-    def cublasLtMatmul(self, context: Any, description: Any, one: Any, a: Any, la: Any, b: Any, lb: Any, none: Any,
-                       c: Any, lc: Any, *rest: Any) -> int:
+    def _matmul(self, *given: Any) -> int:
+        if self.device is not None and self.device.recorded is not None:
+            self.device.recorded.append(lambda: self._product(*given))
+            return 0
+        return self._product(*given)
+
+    def _product(self, context: Any, description: Any, one: Any, a: Any, la: Any, b: Any, lb: Any, none: Any,
+                 c: Any, lc: Any, *rest: Any) -> int:
+        self.products += 1
         told = self.things[_number(description)]
         sides = [self.things[_number(layout)] for layout in (la, lb, lc)]
         for number in range(sides[0][5]):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from typing import Any
 
+from morpho.backends.cuda.driver.free_blocks import FreeBlocks
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.driver.launch_code import LaunchTable
+from morpho.backends.cuda.driver.memory import size_class
 from morpho.backends.cuda.emulator.device import EmulatedDevice
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p,
@@ -29,6 +32,16 @@ class Native(EmulatedDevice):
 
     def __init__(self) -> None:
         super().__init__()
+        free = weakref.WeakMethod(self.free)  # the stacks are never freed, this device is
+
+        def more(address: int, nbytes: int) -> None:
+            found = free()
+            if found is not None:
+                found(address, nbytes)
+
+        self.pool = FreeBlocks(more)
+        self.sizes: dict[int, int] = {}
+        self.given_back = 0  # blocks, through Python
         self.kernels: list[Handle] = []
         self.entry = ENTRY(self._launched)
         self.from_table = self.replays = 0
@@ -41,6 +54,27 @@ class Native(EmulatedDevice):
                  "cuGraphExecDestroy": (POINTER,), "cuGraphDestroy": (POINTER,),
                  "cuTensorMapEncodeTiled": (POINTER, INT, INT, POINTER, POINTER, POINTER, POINTER, POINTER, *[INT] * 4)}
         self.functions = {name: ctypes.CFUNCTYPE(INT, *given)(getattr(self, name)) for name, given in kinds.items()}
+
+    def allocate(self, nbytes: int) -> int:
+        """By size class, from the stacks that native code takes from."""
+        size = size_class(nbytes)
+        address = self.pool.take(size)
+        if not address:
+            address = super().allocate(size)
+            self.sizes[address] = size
+            self.pool.use(size)
+        return address
+
+    def free(self, address: int, nbytes: int) -> None:
+        self.given_back += 1
+        if not self.pool.give(self.sizes[address], address):
+            super().free(address, nbytes)
+
+    def free_bytes(self) -> int:
+        return self.properties.memory_bytes - self.pool.used_bytes
+
+    def free_blocks(self, nbytes: int) -> int:
+        return self.pool.stack(size_class(nbytes))
 
     def load(self, image: bytes, name: str) -> Any:
         self.kernels.append(Handle(super().load(image, name), len(self.kernels) + 1))
@@ -90,8 +124,12 @@ class Native(EmulatedDevice):
 
     def cuGraphLaunch(self, graph: int, stream: int) -> int:
         self.replays += 1
-        for function, geometry, words in self.graphs[graph - 1]:
-            super().launch(self.kernels[function - 1].kernel, geometry, words, 0)
+        for work in self.graphs[graph - 1]:
+            if callable(work):  # a library's
+                work()
+            else:
+                function, geometry, words = work
+                super().launch(self.kernels[function - 1].kernel, geometry, words, 0)
         return 0
 
     def cuGraphExecDestroy(self, graph: int) -> int:

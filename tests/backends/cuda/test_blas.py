@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_blas import FakeBlas
+from native_device import Native
 
 import morpho as mo
 from morpho.backends.cuda.vendor.blas import Blas
@@ -58,3 +59,31 @@ def test_without_fast_or_without_a_way_our_kernels_multiply(gpu: str, blas: Blas
     with mo.settings(fast=True):
         assert (a.to(gpu) @ b.to(gpu)).numpy().tobytes() == own.tobytes()
     assert blas.calls == 0
+
+
+def test_products_are_among_native_launches(native: Native, rng: np.random.Generator) -> None:
+    backend: Any = backend_of("cuda:0")
+    library = FakeBlas(device=native)
+    backend._blas = Blas(backend.gpu, library)
+    a, b = (rng.standard_normal((16, 16)).astype("f") for _ in range(2))
+    there = [mo.asarray(x, device="cuda") for x in (a, b)]
+    with mo.settings(fast=True):
+        one, two = mo.compile(lambda x, y: x @ y), mo.compile(lambda x, y: mo.softmax(x @ y.T, axis=-1) @ y)
+        for turn in range(4):
+            np.testing.assert_allclose(one(*there).numpy(), a @ b, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(two(*there).numpy(), _softmax(a @ b.T) @ b, rtol=1e-4, atol=1e-5)
+            assert library.products == 3 * (turn + 1)
+        assert one.native_calls == two.native_calls == 3 and backend._blas.calls == 3  # the first ones are Python's
+        (chosen,) = one.specialisations.values()
+        call = chosen.served.executable.call
+        call.table.held[0][2] = (1 << 40) - 1  # an operand is to lie where nothing does: Python takes the run
+        np.testing.assert_allclose(one(*there).numpy(), a @ b, rtol=1e-5, atol=1e-5)
+        assert call.runs == 1 and library.products == 13
+    own = mo.compile(lambda x, y: x @ y)
+    assert [own(*there).numpy().tobytes() for _ in range(3)] == 3 * [own(*map(mo.asarray, (a, b))).numpy().tobytes()]
+    assert library.products == 13
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)

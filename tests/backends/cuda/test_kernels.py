@@ -15,7 +15,9 @@ from running import Native, difference, equal_bits
 import morpho as mo
 from morpho.backends.cuda.assembly import ptx, ptxas
 from morpho.backends.cuda.assembly.verify import verify
+from morpho.backends.cuda.codegen import maps
 from morpho.backends.cuda.codegen.select import device_kernel
+from morpho.backends.cuda.gemm import lower
 from morpho.backends.cuda.gemm.half.wgmma import WgmmaGemm
 from morpho.backends.cuda.gemm.spec import ProductKernel
 from morpho.backends.cuda.lowering import lowered
@@ -104,6 +106,33 @@ def test_lapack_is_a_step_of_the_host(gpu: str, rng: np.random.Generator) -> Non
     assert got.tobytes() == mo.linalg.solve(mo.asarray(a), mo.asarray(b)).numpy().tobytes()
 
 
+def test_steps_of_the_host_have_the_bits_of_lapack_on_the_cpu(gpu: str, rng: np.random.Generator) -> None:
+    a, b = (rng.standard_normal((*shape, 2)).view(np.complex128)[..., 0] for shape in ((2, 5, 5), (2, 5, 3)))
+    for make in (mo.linalg.lu, mo.linalg.schur, mo.linalg.ldl, mo.linalg.sqrtm,
+                 lambda x: mo.linalg.solve_triangular(x, mo.asarray(b).to(x.device))):
+        got, want = (make(mo.asarray(a).to(device)) for device in (gpu, "cpu"))
+        pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (got, want)), strict=True)
+        assert all(one.numpy().tobytes() == other.numpy().tobytes() for one, other in pairs), make
+    with pytest.raises(Exception, match="singular"):
+        mo.linalg.solve(mo.zeros((40, 40)).to(gpu), mo.ones((40, 1)).to(gpu)).numpy()
+
+
+def test_maps_of_several_accesses_a_thread(gpu: str, rng: np.random.Generator, monkeypatch: Any) -> None:
+    monkeypatch.setattr(maps, "TURNS", {4: 1})
+    here = [mo.asarray((3 * rng.standard_normal((2, 4097))).astype("f")) for _ in range(2)]
+    f = mo.compile(lambda x, y: mo.gelu(x * 2 + 1) + y)
+    for first in (0, 1):  # aligned, and not
+        a, b = ([x.to(device)[:, first:first + 4096] for x in here] for device in (gpu, "cpu"))
+        assert f(*a).numpy().tobytes() == f(*b).numpy().tobytes(), first
+
+
+@pytest.mark.parametrize("length", [65536 * 3 + 256, 300032, 300001])
+def test_reductions_of_long_rows(gpu: str, rng: np.random.Generator, length: int) -> None:
+    x = mo.asarray(rng.standard_normal(length).astype("f"))
+    f = mo.compile(lambda x: (mo.sum(x), mo.max(x), mo.mean(x * x)))
+    assert [y.numpy().tobytes() for y in f(x.to(gpu))] == [y.numpy().tobytes() for y in f(x)]
+
+
 def test_assembly_whose_registers_are_too_narrow_is_refused() -> None:
     with pytest.raises(CompileError, match='type i64 in a register "r"'):
         verify('%b = call ptr asm "", "=r,0"(ptr %a)')
@@ -167,16 +196,35 @@ def test_rows_of_products_do_not_depend_on_their_number(gpu: str, rng: np.random
     assert some.tobytes() == whole[:3].tobytes()
 
 
+@pytest.mark.parametrize(("tile", "n"), [((128, 192), 392), ((64, 128), 261)])
+def test_sums_that_are_handed_over_keep_their_bits(gpu: str, rng: np.random.Generator, monkeypatch: Any,
+                                                   tile: tuple[int, int], n: int) -> None:
+    a, b, c = (mo.astype(mo.asarray(rng.standard_normal(shape).astype("f")), mo.bfloat16).to(gpu)
+               for shape in ((260, 72), (n, 72), (n,)))
+    monkeypatch.setattr(lower, "_group_tile", lambda *sizes: (*tile, 64, tile[1]))
+    found, launch, handed = [], WgmmaGemm.launch, []
+    monkeypatch.setattr(WgmmaGemm, "launch", lambda self, sizes: handed.append(self.handed) or launch(self, sizes))
+    for many in (1, 1 << 30):  # four multiprocessors are emulated: blocks have several tiles
+        on_device._executables.clear()
+        monkeypatch.setattr(lower, "MANY_TILES", many)
+        for f in (lambda x, y, z: x @ y.T, lambda x, y, z: mo.gelu(x @ y.T + z), lambda x, y, z: mo.silu(x @ y.T)):
+            found.append(mo.astype(mo.compile(f)(a, b, c), mo.float32).numpy().tobytes())
+    on_device._executables.clear()
+    assert found[:3] == found[3:] and handed[1] and not any(handed[3:])
+
+
 def test_every_product_by_warpgroups_assembles() -> None:
     if ptxas.find() is None:
         pytest.skip("ptxas is not installed (nvidia-cuda-nvcc)")
     product = ProductKernel(mo.bfloat16, mo.bfloat16, "k", "n", (32, 32, 2, 2))
-    texts = [WgmmaGemm(product, dtype, result, left, right, tile, wide, 25).text()
-             for dtype, result, left, right, tile, wide in (
-                 (mo.bfloat16, mo.bfloat16, "k", "n", (128, 256), True),
-                 (mo.float16, mo.float16, "m", "k", (128, 128), True),
-                 (mo.bfloat16, mo.float32, "k", "k", (64, 128), False),
-                 (mo.float16, mo.float32, "m", "n", (64, 64), True))]
+    texts = [WgmmaGemm(product, dtype, result, left, right, tile, wide, 25, handed=handed).text()
+             for dtype, result, left, right, tile, wide, handed in (
+                 (mo.bfloat16, mo.bfloat16, "k", "n", (128, 256), True, False),
+                 (mo.bfloat16, mo.bfloat16, "k", "n", (128, 256), True, True),
+                 (mo.bfloat16, mo.bfloat16, "k", "k", (128, 192), False, True),
+                 (mo.float16, mo.float16, "m", "k", (128, 128), True, False),
+                 (mo.bfloat16, mo.float32, "k", "k", (64, 128), False, False),
+                 (mo.float16, mo.float32, "m", "n", (64, 64), True, False))]
     said = ptxas.check([ptx.assembly(text) for text in texts])
     assert said.count("0 bytes spill stores") == len(texts) and "serialized" not in said
 

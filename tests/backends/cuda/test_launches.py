@@ -13,7 +13,8 @@ import morpho as mo
 from morpho.backends.cuda.assembly import ptx
 from morpho.backends.cuda.codegen.grid import entry
 from morpho.backends.cuda.driver.early_launch import launch_function
-from morpho.backends.cuda.driver.launch_code import MISALIGNED, Kernel, LaunchTable
+from morpho.backends.cuda.driver.launch_code import EARLY, ENTRY_WORDS, MISALIGNED, Kernel, LaunchTable
+from morpho.backends.cuda.prepared import _kept_late
 from morpho.base.errors import IndexFault, MemoryLimit
 
 
@@ -184,3 +185,13 @@ def test_no_memory_for_a_native_entry_is_the_cpus_run(native: Any, monkeypatch: 
         f(x).item()
     with mo.settings(fallback=True):
         assert float(f(x)) == want
+
+
+def test_launches_beside_large_ones_do_not_come_early() -> None:
+    def kernel(blocks: int, early: bool = True) -> Kernel:
+        return Kernel(1, blocks, 1024, 0, (ctypes.c_int64 * 8)(), [], -1, 8, early=early)
+
+    found = _kept_late([kernel(8), kernel(264), kernel(265), kernel(4), kernel(4), kernel(4, False), kernel(4)], 132)
+    assert [one.early for one in found] == [True, True, False, False, True, False, True]
+    table = LaunchTable(found, 0)
+    assert [table.table[ENTRY_WORDS * number + EARLY] for number in range(7)] == [1, 1, 0, 0, 1, 0, 1]

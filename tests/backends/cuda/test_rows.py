@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cuda.gemm.quantised import few_rows
 from morpho.ir.node import build
+from morpho.ops.neural.quantised import LAYOUTS
 
 CHOSEN = (1, 9, 17, 130)  # rows at which another kernel or tile is taken
 
@@ -62,3 +64,20 @@ def test_quantised_weights(gpu: str, rng: np.random.Generator) -> None:
         whole = f(x, weight).astype(mo.float32).numpy()
         for rows in (1, 4, 5, 16, 17):
             assert f(x[:rows], weight).astype(mo.float32).numpy().tobytes() == whole[:rows].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["q8_0", "q4_1"])
+def test_few_rows_of_quantised_weights(gpu: str, rng: np.random.Generator, monkeypatch: Any, kind: str) -> None:
+    monkeypatch.setattr(few_rows, "MOST_STAGES", 3)  # so that stages are asked for again
+    k, n = 1024, 16
+    layout = LAYOUTS[kind]
+    data = rng.integers(0, 256, (n, k // 32, layout.block_bytes)).astype(np.uint8)
+    headers = rng.uniform(0.001, 0.02, (n, k // 32, layout.headers * layout.groups))
+    data[..., :layout.header_bytes] = headers.astype("<f4" if layout.wide else "<f2").view(np.uint8)
+    weight = mo.Quantised.from_bytes(data.tobytes(), (n, k), kind).data.to(gpu)
+    f = mo.compile(lambda x, w: x @ mo.Quantised.of_tensor(w, (n, k), kind))
+    x = half(rng.standard_normal((20, k))).to(gpu)
+    whole = f(x, weight).astype(mo.float32).numpy()
+    for rows in (1, 9):
+        assert f(x[:rows], weight).astype(mo.float32).numpy().tobytes() == whole[:rows].tobytes(), rows
+        assert "tensor cores (few)" in f.explain()

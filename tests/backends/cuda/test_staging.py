@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
+import morpho.tensor.jit.compile  # noqa: F401 (the engine reads inside its objects)
+from morpho.backends.cuda.driver.host_copy import copy_on_host
 from morpho.backends.cuda.driver.memory import HostRooms
 from morpho.backends.cuda.driver.staging import CHUNK_BYTES, CHUNKS, DIRECT_BYTES, StagingRing
 
@@ -54,6 +58,23 @@ def test_bytes_go_there_and_back(rng: np.random.Generator, nbytes: int) -> None:
     given[:] = 0  # the caller's memory is free again
     ring.copy_out(memory.ctypes.data, back.ctypes.data, nbytes, 0)
     assert np.array_equal(memory, source) and np.array_equal(back, source)
+
+
+@pytest.mark.parametrize("nbytes", [1, (128 << 10) - 1, 128 << 10, (1 << 20) + 1, 4_000_000])
+def test_all_threads_copy_every_byte_once(rng: np.random.Generator, nbytes: int) -> None:
+    source, target = rng.integers(0, 256, nbytes, np.uint8), np.zeros(nbytes + 64, np.uint8)
+    copy_on_host(target.ctypes.data, source.ctypes.data, nbytes)
+    assert np.array_equal(target[:nbytes], source) and not target[nbytes:].any()
+
+
+def test_bytes_go_before_anything_was_computed() -> None:
+    code = ("import ctypes, numpy as np\n"
+            "from morpho.backends.cuda.driver.host_copy import copy_on_host\n"
+            "from morpho.backends.cpu.driver.executable import is_ready\n"
+            "a, b = np.arange(1 << 20, dtype='u1'), np.zeros(1 << 20, 'u1')\n"
+            "copy_on_host(b.ctypes.data, a.ctypes.data, 1 << 20)\n"
+            "assert not is_ready() and (a == b).all()")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 class Pinning:

@@ -6,10 +6,12 @@ import hashlib
 import json
 import os
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,15 @@ from morpho.backends.base import Buffer, Bytes, Event
 from morpho.backends.cuda.assembly.early import check_early
 from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
 from morpho.backends.cuda.codegen.select import device_kernel
+from morpho.backends.cuda.driver.free_blocks import functions
 from morpho.backends.cuda.driver.interface import Device, HostWords
+from morpho.backends.cuda.driver.native_call import RAISED
 from morpho.backends.cuda.executable import CudaExecutable
 from morpho.backends.cuda.faults import StandingFaults
 from morpho.backends.cuda.lowering import optimised_and_lowered, program_of
 from morpho.backends.cuda.vendor.assembler import assembler
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
+from morpho.base.errors import ArgumentError, DeviceError, fail
 from morpho.base.machine import foreign_machine
 from morpho.base.target import Target
 from morpho.cost.tuned_choices import NO_CHOICES, PLAIN, Choices, choice_from_row
@@ -92,6 +96,7 @@ class CudaBackend:
         self.choices = NO_CHOICES  # the tuner's, among kernels of the same bits
         self.host_steps = 0  # operations that ran on the host so far
         self.standing: weakref.WeakSet[StandingFaults] = weakref.WeakSet()  # of programs that the native entry launches
+        self.errors: dict[int, BaseException] = {}  # of what native code had Python do, by thread
 
     @property
     def target(self) -> Target:
@@ -108,6 +113,12 @@ class CudaBackend:
     def allocate(self, nbytes: int) -> Buffer:
         """Memory of the device."""
         return DeviceBuffer(self.device, nbytes, self.gpu.allocate(max(nbytes, 1)), self)
+
+    def free_blocks(self, nbytes: int) -> tuple[int, int, int] | None:
+        """For native code: the stack of free blocks for so many bytes, and of a capsule that holds one the name and the
+        destructor; None where there is none."""
+        found = self.gpu.free_blocks(nbytes)
+        return (found, functions().name, functions().drop) if found else None
 
     def memory_now(self) -> tuple[int, int]:
         """Bytes that are free, kept ones among them, and all bytes."""
@@ -274,16 +285,16 @@ class CudaBackend:
                 event.wait()
         self.raise_faults()
 
-    @property
+    @cached_property
     def native_mark(self) -> int:
         """The number of its memory in the records that the native entry reads; 0 where it launches nothing here."""
         number = self.gpu.number + 1
         return number if number < MOST_MARKS and self.gpu.native_entries() else 0
 
-    def launch_error(self, status: int) -> MorphoError:
+    def launch_error(self, status: int) -> BaseException:
         """The error behind a status that a native call returned."""
         signed = status - (1 << 32) if status >> 31 else status
-        return self.gpu.launch_error(signed)
+        return self.errors.pop(threading.get_ident()) if signed == RAISED else self.gpu.launch_error(signed)
 
     # -- other libraries -----------------------------------------------------------------------------------------------
     @property

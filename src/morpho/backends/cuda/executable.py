@@ -5,10 +5,10 @@ Nothing waits for the device but what must know a value: a `while`, a branch, an
 
 from __future__ import annotations
 
-import ctypes
 import weakref
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,23 +18,23 @@ from morpho.backends.cpu.attention.pages import PageWriteKernel
 from morpho.backends.cpu.driver import host_call
 from morpho.backends.cuda.attention.decode.kernel import DecodeSpec
 from morpho.backends.cuda.codegen.grid import Header
-from morpho.backends.cuda.codegen.kernels import DeviceKernel, Launch, Sizes
+from morpho.backends.cuda.codegen.kernels import DeviceKernel
 from morpho.backends.cuda.codegen.maps import MapKernel
 from morpho.backends.cuda.control import ControlFlow
 from morpho.backends.cuda.driver.interface import Device
-from morpho.backends.cuda.driver.launch_code import Kernel as LaunchKernel
-from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.native_call import NativeCall
-from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap, aligned_words
+from morpho.backends.cuda.driver.regions.dynamic_call import MOST_REGIONS, DynamicCall, Region
+from morpho.backends.cuda.driver.regions.traced import SizeTrace
 from morpho.backends.cuda.faults import RunEvent, StandingFaults
-from morpho.backends.cuda.flatten import flattened
 from morpho.backends.cuda.gemm.lower import FollowedStep
 from morpho.backends.cuda.grouped.step import GroupStep
+from morpho.backends.cuda.host_programs import HostPrograms
+from morpho.backends.cuda.prepared import Prepared, PreparedStep
 from morpho.backends.cuda.vendor.products import FastProducts, fast_products
 from morpho.backends.cuda.vendor.solver import matrices, solver_of
 from morpho.backends.reference import reference
 from morpho.base import settings
-from morpho.base.dims import Dim, evaluate, product, upper
+from morpho.base.dims import Dim, evaluate, upper
 from morpho.base.errors import MemoryLimit
 from morpho.cost.estimate import node_flops
 from morpho.passes.memory.liveness import Updates
@@ -51,93 +51,10 @@ class Owner(Protocol):
     gpu: Device
     host_steps: int
     standing: weakref.WeakSet[StandingFaults]
+    errors: dict[int, BaseException]
 
     def watch(self, event: Event) -> Event: ...
     def function(self, kernel: DeviceKernel) -> Any: ...
-
-
-class PreparedStep:
-    """A step with everything that does not change from call to call: its words, but for addresses, and its grid."""
-
-    def __init__(self, step: Step, kernel: DeviceKernel, function: Any, sizes: Mapping[str, int], gpu: Device) -> None:
-        def number(size: Any) -> int:
-            return evaluate(size, sizes)
-
-        self.step, self.kernel, self.function, self.sizes, self.gpu = step, kernel, function, sizes, gpu
-        self.alignments = [(number + int(Header.SIZE), nbytes) for number, nbytes in kernel.alignments()]
-        self.other: PreparedStep | None = None  # for addresses that this one does not take
-        rows, columns = number(step.rows), number(step.columns)
-        values = tuple(number(value) for value in step.values)
-        own = kernel.kernel()
-        scratch = -(-columns // 64) * 64 * own.scratch_bytes_per_column + own.scratch_bytes + step.scratch
-        self.launch: Launch = kernel.launch(Sizes(rows, columns, values, scratch, gpu.properties.multiprocessors))
-        self.places = [(place.slot, number(place.offset) * place.dtype.itemsize) if place is not None else None
-                       for place in step.views]
-        head = [0] * int(Header.SIZE)
-        head[Header.ROWS], head[Header.COLUMNS] = rows, columns
-        head[Header.PIECES], head[Header.GRAIN] = self.launch.pieces, self.launch.grain
-        head[Header.SCRATCH_STRIDE], head[Header.EXTRA] = self.launch.scratch_stride, self.launch.extra
-        self.maps: tuple[TensorMap, ...] = kernel.maps(values)
-        words = [*head, *[0] * len(self.places), *values]
-        self.words = aligned_words(max([len(words), *[made.word + MAP_WORDS for made in self.maps]]))
-        for place_number, word in enumerate(words):
-            self.words[place_number] = word
-        self.empty = rows <= 0 or (columns <= 0 and getattr(own, "role", "loop") == "loop" and not _reduces(own))
-        self.empty = self.empty or any(place is not None and product(tuple(map(number, place.shape))) == 0
-                                       for place in step.written)
-
-    def for_any_address(self, backend: Owner) -> PreparedStep:
-        """The step by a kernel that needs no alignment, made when it is first wanted."""
-        if self.other is None:
-            kernel = self.kernel.unaligned()
-            self.other = PreparedStep(self.step, kernel, backend.function(kernel), self.sizes, self.gpu)
-        return self.other
-
-    def entry(self, fault: int, where: Sequence[tuple[int, int] | None]) -> LaunchKernel:
-        """The launch for a table, with words of its own; `where`: slots and bytes of its operands."""
-        masks, grid = {at - int(Header.SIZE): n - 1 for at, n in self.alignments}, self.launch.geometry
-        places = [(-1, 0, 0) if place is None else (*place, masks.get(number, 0)) for number, place in enumerate(where)]
-        words = aligned_words(len(self.words))
-        ctypes.memmove(words, self.words, ctypes.sizeof(words))
-        return LaunchKernel(self.function.value or 0, grid.blocks, grid.threads, grid.shared_bytes, words, places,
-                            fault, int(Header.SIZE), self.maps)
-
-    def fill(self, slots: list[int], scratch: int, fault: int,
-             instead: Mapping[int, int] = MappingProxyType({})) -> bool:
-        """The addresses of a call, or others instead; False where one does not fit."""
-        words = self.words
-        words[Header.SCRATCH], words[Header.FAULT] = scratch, fault
-        for number, place in enumerate(self.places, int(Header.SIZE)):
-            words[number] = 0 if place is None else slots[place[0]] + place[1]
-        for at, address in instead.items():
-            words[at] = address
-        if any(words[at] % n for at, n in self.alignments):
-            return False
-        for made in self.maps:
-            self.gpu.encode_map(made, words)
-        return True
-
-
-def _reduces(kernel: Any) -> bool:
-    return any(instruction.reduces for instruction in getattr(kernel, "instructions", ()))
-
-
-class Prepared:
-    """A program at given sizes: its steps, the bytes it needs, and one table where it is launches alone."""
-
-    def __init__(self, executable: CudaExecutable, sizes: Mapping[str, int]) -> None:
-        gpu, program = executable.backend.gpu, executable.program
-        self.steps = [PreparedStep(step, *kernel, sizes, gpu) if isinstance(step, Step) and kernel is not None else None
-                      for step, kernel in zip(program.steps, executable.kernels, strict=True)]
-        scratch = max((step.launch.scratch_bytes for step in self.steps if step is not None), default=0)
-        self.room = program.arena_bytes + scratch
-        self.table: LaunchTable | None = None
-        if gpu.launch_entry():
-            self.launches = launches = flattened(program, self.steps, sizes)
-            if launches is not None:
-                fault_of = {step: 4 * number for number, step in enumerate(executable.faulty)}
-                self.table = LaunchTable([self.steps[number].entry(fault_of.get(number, -1), places)  # type: ignore
-                                          for number, places in launches], len(program.slots))
 
 
 class CudaExecutable:
@@ -147,9 +64,11 @@ class CudaExecutable:
                  report: Report) -> None:
         self.backend, self.program, self.kernels, self.report = backend, program, kernels, report
         self.prepared: dict[tuple[tuple[str, int], ...], Prepared] = {}
+        self.regions: list[Region] = []  # of runs through Python
         self.faulty = [number for number, step in enumerate(program.steps)
                        if isinstance(step, Step) and (step.may_fault or _matrix(step))]
         self.offsets = [slot.offset for slot in program.slots]
+        self.host_programs = HostPrograms()
 
     @property
     def said(self) -> list[str]:
@@ -184,42 +103,75 @@ class CudaExecutable:
         if found is None:
             if len(self.prepared) >= 64:
                 self.prepared.clear()
-            found = self.prepared[key] = Prepared(self, sizes)
+            found = self.prepared[key] = self._at(sizes)
         return found
+
+    def _at(self, sizes: Mapping[str, int], fast: FastProducts | None = None) -> Prepared:
+        """The program at some sizes, with tables of its own; with `fast`, its products by libraries among them."""
+        return Prepared(self.backend.gpu, self.program, self.kernels, self.faulty, sizes, fast)
 
     def enqueue(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], sizes: Mapping[str, int],
                 stream: int = 0) -> Event:
         """Queue one run."""
         gpu, program = self.backend.gpu, self.program
-        prepared = self._prepare(sizes)
-        room = prepared.room
-        arena = gpu.allocate(room + 256) if room else 0
-        slots = self._slots(inputs, outputs, arena)
         faults = gpu.host_words(len(self.faulty)) if self.faulty else None
-        behind = arena + -(-program.arena_bytes // 256) * 256 if room else 0
-        try:
-            if prepared.table is None or self.fast() is not None or not gpu.launch_all(
-                    prepared.table, slots, behind, 0 if faults is None else faults.address, stream):
-                Run(self, prepared.steps, slots, behind, faults, sizes, stream).all()
-            self._copy_repeated(outputs, slots, stream)
-        finally:
-            if room:
-                gpu.free(arena, room)
+        slots = self._slots(inputs, outputs)
+        if not sizes or self.fast() is not None or not self._by_region(slots, faults, sizes, stream):
+            prepared = self._prepare(sizes)
+            with self._arena(slots, prepared.room) as behind:
+                if prepared.table is None or self.fast() is not None or not gpu.launch_all(
+                        prepared.table, slots, behind, 0 if faults is None else faults.address, stream):
+                    Run(self, prepared.steps, slots, behind, faults, sizes, stream).all()
+        self._copy_repeated(outputs, slots, stream)
         event = RunEvent(gpu.record(stream), None if faults is None else faults.array,
                          [program.steps[n] for n in self.faulty], (_borrowed((*inputs, *outputs)), faults))  # type: ignore[misc]
         return self.backend.watch(event) if faults is not None else event
 
-    def native_call(self, inputs: int) -> NativeCall | None:
-        """The program as one native function of the addresses of so many inputs and of all results; None where a host
-        must look in between, or a result has no memory of its own."""
+    def _by_region(self, slots: list[int], faults: Any, sizes: Mapping[str, int], stream: int) -> bool:
+        """Launch by the table of a region of dynamic sizes, made when its first sizes come; False where there is none,
+        or operands do not lie as its kernels need."""
+        gpu, numbers = self.backend.gpu, list(sizes.values())
+        if not gpu.launch_entry():
+            return False
+        for region in [*self.regions, None]:
+            found = region or self._region([], sizes)
+            if found is None:
+                return False
+            with found.table.lock:
+                if found.trace.symbols == list(sizes) and found.fits(numbers):
+                    if region is None:
+                        self.regions = [found, *self.regions[:MOST_REGIONS - 1]]
+                    with self._arena(slots, self.program.arena_bytes + found.scratch_bytes) as behind:
+                        return gpu.launch_all(found.table, slots, behind, 0 if faults is None else faults.address,
+                                              stream)
+        return False
+
+    @contextmanager
+    def _arena(self, slots: list[int], room: int) -> Iterator[int]:
+        """Memory for the temporaries of a run among its slots; given is where scratch begins."""
+        gpu, program = self.backend.gpu, self.program
+        arena = gpu.allocate(room + 256) if room else 0
+        for number, slot in enumerate(program.slots):
+            if slot.kind == "temporary":
+                slots[number] = arena + slot.offset
+        try:
+            yield arena + -(-program.arena_bytes // 256) * 256 if room else 0
+        finally:
+            if room:
+                gpu.free(arena, room)
+
+    def native_call(self, inputs: int, symbols: Sequence[Dim] = ()) -> NativeCall | DynamicCall | None:
+        """The program as one native function of the addresses of so many inputs and of all results, and of its dynamic
+        sizes; None where a host must look in between, or a result has no memory of its own."""
         gpu, program = self.backend.gpu, self.program
         places = [place.slot for place in program.outputs]
         own = all(program.slots[place.slot].kind == "result" and place.offset == 0 for place in program.outputs)
-        if self.fast() is not None or not gpu.native_entries():
+        fast = self.fast()
+        if fast is not None and (symbols or not fast.all_native(program.steps)):
             return None
-        if symbols(program) or not own or len(set(places)) < len(places):
+        if not gpu.native_entries() or not own or len(set(places)) < len(places):
             return None
-        prepared = self._prepare({})
+        prepared = self._prepare({str(symbol): upper(symbol) for symbol in symbols})
         if prepared.table is None:
             return None
         room = prepared.room + 256 if prepared.room else 0
@@ -235,9 +187,36 @@ class CudaExecutable:
             self.backend.standing.add(faults)
         which = [*[taken.get(number, -1) for number in range(inputs)], *places]
         behind = arena + -(-program.arena_bytes // 256) * 256 if room else 0
-        table = Prepared(self, {}).table  # of its own: others fill theirs with other addresses
+        scratch = prepared.room - program.arena_bytes
+        run = partial(self._queue, slots, scratch, behind, which, faults)
+        if symbols:
+            return DynamicCall(gpu, symbols, which, (arena, room, behind), faults,
+                               partial(self._region, slots, most=scratch), run, self.backend.errors)
+        table = self._at({}, fast).table  # of its own: others fill theirs with other addresses
         assert table is not None
-        return NativeCall(gpu, table, which, slots, (arena, room, behind), faults)
+        return NativeCall(gpu, table, which, slots, (arena, room, behind), faults, run, self.backend.errors)
+
+    def _region(self, slots: Sequence[int], sizes: Mapping[str, int], most: int | None = None) -> Region | None:
+        """The launches of all sizes like these, in an arena; None where these need more scratch than it has."""
+        trace = SizeTrace(sizes)
+        prepared = self._at(trace.sizes)  # type: ignore[arg-type]
+        if prepared.table is None or (most is not None and any(nbytes > most for nbytes in prepared.scratch)):
+            return None
+        prepared.table.slots[:len(slots)] = list(slots)
+        return Region(trace, prepared.table, prepared.scratch)
+
+    def _queue(self, slots: Sequence[int], scratch: int, behind: int, which: Sequence[int], faults: Any,
+               sizes: Mapping[str, int], addresses: Sequence[int]) -> None:
+        """One run of a native call through Python, launch by launch."""
+        gpu, prepared, filled = self.backend.gpu, self._prepare(sizes), list(slots)
+        for slot, address in zip(which, addresses, strict=True):
+            if slot >= 0:
+                filled[slot] = address
+        needed = prepared.room - self.program.arena_bytes
+        own = gpu.allocate(needed) if needed > scratch else 0
+        Run(self, prepared.steps, filled, own or behind, faults, sizes, 0).all()
+        if own:
+            gpu.free(own, needed)
 
     def in_place(self, updates: Updates) -> dict[int, int]:
         """Of (output, input) pairs those where a native call may write the output over the input: by kernels whose
@@ -276,8 +255,9 @@ class CudaExecutable:
         return isinstance(step, FollowedStep) or isinstance(kernel[0], MapKernel) or isinstance(
             kernel[0].kernel(), PageWriteKernel)
 
-    def _slots(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], arena: int) -> list[int]:
-        slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in self.program.slots]
+    def _slots(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[int]:
+        """The addresses of a run's slots; those of temporaries are the arena's."""
+        slots = [0 for _ in self.program.slots]
         for index, slot in enumerate(self.program.slots):
             if slot.kind == "input" and slot.index < len(inputs):
                 slots[index] = inputs[slot.index].address
@@ -381,14 +361,16 @@ class Run(ControlFlow):
         self.gpu.copy(source, target, nbytes, self.stream)
 
     def on_host(self, step: HostStep) -> None:
-        """An operation in NumPy: its operands come to the host, its results go back. Where the user says `fast`,
-        NVIDIA's library computes those that it has."""
+        """An operation by LAPACK or in NumPy: its operands come to the host, its results go back. Where the user says
+        `fast`, NVIDIA's library computes those that it has."""
         if settings.get().fast and self.by_library(step):
             return
-        host_call.told(step)
         self.executable.backend.host_steps += 1
         given = [reference.decode(self._array(place), place.dtype) for place in step.inputs]
-        found = reference.run_node(step.node, given, self.sizes)
+        found = self.executable.host_programs.run(step.node, given)
+        if found is None:
+            host_call.told(step)
+            found = reference.run_node(step.node, given, self.sizes)
         for place, part in zip(step.outputs, found if isinstance(found, tuple) else (found,), strict=True):
             stored = np.ascontiguousarray(reference.encode(part, place.dtype))
             if stored.nbytes:
@@ -424,9 +406,3 @@ class Run(ControlFlow):
         room = bytearray(high - low + item)
         self.gpu.copy_out(self.place(place) + low, memoryview(room), self.stream).wait()
         return np.ndarray(shape, place.dtype.numpy, room, -low, steps)
-
-
-def symbols(program: Program) -> bool:
-    """Whether a program has sizes that are known at a call only."""
-    return any(isinstance(size, Dim) for step in program.steps if isinstance(step, Step)
-               for size in (step.rows, step.columns, *step.values))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from morpho.backends.cuda.control import ControlFlow
+from morpho.backends.cuda.driver.regions.traced import plain
 from morpho.program.program import Control, Program
 from morpho.program.view import View
 
@@ -64,10 +65,10 @@ def flattened(program: Program, steps: Sequence[Any], sizes: Mapping[str, int]) 
 
 
 def _parted(address: int) -> tuple[int, int]:
-    """The slot and the bytes of a made-up address.
+    """The slot and the bytes of a made-up address; the slot is the same whatever the dynamic sizes are.
 
     >>> _parted((3 << SLOT_BITS) + 640)
     (2, 640)
     """
-    slot = (address + (1 << (SLOT_BITS - 1))) >> SLOT_BITS
+    slot = (plain(address) + (1 << (SLOT_BITS - 1))) >> SLOT_BITS
     return slot - 1, address - (slot << SLOT_BITS)

@@ -36,6 +36,7 @@ PROGRAMS = (
     Program("gelu", mo.gelu, ("float32", "bfloat16")),
     Program("tanh, sin, log", lambda x: mo.tanh(x) + mo.sin(x) * mo.log(mo.abs(x) + 1)),
     Program("sum of all", mo.sum, ("float32", "int64")),
+    Program("sum of a long row", lambda x: mo.sum(mo.concat([x.reshape((-1,))] * 4)[:196608])),
     Program("sum of rows", lambda x: mo.sum(x, axis=-1), ("float32", "float16")),
     Program("sum of columns", lambda x: mo.sum(x, axis=0)),
     Program("largest", lambda x: mo.max(x, axis=-1), ("float32", "int32")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from dataclasses import dataclass
@@ -10,11 +11,27 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.base import FINISHED, Backend, Event
+from morpho.backends.cpu.driver.entry.block_code import HolderField
+from morpho.backends.cpu.driver.layout import slot_offset
 from morpho.backends.registry import backend_of
 from morpho.base.dtypes import DType
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.runtime.trace.spans import span as traced
+
+
+class Block:
+    """An allocation of a backend, given back when nobody holds it any more."""
+
+    __slots__ = ("backend", "raw")
+
+    def __init__(self, backend: Backend, nbytes: int) -> None:
+        self.backend = backend
+        self.raw = backend.allocate(nbytes)
+
+    def __del__(self) -> None:
+        if hasattr(self, "raw") and not sys.is_finalizing():
+            self.backend.release(self.raw)
 
 
 class DeviceMemory(OffHost):
@@ -23,21 +40,25 @@ class DeviceMemory(OffHost):
     `event` is the end of what last wrote it; whoever brings elements to the host waits for that, and gets its error.
     """
 
-    __slots__ = ("__weakref__", "backend", "event", "own", "raw")
+    __slots__ = ("__weakref__", "address", "backend", "block", "event", "nbytes", "own")
 
     def __init__(self, backend: Backend, nbytes: int) -> None:
         self.backend, self.event, self.own = backend, FINISHED, False
-        self.raw = backend.allocate(nbytes or 1)
+        self.block = Block(backend, nbytes or 1)  # or a capsule of native code, see `holder`
+        self.address, self.nbytes = self.block.raw.address, nbytes or 1
         self.own = True  # borrowed memory is another library's to give back
 
-    def __del__(self) -> None:
-        if getattr(self, "own", False) and not sys.is_finalizing():
-            self.backend.release(self.raw)
-
+    address: int
     backend: Backend
+    block: Any
     event: Event
+    nbytes: int
     own: bool
-    raw: Any
+
+    @property
+    def raw(self) -> Part:
+        """All of it."""
+        return Part(self.backend.device, self.nbytes, self.address, self.block)  # which counts as no holder of this
 
     @property
     def native_mark(self) -> int:
@@ -117,6 +138,27 @@ class Part:
     nbytes: int
     address: int
     owner: Any
+
+
+def holder(backend: Any, nbytes: int) -> tuple[int, Any] | None:
+    """What the native entry needs to make a `DeviceMemory` of so many bytes: the stack of free blocks, and a table of
+    `HolderField`s with what it names; None where the backend has no such blocks."""
+    found = backend.free_blocks(nbytes) if hasattr(backend, "free_blocks") else None
+    if found is None:
+        return None
+    blocks, name, destructor = found
+    new, put = (ctypes.cast(getattr(ctypes.pythonapi, f"PyCapsule_{part}"), ctypes.c_void_p).value or 0
+                for part in ("New", "SetContext"))
+    size, at = int(nbytes), {name: slot_offset(DeviceMemory, name) for name in DeviceMemory.__slots__[1:]}
+    words = (ctypes.c_int64 * int(HolderField.SIZE))()
+    for field, value in {
+            HolderField.TYPE: id(DeviceMemory), HolderField.BACKEND: id(backend), HolderField.EVENT: id(FINISHED),
+            HolderField.NBYTES: id(size), HolderField.BACKEND_AT: at["backend"], HolderField.EVENT_AT: at["event"],
+            HolderField.NBYTES_AT: at["nbytes"], HolderField.OWN_AT: at["own"], HolderField.ADDRESS_AT: at["address"],
+            HolderField.BLOCK_AT: at["block"], HolderField.NEW_CAPSULE: new, HolderField.NAME: name,
+            HolderField.DESTRUCTOR: destructor, HolderField.SET_CONTEXT: put}.items():
+        words[field] = value
+    return blocks, (words, size, backend)
 
 
 def span(buffer: Buffer) -> tuple[int, int]:

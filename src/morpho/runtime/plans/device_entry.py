@@ -15,7 +15,8 @@ from morpho.backends.cpu.driver.abi import LONG_WORK, ProgramField, StepField
 from morpho.backends.cpu.driver.control_tables import ControlTables
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.registry import backend_of
-from morpho.base.dims import Size, product
+from morpho.base.dims import Dim, Size, product
+from morpho.ir.body import symbols_in
 from morpho.passes.memory.liveness import Updates
 from morpho.program.program import Program, Slot
 from morpho.program.view import whole
@@ -27,8 +28,9 @@ from morpho.runtime.plans.evaluate import ExecutionPlan
 class LaunchExecutable(Executable):
     """Tables of one step: all inputs and results are its operands, in that order."""
 
-    def __init__(self, program: Program, call: Any, guards: Sequence[Sequence[Size]]) -> None:
-        self.call = call
+    def __init__(self, program: Program, call: Any, guards: Sequence[Sequence[Size]],
+                 sizes: Sequence[Dim] = ()) -> None:
+        self.call, self.symbols_given = call, sizes  # it is told the dynamic sizes after its own address
         super().__init__(program, [], thresholds.current(), guards)
         self.words[ProgramField.STEPS] = 1
 
@@ -38,7 +40,7 @@ class LaunchExecutable(Executable):
         words = [0] * int(StepField.SIZE)
         words[StepField.FUNCTION], words[StepField.PLACES] = self.call.function, len(self.program.slots)
         words[StepField.PLACE_TABLE] = self.place_tables[-1].ctypes.data
-        words[StepField.VALUES] = self.table.run((self.call.context,))
+        words[StepField.VALUES] = self.table.run((self.call.context, *self.symbols_given))
         words[StepField.ROWS] = words[StepField.COLUMNS] = self.table.one(1)
         words[StepField.PIECES], words[StepField.LEAST] = 1, LONG_WORK
         self.step_table = np.array(words, np.int64)
@@ -52,7 +54,8 @@ def mark_of(device: str) -> int:
 def entry_plan(plan: ExecutionPlan, inputs: int, guards: Sequence[Sequence[Size]]) -> ExecutionPlan | None:
     """The plan that the native entry runs for a plan of another device; None where that goes through Python."""
     found: Any = on_device.executable(plan.graph, plan.device)
-    call = found.native_call(inputs) if hasattr(found, "native_call") else None
+    sizes = list(symbols_in([node.outputs for node in plan.graph.parameters]).values())
+    call = found.native_call(inputs, sizes) if hasattr(found, "native_call") else None
     if call is None:
         return None
     parameters = {node["index"]: node for node in plan.graph.parameters}
@@ -63,7 +66,7 @@ def entry_plan(plan: ExecutionPlan, inputs: int, guards: Sequence[Sequence[Size]
         outputs.append(whole(len(slots), node.shape, node.dtype))
         slots.append(Slot("result", node.dtype, product(node.shape), number))
     program = Program(slots=slots, outputs=outputs)
-    return replace(plan, program=program, executable=LaunchExecutable(program, call, guards), prepare=None)
+    return replace(plan, program=program, executable=LaunchExecutable(program, call, guards, sizes), prepare=None)
 
 
 def states_in_place(plan: ExecutionPlan, updates: Updates) -> dict[int, int]:

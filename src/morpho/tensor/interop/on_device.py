@@ -47,7 +47,7 @@ class Borrowed(DeviceMemory):
     __slots__ = ()
 
     def __init__(self, backend: Any, owner: Any) -> None:
-        self.backend, self.event, self.raw = backend, FINISHED, owner
+        self.backend, self.event, self.block = backend, FINISHED, owner
         weakref.finalize(self, _give_back, backend, [owner])
 
 

@@ -13,6 +13,7 @@ _WEIGHTED = re.compile(r"@gpu\.wgmma_rs_(bf16|f16)_(\d+)_(\d+)\(")
 _SCORES = re.compile(r"@gpu\.scores_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _WEIGHTED_TWO = re.compile(r"@gpu\.wgmma_rs_two_(bf16|f16)_(\d+)_(\d+)_(\d+)\(")
 _SCORES_TWO = re.compile(r"@gpu\.scores_two_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\(")
+_ATTEND = re.compile(r"@gpu\.attend_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _TMA = re.compile(r"@gpu\.tma_load_(\d)\(")
 _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 STEP = 16  # values of k of an instruction
@@ -243,6 +244,35 @@ define internal {struct} @gpu.wgmma_rs_two_{kind}_{first}_{second}_{keys}(ptr %c
 """
 
 
+def _attend(kind: str, keys: int, parts: int, left_part: int, right_part: int, columns: int) -> str:
+    """Scores of the next keys (`_scores`) and results with the values of these (`_weighted`), in flight together."""
+    count, held, weights = keys // 2, columns // 2, keys // 4
+    struct = "{ " + ", ".join(["float"] * (count + held)) + " }"
+    first = count + 2 * held + weights  # of the places
+    lines = ["{ .reg .pred p, q; .reg .b64 a, b; setp.ne.b32 p, 0, 0; setp.eq.b32 q, 0, 0;", "wgmma.fence.sync.aligned;"]
+    scores, results = ("{" + ", ".join(f"${start + n}" for n in range(size)) + "}" for start, size in ((0, count), (count, held)))
+    for step in range(parts * STEPS):
+        part, within = divmod(step, STEPS)
+        left, right = (part * (size >> 4) + within * STRAIGHT_STEP for size in (left_part, right_part))
+        lines.append(f"add.s64 a, ${first}, {left}; add.s64 b, ${first + 1}, {right};")
+        lines.append(f"wgmma.mma_async.sync.aligned.m64n{keys}k16.f32.{kind}.{kind} {scores}, a, b, {'q' if step else 'p'}, 1, 1, 0, 0;")
+    for step in range(keys // STEP):
+        four = ", ".join(f"${count + 2 * held + 4 * step + n}" for n in range(4))
+        lines.append(f"add.s64 b, ${first + 2}, {step * TURNED_STEP};")
+        lines.append(f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {results}, {{{four}}}, b, q, 1, 1, 1;")
+    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
+    letters = ",".join([*["=&f"] * count, *["=&f"] * held, *(str(count + n) for n in range(held)), *["r"] * weights,
+                        "l", "l", "l", "~{memory}"])
+    given = ", ".join([*(f"float %x{n}" for n in range(held)), *(f"i32 %w{n}" for n in range(weights))])
+    places = _place("a", "pa", descriptor(False)) + _place("b", "pb", descriptor(False)) + _place("d", "pd", descriptor(True, 8 * keys))
+    return f"""
+define internal {struct} @gpu.attend_{kind}_{keys}_{parts}_{left_part}_{right_part}_{columns}(ptr %ctx_, i32 %pa, i32 %pb, i32 %pd, {given}) alwaysinline convergent {{
+{places}  %r = call {struct} asm sideeffect "{' '.join(lines)}", "{letters}"({given}, i64 %a, i64 %b, i64 %d)
+  ret {struct} %r
+}}
+"""
+
+
 def _registers(way: str, count: str) -> str:
     name = "inc" if way == "up" else "dec"
     return f"""
@@ -253,9 +283,18 @@ define internal void @gpu.registers_{way}_{count}(ptr %c) alwaysinline convergen
 """
 
 
+ADD_BF16 = """
+define internal i32 @gpu.add_bf16(ptr %c, i32 %a, i32 %b) alwaysinline {
+  %r = call i32 asm "add.rn.bf16x2 $0, $1, $2;", "=r,r,r"(i32 %a, i32 %b)
+  ret i32 %r
+}
+"""
+
+
 def functions(text: str) -> str:
     """Those that a kernel's text calls."""
     found = BARRIERS if "@gpu.mbarrier_" in text else ""
+    found += ADD_BF16 if "@gpu.add_bf16(" in text else ""
     for kind, columns, left, right in sorted(set(_WGMMA.findall(text))):
         found += _wgmma(kind, int(columns), left == "1", right == "1")
     for kind, columns, keys in sorted(set(_WEIGHTED.findall(text))):
@@ -266,6 +305,8 @@ def functions(text: str) -> str:
         found += _weighted_two(kind, *map(int, sizes))
     for kind, *sizes in sorted(set(_SCORES_TWO.findall(text))):
         found += _scores_two(kind, *map(int, sizes))
+    for kind, *sizes in sorted(set(_ATTEND.findall(text))):
+        found += _attend(kind, *map(int, sizes))
     for rank in sorted(set(_TMA.findall(text))):
         found += _tma_load(int(rank))
     for way, count in sorted(set(_REGISTERS.findall(text))):

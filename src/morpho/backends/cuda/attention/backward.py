@@ -9,7 +9,7 @@ from morpho.backends.cuda.attention.backward_parts import KeysCode, QueriesCode
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, BLOCK, BackwardSpec
 from morpho.backends.cuda.attention.spec import BATCH_AXES, powers_of_two
 from morpho.backends.cuda.codegen.grid import WARP, Header
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps, known
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel
 
@@ -84,9 +84,9 @@ class BackwardGrid(WithoutMaps):
         long, heads = n["queries"], n["heads"]
         if self.spec.part == "keys":
             long, heads = n["keys"], heads // n["group"]
-        count = -(-int(long) // self.lines) * int(heads)
+        count = -(-known(long) // self.lines) * known(heads)
         for axis in range(BATCH_AXES):
-            count *= int(n[f"batches{axis}"])
+            count *= known(n[f"batches{axis}"])
         return Launch(Geometry(max(count, 1), self.threads, self.shared_bytes))
 
     @property

@@ -14,7 +14,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.attention.spec import BATCH_AXES, KEYS, AttentionSpec
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps, known
 from morpho.backends.cuda.codegen.warp_math import exp2, log2, pack, shrunk, zero_or
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.gemm.half.fragments import Fragments
@@ -71,9 +71,9 @@ class AttentionGrid(WithoutMaps):
     def launch(self, sizes: Sizes) -> Launch:
         """Tiles of all heads of all batches."""
         numbers = self.spec.record.by_name(sizes.values)
-        count = -(-int(numbers["queries"]) // self.spec.rows) * int(numbers["heads"])
+        count = -(-known(numbers["queries"]) // self.spec.rows) * known(numbers["heads"])
         for axis in range(BATCH_AXES):
-            count *= int(numbers[f"batches{axis}"])
+            count *= known(numbers[f"batches{axis}"])
         return Launch(Geometry(max(count, 1), self.threads, self.shared_bytes))
 
     def text(self) -> str:
@@ -194,22 +194,25 @@ class ForwardCode:
 
     def block(self, key: Value, stage: Value, values: list[Value], masked: bool) -> list[Value]:
         """The state after 64 more keys."""
+        probabilities, new, rest = self.softened(self.scores(stage), key, values, masked)
+        new = self.weighted(stage + 2 * self.keys * self.depth, probabilities, new)
+        return [*(value for tile in new for value in tile), *rest]
+
+    def softened(self, scores: list[list[Value]], key: Value, values: list[Value],
+                 masked: bool) -> tuple[list[list[Value]], list[list[Value]], list[Value]]:
+        """Powers of a block's scores, the results so far below the new largest ones, these and the sums."""
         tiles, each = self.grid.tiles, self.width // 2
         tops, sums = values[tiles * each:tiles * each + 2 * tiles], values[tiles * each + 2 * tiles:]
-        scores = self.scores(stage)
         new, probabilities = [], []
         for tile in range(tiles):
             row = self.first_row + self.warp * (16 * tiles) + self.lane.shift_right(2) + 16 * tile
-            if masked:
-                scores[tile] = self.seen(scores[tile], row, key)
-            powers, top, total, scale = self.softmax(scores[tile], tops[2 * tile:2 * tile + 2],
-                                                     sums[2 * tile:2 * tile + 2])
+            seen = self.seen(scores[tile], row, key) if masked else scores[tile]
+            powers, top, total, scale = self.softmax(seen, tops[2 * tile:2 * tile + 2], sums[2 * tile:2 * tile + 2])
             tops[2 * tile:2 * tile + 2], sums[2 * tile:2 * tile + 2] = top, total
             results = values[tile * each:(tile + 1) * each]
             new.append([value * scale[(number % 4) // 2] for number, value in enumerate(results)])
             probabilities.append(powers)
-        new = self.weighted(stage + 2 * self.keys * self.depth, probabilities, new)
-        return [*(value for tile in new for value in tile), *tops, *sums]
+        return probabilities, new, [*tops, *sums]
 
     def scores(self, stage: Value) -> list[list[Value]]:
         """Of every tile, 16 queries by 64 keys: four of each 8 keys."""

@@ -1,7 +1,8 @@
 """The forward kernel by warpgroups (FlashAttention-3's roles): one has the copy engine bring blocks of keys and values,
 the others have 64 queries each, whose scores, sums and results they keep in registers (`wgmma`).
 
-While one warpgroup takes powers, the tensor cores work for the other. A row's order of sums depends on its keys alone.
+A warpgroup queues the scores of the next keys together with the results of these, and takes powers when both are there;
+the tensor cores work for the other one meanwhile. A row's order of sums depends on its keys alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cuda.attention.forward import ForwardCode
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, AttentionSpec
 from morpho.backends.cuda.codegen.grid import Header, entry
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, known
 from morpho.backends.cuda.codegen.warp_math import pack
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap
@@ -86,15 +87,15 @@ class HopperAttention:
     def launch(self, sizes: Sizes) -> Launch:
         """Tiles of all heads of all batches."""
         numbers = ATTENTION.by_name(sizes.values)
-        count = -(-int(numbers["queries"]) // self.spec.rows) * int(numbers["heads"])
+        count = -(-known(numbers["queries"]) // self.spec.rows) * known(numbers["heads"])
         for axis in range(BATCH_AXES):
-            count *= int(numbers[f"batches{axis}"])
+            count *= known(numbers[f"batches{axis}"])
         shared = self.query_bytes + self.stages * self.stage_bytes + 8 * (1 + 3 * self.stages)
         return Launch(Geometry(max(count, 1), self.threads, shared))
 
     def maps(self, values: tuple[int, ...]) -> tuple[TensorMap, ...]:
         """Queries, keys and values by rows, heads and two batch axes."""
-        n = {name: int(value) for name, value in ATTENTION.by_name(values).items()}
+        n = {name: known(value) for name, value in ATTENTION.by_name(values).items()}
         kind = "bfloat16" if self.spec.dtype is bfloat16 else "float16"
         made = []
         for operand, name in enumerate("qkv"):
@@ -128,6 +129,7 @@ class HopperCode(ForwardCode):
         e, grid = self.e, self.grid
         self.find_tile()
         begin, middle, end = self.key_range()
+        end = e.intrinsic("smax", end, begin + 1)  # one block at least, all of which may be masked
         self.barriers = grid.query_bytes + grid.stages * grid.stage_bytes  # of the queries, then three of a stage
         with e.when(e.icmp("eq", self.thread, 0)):
             self.call("mbarrier_init", self.barriers, 1)
@@ -197,41 +199,97 @@ class HopperCode(ForwardCode):
     # -- the warpgroups that compute -----------------------------------------------------------------------------------
     def attend(self, begin: Value, middle: Value, end: Value) -> None:
         """All keys of this warpgroup's queries."""
-        e, grid = self.e, self.grid
+        e = self.e
         self.call("mbarrier_wait", self.barriers, 0)
         zero = self.parts.number(0)
-        state, stage, phase = self.start(), zero, zero
-        first = e.icmp("eq", self.thread & (GROUP - 1), 0)
-        for start, last, masked in ((begin, middle, False), (middle, end, True)):
-            with e.loop(start, last, KEYS, carried=[*state, stage, phase]) as loop:
-                *values, here, turn = loop.values
-                self.here, self.turn = here, turn
-                values = self.block(loop.index, here * grid.stage_bytes + grid.query_bytes, values, masked)
-                with e.when(first):
-                    self.call("mbarrier_arrive", self.ring(here, 2))
-                loop.next(*values, *self.following(here, turn))
-            *state, stage, phase = loop.values
+        self.first = e.icmp("eq", self.thread & (GROUP - 1), 0)
+        if self.grid.stages == 1:
+            self.one_by_one(begin, middle, end)
+            return
+        last = begin + ((end - begin - 1) & -KEYS)  # where the last block begins
+        (scores,) = self.scores(self.place(zero), zero, zero)
+        state = [*self.start(), *scores, zero, zero]
+        between = e.intrinsic("smin", middle, last)
+        for start, stop, masked in ((begin, between, False), (between, last, True)):
+            with e.loop(start, stop, KEYS, carried=state) as loop:
+                loop.next(*self.step(loop.index, loop.values, masked))
+            state = loop.values
+        values, scores, (stage, phase) = self.parted(state)
+        for clear in e.both(e.icmp("slt", last, middle)):
+            powers, new, rest = self.softened([scores], last, values, not clear)
+            (results,) = self.weighted(stage, phase, powers, new)
+            self.finish([*results, *rest])
+
+    def one_by_one(self, begin: Value, middle: Value, end: Value) -> None:
+        """All keys where shared memory has room for one block: its scores, then its results."""
+        e, zero = self.e, self.parts.number(0)
+        state, phase = self.start(), zero
+        for start, stop, masked in ((begin, middle, False), (middle, end, True)):
+            with e.loop(start, stop, KEYS, carried=[*state, phase]) as loop:
+                *values, turn = loop.values
+                powers, new, rest = self.softened(self.scores(self.place(zero), zero, turn), loop.index, values, masked)
+                (results,) = self.weighted(zero, turn, powers, new)
+                with e.when(self.first):
+                    self.call("mbarrier_arrive", self.ring(zero, 2))
+                loop.next(*results, *rest, turn ^ 1)
+            *state, phase = loop.values
         self.finish(state)
 
-    def scores(self, stage: Value) -> list[list[Value]]:
-        """64 queries by a block of keys."""
+    def parted(self, state: list[Value]) -> tuple[list[Value], list[Value], list[Value]]:
+        """Results, largest scores and sums; the scores of the next block; its stage and phase."""
+        count = len(state) - 2 - KEYS // 2
+        return state[:count], state[count:-2], state[-2:]
+
+    def place(self, stage: Value) -> Value:
+        """Where the keys of a stage begin."""
+        return stage * self.grid.stage_bytes + self.grid.query_bytes
+
+    def step(self, key: Value, state: list[Value], masked: bool) -> list[Value]:
+        """A block of keys but the last: its powers, then its results and the scores of the next one."""
         e = self.e
-        self.call("mbarrier_wait", self.ring(self.here, 0), self.turn)
+        values, scores, (stage, phase) = self.parted(state)
+        (powers,), (new,), rest = self.softened([scores], key, values, masked)
+        following = self.following(stage, phase)
+        self.call("mbarrier_wait", self.ring(stage, 1), phase)
+        self.call("mbarrier_wait", self.ring(following[0], 0), following[1])
+        weights = [pack(e, self.spec.dtype, powers[n], powers[n + 1]) for n in range(0, len(powers), 2)]
+        places = (self.worker * (2 * PART * ROWS), self.place(following[0]), self.place(stage) + 2 * KEYS * self.depth)
+        given = ", ".join([*(f"i32 {e.convert('trunc', at, 'i32').name}" for at in places),
+                           *(f"float {x.name}" for x in new), *(f"i32 {x}" for x in weights)])
+        count = KEYS // 2 + len(new)
+        kind, name = "{ " + ", ".join(["float"] * count) + " }", "%" + e.fresh("d")
+        function = f"attend_{self.kind}_{KEYS}_{self.parts_of_depth}_{self.width}"
+        e.line(f"{name} = call {kind} @gpu.{function}(ptr %ctx, {given})")
+        found = [e.assign(f"extractvalue {kind} {name}, {n}", "float", 1) for n in range(count)]
+        with e.when(self.first):
+            self.call("mbarrier_arrive", self.ring(stage, 2))
+        return [*found[KEYS // 2:], *rest, *found[:KEYS // 2], *following]
+
+    @property
+    def parts_of_depth(self) -> str:
+        """Lines of 64 numbers of the depth, and the bytes from one to the next of queries and of keys."""
+        return f"{self.grid.padded[0] // PART}_{2 * PART * self.spec.rows}_{2 * PART * KEYS}"
+
+    def scores(self, place: Value, stage: Value, phase: Value) -> list[list[Value]]:  # type: ignore[override]
+        """64 queries by the first block of keys."""
+        e = self.e
+        self.call("mbarrier_wait", self.ring(stage, 0), phase)
         kind, name = "{ " + ", ".join(["float"] * (KEYS // 2)) + " }", "%" + e.fresh("d")
         mine = self.worker * (2 * PART * ROWS)
-        places = ", ".join(f"i32 {e.convert('trunc', at, 'i32').name}" for at in (mine, stage))
-        parts = f"{self.grid.padded[0] // PART}_{2 * PART * self.spec.rows}_{2 * PART * KEYS}"
-        e.line(f"{name} = call {kind} @gpu.scores_{self.kind}_{KEYS}_{parts}(ptr %ctx, {places})")
+        places = ", ".join(f"i32 {e.convert('trunc', at, 'i32').name}" for at in (mine, place))
+        e.line(f"{name} = call {kind} @gpu.scores_{self.kind}_{KEYS}_{self.parts_of_depth}(ptr %ctx, {places})")
         return [[e.assign(f"extractvalue {kind} {name}, {n}", "float", 1) for n in range(KEYS // 2)]]
 
-    def weighted(self, stage: Value, powers: list[list[Value]], results: list[list[Value]]) -> list[list[Value]]:
-        """Results with the block's values, weighted."""
+    def weighted(self, stage: Value, phase: Value, powers: list[list[Value]],  # type: ignore[override]
+                 results: list[list[Value]]) -> list[list[Value]]:
+        """Results with the last block's values, weighted."""
         e = self.e
-        self.call("mbarrier_wait", self.ring(self.here, 1), self.turn)
+        self.call("mbarrier_wait", self.ring(stage, 1), phase)
         (tile,), (sums,) = powers, results
         weights = [pack(e, self.spec.dtype, tile[n], tile[n + 1]) for n in range(0, len(tile), 2)]
         kind = "{ " + ", ".join(["float"] * len(sums)) + " }"
-        name, place = "%" + e.fresh("d"), e.convert("trunc", stage, "i32")
+        name = "%" + e.fresh("d")
+        place = e.convert("trunc", self.place(stage) + 2 * KEYS * self.depth, "i32")
         given = ", ".join([*(f"float {x.name}" for x in sums), *(f"i32 {x}" for x in weights)])
         function = f"wgmma_rs_{self.kind}_{self.width}_{KEYS}"
         e.line(f"{name} = call {kind} @gpu.{function}(ptr %ctx, i32 {place.name}, {given})")

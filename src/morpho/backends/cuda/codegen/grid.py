@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
+from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value, literal
 
 ENTRY = re.compile(r"define void @(kernel_\w+)\(ptr %p, ptr %ctx\) #(\d+)")
 WARP = 32
@@ -42,6 +42,13 @@ class GridEmitter(Emitter):
 
     def __init__(self) -> None:
         super().__init__(1, native_half=True, architecture="nvptx64")
+        self.near_table = self.table_in_memory
+
+    def table_in_memory(self, name: str, numbers: tuple[float, ...]) -> str:
+        """Numbers of which a lane reads some neighbours: a constant of the module, 512 bytes of them."""
+        given = ", ".join(f"float {literal(number, 'float')}" for number in [*numbers, *[0.0] * 128][:128])
+        self.declarations.add(f"@{name}.near = internal constant [128 x float] [{given}], align 16")
+        return f"@{name}.near"
 
     def ask(self, what: str) -> Value:
         """A number of the grid: thread, block, threads, blocks."""

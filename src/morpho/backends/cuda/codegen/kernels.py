@@ -7,15 +7,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.driver.tensor_map import TensorMap
+from morpho.base.dims import Size
 from morpho.base.machine import Isa
 from morpho.program.kernel import Kernel
 
 ISA = Isa("nvptx", "nvptx64", 0, "sm_90a", "", frozenset())  # one lane: a thread is scalar code
 SCRATCH_BYTES = 256 << 20  # of all threads of a launch together, about
+
+
+def known(size: Size) -> int:
+    """A number among those of a launch: it is known then, or traced (`driver/regions/traced.py`), and never a `Dim`. It
+    stays as it is, since `int()` of a traced one would be for that one size alone.
+
+    >>> known(3)
+    3
+    """
+    return cast(int, size)
 
 
 @dataclass(frozen=True, slots=True)

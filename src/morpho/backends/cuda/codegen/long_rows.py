@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, LoopKernel
 from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type
-from morpho.backends.cuda.codegen.grid import Header
+from morpho.backends.cuda.codegen.grid import WARP, Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes
-from morpho.backends.cuda.codegen.rows import RowsCode, RowsKernel
+from morpho.backends.cuda.codegen.rows import KEPT_UNROLL, RowsCode, RowsKernel
 from morpho.backends.cuda.driver.interface import Geometry
 
 JOINING = 1024  # threads that join the blocks of a row
+FEW_BLOCKS = 2048  # of a row
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,16 @@ class BlocksKernel(RowsKernel):
         """A team has one block."""
         return 1
 
+    @property
+    def rows_together(self) -> int:
+        """A warp is a block of threads where there are few, so that all multiprocessors have some."""
+        return super().rows_together if self.columns > FEW_BLOCKS * TREE_BLOCK else max(1, WARP // self.team)
+
+    @property
+    def unrolled(self) -> int:
+        """A thread has nothing to do but to wait for its loads."""
+        return KEPT_UNROLL
+
     def text(self) -> str:
         """Its LLVM text."""
         return BlocksCode(self).module("")
@@ -31,6 +42,8 @@ class BlocksKernel(RowsKernel):
 
 class BlocksCode(RowsCode):
     """Writes one."""
+
+    whole_rows = False
 
     def module(self, name: str) -> str:
         """The entry."""

@@ -1,16 +1,28 @@
-"""What loop kernels on a grid share: the CPU's generator of loops, for one thread that takes `lanes` columns."""
+"""What loop kernels on a grid share: the CPU's generator of loops, for one thread that takes `lanes` columns.
+
+Quotients by a number of the row are computed from its reciprocal where that gives the same bits: the GPU has no
+instruction to divide, and its code for one has a branch, so that a thread would wait for one quotient after another.
+"""
 
 from __future__ import annotations
 
+import struct
+
+from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cpu.loops.loop_code import LoopCode
-from morpho.backends.cpu.loops.loop_spec import Access, LoopKernel
+from morpho.backends.cpu.loops.loop_spec import Access, LoopKernel, Pass
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import ISA
+from morpho.base.dtypes import float32
 
 WIDEST = 16  # bytes of one access of a thread
 MOST_LANES = 8
 LINE_BYTES, MOST_LINES = 128, 128  # of memory that a thread asks for; of a row whose threads ask for all of it
+
+
+# Sizes of operands between which a quotient by a reciprocal is rounded like the quotient: no step of it underflows.
+LEAST, MOST = 2.0**-60, 2.0**60
 
 
 class AlignedEmitter(GridEmitter):
@@ -22,6 +34,14 @@ class AlignedEmitter(GridEmitter):
 
     def store(self, value: Value, pointer: str, align: int | None = None) -> None:
         super().store(value, pointer, align or max(1, value.lanes * BITS[value.element] // 8))
+
+
+def any_mask(e: GridEmitter, mask: Value) -> Value:
+    """Whether a lane's bit is set."""
+    if mask.lanes == 1:
+        return mask
+    bits = e.assign(f"bitcast {mask.type} {mask.name} to i{mask.lanes}", f"i{mask.lanes}", 1)
+    return e.assign(f"icmp ne i{mask.lanes} {bits.name}, 0", "i1", 1)
 
 
 def lanes_of(kernel: LoopKernel) -> int:
@@ -50,6 +70,7 @@ class LoopGrid(LoopCode):
         self.e: AlignedEmitter = AlignedEmitter()
         self.e.lanes = lanes
         self.places, self.count = places, numbers
+        self.divisors: dict[int, tuple[Value, Value, Value]] = {}  # of a pass: see `prepare_pass`
 
     def begin_function(self) -> None:
         """The operands' addresses and the kernel's numbers."""
@@ -95,6 +116,59 @@ class LoopGrid(LoopCode):
     def words(self) -> int:
         """That it is launched with."""
         return int(Header.SIZE) + self.places + self.count
+
+    # -- quotients -----------------------------------------------------------------------------------------------------
+    def prepare_pass(self, step: Pass) -> None:
+        """As on the CPU; and of every divisor that is a number of the row, its reciprocal and whether it has a size for
+        which that does not serve."""
+        super().prepare_pass(step)
+        self.divisors, e = {}, self.e
+        for number in step.needed if self.lanes > 1 else ():
+            instruction = self.kernel.instructions[number]
+            if instruction.name != "divide" or instruction.dtype.compute is not float32 or number in step.kept:
+                continue
+            by = instruction.inputs[1]
+            if not self.kernel.instructions[by].full and self.kernel.instructions[by].name != "constant":
+                y = self.row_operand(by)
+                odd = e.fcmp("ult", e.absolute(y), LEAST) | e.fcmp("ugt", e.absolute(y), MOST)
+                self.divisors[number] = y, e.constant(1.0, "float", 1) / y, odd
+
+    def full_value(self, step: Pass, number: int, values: dict[int, Value], column: Value, count: Value | None,
+                   places: dict[int, str]) -> Value:
+        """As on the CPU, but for quotients by a number of the row."""
+        if number not in self.divisors or number in step.kept:
+            return super().full_value(step, number, values, column, count, places)
+        instruction = self.kernel.instructions[number]
+        return scalars.round_to(self.e, self.quotient(values[instruction.inputs[0]], *self.divisors[number]),
+                                instruction.dtype)
+
+    def quotient(self, x: Value, y: Value, reciprocal: Value, odd: Value) -> Value:
+        """x / y: an approximation, made better by what it leaves over; done twice, it is rounded as the quotient is
+        (Markstein). Where a lane's size does not allow it, all are divided."""
+        e = self.e
+        least, most = (struct.unpack("<I", struct.pack("<f", size))[0] for size in (LEAST, MOST))
+        bits = e.bits(x) & 0x7FFFFFFF
+        zero = e.icmp("eq", bits, 0)
+        wrong = e.icmp("ugt", bits - least, most - least) & e.icmp("ne", bits, 0)
+        plain = any_mask(e, wrong) | odd
+        found, ends = [], []
+        divides, quick, done = e.fresh("divides"), e.fresh("quick"), e.fresh("done")
+        e.branch_if(plain, divides, quick)
+        for label in (divides, quick):
+            e.label(label)
+            if label == divides:
+                found.append(x / e.splat(y, x.lanes))
+            else:
+                r, minus = e.splat(reciprocal, x.lanes), -e.splat(y, x.lanes)
+                first = value = x * r
+                for _ in range(2):
+                    value = e.fma(e.fma(minus, value, x), r, value)
+                found.append(e.select(zero, first, value))
+            ends.append(e.block)
+            e.branch(done)
+        e.label(done)
+        ways = ", ".join(f"[ {value.name}, %{end} ]" for value, end in zip(found, ends, strict=True))
+        return e.assign(f"phi {x.type} {ways}", x.element, x.lanes)
 
     def one_lane(self) -> None:
         """From here on a column at a time."""

@@ -144,6 +144,8 @@ def _kept_bytes(kernel: LoopKernel, number: int) -> int:
 class RowsCode(LoopGrid):
     """Writes one."""
 
+    whole_rows = True  # whether a block of the tree that is the only one begins where the row does
+
     def __init__(self, device: RowsKernel) -> None:
         super().__init__(device.loop, device.lanes, device.places, device.numbers)
         self.device = device
@@ -253,7 +255,7 @@ class RowsCode(LoopGrid):
         turn = TREE_LANES * unrolled
         whole = first
         if even or self.each == 1:
-            whole = (e.constant(columns // turn * turn, "i64", 1) if self.device.blocks == 1 else
+            whole = (e.constant(columns // turn * turn, "i64", 1) if self.device.blocks == 1 and self.whole_rows else
                      first + ((last - first) & -turn))
         sums = starts
         for begin, end, unroll in ((first, whole, unrolled), (whole, last, 1)):

@@ -12,13 +12,14 @@ from morpho.backends.cuda.codegen.generic import GenericKernel
 from morpho.backends.cuda.codegen.kernels import DeviceKernel
 from morpho.backends.cuda.codegen.long_rows import long_rows
 from morpho.backends.cuda.codegen.loop_grid import lanes_of, side_by_side
-from morpho.backends.cuda.codegen.maps import MapKernel
+from morpho.backends.cuda.codegen.maps import MapKernel, turns_of
 from morpho.backends.cuda.codegen.rows import KEPT_BYTES, MOST_JOINED, RowsKernel
 from morpho.backends.cuda.gradients.columns import columns_kernel, without_keeping
 from morpho.backends.cuda.gradients.scatter import ScatterRows, on_grid
+from morpho.backends.cuda.gradients.scatter_lines import ScatterLines
 from morpho.backends.cuda.sparse.products import spmm_teams
 from morpho.backends.cuda.sparse.reductions import reduce_teams, sddmm_teams
-from morpho.base.dims import product
+from morpho.base.dims import product, upper
 from morpho.program.program import Step
 
 MANY_ROWS = 1 << 14  # rows side by side from which on a thread each is enough
@@ -46,7 +47,7 @@ def loop_kernel(step: Step, kernel: LoopKernel) -> DeviceKernel | None:
     if kernel.part:
         return long_kernel(step, kernel, places, numbers)
     if kernel.is_plain:
-        return MapKernel(kernel, places, numbers)
+        return MapKernel(kernel, places, numbers, turns_of(kernel, step.rows, step.columns))
     return rows_kernel(step, kernel, places, numbers)
 
 
@@ -66,13 +67,14 @@ def long_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> De
 
 def rows_kernel(step: Step, kernel: LoopKernel, places: int, numbers: int) -> DeviceKernel | None:
     """Rows along memory are a team's or a block's each; others a thread's."""
-    if not isinstance(step.columns, int) or not isinstance(step.rows, int):
+    if not isinstance(step.columns, int) or (not isinstance(step.rows, int) and step.kernel is not kernel):
         return None
     if step.kernel is not kernel:  # neighbouring threads read neighbouring rows
+        assert isinstance(step.rows, int)
         by_columns = columns_kernel(kernel, step.rows, step.columns, places, numbers)
         if by_columns is not None or step.rows >= MANY_ROWS:
             return by_columns
-    few = step.rows <= FEW_ROWS
+    few = upper(step.rows) <= FEW_ROWS
     lanes = min(lanes_of(kernel), 2) if few else lanes_of(kernel)  # a row for a whole warp: there is nothing else to do
     record = kernel.record.by_name(step.values)
     rank = kernel.outer_rank + kernel.inner_rank
@@ -131,6 +133,8 @@ def device_kernel(step: Step) -> DeviceKernel:
             return found_loop
     if isinstance(body, ScatterKernel) and on_grid(body, body.record.by_name(step.values)["count"]):
         return ScatterRows(body, len(step.views), len(step.values))
+    if isinstance(body, ScatterKernel) and not body.divides:
+        return ScatterLines(body, len(step.views), len(step.values))
     sparse = sparse_kernel(step)
     if sparse is not None:
         return sparse

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.base import Bytes
+from morpho.backends.cpu.driver.entry.block_code import PoolWord
 from morpho.backends.cuda.assembly import ptx
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.driver import early_launch
 from morpho.backends.cuda.driver.interface import Geometry, Properties
-from morpho.backends.cuda.driver.launch_code import MISALIGNED, LaunchTable
+from morpho.backends.cuda.driver.launch_code import LIBRARY, MISALIGNED, LaunchTable
 from morpho.backends.cuda.driver.library import NOT_READY, Library, library
-from morpho.backends.cuda.driver.memory import HostRooms, MemoryPool, PinnedPool, PinnedWords
+from morpho.backends.cuda.driver.memory import LARGE, HostRooms, MemoryPool, PinnedPool, PinnedWords, size_class
 from morpho.backends.cuda.driver.staging import DIRECT_BYTES, StagingRing
 from morpho.backends.cuda.driver.tensor_map import PROMOTE_256B, SWIZZLE_128B, MapArguments, TensorMap
 from morpho.backends.cuda.vendor.assembler import assembler
@@ -146,6 +147,7 @@ class CudaDevice:
                     found = ctypes.c_void_p()
                     self.driver.call("cuStreamCreate", ctypes.byref(found), NON_BLOCKING)
                     self.streams[number] = found
+                    self.pool.free_blocks.words[PoolWord.STREAMS] = len(self.streams)
         return found
 
     def record(self, stream: int, held: Any = None) -> CudaEvent:
@@ -204,6 +206,10 @@ class CudaDevice:
         self.enter()
         self.join_streams()
         self.pool.free(address, nbytes)
+
+    def free_blocks(self, nbytes: int) -> int:
+        """The pool's."""
+        return self.pool.free_blocks.stack(size_class(nbytes)) if nbytes <= LARGE else 0
 
     def copy_in(self, address: int, source: Bytes, stream: int) -> CudaEvent:
         """Through pinned memory, where it does not lie there."""
@@ -312,6 +318,8 @@ class CudaDevice:
         """In the driver's words."""
         if status == MISALIGNED:
             return fail(DeviceError, "cuda", "an operand does not lie on 16 bytes", "copy it first")
+        if status >= LIBRARY:
+            return fail(DeviceError, "cublasLt", f"cublasLtMatmul gave the status {status - LIBRARY}")
         return self.driver.error("cuLaunchKernel", status)
 
     def launch_entry(self) -> int:

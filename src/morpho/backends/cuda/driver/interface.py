@@ -78,6 +78,10 @@ class Device(Protocol):
         """Take it back, in the order of what was queued."""
         ...
 
+    def free_blocks(self, nbytes: int) -> int:
+        """The address of the stack of free blocks for so many bytes, for native code (`free_blocks.py`); 0: none."""
+        ...
+
     def copy_in(self, address: int, source: Bytes, stream: int) -> Event:
         """Queue a copy from the host; `source` may be changed when this returns."""
         ...

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from morpho.backends.cuda.driver.free_blocks import FreeBlocks
 from morpho.base.errors import MemoryLimit, fail
 from morpho.base.units import format_bytes
 
@@ -24,6 +25,7 @@ class Owner(Protocol):
     def record(self, stream: int) -> Any: ...
     def synchronize(self) -> None: ...
     def free_bytes(self) -> int: ...
+    def free(self, address: int, nbytes: int) -> None: ...
 
 
 LEAST = 512  # bytes of a block
@@ -50,43 +52,52 @@ class MemoryPool:
     """Blocks of one device. What comes back is given out again at once: whatever was queued with it comes before."""
 
     def __init__(self, device: Owner) -> None:
-        self.device, self.lock = device, threading.Lock()
-        self.kept: dict[int, list[int]] = {}
-        self.used_bytes = self.kept_bytes = self.peak_bytes = 0
-        self.live: dict[int, int] = {}  # address -> bytes
+        self.device, self.lock = device, threading.RLock()
+        self.sizes: dict[int, int] = {}  # of all blocks of the driver's, by address
+        self.total_bytes = 0
+        self.free_blocks = FreeBlocks(lambda address, nbytes: device.free(address, nbytes))
+        self.over: dict[int, list[int]] = {}  # free blocks that the stacks have no room for
 
     def allocate(self, nbytes: int) -> int:
         """A block; where the device has no memory left, kept ones are given back first."""
         with self.lock:
             size = self._kept_size(size_class(nbytes))
-            blocks = self.kept.get(size)
-            if blocks:
-                address = blocks.pop()
-                self.kept_bytes -= size
-            else:
-                address = self._new(size) or self._after_trim(size)
-            self.live[address] = size
-            self.used_bytes += size
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+            address = self.free_blocks.take(size)
+            if not address:
+                over = self.over.get(size)
+                address = over.pop() if over else self._new(size) or self._after_trim(size)
+                self.free_blocks.use(size)
         return address
 
     def _kept_size(self, size: int) -> int:
         """The size of a kept block that will do: of large ones one that is an eighth larger at most, if there is none
         of the same."""
-        if size <= LARGE or self.kept.get(size):
+        if size <= LARGE or self.free_blocks.count(size):
             return size
-        return min((known for known, blocks in self.kept.items() if blocks and size < known <= size + size // 8),
-                   default=size)
+        return min((known for known in list(self.free_blocks.stacks)
+                    if size < known <= size + size // 8 and self.free_blocks.count(known)), default=size)
 
     def free(self, address: int, nbytes: int) -> None:
         """Keep a block for the next one."""
         with self.lock:
-            size = self.live.pop(address, None)
-            if size is None:
-                return
-            self.kept.setdefault(size, []).append(address)
-            self.used_bytes -= size
-            self.kept_bytes += size
+            size = self.sizes.get(address)
+            if size is not None and not self.free_blocks.give(size, address):
+                self.over.setdefault(size, []).append(address)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of blocks that tensors and programs hold."""
+        return self.free_blocks.used_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that were held at once."""
+        return self.free_blocks.peak_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of blocks that nobody holds."""
+        return self.total_bytes - self.used_bytes
 
     def _new(self, size: int) -> int:
         address = ctypes.c_uint64()
@@ -95,6 +106,8 @@ class MemoryPool:
             return 0
         if status:
             raise self.device.driver.error("cuMemAlloc", status)
+        self.sizes[address.value] = size
+        self.total_bytes += size
         return address.value
 
     def _after_trim(self, size: int) -> int:
@@ -102,7 +115,7 @@ class MemoryPool:
         found = self._new(size)
         if found:
             return found
-        largest = sorted(self.live.values(), reverse=True)[:5]
+        largest = sorted(self.sizes.values(), reverse=True)[:5]
         raise fail(MemoryLimit, "cuda", f"{format_bytes(size)} are not free on cuda:{self.device.number}: tensors and "
                    f"programs of this process hold {format_bytes(self.used_bytes)} (the largest: "
                    f"{', '.join(map(format_bytes, largest)) or 'none'}) of "
@@ -117,13 +130,12 @@ class MemoryPool:
 
     def _trim(self) -> int:
         self.device.synchronize()
-        given = self.kept_bytes
-        for blocks in self.kept.values():
-            for address in blocks:
-                self.device.driver.call("cuMemFree_v2", ctypes.c_uint64(address))
-        self.kept.clear()
-        self.kept_bytes = 0
-        return given
+        before = self.total_bytes
+        over, self.over = self.over, {}
+        for address in [*self.free_blocks.drained(), *(one for blocks in over.values() for one in blocks)]:
+            self.device.driver.call("cuMemFree_v2", ctypes.c_uint64(address))
+            self.total_bytes -= self.sizes.pop(address)
+        return before - self.total_bytes
 
 
 class PinnedWords:

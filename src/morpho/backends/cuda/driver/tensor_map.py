@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
+from morpho.backends.cuda.driver.regions.traced import plain
+
 MAP_WORDS = 16  # 128 bytes, which begin at a multiple of 64
 KINDS = {"float16": 6, "bfloat16": 9}  # CU_TENSOR_MAP_DATA_TYPE_...
 SWIZZLE_128B, PROMOTE_256B = 3, 3
@@ -31,8 +33,8 @@ class MapArguments:
 
     def __init__(self, made: TensorMap) -> None:
         self.kind, self.rank = KINDS[made.kind], len(made.sizes)
-        self.sizes = (ctypes.c_uint64 * self.rank)(*made.sizes)
-        self.strides = (ctypes.c_uint64 * (self.rank - 1))(*made.strides)
+        self.sizes = (ctypes.c_uint64 * self.rank)(*map(plain, made.sizes))
+        self.strides = (ctypes.c_uint64 * (self.rank - 1))(*map(plain, made.strides))
         self.box = (ctypes.c_uint32 * self.rank)(*made.box)
         self.steps = (ctypes.c_uint32 * self.rank)(*[1] * self.rank)
 

@@ -20,6 +20,7 @@ _WEIGHTED = re.compile(r"@gpu\.wgmma_rs_(bf16|f16)_(\d+)_(\d+)\(")
 _SCORES = re.compile(r"@gpu\.scores_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _WEIGHTED_TWO = re.compile(r"@gpu\.wgmma_rs_two_(bf16|f16)_(\d+)_(\d+)_(\d+)\(")
 _SCORES_TWO = re.compile(r"@gpu\.scores_two_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\(")
+_ATTEND = re.compile(r"@gpu\.attend_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _TMA = re.compile(r"@gpu\.tma_load_(\d)\(")
 _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 DEPTH = 64
@@ -278,6 +279,16 @@ def _weighted_two(kind: str, first: int, second: int, keys: int) -> str:
             f"{given}) noinline {{\n{_both(calls, counts)}\n}}\n")
 
 
+def _attend(kind: str, keys: int, parts: int, left_part: int, right_part: int, columns: int) -> str:
+    """One after the other."""
+    held = ", ".join([*(f"float %x{n}" for n in range(columns // 2)), *(f"i32 %w{n}" for n in range(keys // 4))])
+    calls = [f"@gpu.scores_{kind}_{keys}_{parts}_{left_part}_{right_part}(ptr %c, i32 %pa, i32 %pb)",
+             f"@gpu.wgmma_rs_{kind}_{columns}_{keys}(ptr %c, i32 %pd, {held})"]
+    name = f"attend_{kind}_{keys}_{parts}_{left_part}_{right_part}_{columns}"
+    return (f"define internal {_floats((keys + columns) // 2)} @gpu.{name}(ptr %c, i32 %pa, i32 %pb, i32 %pd, {held}) "
+            f"noinline {{\n{_both(calls, (keys // 2, columns // 2))}\n}}\n")
+
+
 def functions(text: str) -> str:
     """Those that a kernel's text calls."""
     found = BARRIERS if "@gpu.mbarrier_" in text else ""
@@ -287,6 +298,8 @@ def functions(text: str) -> str:
         found += _scores_two(kind, *map(int, sizes))
     for kind, *sizes in sorted(set(_WEIGHTED_TWO.findall(text))):
         found += _weighted_two(kind, *map(int, sizes))
+    for kind, *sizes in sorted(set(_ATTEND.findall(text))):
+        found += _attend(kind, *map(int, sizes))
     text += found
     for kind, columns, keys in sorted(set(_WEIGHTED.findall(text))):
         found += _weighted(kind, int(columns), int(keys))

@@ -200,6 +200,19 @@ def _pack(kind: str, dtype: DType) -> str:
             f"  ret i32 {both.name}\n}}\n")
 
 
+def _add_bf16() -> str:
+    """Two sums of bfloat16, each rounded once."""
+    e, halves = Emitter(1), []
+    a, b = (e.argument(name, "i32") for name in ("%a", "%b"))
+    for parts in ((a << 16, b << 16), (a & -65536, b & -65536)):
+        total = e.from_bits(parts[0], "float") + e.from_bits(parts[1], "float")
+        stored = scalars.to_memory(e, scalars.round_to(e, total, bfloat16), bfloat16)
+        halves.append(e.convert("zext", stored, "i32"))
+    both = halves[0] | (halves[1] << 16)
+    return (f"define internal i32 @gpu.add_bf16(ptr %c, i32 %a, i32 %b) {{\nentry:\n{e.text()}\n"
+            f"  ret i32 {both.name}\n}}\n")
+
+
 _POWERS = """
 declare float @exp2f(float)
 declare float @log2f(float)
@@ -220,6 +233,7 @@ define internal float @gpu.log2(ptr %c, float %x) {
 _ALWAYS = "define internal void @gpu.cp_commit(ptr %c) {\n  ret void\n}\n" + "".join(
     f"define internal void @gpu.cp_wait_{n}(ptr %c) {{\n  ret void\n}}\n" for n in range(16))
 _WRITTEN: dict[str, Callable[[], str]] = {
+    "add_bf16": _add_bf16,
     "pack_bf16": lambda: _pack("bf16", bfloat16), "pack_f16": lambda: _pack("f16", float16), "cp_async": _cp_async,
     "ldmatrix": lambda: _ldmatrix(False), "ldmatrix_trans": lambda: _ldmatrix(True),
     "mma_bf16": lambda: _mma("bf16", bfloat16), "mma_f16": lambda: _mma("f16", float16), "mma_tf32": _mma_tf32,

@@ -18,7 +18,7 @@ from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
-from morpho.program.view import View, whole
+from morpho.program.view import View, channels_last, whole
 
 FEWEST = 8  # kernels of a group from which on they are a product
 MOST = (1 << 31) - 1
@@ -68,7 +68,7 @@ class ConvLowering(ProductLowering):
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         apart = self.new_slot(node["shape"], node["dtype"])
         self.convolve(node, node["shape"], how, apart)
-        seen = whole(apart.slot, node["space"], apart.dtype)
+        seen = channels_last(apart) if node["last"] else whole(apart.slot, node["space"], apart.dtype)
         places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
         self.step(lower_body(node, places, targets), node, joined(operations(node)))
         self.views[node.serial] = targets

@@ -8,6 +8,7 @@ error of 2^-17, of tanh 2^-22 of one): the product before them is rounded to a h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
@@ -22,7 +23,12 @@ PRODUCT_NUMBERS = 25  # words of a product (`spec.PRODUCT`)
 SCALE = 0.3
 TAIL = (0.1201115656714958, 0.11334716961437014, 0.1457530316810628, -0.019825895621403383, 0.2185487187707204,
         -0.07793116051286195)
-FARTHEST = 40.0  # from which on Phi(-t) is zero
+TAILED = ("gelu", "gelu_tanh", "silu")  # max(x, 0) - t * tail(t) with t = |x|
+FARTHEST = 128.0  # from which on their tails are zero
+NEAREST = 2.0**-18  # below which they are taken to be what they are there
+# Their values for all bfloat16 between: the upper halves of the first and the last, and the bytes of a table of them
+FIRST, LAST = (127 - 18) << 7, (127 + 7) << 7
+TAILS_BYTES = 4 * (LAST - FIRST + 1)
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,15 @@ class EpilogueEmitter(AlignedEmitter):
             low, high = self.lane(x, number), self.lane(x, number + 1)
             name = "pack_bf16" if brain else "pack_f16"
             word = self.assign(f"call i32 @gpu.{name}(ptr %ctx, float {low.name}, float {high.name})", "i32", 1)
-            if brain:
-                found += [self.from_bits(word << 16, "float"), self.from_bits(word & -65536, "float")]
-            else:
-                halves = (self.convert("trunc", part, "i16") for part in (word, word.shift_right(16)))
-                found += [self.convert("fpext", self.from_bits(half, "half"), "float") for half in halves]
+            found += self.unpacked(word, brain)
         return self.joined(found)
+
+    def unpacked(self, word: Value, brain: bool) -> list[Value]:
+        """The two half floats of a word."""
+        if brain:
+            return [self.from_bits(word << 16, "float"), self.from_bits(word & -65536, "float")]
+        halves = (self.convert("trunc", part, "i16") for part in (word, word.shift_right(16)))
+        return [self.convert("fpext", self.from_bits(half, "half"), "float") for half in halves]
 
 
 class EpilogueCode(LoopGrid):
@@ -91,6 +100,8 @@ class EpilogueCode(LoopGrid):
         self.e: EpilogueEmitter = EpilogueEmitter()
         self.e.lanes = COLUMNS
         self.given: Value | None = None
+        self.pairs: list[Value] | None = None  # the product's own values as pairs of bfloat16, where they came so
+        self.tails = ""  # where a table of tails lies (`fill_tails`), for results of bfloat16
 
     def head(self, text: str) -> list[str]:
         """The lines before a kernel's body that name the operands and numbers."""
@@ -113,6 +124,14 @@ class EpilogueCode(LoopGrid):
         self.given = scalars.round_to(e, e.joined(sums), dtype)
         self.chunk(self.step, column, None)
 
+    def given_at(self, column: Value, words: list[Value]) -> None:
+        """Eight columns of the row, from words of two rounded results on."""
+        brain = self.kernel.accesses[self.own[0]].dtype is bfloat16
+        self.given = self.e.joined([half for word in words for half in self.e.unpacked(word, brain)])
+        self.pairs = words if brain else None
+        self.chunk(self.step, column, None)
+        self.pairs = None
+
     def load_chunk(self, instruction: Instruction, column: Value, count: Value | None, places: dict[int, str]) -> Value:
         """The product's own values are in registers."""
         if instruction.access in self.own:
@@ -122,24 +141,35 @@ class EpilogueCode(LoopGrid):
 
     def full_value(self, step: Pass, number: int, values: dict[int, Value], column: Value, count: Value | None,
                    places: dict[int, str]) -> Value:
-        """As the loop kernel's, but for gelu of half floats."""
+        """As the loop kernel's, but for activations of half floats."""
         instruction = self.kernel.instructions[number]
-        own = {"gelu": self.gelu, "gelu_tanh": self.gelu_tanh, "silu": self.silu,
-               "tanh": self.tanh}.get(instruction.name)
+        own = partial(self.activation, instruction.name) if instruction.name in TAILED else (
+            self.tanh if instruction.name == "tanh" else None)
         if own is not None and instruction.dtype is float32:
             return own(values[instruction.inputs[0]])
+        if self.pairs is not None and instruction.name == "add" and instruction.dtype is bfloat16:
+            added = self.added(instruction, places)
+            if added is not None:
+                return added
+        if self.tails and instruction.name in TAILED and instruction.dtype is bfloat16:
+            return scalars.round_to(self.e, self.by_table(values[instruction.inputs[0]]), bfloat16)
         if own is not None and instruction.dtype in (bfloat16, float16):
             return scalars.round_to(self.e, own(values[instruction.inputs[0]]), instruction.dtype)
         return super().full_value(step, number, values, column, count, places)
 
-    def silu(self, x: Value) -> Value:
-        """x / (1 + e^-x)."""
-        return self.by_power(x, x * -1.4426950408889634)
-
-    def gelu_tanh(self, x: Value) -> Value:
-        """x / (1 + e^(-2 sqrt(2 / pi) (x + 0.044715 x^3)))."""
-        e = self.e
-        return self.by_power(x, x * e.fma(x * x, -0.10294324, -2.3022082))
+    def added(self, instruction: Instruction, places: dict[int, str]) -> Value | None:
+        """The product and another operand that lies side by side, two at a time; None where they are not those."""
+        e, loads = self.e, [self.kernel.instructions[number] for number in instruction.inputs]
+        mine = [load for load in loads if load.name == "load" and load.access in self.own]
+        others = [load for load in loads if load.name == "load" and load.access in places and load not in mine
+                  and self.kernel.accesses[load.access].dtype is bfloat16]
+        if len(mine) != 1 or len(others) != 1:
+            return None
+        assert self.pairs is not None
+        four = e.load(places[others[0].access], "i32", 4, align=16)
+        sums = [e.assign(f"call i32 @gpu.add_bf16(ptr %ctx, i32 {word.name}, i32 {e.lane(four, n).name})", "i32", 1)
+                for n, word in enumerate(self.pairs)]
+        return e.joined([half for word in sums for half in e.unpacked(word, True)])
 
     def tanh(self, x: Value) -> Value:
         """1 - 2 / (1 + e^(2x)), to 2^-22."""
@@ -147,18 +177,48 @@ class EpilogueCode(LoopGrid):
         power = e.each("exp2", e.minimum(x * 2.8853900817779268, 126.0))
         return e.fma(e.each("reciprocal", power + 1.0), -2.0, e.constant(1.0, "float", x.lanes))
 
-    def by_power(self, x: Value, power: Value) -> Value:
-        """x / (1 + 2^power); where the power is beyond all numbers, zero and not inf / inf."""
-        e = self.e
-        found = x * e.each("reciprocal", e.each("exp2", power) + 1.0)
-        return e.select(e.fcmp("ogt", power, 126.0), x * 0.0, found)
-
-    def gelu(self, x: Value) -> Value:
-        """max(x, 0) - t * Phi(-t) with t = |x|."""
+    def activation(self, name: str, x: Value) -> Value:
+        """max(x, 0) - t * tail(t) with t = |x|."""
         e = self.e
         t = e.absolute(x)
         t = e.select(e.fcmp("olt", t, FARTHEST), t, FARTHEST)
-        u = e.each("reciprocal", e.fma(t, SCALE, 1.0))
-        tail = e.polynomial(u, TAIL[::-1]) * u * e.each("exp2", t * t * -0.72134752044448170)
-        found = e.fma(-t, tail, e.select(e.fcmp("ogt", x, 0.0), x, 0.0))
+        found = e.fma(-t, self.tail(name, e.intrinsic("maxnum", t, e.like(NEAREST, t))),
+                      e.select(e.fcmp("ogt", x, 0.0), x, 0.0))
         return e.select(e.is_nan(x), x, found)
+
+    def tail(self, name: str, t: Value) -> Value:
+        """Of gelu Phi(-t); of the others 1 / (1 + e^t), or e to the power that gelu_tanh takes for t."""
+        e = self.e
+        if name == "gelu":
+            u = e.each("reciprocal", e.fma(t, SCALE, 1.0))
+            return e.polynomial(u, TAIL[::-1]) * u * e.each("exp2", t * t * -0.72134752044448170)
+        power = t * (e.fma(t * t, 0.10294324, 2.3022082) if name == "gelu_tanh" else 1.4426950408889634)
+        return e.each("reciprocal", e.each("exp2", power) + 1.0)
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether a table of tails would serve."""
+        return bool(wanted_tails(self.kernel))
+
+    def fill_tails(self, place: str, thread: Value, threads: int) -> None:
+        """The table, by all threads of a block."""
+        e = self.e
+        with e.loop(thread, LAST - FIRST + 1, threads) as loop:
+            t = e.from_bits(e.convert("trunc", (loop.index + FIRST) << 16, "i32"), "float")
+            e.store(self.tail(wanted_tails(self.kernel), t), e.offset(place, "float", loop.index), align=4)
+        self.tails = place
+
+    def by_table(self, x: Value) -> Value:
+        """The same bits as `activation` of a bfloat16: the tails it would compute were written down by the block."""
+        e = self.e
+        t = e.intrinsic("minnum", e.absolute(x), e.like(FARTHEST, x))
+        at = e.intrinsic("umax", e.bits(t).shift_right(14), e.like(4 * FIRST, e.bits(t)))
+        places = [e.convert("zext", e.lane(at, n) - 4 * FIRST, "i64") for n in range(x.lanes)]
+        tail = e.joined([e.load(e.offset(self.tails, "i8", place), "float", 1, align=4) for place in places])
+        return e.fma(-t, tail, e.intrinsic("maximum", x, e.like(0.0, x)))
+
+
+def wanted_tails(kernel: LoopKernel) -> str:
+    """The activation of bfloat16 that a loop has, where it is one; else nothing."""
+    found = {i.name for i in kernel.instructions if i.name in TAILED and i.dtype is bfloat16}
+    return found.pop() if len(found) == 1 else ""

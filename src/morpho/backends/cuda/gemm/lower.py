@@ -23,7 +23,10 @@ from morpho.program.view import View, whole
 LARGE, MIDDLE, SMALL = (128, 128, 8, 8), (64, 64, 4, 4), (32, 32, 2, 2)
 MANY_TILES = 132  # large tiles that fill a GPU
 NOWHERE = -1  # the slot of a product that is never in memory
-TILE_COSTS = {(128, 256): 1.0, (128, 128): 0.56, (64, 128): 0.34, (64, 64): 0.22}  # of one round, about
+# Of one round over all multiprocessors, about, as measured on an H200: of a product alone, of one with what follows.
+TILE_COSTS = {(128, 256): 1.0, (128, 192): 0.79, (128, 128): 0.56, (64, 128): 0.34, (64, 64): 0.22}
+FOLLOWED_COSTS = TILE_COSTS | {(128, 192): 0.72, (128, 128): 0.5}
+DEEP, DEEP_COSTS = 2048, TILE_COSTS | {(128, 192): 0.7}  # from so many values of k on
 
 
 class ProductLowering(LayoutLowering):
@@ -110,7 +113,8 @@ class ProductLowering(LayoutLowering):
         kernel = ProductKernel(a.dtype, target.dtype, left, right, tile_of(count, m, n))
         if in_chunks(a, b, left, right, values):
             if "wgmma" in self.target.machine.features and by_copy_engine(left, right, values):
-                kernel = replace(kernel, tile=_group_tile(count, m, n), way="wgmma")
+                costs = FOLLOWED_COSTS if following is not None else DEEP_COSTS if k >= DEEP else TILE_COSTS
+                kernel = replace(kernel, tile=_group_tile(count, m, n, costs), way="wgmma")
             elif whole_chunks(left, right, values):
                 kernel = replace(kernel, tile=warp_tile(count, m, n), way="mma")
             kernel = replace(kernel, wide=kernel.way != "simt" and is_wide(target, values))
@@ -122,6 +126,8 @@ class ProductLowering(LayoutLowering):
         if a.dtype is float32 and "tf32" in self.target.machine.features:  # whatever the number of rows
             kernel = replace(kernel, tile=tf32_tile(count, m, n), way="tf32")
         kernel = self.with_tuned_tile(node, kernel, (count, m, n, k))
+        wins = following is not None or not kernel.wide or kernel.tile[1] == max(tile[1] for tile in TILE_COSTS)
+        kernel = replace(kernel, handed=wins and kernel.way == "wgmma" and has_rounds(kernel, (count, m, n)))
         work = 2 * product(tuple(sizes)) * m * n * k
         if following is not None:
             if kernel.way in ("simt", "tf32") or not kernel.wide:
@@ -245,17 +251,25 @@ def is_wide(target: View, values: tuple[Size, ...]) -> bool:
     return numbers["c_n"] == 1 and all(isinstance(step, int) and step % 8 == 0 for step in steps)
 
 
-def _group_tile(batch: Size, m: Size, n: Size) -> tuple[int, int, int, int]:
+def _group_tile(batch: Size, m: Size, n: Size, costs: dict[tuple[int, int], float]) -> tuple[int, int, int, int]:
     """The tile whose rounds over all multiprocessors take least; every tile sums in the same order."""
     if not all(isinstance(size, int) for size in (batch, m, n)):
         return 64, 64, 64, 64
 
     def cost(tile: tuple[int, int]) -> float:
         tiles = int(batch) * -(-int(m) // tile[0]) * -(-int(n) // tile[1])
-        return -(-tiles // MANY_TILES) * TILE_COSTS[tile]
+        return -(-tiles // MANY_TILES) * costs[tile]
 
-    rows, columns = min(TILE_COSTS, key=cost)
+    rows, columns = min(costs, key=cost)
     return rows, columns, 64, columns
+
+
+def has_rounds(kernel: ProductKernel, sizes: tuple[Size, ...]) -> bool:
+    """Whether blocks have several tiles of half floats each, so that the sums of one can be written during the next."""
+    if kernel.result not in (bfloat16, float16) or not all(isinstance(size, int) for size in sizes):
+        return False
+    batch, m, n = (int(size) for size in sizes)
+    return batch * -(-m // kernel.tile[0]) * -(-n // kernel.tile[1]) > MANY_TILES
 
 
 def _few_rows_tile(m: int, n: Size, k: int) -> tuple[int, int, int, int]:

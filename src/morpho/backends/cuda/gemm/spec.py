@@ -36,6 +36,7 @@ class ProductKernel(Kernel):
     wide: bool = False  # whether rows of the result are whole chunks of 16 bytes
     epilogue: Epilogue | None = None  # computed on the sums; its operands stand in place of C
     still: bool = False  # whether no kernel of the program writes B
+    handed: bool = False  # whether other warpgroups write the sums than those that multiply
 
     role = "gemm"
     flops = 2
@@ -53,7 +54,7 @@ class ProductKernel(Kernel):
                                len(step.views), self.epilogue, self.still, self.tile[3] == 1)
         if self.way == "wgmma":
             return WgmmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile[:2], self.wide,
-                             len(step.values), len(step.views), self.epilogue)
+                             len(step.values), len(step.views), self.epilogue, self.handed)
         return MmaGemm(self, self.dtype, self.result, self.left, self.right, self.tile, STAGES, len(step.values),
                        simple, len(step.views), self.epilogue)
 

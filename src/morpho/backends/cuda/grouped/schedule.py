@@ -8,7 +8,7 @@ Steps are moved twice. Small ones are put off to the last one of their kind that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from morpho.backends.cuda.codegen.maps import MapKernel
 from morpho.backends.cuda.codegen.select import device_kernel
@@ -146,7 +146,7 @@ def _map_of(step: Step) -> MapKernel | None:
     if not all(isinstance(place.offset, int) and product(place.shape) != 0 for place in step.written):
         return None
     kernel = device_kernel(step)
-    return kernel if isinstance(kernel, MapKernel) else None
+    return replace(kernel, turns=1) if isinstance(kernel, MapKernel) else None
 
 
 def _bytes(views: Sequence[View | None]) -> int:

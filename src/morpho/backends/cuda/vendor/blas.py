@@ -7,10 +7,13 @@ there, which is B^T A^T. The way it takes is asked for once for each kind of pro
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.driver.interface import Device
+from morpho.backends.cuda.driver.launch_code import PRODUCT_WORDS, Kernel
+from morpho.backends.cuda.driver.tensor_map import aligned_words
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
 from morpho.backends.cuda.vendor import libraries
 from morpho.base.dtypes import bfloat16, float16, float32, float64
@@ -23,7 +26,7 @@ TRANSPOSE_A, TRANSPOSE_B = 3, 4  # of a product's description
 BATCH_COUNT, BATCH_OFFSET = 5, 6  # of a matrix's layout
 WORKSPACE_LIMIT, ALIGNMENTS = 1, (5, 6, 7, 8)  # of a preference; of A, B, C and D
 WORKSPACE_BYTES = 32 << 20
-MOST_ALIGNED = 256
+MOST_ALIGNED, ALIGNED = 256, 16  # bytes; those of native launches
 
 
 class Found(ctypes.Structure):
@@ -57,7 +60,8 @@ class Blas:
     def __init__(self, gpu: Device, handle: Any) -> None:
         self.gpu, self.handle, self.context = gpu, handle, ctypes.c_void_p()
         self.known: dict[tuple[Any, ...], Prepared | None] = {}
-        self.calls = 0  # products so far
+        self.calls = 0  # products so far, through Python
+        self.ones = [(scalar(1), scalar(0)) for scalar in (ctypes.c_float, ctypes.c_double)]
         self.call("cublasLtCreate", ctypes.byref(self.context))
         self.workspace = gpu.allocate(WORKSPACE_BYTES)
 
@@ -89,25 +93,48 @@ class Blas:
 
     def run(self, step: Step, addresses: tuple[int, int, int]) -> bool:
         """Queue a product of operands at these addresses (A, B, C); False where the library has no way to do it."""
-        kernel, n = step.kernel, PRODUCT.by_name(step.values)
-        assert isinstance(kernel, ProductKernel)
-        aligned = tuple(min(MOST_ALIGNED, address & -address) for address in addresses)
-        key = (kernel.dtype, kernel.result, kernel.left, kernel.right, step.values, aligned)
-        if key not in self.known:
-            self.known[key] = self._prepare(kernel, {name: int(value) for name, value in n.items()}, aligned)
-        found = self.known[key]
+        found = self.way(step, tuple(min(MOST_ALIGNED, address & -address) for address in addresses))
         if found is None:
             return False
-        scalar = ctypes.c_double if kernel.dtype is float64 else ctypes.c_float
-        one, none = scalar(1), scalar(0)
         a, b, c = map(ctypes.c_void_p, addresses)
         left, right, result = found.layouts
+        one, none = self.scalars(step)
         self.call("cublasLtMatmul", self.context, found.description, ctypes.byref(one), b, left, a, right,
                   ctypes.byref(none), c, result, c, result, ctypes.byref(found.found.algorithm),
                   ctypes.c_void_p(self.workspace), ctypes.c_size_t(WORKSPACE_BYTES),
                   ctypes.c_void_p(self.gpu.stream_handle()))
         self.calls += 1
         return True
+
+    def way(self, step: Step, aligned: tuple[int, ...]) -> Prepared | None:
+        """How the library computes a product of operands that lie on so many bytes; None where it does not."""
+        kernel, n = step.kernel, PRODUCT.by_name(step.values)
+        assert isinstance(kernel, ProductKernel)
+        key = (kernel.dtype, kernel.result, kernel.left, kernel.right, step.values, aligned)
+        if key not in self.known:
+            self.known[key] = self._prepare(kernel, {name: int(value) for name, value in n.items()}, aligned)
+        return self.known[key]
+
+    def scalars(self, step: Step) -> tuple[Any, Any]:
+        """One and none, which the library is given by address."""
+        return self.ones[step.kernel.dtype is float64]  # type: ignore[attr-defined]
+
+    def launch(self, step: Step, places: Sequence[tuple[int, int] | None]) -> Kernel | None:
+        """The product among native launches, of operands at these slots and offsets; None where the library has no way
+        to do it."""
+        found = self.way(step, (ALIGNED,) * 3)
+        if found is None:
+            return None
+        one, none = self.scalars(step)
+        words = aligned_words(PRODUCT_WORDS)
+        told: list[Any] = [self.context, found.description, ctypes.addressof(one), found.layouts[0], found.layouts[1],
+                           ctypes.addressof(none), found.layouts[2], ctypes.addressof(found.found.algorithm),
+                           self.workspace, WORKSPACE_BYTES]
+        for at, value in enumerate(told, int(Header.SIZE) + 3):
+            words[at] = getattr(value, "value", value) or 0
+        function = ctypes.cast(self.handle.cublasLtMatmul, ctypes.c_void_p).value or 0
+        lies = [(-1, 0, 0) if place is None else (*place, ALIGNED - 1) for place in places]
+        return Kernel(function, -1, 0, 0, words, lies, -1, int(Header.SIZE))
 
     def _prepare(self, kernel: ProductKernel, n: Mapping[str, int], aligned: tuple[int, ...]) -> Prepared | None:
         m, columns, k = n["m"], n["n"], n["k"]

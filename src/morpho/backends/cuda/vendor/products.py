@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from morpho.backends.cuda.driver.launch_code import Kernel
 from morpho.backends.cuda.vendor.blas import Blas, blas_of
 from morpho.backends.cuda.vendor.sparse import Sparse, sparse_of
 from morpho.base import settings
@@ -23,6 +24,14 @@ class FastProducts:
         if self.blas is not None and Blas.serves(step):
             return "cuBLASLt"
         return "cuSPARSE" if self.sparse is not None and Sparse.serves(step) else ""
+
+    def launch(self, step: Step, places: Sequence[tuple[int, int] | None]) -> Kernel | None:
+        """A step among native launches; None where our kernel computes it."""
+        return self.blas.launch(step, places) if self.blas is not None and Blas.serves(step) else None
+
+    def all_native(self, steps: Sequence[Any]) -> bool:
+        """Whether what the libraries compute of a program can be among native launches."""
+        return not any(self.library(step) == "cuSPARSE" for step in steps)
 
     def run(self, step: Step, addresses: tuple[int, ...]) -> bool:
         """Queue a step that a library computes, of operands at these addresses; False where it is ours after all."""

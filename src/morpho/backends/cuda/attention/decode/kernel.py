@@ -8,7 +8,7 @@ from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cuda.attention.decode.code import DecodeCode, Rooms
 from morpho.backends.cuda.attention.decode.split import COLUMNS, SPAN, ScoresCode, ValuesCode
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec, powers_of_two
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps, known
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
@@ -97,9 +97,9 @@ class DecodeAttention(WithoutMaps):
     def launch(self, sizes: Sizes) -> Launch:
         """All heads of all batches."""
         numbers = self.spec.record.by_name(sizes.values)
-        count = int(numbers["heads"]) * self.parts
+        count = known(numbers["heads"]) * self.parts
         for axis in range(BATCH_AXES):
-            count *= int(numbers[f"batches{axis}"])
+            count *= known(numbers[f"batches{axis}"])
         return Launch(Geometry(max(count, 1), THREADS, Rooms(self).end))
 
     @property

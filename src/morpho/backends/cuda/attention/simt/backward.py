@@ -22,7 +22,7 @@ from morpho.backends.cuda.attention.simt.tiles import (
 )
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.backends.cuda.codegen.grid import WARP
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps, known
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
@@ -79,9 +79,9 @@ class SimtGradient(WithoutMaps):
         long, heads = n["queries"], n["heads"]
         if self.spec.part == "keys":
             long, heads = n["keys"], heads // n["group"]
-        count = -(-int(long) // self.spec.lines) * int(heads)
+        count = -(-known(long) // self.spec.lines) * known(heads)
         for axis in range(BATCH_AXES):
-            count *= int(n[f"batches{axis}"])
+            count *= known(n[f"batches{axis}"])
         return Launch(Geometry(max(count, 1), THREADS, self.spec.shared_bytes))
 
     def text(self) -> str:

@@ -19,7 +19,7 @@ from morpho.backends.cuda.attention.simt.tiles import (
 )
 from morpho.backends.cuda.attention.spec import BATCH_AXES, AttentionSpec
 from morpho.backends.cuda.codegen.grid import WARP
-from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
+from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps, known
 from morpho.backends.cuda.codegen.warp_math import zero_or
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.program.kernel import Kernel
@@ -74,9 +74,9 @@ class SimtAttention(WithoutMaps):
     def launch(self, sizes: Sizes) -> Launch:
         """Tiles of all heads of all batches."""
         numbers = self.spec.record.by_name(sizes.values)
-        count = -(-int(numbers["queries"]) // self.spec.rows) * int(numbers["heads"])
+        count = -(-known(numbers["queries"]) // self.spec.rows) * known(numbers["heads"])
         for axis in range(BATCH_AXES):
-            count *= int(numbers[f"batches{axis}"])
+            count *= known(numbers[f"batches{axis}"])
         return Launch(Geometry(max(count, 1), THREADS, self.spec.shared_bytes))
 
     def text(self) -> str:

@@ -71,9 +71,14 @@ class FewRowsGemm(WithoutMaps):
         return -(-self.depth // self.slice_depth)
 
     @property
+    def weights_bytes(self) -> int:
+        """Of the weights of a slice."""
+        return 2 * self.slice_depth * self.columns
+
+    @property
     def stage_bytes(self) -> int:
         """Weights of a slice, and its rows where there are several."""
-        return 2 * self.slice_depth * (self.columns + (0 if self.single else self.rows))
+        return self.weights_bytes + (0 if self.single else 2 * self.slice_depth * self.rows)
 
     @property
     def row_bytes(self) -> int:
@@ -121,30 +126,10 @@ class FewRowsCode:
     def module(self) -> str:
         """The entry."""
         e, kernel, first = self.e, self.kernel, int(Header.SIZE)
-        numbers = [e.word(first + kernel.places + n) for n in range(9)]
-        self.m, self.n, _, self.a_m, self.a_k, self.b_k, self.b_n, self.c_m, self.c_n = numbers
-        self.a, self.b = e.address(first), e.address(first + 1)
-        if self.after is not None:
-            self.after.begin_function()
-        self.thread = e.ask("thread")
-        self.lane, warp = self.thread & (WARP - 1), self.thread.shift_right(5)
-        self.own = warp * NARROW if kernel.columns == WIDE else e.constant(0, "i64", 1)
-        self.column = e.ask("block") * kernel.columns
-        e.line("call void @gpu.grid_early(ptr %ctx)")
-        self.ask_for_others()
+        self.begin()
         ahead = [(e.constant(number * self.depth, "i64", 1), e.constant(number * kernel.stage_bytes, "i64", 1))
                  for number in range(kernel.stages - 1)]
-        if not kernel.still:
-            e.line("call void @gpu.grid_wait(ptr %ctx)")
-        for depth, stage in ahead:
-            self.fetch_weights(depth, stage)
-            e.line("call void @gpu.cp_commit(ptr %ctx)")
-        if kernel.still:
-            e.line("call void @gpu.grid_wait(ptr %ctx)")
-        if kernel.single:
-            self.copy_row()
-        else:
-            self.copy_rows(ahead)
+        self.ask_for_slices(ahead)
         if kernel.columns == WIDE:
             self.store_sums(self.main_loop(True))
         else:  # one warp has all columns; the others would only read the same memory at the same time
@@ -158,6 +143,36 @@ class FewRowsCode:
         if self.after is not None:
             body = "\n".join([*self.after.head(body), body])
         return entry("kernel_main", words, body, f' nounwind "nvvm.maxntid"="{THREADS}"') + e.outside()
+
+    def begin(self) -> None:
+        """The numbers, and where the thread stands."""
+        e, kernel, first = self.e, self.kernel, int(Header.SIZE)
+        numbers = [e.word(first + kernel.places + n) for n in range(9)]
+        self.m, self.n, _, self.a_m, self.a_k, self.b_k, self.b_n, self.c_m, self.c_n = numbers
+        self.a, self.b = e.address(first), e.address(first + 1)
+        if self.after is not None:
+            self.after.begin_function()
+        self.thread = e.ask("thread")
+        self.lane, warp = self.thread & (WARP - 1), self.thread.shift_right(5)
+        self.own = warp * NARROW if kernel.columns == WIDE else e.constant(0, "i64", 1)
+        self.column = e.ask("block") * kernel.columns
+
+    def ask_for_slices(self, ahead: list[tuple[Value, Value]]) -> None:
+        """Ask for the first slices: those of weights that no kernel of the program writes before the ones ahead end."""
+        e, kernel = self.e, self.kernel
+        e.line("call void @gpu.grid_early(ptr %ctx)")
+        self.ask_for_others()
+        if not kernel.still:
+            e.line("call void @gpu.grid_wait(ptr %ctx)")
+        for depth, stage in ahead:
+            self.fetch_weights(depth, stage)
+            e.line("call void @gpu.cp_commit(ptr %ctx)")
+        if kernel.still:
+            e.line("call void @gpu.grid_wait(ptr %ctx)")
+        if kernel.single:
+            self.copy_row()
+        else:
+            self.copy_rows(ahead)
 
     def ask_for_others(self) -> None:
         """Have the block's columns of what follows, such as a bias, come to the cache."""
@@ -178,7 +193,7 @@ class FewRowsCode:
             self.e.line("call void @gpu.cp_commit(ptr %ctx)")
             return
         self.fetch_one(self.a, self.e.constant(0, "i64", 1), self.m, self.a_m, self.a_k, depth,
-                       stage + 2 * self.depth * kernel.columns, kernel.rows, True)
+                       stage + kernel.weights_bytes, kernel.rows, True)
         self.e.line("call void @gpu.cp_commit(ptr %ctx)")
 
     def fetch_weights(self, depth: Value, stage: Value) -> None:
@@ -215,7 +230,7 @@ class FewRowsCode:
                 offset = e.select(inside, line * self.a_m + k * self.a_k, 0)
                 value = e.load(e.offset(self.a, "i16", offset), "i32", 4, align=16)
                 kept = e.assign(f"select i1 {inside.name}, <4 x i32> {value.name}, <4 x i32> zeroinitializer", "i32", 4)
-                target = stage + (2 * self.depth * kernel.columns) + self.swizzled(line, chunk, chunks)
+                target = stage + kernel.weights_bytes + self.swizzled(line, chunk, chunks)
                 found.append((place, kept, target))
         for place, kept, target in found:
             with e.when(e.icmp("slt", place, total)):
@@ -295,7 +310,7 @@ class FewRowsCode:
 
     def given(self, step: int, stage: Value) -> list[str]:
         """Eight rows and 32 values of k, or 16 rows and 16 values."""
-        lane, base = self.lane, stage + 2 * self.depth * self.kernel.columns
+        lane, base = self.lane, stage + self.kernel.weights_bytes
         if self.kernel.single:
             zeros = self.kernel.sums_at - 16
             mine = self.first + (lane.shift_right(3) + 2 * step) * 16

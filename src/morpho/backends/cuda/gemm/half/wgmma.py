@@ -3,7 +3,8 @@
 A block has tiles of C one after another. The first warpgroup has the copy engine bring slices of 64 values of k into
 stages of shared memory; the others, 64 rows each, multiply what is there and keep their part of the tile in registers.
 Two barriers of a stage say that it is full and that it is empty. Lines of a slice are 128 bytes, eight chunks whose
-order is changed by the line's number: the swizzle that the copy engine writes and `wgmma` reads.
+order is changed by the line's number: the swizzle that the copy engine writes and `wgmma` reads. Where a block has
+several tiles, warps of their own write the sums (`handover.py`), so that the tensor cores need not wait for them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
+from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.driver.tensor_map import MAP_WORDS, TensorMap
-from morpho.backends.cuda.gemm.epilogue import PRODUCT_NUMBERS, Epilogue, EpilogueCode
+from morpho.backends.cuda.gemm.epilogue import PRODUCT_NUMBERS, TAILS_BYTES, Epilogue, EpilogueCode, wanted_tails
+from morpho.backends.cuda.gemm.half.handover import Handover, room_bytes
 from morpho.backends.cuda.gemm.half.tile_store import LINES_BYTES, TileStore
 from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.program.kernel import Kernel
@@ -25,9 +27,10 @@ BLOCK = 64  # rows of a warpgroup, and columns of a part whose lines run along n
 PART_BYTES = 2 * BLOCK * DEPTH
 GROUP = 128  # threads of a warpgroup
 ROW_TILES = 16  # tiles of rows that follow each other before the next columns: they share what is in the L2 cache
-SHARED_BYTES = 208 << 10
+SHARED_BYTES, HANDED_BYTES = 208 << 10, 226 << 10  # of stages alone; with the room for sums that are handed over
 MOST_STAGES = 8
 LOADER_REGISTERS, WORKER_REGISTERS = 40, 232
+MOST_HELPED = 192  # columns of a tile whose sums leave registers for another warpgroup of helpers
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class WgmmaGemm:
     numbers: int
     places: int = 3
     epilogue: Epilogue | None = None  # its operands are those behind the first two; there is no C then
+    handed: bool = False  # whether warps of their own write the sums, of a half float
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """The copy engine reads chunks, and so do stores and what follows."""
@@ -67,7 +71,17 @@ class WgmmaGemm:
     @property
     def threads(self) -> int:
         """Of a block."""
-        return GROUP * (1 + self.workers)
+        return self.others + GROUP * self.workers
+
+    @property
+    def others(self) -> int:
+        """Threads before those that multiply: one of them loads, and where sums are handed over, warps write."""
+        return 2 * GROUP if self.handed and self.tile[1] <= MOST_HELPED else GROUP
+
+    @property
+    def helpers(self) -> int:
+        """Threads that write sums that are handed over: all of those but the first warp."""
+        return self.others - WARP
 
     @property
     def stage_bytes(self) -> int:
@@ -77,7 +91,14 @@ class WgmmaGemm:
     @property
     def stages(self) -> int:
         """Slices in flight."""
-        return min(MOST_STAGES, SHARED_BYTES // self.stage_bytes)
+        room = HANDED_BYTES - self.handed_bytes if self.handed else SHARED_BYTES
+        return min(MOST_STAGES, room // (self.stage_bytes + 16))
+
+    @property
+    def handed_bytes(self) -> int:
+        """Shared memory of sums on their way, and of a table for what follows."""
+        looks = self.epilogue is not None and wanted_tails(self.epilogue.loop)
+        return room_bytes(*self.tile) + (TAILS_BYTES if looks else 0)
 
     @property
     def staged(self) -> bool:
@@ -104,8 +125,9 @@ class WgmmaGemm:
         m, n = sizes.values[:2]
         tiles = -(-m // self.tile[0]) * -(-n // self.tile[1]) * sizes.values[9]
         blocks = max(1, min(tiles, sizes.multiprocessors))
-        lines = 4 * self.workers * LINES_BYTES if self.staged else 0
-        return Launch(Geometry(blocks, self.threads, self.lines_at + lines))
+        behind = 4 * self.workers * LINES_BYTES if self.staged else 0
+        behind = self.handed_bytes if self.handed else behind
+        return Launch(Geometry(blocks, self.threads, self.lines_at + behind))
 
     def maps(self, values: tuple[int, ...]) -> tuple[TensorMap, ...]:
         """What the copy engine must know of both operands: sizes along memory first, and the box of one copy."""
@@ -151,7 +173,8 @@ class WgmmaCode:
         if self.after is not None:
             self.after.begin_function()
         target = e.address(first + 2) if self.after is None else "null"
-        self.store = TileStore(e, kernel, target, self.m, self.n, numbers[7], numbers[8], self.after)
+        made = Handover if kernel.handed else TileStore
+        self.store = made(e, kernel, target, self.m, self.n, numbers[7], numbers[8], self.after)
         self.slices = (self.k + (DEPTH - 1)).shift_right(6)
         self.tiles_m, self.tiles_n = (e.instruction("udiv", size + (part - 1), self.number(part))
                                       for size, part in ((self.m, self.rows), (self.n, self.columns)))
@@ -161,17 +184,22 @@ class WgmmaCode:
             for stage in range(kernel.stages):
                 self.call("mbarrier_init", self.number(self.barriers + 16 * stage), 1)
                 self.call("mbarrier_init", self.number(self.barriers + 16 * stage + 8), kernel.workers)
+            if isinstance(self.store, Handover):
+                self.store.begin(kernel.lines_at)
             e.line("call void @gpu.mbarrier_ready(ptr %ctx)")
+        if kernel.handed and self.after is not None and self.after.looks_up:
+            place = e.offset(e.shared(), "i8", kernel.lines_at + room_bytes(*kernel.tile))
+            self.after.fill_tails(place, self.thread, kernel.threads)
         e.barrier()
-        for loads in e.both(e.icmp("slt", self.thread, GROUP)):
-            if loads:
-                e.line(f"call void @gpu.registers_down_{LOADER_REGISTERS}(ptr %ctx)")
-                with e.when(e.icmp("eq", self.thread, 0)):
-                    self.each_tile(self.load_tile)
+        for multiplies in e.both(e.icmp("sge", self.thread, kernel.others)):
+            if multiplies:
+                self.multiply_tiles()
+            elif kernel.handed:
+                for loads in e.both(e.icmp("slt", self.thread, WARP)):
+                    self.load_tiles() if loads else self.each_tile(self.write_tile)
             else:
-                e.line(f"call void @gpu.registers_up_{WORKER_REGISTERS}(ptr %ctx)")
-                self.worker = self.thread.shift_right(7) - 1
-                self.each_tile(self.multiply_tile)
+                e.line(f"call void @gpu.registers_down_{LOADER_REGISTERS}(ptr %ctx)")
+                self.load_tiles()
         attributes = f' nounwind "nvvm.maxntid"="{kernel.threads}" "nvvm.minctasm"="1"'
         body = e.text()
         if self.after is not None:
@@ -194,8 +222,8 @@ class WgmmaCode:
         """This block's tiles: rows first within groups of `ROW_TILES`, then columns, groups, batches."""
         e = self.e
         per_matrix = self.tiles_m * self.tiles_n
-        zero = self.number(0)
-        with e.loop(e.ask("block"), per_matrix * self.batch, e.ask("blocks"), carried=[zero, zero]) as loop:
+        zero = self.number(0)  # the stage and its phase, and whether this is an even or an odd tile of the block
+        with e.loop(e.ask("block"), per_matrix * self.batch, e.ask("blocks"), carried=[zero] * 3) as loop:
             matrix = e.instruction("udiv", loop.index, per_matrix)
             rest = loop.index - matrix * per_matrix
             group = e.instruction("udiv", rest, self.tiles_n * ROW_TILES)
@@ -203,7 +231,9 @@ class WgmmaCode:
             high = e.intrinsic("smin", self.tiles_m - group * ROW_TILES, self.number(ROW_TILES))
             column = e.instruction("udiv", inside, high)
             row = group * ROW_TILES + (inside - column * high)
-            loop.next(*work(row * self.rows, column * self.columns, matrix, *loop.values))  # type: ignore[operator]
+            self.turn = loop.values[2]
+            found = work(row * self.rows, column * self.columns, matrix, *loop.values[:2])  # type: ignore[operator]
+            loop.next(*found, loop.values[2] ^ 1)
 
     def following(self, stage: Value, phase: Value) -> tuple[Value, Value]:
         """The next stage, and its phase."""
@@ -212,6 +242,11 @@ class WgmmaCode:
         return e.select(last, self.number(0), stage + 1), e.select(last, phase ^ 1, phase)
 
     # -- the warpgroup that loads --------------------------------------------------------------------------------------
+    def load_tiles(self) -> None:
+        """One thread has the copy engine bring all slices of the block's tiles."""
+        with self.e.when(self.e.icmp("eq", self.thread, 0)):
+            self.each_tile(self.load_tile)
+
     def load_tile(self, row: Value, column: Value, matrix: Value, stage: Value, phase: Value) -> tuple[Value, Value]:
         """All slices of a tile, each when its stage is empty."""
         e, kernel = self.e, self.kernel
@@ -239,6 +274,13 @@ class WgmmaCode:
             e.line(f"call void @gpu.tma_load_3(ptr %ctx, i32 {8 * table}, {given})")
 
     # -- the warpgroups that multiply ----------------------------------------------------------------------------------
+    def multiply_tiles(self) -> None:
+        """All tiles of the block, 64 rows of each."""
+        if not self.kernel.handed:
+            self.e.line(f"call void @gpu.registers_up_{WORKER_REGISTERS}(ptr %ctx)")
+        self.worker = (self.thread - self.kernel.others).shift_right(7)
+        self.each_tile(self.multiply_tile)
+
     def multiply_tile(self, row: Value, column: Value, matrix: Value, stage: Value,
                       phase: Value) -> tuple[Value, Value]:
         """All slices of a tile into registers, then to memory."""
@@ -255,8 +297,17 @@ class WgmmaCode:
                 self.call("mbarrier_arrive", full + 8)
             loop.next(*sums, *self.following(stage, phase))
         *sums, stage, phase = loop.values
-        self.store.tile(row + self.worker * BLOCK, column, matrix, matrix * self.c_step, sums,
-                        self.thread & (GROUP - 1))
+        if isinstance(self.store, Handover):
+            self.store.give(self.worker, sums, self.thread & (GROUP - 1), self.turn)
+        else:
+            self.store.tile(row + self.worker * BLOCK, column, matrix, matrix * self.c_step, sums,
+                            self.thread & (GROUP - 1))
+        return stage, phase
+
+    def write_tile(self, row: Value, column: Value, matrix: Value, stage: Value, phase: Value) -> tuple[Value, Value]:
+        """What was handed over, by the helpers."""
+        assert isinstance(self.store, Handover)
+        self.store.take(row, column, matrix, matrix * self.c_step, self.thread - WARP, self.turn)
         return stage, phase
 
     def multiply(self, left: Value, right: Value, sums: list[Value]) -> list[Value]:

@@ -9,8 +9,9 @@ from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
 from morpho.backends.cuda.gemm import lower
 from morpho.backends.cuda.gemm.epilogue import Epilogue
-from morpho.backends.cuda.gemm.half.few_rows import MOST_ROWS
+from morpho.backends.cuda.gemm.half.few_rows import MOST_ROWS, NARROW
 from morpho.backends.cuda.gemm.quantised.bytes import CHUNK, BytesMma
+from morpho.backends.cuda.gemm.quantised.few_rows import QuantisedFew
 from morpho.backends.cuda.gemm.quantised.mma import FEW as FEW_WARPS
 from morpho.backends.cuda.gemm.quantised.mma import QuantisedMma
 from morpho.backends.cuda.gemm.quantised.rounded import RoundedDots, RoundRows
@@ -21,6 +22,7 @@ from morpho.base.dims import Size, divide, product
 from morpho.base.dtypes import DType, float32, int8, int16, int32
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
+from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
 from morpho.program.view import View
@@ -35,12 +37,17 @@ class QuantisedProduct(Kernel):
     tile: tuple[int, int, int, int]
     way: str
     epilogue: Epilogue | None = None
+    still: bool = False  # whether no kernel of the program writes the weights
 
     role = "gemm"
     flops = 2
 
-    def device_kernel(self, step: Step) -> QuantisedMma | QuantisedSimt:
+    def device_kernel(self, step: Step) -> QuantisedMma | QuantisedSimt | QuantisedFew:
         """The kernel of a step."""
+        if self.way == "few":
+            rows, columns, k, single = self.tile
+            return QuantisedFew(self, self.dtype, self.dtype, "k", rows, columns, k, len(step.values), len(step.views),
+                                self.epilogue, self.still, bool(single), self.kind)
         if self.way == "simt":
             return QuantisedSimt(self, self.dtype, self.dtype, "k", "k", self.tile, len(PRODUCT), self.kind)
         return QuantisedMma(self, self.dtype, self.dtype, "k", "k", self.tile, STAGES, len(step.values), None,
@@ -100,7 +107,11 @@ class QuantisedLowering(lower.ProductLowering):
         tile = (FEW_THREADS if few else lower.tile_of(1, m, n)) if simt else (
             FEW_WARPS if few else lower.warp_tile(1, m, n))
         kernel = QuantisedProduct(a.dtype, node["kind"], tile, "simt" if simt else "mma")
-        said = f"{'arithmetic units' if simt else 'tensor cores (mma)'}, {node['kind']} dequantised on the way"
+        if few and not simt and whole_chunks(b, k, node["kind"]):
+            kernel = replace(kernel, tile=(8 if int(m) <= 8 else MOST_ROWS, NARROW, int(k), int(m == 1)), way="few",
+                             still=self.program.slots[b.slot].kind == "input")
+        units = "arithmetic units" if simt else f"tensor cores ({kernel.way})"
+        said = f"{units}, {node['kind']} dequantised on the way"
         if following is None:
             self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
                           operations=2 * m * n * k, choice=said))
@@ -161,6 +172,14 @@ def rows_alike(place: View) -> bool:
     """Whether all rows of a matrix with batch axes are one step apart."""
     pairs = zip(place.shape[1:-1], place.strides[:-2], place.strides[1:-1], strict=True)
     return not place.borders and all(outer == inner * size for size, outer, inner in pairs)
+
+
+def whole_chunks(weights: View, k: Size, kind: str) -> bool:
+    """Whether the bytes of every output are whole chunks: `cp.async` reads no parts of one."""
+    if not isinstance(k, int) or k <= 0:
+        return False
+    sizes = (weights.strides[-2], weights.offset, k // BLOCK * LAYOUTS[kind].block_bytes)
+    return all(divide(size, CHUNK) is not None for size in sizes)
 
 
 def in_chunks(place: View, along: int, across: int) -> bool:

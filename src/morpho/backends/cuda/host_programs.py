@@ -1,0 +1,60 @@
+"""Steps of the host by the CPU's own code: LAPACK's routines called by their addresses, so that a program on a GPU has
+the bits that it has on the CPU. NumPy has none for some of them, and others order their sums in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from morpho.backends.cpu.backend import CpuBackend, CpuExecutable
+from morpho.backends.cpu.lowering.lower_linalg import is_lapack
+from morpho.backends.reference.backend import HostBuffer
+from morpho.base.errors import MorphoError
+from morpho.cost.dispatch_thresholds import defaults_for
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build, make
+
+
+class HostPrograms:
+    """The programs of one executable's steps of the host, by step and the shapes of its operands."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, tuple[tuple[int, ...], ...]], CpuExecutable] = {}
+
+    @cached_property
+    def cpu(self) -> CpuBackend:
+        """Who makes them."""
+        return CpuBackend()
+
+    def run(self, node: Node, given: Sequence[np.ndarray]) -> tuple[np.ndarray, ...] | None:
+        """The results of LAPACK's routines for these operands; None where the node is none of theirs, or where they
+        find a fault: NumPy then says which."""
+        if not is_lapack(node) or any(0 in array.shape for array in given):
+            return None
+        key = node.serial, tuple(array.shape for array in given)
+        if key not in self.kept:
+            self.kept[key] = self.made(node, given)
+        found = self.kept[key]
+        operands = [np.ascontiguousarray(array) for array in given]
+        results = [np.empty(tuple(map(int, root.shape)), root.dtype.numpy) for root in found.lowered.graph.outputs]
+        try:
+            found.enqueue([buffer_of(array) for array in operands], [buffer_of(array) for array in results], {})
+        except MorphoError:
+            return None
+        return tuple(results)
+
+    def made(self, node: Node, given: Sequence[np.ndarray]) -> CpuExecutable:
+        """The CPU's program of one operation."""
+        inputs = [build("parameter", index=number, shape=array.shape, dtype=child.dtype)
+                  for number, (array, child) in enumerate(zip(given, node.inputs, strict=True))]
+        alone = make(node.op, inputs, node.attributes)
+        parts = [alone] if len(alone.outputs) == 1 else [
+            build("pick", alone, index=number, spec=spec) for number, spec in enumerate(alone.outputs)]
+        return CpuExecutable(self.cpu.lower(Graph(tuple(parts))), defaults_for(self.cpu.target.vector_bits))
+
+
+def buffer_of(array: np.ndarray) -> HostBuffer:
+    """An array's memory."""
+    return HostBuffer("cpu", array.nbytes, array.ctypes.data, array)
