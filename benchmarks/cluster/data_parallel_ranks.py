@@ -12,6 +12,7 @@ import numpy as np
 import morpho as mo
 from benchmarks.cluster.processes import report
 from morpho import cluster
+from morpho.backends.cpu.lowering import lower_buckets
 from morpho.cluster.groups.one import OneGroup
 from morpho.runtime.groups.registry import stood_still
 
@@ -23,30 +24,42 @@ def main(width: int, layers: int, rows: int, steps: int) -> None:
     x = mo.asarray(np.random.default_rng(world.rank).normal(size=(rows, width)).astype(np.float32))
     together, replica = step_of(width, layers, world)
     alone, _ = step_of(width, layers, OneGroup())
+    copied, _ = step_of(width, layers, world)
+    find, lower_buckets.find_buckets = lower_buckets.find_buckets, lambda graph: {}
+    copied(x)  # compiled as where kernels cannot write into buckets
+    lower_buckets.find_buckets = find
     count = sum(int(parameter.size) for parameter in replica.parameters())
     gradient = np.zeros(count, np.float32)
-    found: dict[str, list[float]] = {"together": [], "alone": [], "unsynchronised": [], "reduction": []}
+    found: dict[str, list[float]] = {"together": [], "alone": [], "copied": [], "unsynchronised": [], "reduction": []}
+    processor: dict[str, list[float]] = {name: [] for name in found}
 
     def unsynchronised() -> None:
         with replica.no_sync():
             together(x).item()
 
-    still: list[float] = []
+    still: dict[str, list[float]] = {"together": [], "copied": []}
     for _ in range(steps + 1):
-        before = stood_still.value()
         for name, call in (("together", lambda: together(x).item()), ("alone", lambda: alone(x).item()),
-                           ("unsynchronised", unsynchronised), ("reduction", lambda: world.all_reduce(gradient))):
-            found[name].append(timed(world, call))
-        still.append(stood_still.value() - before)  # only the first of the four has buckets
-    report(rank=world.rank, gradient_bytes=4 * count, still=float(np.median(still[1:])),
-           **{name: float(np.median(seconds[1:])) for name, seconds in found.items()})
+                           ("copied", lambda: copied(x).item()), ("unsynchronised", unsynchronised),
+                           ("reduction", lambda: world.all_reduce(gradient))):
+            before = stood_still.value()
+            seconds, used = timed(world, call)
+            found[name].append(seconds)
+            processor[name].append(used)
+            if name in still:
+                still[name].append(stood_still.value() - before)
+    report(rank=world.rank, gradient_bytes=4 * count, still=float(np.median(still["together"][1:])),
+           still_copied=float(np.median(still["copied"][1:])),
+           **{name: float(np.median(seconds[1:])) for name, seconds in found.items()},
+           **{f"{name}_processor": float(np.median(seconds[1:])) for name, seconds in processor.items()})
 
 
-def timed(world: Any, call: Callable[[], Any]) -> float:
+def timed(world: Any, call: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds of a call, and those of the processor on all threads of this process."""
     world.barrier()
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     call()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, time.process_time() - used
 
 
 def step_of(width: int, layers: int, group: Any) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from morpho.plan.solve.solver import complete
 
 WORDS = 512
 PROMPT = [3, 14, 15, 9, 2, 6, 5, 35]
+_homes: list[tempfile.TemporaryDirectory[str]] = []  # of the models; they go with the process
 
 
 @cache
@@ -31,7 +32,8 @@ def folder(layers: int = 6, width: int = 128) -> Path:
     for parameter in model.parameters():
         if parameter.ndim == 2:
             parameter.assign(mo.asarray(parameter.numpy() * 8))
-    place = Path(tempfile.mkdtemp(prefix="morpho-bench-")) / f"llama-{layers}x{width}"
+    _homes.append(tempfile.TemporaryDirectory(prefix="morpho-bench-"))
+    place = Path(_homes[-1].name) / f"llama-{layers}x{width}"
     mo.models.save(place, model)
     return place
 

@@ -1,4 +1,4 @@
-"""4. R5, R6, R7: throughput over the plan's bound, communication hidden, and never slower than the best single node.
+"""4. R5, R6: throughput over the plan's bound, and communication hidden.
 
     morpho bench cluster --only throughput
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.cluster.setup import cut_plan, even_cuts, folder, pipeline, tokens_per_s
 from benchmarks.harness.results import Table, Target, ThemeResult
 from benchmarks.harness.session import Session
-from morpho.cluster.frontend.local import local_cluster, local_plan
+from morpho.cluster.frontend.local import local_cluster
 from morpho.cluster.frontend.times import StageTimes
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.plan import Plan
@@ -80,9 +80,4 @@ def run(session: Session) -> ThemeResult:
             share = hidden(statistics.fmean(gaps) / texts, times, link_seconds(found))
             result.targets.append(Target("of the link's time, from the workers' clocks", 100 * share, 90, unit=" %"))
     _in_one_call(result, place, count, rates)
-    chosen = local_plan(place, 2, objective="latency")
-    with pipeline(place, chosen) as made:
-        single = tokens_per_s(made, 1, count)
-    share = 100 * single / rates["one node"]
-    result.targets.append(Target("the plan for one text over the best single node", share, 98, unit=" %"))
     return result

@@ -69,6 +69,7 @@ def test_a_growing_load_is_met_before_it_is_there() -> None:
     assert more > fewer
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(8))
 def test_noise_alone_moves_nothing_ahead(seed: int) -> None:
     adapting, _ = run(Simulated(lambda name, now_s: 1.0, noise=0.04, seed=seed))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from pipeline_models import folder_of, plan_of
@@ -121,3 +123,22 @@ def test_texts_wait_for_positions(tmp_path):
         pipeline.hear_times()
         assert all(each == 1 for each in pipeline.rows_per_call().values())  # one text at a time had room
     assert found == [*mo.models.generate(mo.models.load(folder), prompts, max_new_tokens=10, temperature=0)]
+
+
+@pytest.mark.parametrize("damaged", ["9,24,40", ",".join(map(str, range(5, 200, 4)))])
+def test_damaged_messages_cost_no_token(tmp_path, rng, monkeypatch, damaged):
+    """A damaged message ends the epoch, and all texts in it go on from the tokens there are; a worker that gets too
+    many of them leaves, and is done without."""
+    pytest.importorskip("mpi4py", reason="workers are MPI processes: pip install 'morpho-tensor[cluster]'")
+    folder = folder_of(tmp_path, "llama")
+    prompts = [[int(word) for word in rng.integers(3, 60, length)] for length in (3, 40, 5, 17)]
+    prompts.append(prompts[1])
+    monkeypatch.setenv("DAMAGED", damaged)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [
+        os.path.dirname(__file__), os.environ.get("PYTHONPATH")])))
+    for_each = {"max_new_tokens": 30, "temperature": 0.9, "seed": 5}
+    with mo.cluster.Pipeline(folder, plan_of(folder, [3]), threads=1, chunk=16, module="damaging_worker") as pipeline:
+        found = [*pipeline.wait().generate(prompts, **for_each)]
+        told = [event["text"] for event in pipeline.events if event["event"] == "fault"]
+    assert found == [*mo.models.generate(mo.models.load(folder), prompts, **for_each)]
+    assert told and all("from rank" in text or "messages to it were damaged" in text for text in told), told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -164,12 +165,16 @@ def test_measuring_a_machine_takes_the_bandwidth_that_its_runs_had(tmp_path, cap
 
 
 def test_running_pipelines_are_shown_and_dead_ones_forgotten():
-    status.write({"model": "m", "epoch": 1, "texts": 0, "workers": {}})
-    assert [run["frontend"] for run in status.running()] == [os.getpid()]
+    now = time.time()
+    silent = status.workers({"a": os.getpid()}, {"a": [0, 2]}, {}, now)  # one that has reported nothing yet
+    status.write({"model": "m", "epoch": 1, "texts": 0, "workers": silent})
+    (found,) = [run for run in status.running() if run["frontend"] == os.getpid()]  # others of this machine may run
+    assert status.diagnosis(found, now) == []
+    assert "has said nothing for 9 s" in status.diagnosis(found, now + 9)[0]
     gone = status.folder() / "999999999.json"
     gone.write_text(json.dumps({"frontend": 999999999}))
     status.clear()
-    assert status.running() == [] and not gone.exists()
+    assert os.getpid() not in [run["frontend"] for run in status.running()] and not gone.exists()
 
 
 def test_workers_that_do_not_belong_here_are_named(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -22,6 +24,7 @@ from morpho.cluster import Pipeline
 from morpho.cluster.pipeline.chain import Chain
 from morpho.cluster.pipeline.placement import places_of
 from morpho.cluster.pipeline.request import Request
+from morpho.cluster.workers import job
 from morpho.models.text.sampling import Sampling
 
 PROMPT, COUNT = [3, 14, 15, 9, 2, 6, 5], 40
@@ -214,3 +217,20 @@ def test_the_command_spreads_a_model_and_shows_its_plan():
     assert one.returncode == spread.returncode == 0, spread.stderr
     assert one.stdout == spread.stdout
     assert "plan: 2 stages" in spread.stderr and "worker-2: layers [" in spread.stderr
+
+
+def test_folders_of_killed_frontends_go(tmp_path):
+    """Those of a frontend that is no process any more, unless somebody of the run is left, who holds the lock."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    for name, frontend in {"left": ended.pid, "held": ended.pid, "alive": os.getpid()}.items():
+        folder = tmp_path / f"{job.PREFIX}{name}"
+        folder.mkdir()
+        (folder / job.OUTPUT).touch()
+        (folder / "config.json").write_text(json.dumps({"frontend": frontend}))
+    (tmp_path / f"{job.PREFIX}begun").mkdir()  # nothing in it yet
+    with open(tmp_path / f"{job.PREFIX}held" / job.OUTPUT, "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        job.remove_left_behind(tmp_path)
+    left = sorted(path.name.removeprefix(job.PREFIX) for path in tmp_path.iterdir())
+    assert left == ["alive", "begun", "held"]

@@ -28,5 +28,5 @@ COLLECTIVE = [
     Shaped("broadcast_from", "itself", SOME, one_matrix,
            lambda x: pick(build("broadcast_from", x, group=0, root=0, rank=0), 0)),
     *[Shaped(name, "two parts", FLOATS, lambda dtype, n: [((3, 5), dtype), ((2, 5), dtype)], _bucket, dynamic=False,
-             lengths=(5,), gradient=False) for name in ("all_reduce_start", "all_reduce_wait")],
+             lengths=(5,), gradient=False) for name in ("all_reduce_start", "all_reduce_wait", "all_reduce_memory")],
 ]

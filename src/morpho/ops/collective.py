@@ -3,7 +3,8 @@
 A node knows its group by a number (`runtime/groups/registry.py`); 0 is the group of one, where each is the identity or
 nearly so. Ranks must come to their collectives in the same order, whatever order a scheduler prefers: every one takes a
 token, an output of the one before it, where there is one. `all_reduce_start` and `all_reduce_wait` are the two halves
-of one that goes on while others compute: buckets of gradients.
+of one that goes on while others compute: buckets of gradients. A backend whose kernels can write into memory of
+others asks `all_reduce_memory` where the buckets lie, starts them without parts, and reads what was waited for there.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dtypes import int32
+from morpho.base.dtypes import BY_NAME, int32, int64
 from morpho.base.errors import ArgumentError, GroupError, ShapeError, fail
-from morpho.ir.node import Node, build, make
+from morpho.ir.node import Node, build, make, rebuild
 from morpho.ir.op import JOINT, Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import constant_like, expand, mul
 from morpho.ops.batching import Rows, in_front
@@ -60,6 +61,17 @@ def chained(name: str, *inputs: Node, **attributes: Any) -> Node:
     node = build(name, *inputs, *last_token(attributes["group"]), **attributes)
     note_last(attributes["group"], node)
     return pick(node, 0)
+
+
+def computed_again(node: Node, inputs: Sequence[Node]) -> Node:
+    """A node of a region that is computed again; a collective comes after those written before it by then, and not only
+    after what its first run waited for: all ranks run it at the same place among the others."""
+    if node.op not in (ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST):
+        return rebuild(node, inputs)
+    group = node["group"]
+    again = make(node.op, (inputs[0], *last_token(group)), node.attributes, origin=node.origin)
+    note_last(group, again)
+    return again
 
 
 def last_token(group: int) -> list[Node]:
@@ -176,13 +188,22 @@ def _reference(name: str) -> Callable[..., Any]:
     return run
 
 
+def _reference_memory(attributes: Attributes) -> Any:
+    return runner("all_reduce_memory", attributes, ())
+
+
+def _infer_memory(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    return Spec((len(attributes["buckets"]),), int64)
+
+
 def _reference_start(attributes: Attributes, *arrays: Any) -> Any:
     runner("all_reduce_start", attributes, arrays[:attributes["count"]])
     return np.int32(0)
 
 
 def _reference_wait(attributes: Attributes, *tokens: Any) -> Any:
-    return (*runner("all_reduce_wait", attributes, ()), np.int32(0))
+    parts = runner("all_reduce_wait", attributes, ())
+    return (*parts, np.int32(0)) if attributes["shapes"] else np.int32(0)
 
 
 def _infer_start(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -219,19 +240,38 @@ ALL_TO_ALL = _collective("all_to_all", _infer_exchange, _vjp_exchange, "exact")
 BROADCAST = _collective("broadcast_from", _infer_same, _vjp_broadcast, "exact")
 _INSIDE = NoGradient("a bucket of gradients is not differentiated again", missing=True)
 START = register(Op("all_reduce_start", "collective", _infer_start, _INSIDE, _reference_start, 0, _OVER_RANKS,
-                    arity=(1, math.inf), batch=_batch_start))
+                    arity=(0, math.inf), batch=_batch_start))
 WAIT = register(Op("all_reduce_wait", "collective", _infer_wait, _INSIDE, _reference_wait, 1, _OVER_RANKS,
                    frozenset({JOINT}), arity=(1, 2), batch=_batch_wait))
+MEMORY = register(Op("all_reduce_memory", "collective", _infer_memory, NoGradient("addresses are not differentiated"),
+                     _reference_memory, 0, "exact", arity=(0, 0)))
+_LINE_BYTES = 64  # of a cache: parts of a bucket begin there
 
 
-def start_bucket(parts: Sequence[Node], group: int, bucket: int, op: str, wire: str, *after: Node) -> Node:
-    """The token of a bucket whose reduction begins when its parts are there; `wire` is the dtype that travels."""
+def bucket_places(shapes: Sequence[Sequence[int]], wire: str) -> tuple[list[int], int]:
+    """Where the parts of a bucket begin in it, and its length, in elements of the dtype that travels: the same on all
+    ranks, whatever their backends.
+
+    >>> bucket_places([(3, 5), (), (2,)], "float32")
+    ([0, 16, 32], 34)
+    """
+    line, places, end = _LINE_BYTES // BY_NAME[wire].itemsize, [], 0
+    for shape in shapes:
+        places.append(-(-end // line) * line)
+        end = places[-1] + math.prod(shape)
+    return places, end
+
+
+def start_bucket(parts: Sequence[Node], group: int, bucket: int, op: str, wire: str, *after: Node,
+                 which: tuple[int, ...] = ()) -> Node:
+    """The token of a bucket whose reduction begins when its parts are there; `wire` is the dtype that travels, `which`
+    numbers that say of what the parts are, the same on all ranks."""
     return build("all_reduce_start", *parts, *after, group=group, bucket=bucket, op=op, wire=wire, count=len(parts),
-                 dtype=parts[0].dtype)
+                 dtype=parts[0].dtype, which=which)
 
 
 def wait_bucket(parts: Sequence[Node], group: int, bucket: int, started: Node, last: Node) -> tuple[list[Node], Node]:
     """The reduced parts of a bucket that was started, after `last`, and a token."""
     made = build("all_reduce_wait", started, last, group=group, bucket=bucket, dtype=parts[0].dtype,
-                 shapes=tuple(part.shape for part in parts))
+                 wire=started["wire"], shapes=tuple(part.shape for part in parts))
     return [pick(made, index) for index in range(len(parts))], pick(made, len(parts))

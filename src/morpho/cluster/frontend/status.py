@@ -89,7 +89,7 @@ def diagnosis(run: Mapping[str, Any], now: float | None = None) -> list[str]:
         elif now - worker["said"] > LATE_S:
             found.append(f"{node} (process {worker['process']}) has said nothing for {now - worker['said']:.0f} s; it "
                          f"was {worker['doing']}")
-        elif worker.get("idle_s", 0) > LATE_S and worker.get("streams"):
+        elif (worker.get("idle_s") or 0) > LATE_S and worker.get("streams"):  # "": it has reported nothing yet
             found.append(f"{node} (process {worker['process']}) is {worker['doing']} since {worker['idle_s']:.0f} s, "
                          f"with {worker['streams']} texts on their way")
     return found

@@ -21,7 +21,7 @@ from morpho.cluster.parallel.replicas import broadcast_states, states_of
 from morpho.nn.module import Module
 from morpho.ops.collective import last_token, note_last, start_bucket, wait_bucket
 from morpho.runtime.groups.group import Group
-from morpho.runtime.groups.registry import number_of
+from morpho.runtime.groups.registry import forget_buckets, number_of
 from morpho.tensor.autodiff.autograd import after_backward
 from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.state.trace import current_trace
@@ -51,6 +51,7 @@ class DistributedDataParallel(Module):
         self._group = world.init() if group is None else group
         self._bucket_bytes = bucket_bytes
         self._ids: dict[tuple[int, ...], int] = {}
+        weakref.finalize(self, forget_buckets, self._group, self._ids.values())
         planned([], bucket_bytes)
         broadcast_states(self._group, states_of(module))
         _listen(self)
@@ -97,11 +98,13 @@ class DistributedDataParallel(Module):
         number = number_of(self._group)
         started = []
         tokens = last_token(number)
+        place = {id(parameter): position for position, parameter in enumerate(self.module.parameters())}
         for bucket in planned(parameters, self._bucket_bytes):
             parts = [parameter.grad.program() for parameter in bucket]
             wire = self.compress or bucket[0].dtype.name
             name = self._ids.setdefault(tuple(id(parameter) for parameter in bucket), next(_numbers))
-            tokens.append(start_bucket(parts, number, name, "mean", wire, *tokens[-1:]))
+            tokens.append(start_bucket(parts, number, name, "mean", wire, *tokens[-1:],
+                                       which=tuple(place[id(parameter)] for parameter in bucket)))
             started.append((bucket, parts, name, tokens[-1]))
         last = tokens[-1]  # all have started before the first is waited for
         for bucket, parts, name, token in started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -17,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from morpho.cluster.launch.mpiexec import HERE, Hosts, start
-from morpho.cluster.workers.reports import EVENTS, INBOX, InboxWriter
+from morpho.cluster.workers.reports import EVENTS, INBOX, InboxWriter, is_running
 
 HEARTBEAT_S = 1.5  # a worker of another machine that is silent for longer is taken for dead
 WORKER = "morpho.cluster.workers.worker"  # what a worker's process runs
 END_S = 5.0  # what a job is given to end by itself
+PREFIX = "morpho-run-"  # of its folder's name
+OUTPUT = "output"
 
 
 class Job:
@@ -31,7 +34,8 @@ class Job:
     def __init__(self, config: dict[str, Any], nodes: Sequence[str], handle: Callable[[dict[str, Any]], None],
                  ended: Callable[[str], None], hosts: Hosts = HERE, secret: Path | None = None,
                  module: str = WORKER, open_news: Callable[[], Iterable[dict[str, Any]]] = tuple) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="morpho-run-"))
+        remove_left_behind(Path(tempfile.gettempdir()))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._handle, self._ended = handle, ended
         (self.folder / INBOX).touch()
         if secret is None:  # workers on this machine read the folder's own, which only this user can
@@ -42,7 +46,8 @@ class Job:
         os.mkfifo(self.folder / EVENTS, 0o600)
         self._pipe = os.open(self.folder / EVENTS, os.O_RDWR)  # writers find a reader, and the reader no end of file
         self._inbox = InboxWriter(self.folder, open_news)
-        self._said = open(self.folder / "output", "wb+")
+        self._said = open(self.folder / OUTPUT, "wb+")
+        fcntl.flock(self._said, fcntl.LOCK_EX)  # mpiexec holds it too: until the last of them is gone
         worker = [sys.executable, "-m", module, str(self.folder), str(secret or ""), *nodes]
         # On this machine the frontend sees who is stopped or silent. MPI's own heartbeat is a thread that was seen to
         # crash one worker in a hundred, under load, while MPI starts.
@@ -79,7 +84,7 @@ class Job:
 
     def output(self) -> str:
         """The last lines that workers and mpiexec printed."""
-        text = (self.folder / "output").read_text(errors="replace") if self.folder.exists() else ""
+        text = (self.folder / OUTPUT).read_text(errors="replace") if self.folder.exists() else ""
         return "\n".join(text.strip().splitlines()[-12:])
 
     def close(self) -> None:
@@ -110,3 +115,29 @@ class Job:
                 self.process.wait(1.0)
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 pass
+
+
+def remove_left_behind(parent: Path) -> None:
+    """Take away this user's folders of jobs whose frontend was killed, with the secrets in them: the frontend is no
+    process, and nobody holds the lock on what the job printed (a process of another container has no number here).
+
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     old = Path(parent) / f"{PREFIX}old"
+    ...     old.mkdir()
+    ...     (old / OUTPUT).touch()
+    ...     _ = (old / "config.json").write_text('{"frontend": 4194305}')  # more than Linux ever gives
+    ...     remove_left_behind(Path(parent))
+    ...     old.exists()
+    False
+    """
+    for folder in parent.glob(f"{PREFIX}*"):
+        try:
+            if folder.lstat().st_uid != os.getuid():
+                continue
+            frontend = int(json.loads((folder / "config.json").read_text())["frontend"])
+            with open(folder / OUTPUT, "rb") as said:
+                fcntl.flock(said, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not is_running(frontend):
+                    shutil.rmtree(folder, ignore_errors=True)
+        except (OSError, ValueError, KeyError, TypeError):  # in use, or not begun yet
+            continue

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import morpho as mo
-from morpho.base.errors import MorphoError, PeerLost
-from morpho.cluster.groups.limit import AGREE_S, limited
+from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
+from morpho.cluster.groups.limit import AGREE_S, leave, limited
 from morpho.cluster.groups.mpi import MPIGroup
 from morpho.cluster.pipeline.baseline import Baseline
 from morpho.cluster.pipeline.parts import Part
@@ -39,7 +39,7 @@ from morpho.plan import Plan
 
 StreamsOf = Callable[[str], MakeStream]
 LOOK_EVERY_S = 0.001
-MOST_FAULTS = 3  # corrupt messages before a worker gives up
+MOST_FAULTS = 3  # corrupt messages before a worker leaves
 
 
 class Worker:
@@ -106,8 +106,6 @@ class Worker:
             except TransportError as error:
                 self.faults += 1
                 self.report({"event": "fault", "node": self.node, "text": str(error)})
-                if self.faults > MOST_FAULTS:
-                    raise
             except PeerLost:
                 pass  # a member of the stage died, or knows of a death elsewhere
             except self.mpi.Exception as error:
@@ -137,6 +135,7 @@ class Worker:
             self._spawn(joining)
             self._adopt()
             said = self._said()
+        self._leave_if_damaged(said)
         self.nodes = [each["node"] for each in said]
         decision = say_all(self.mpi, self.comm, self._decide(said) if self.comm.Get_rank() == 0 else None)[0]
         self._stop_if(decision.get("problem", ""))
@@ -150,6 +149,15 @@ class Worker:
         places = from_rows(decision["places"])
         self._ship(places)
         return places
+
+    def _leave_if_damaged(self, said: list[dict[str, Any]]) -> None:
+        """A worker that got too many damaged messages leaves; where all did, one stays, whom nobody sends any."""
+        tired = [rank for rank, each in enumerate(said) if each["faults"] > MOST_FAULTS]
+        if self.comm.Get_rank() in (tired if len(tired) < len(said) else tired[1:]):
+            raise fail(GroupError, "pipeline", f"{self.node} leaves: {self.faults} messages to it were damaged",
+                       line="")
+        if self.comm.Get_rank() in tired:
+            self.faults = 0
 
     def _adopt(self) -> None:
         """Take over the newest configuration, after everybody has shown that it belongs here."""
@@ -202,7 +210,7 @@ class Worker:
         ledger = self.ledger
         return say_all(self.mpi, self.comm, {
             "node": self.node, "want": self.want, "kept": None if self.kept is None else self.kept.said(),
-            "heard": self.heard, "finished": ledger.finished.to_dict(),
+            "heard": self.heard, "finished": ledger.finished.to_dict(), "faults": self.faults,
             "requests": [request.to_dict() for request in ledger.open()],
             "made": {str(number): made for number, made in ledger.made.items()}})
 
@@ -409,9 +417,11 @@ def main(arguments: list[str], streams_of: StreamsOf | None = None) -> None:
                 worker.report({"event": "fault", "node": node, "text": str(error)[:1000] or type(error).__name__})
         except Exception:  # the frontend may be what is gone: then this worker's own output says it
             traceback.print_exc()
+    if status:
+        leave()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # a communicator that has lost a member cannot be finalised
+    os._exit(0)  # a communicator that has lost a member cannot be finalised
 
 
 if __name__ == "__main__":

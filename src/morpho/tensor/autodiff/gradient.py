@@ -66,7 +66,7 @@ def _joint_parts(node: Node, found: Mapping[int, Node], regions: Regions) -> Seq
     reached = regions.reached(node, next(iter(found.values())))
     cotangents = tuple(found.get(index) for index in range(len(node.outputs)))
     parts: Sequence[Node | None] = node.op.vjp(reached, cotangents)  # type: ignore[operator]
-    return parts
+    return parts[:len(node.inputs)]  # a collective that is computed again takes a token, which its first run may not
 
 
 def _parts(node: Node, gradient: Node, regions: Regions) -> tuple[Sequence[Node], Sequence[Node | None]]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, rebuild
+from morpho.ir.node import Node
+from morpho.ops.collective import computed_again
 from morpho.ops.order import remat_barrier, unmarked
 
 
@@ -41,7 +42,7 @@ class CheckpointRegion:
             if waiting:
                 stack += waiting
                 continue
-            self.copies[current.serial] = rebuild(current, [self.copies[child.serial] for child in current.inputs])
+            self.copies[current.serial] = computed_again(current, [self.copies[each.serial] for each in current.inputs])
         return self.copies[node.serial]
 
 
