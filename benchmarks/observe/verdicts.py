@@ -64,6 +64,7 @@ def slim(trace: Trace) -> Trace:
     """What the analyser reads and little more: no events, no machine's paths, few spans."""
     trace.events, trace.stacks, trace.holders, trace.host = [], {}, [], ""
     trace.memory = trace.memory[:1]
+    trace.lines = {Path(line).name: sampled_s for line, sampled_s in trace.lines.items()}
     short = {number: thread for thread, number in enumerate(trace.threads)}
     trace.threads = {short[number]: name for number, name in trace.threads.items()}
     kept, seen = [], {}

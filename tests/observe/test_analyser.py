@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import morpho as mo
 from benchmarks.observe import verdicts
 from benchmarks.observe.pathologies import all_pathologies
 from benchmarks.observe.verdicts import by_another, slug
@@ -194,3 +195,33 @@ def test_ranks_that_compile_at_once_do_not_take_more_than_all_of_the_time() -> N
               SpanRow("trace", "f", 1, 0.35, 0.6)]
     found = analyse(trace({"compile": 0.8, "python": 0.2}, spans=spans, ranks=2))
     assert sum(one.share for one in found) <= 1.01 and all(0 <= one.share <= 1 for one in found), found
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("/home/me/a.py:11 numpy", "most of it NumPy in a.py:11; the same with Morpho's operations"),
+    ("/home/me/a.py:15", "most of it Python in a.py:15; less of it there"),
+    ("/home/me/a.py:15 json", "most of it json in a.py:15; less of it there"),
+])
+def test_python_between_calls_is_named_by_its_line(line: str, words: str) -> None:
+    kind, text = first({"python": 0.9}, counters={"native_calls": 100}, lines={line: 0.7, "/home/me/a.py:3": 0.1})
+    assert kind == "python" and words in text
+    assert analyse(trace({"python": 0.9}, counters={"native_calls": 100}, lines={line: 0.7}))[0].line.endswith("a.py:11"
+                   if "numpy" in line else "a.py:15")
+
+
+def test_a_line_that_only_calls_is_not_blamed() -> None:
+    many, kernels = {"native_calls": 100_000}, {"kernels": 0.5, "python": 0.4}
+    assert "most of it Python" not in first({"python": 0.9}, counters=many, lines={"a.py:3": 0.8})[1]
+    found = analyse(trace(kernels, counters={"native_calls": 100}, lines={"a.py:3": 0.6}))  # samples of native calls
+    assert found and "most of it Python" not in str(found[0])
+
+
+def test_functions_of_one_name_are_told_apart_by_their_lines() -> None:
+    def traced(count: int, **detail: object) -> list[SpanRow]:
+        return [SpanRow("trace", "<lambda>", 1, 0.1 * i, 0.1, {"recompiles": 0, "line": f"a.py:{i}", **detail})
+                for i in range(count)]
+
+    assert first({"trace": 0.7}, spans=traced(7))[0] == "cold"
+    kind, text = first({"trace": 0.7}, spans=traced(7, line="a.py:3"))
+    assert kind == "recompiles" and "was made and compiled 7 times; mo.compile called once, outside the loop" in text
+    assert first({"trace": 0.7}, spans=traced(7, line=mo.__file__ + ":3"))[0] == "cold"  # none of the user's functions

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from os.path import basename
 
+from morpho.observe.record.sampler import MORPHO
 from morpho.observe.record.seconds import self_seconds
 from morpho.observe.trace.model import OpRow, SpanRow, Trace
 
@@ -16,6 +17,7 @@ FEW_CALLS = 3  # with fewer, a thread that waits may wait for one whose core ano
 LONG_S = 100e-6  # a call of one thread alone is worth dividing from here on
 FAR_FROM_MEMORY = 0.6  # of memory's roofline: what lies in a cache and is slower than this waits for arithmetic
 MANY_EAGER = 6  # compilations by lazy evaluation after which they are no longer first ones
+EAGER = "", ""  # what lazy evaluation compiles, among functions
 SHORT_LIMIT = 0.25  # of the roofline: below it a short kernel is bound by being started, not by the machine; so is one
 # whose data lie in a cache, which have no part in memory's bandwidth
 
@@ -100,27 +102,28 @@ class Facts:
         return min(total, self.seconds("compile", "trace"))
 
     def _recompile_s(self, rank: int) -> float:
-        seen: Counter[str] = Counter()
+        seen: Counter[tuple[str, str]] = Counter()
         total = 0.0
         open_until, again = 0.0, False
         own = [pair for pair in self.compile_spans if pair[0].rank == rank]
         for span, seconds in sorted(own, key=lambda pair: (pair[0].start_s, -pair[0].seconds)):
             if span.start_s >= open_until:  # the outermost: a function's trace, or lazy evaluation's program
-                name = span.name if span.kind == "trace" else ""
-                seen[name] += 1
-                again = seen[name] > (1 if name else MANY_EAGER) or span.detail.get("recompiles", 0) > 0
+                what = function_of(span)
+                seen[what] += 1
+                known = seen[what] > (MANY_EAGER if what == EAGER else 1) and not what[1].startswith(MORPHO)
+                again = known or span.detail.get("recompiles", 0) > 0
                 open_until = span.start_s + span.seconds
             total += seconds if again else 0.0
         return total
 
     @cached_property
-    def compilations(self) -> Counter[str]:
-        """How often each function was traced; "" is lazy evaluation."""
-        found: Counter[str] = Counter()
+    def compilations(self) -> Counter[tuple[str, str]]:
+        """How often each function was traced, or lazy evaluation compiled (`EAGER`)."""
+        found: Counter[tuple[str, str]] = Counter()
         open_until = 0.0
         for span, _ in sorted(self.compile_spans, key=lambda pair: (pair[0].start_s, -pair[0].seconds)):
             if span.start_s >= open_until:
-                found[span.name if span.kind == "trace" else ""] += 1
+                found[function_of(span)] += 1
                 open_until = span.start_s + span.seconds
         return found
 
@@ -132,6 +135,11 @@ class Facts:
     def ops(self, kind: str) -> list[OpRow]:
         """Steps of a kind, the longest first."""
         return [row for row in self.trace.ops if row.kind == kind]
+
+
+def function_of(span: SpanRow) -> tuple[str, str]:
+    """Name and line of the function that is traced: many are called <lambda>."""
+    return (span.name, str(span.detail.get("line", ""))) if span.kind == "trace" else EAGER
 
 
 def place(row: OpRow) -> str:

@@ -6,9 +6,13 @@ from collections import Counter
 from os.path import basename
 
 from morpho.base.units import format_seconds
-from morpho.observe.analyse.facts import Facts, percent, place
+from morpho.observe.analyse.facts import Facts, function_of, percent, place
 from morpho.observe.analyse.verdict import Verdict
 from morpho.runtime.trace.spans import FROM_ARRAY
+
+LONG_S = 100e-6  # of Python for a call: more than making one takes
+MOST_OF_IT = 0.5
+COUNTERPARTS = {"numpy": "NumPy", "scipy": "SciPy", "torch": "PyTorch", "pandas": "pandas"}  # of what arrays need
 
 
 def python(facts: Facts) -> Verdict | None:
@@ -32,8 +36,27 @@ def python(facts: Facts) -> Verdict | None:
         advice = "the loop itself in the compiled function (mo.fori_loop, mo.scan), or a batch of these calls as one"
     else:
         what, advice = "no kernel of Morpho's", "tensor operations instead of Python and NumPy ones"
+    if (long_line := _long_line(facts, seconds, calls + eager)) is not None:
+        line, at, advice = long_line
+        what += f", most of it {at}"
     finding = f"{percent(seconds / facts.wall_s)} of the time is Python around kernels: {what}"
     return Verdict("python", seconds, facts.wall_s, finding, advice, 0.8 * seconds, line)
+
+
+def _long_line(facts: Facts, seconds: float, calls: float) -> tuple[str, str, str] | None:
+    """The line that most of the Python between calls is in, where it is more than making them: line, words, advice."""
+    if not facts.trace.lines or seconds < LONG_S * calls:
+        return None
+    place, sampled_s = max(facts.trace.lines.items(), key=lambda pair: pair[1])
+    if sampled_s - facts.seconds("kernels") < MOST_OF_IT * seconds:  # a native call has no frame of its own
+        return None
+    line, _, library = place.partition(" ")
+    where = f"in {basename(line)}"
+    if library in COUNTERPARTS:
+        return line, f"{COUNTERPARTS[library]} {where}", \
+            "the same with Morpho's operations, inside the compiled function,"
+    return line, f"{library or 'Python'} {where}", \
+        "less of it there, or beside the kernels: a DataLoader with num_workers, mo.tasks,"
 
 
 def _nothing_of_ours(facts: Facts, seconds: float) -> Verdict:
@@ -52,16 +75,19 @@ def recompiles(facts: Facts) -> Verdict | None:
     seconds = facts.recompile_s
     if seconds <= 0:
         return None
-    name, times = facts.compilations.most_common(1)[0]
-    lines = [span.detail.get("line", "") for span in facts.trace.spans if span.kind == "trace" and span.name == name]
-    if name:
+    (name, line), times = facts.compilations.most_common(1)[0]
+    traced = [span for span in facts.trace.spans if span.kind == "trace" and function_of(span) == (name, line)]
+    if name and len(traced) > 1 and all(span.detail.get("recompiles") == 0 for span in traced):  # each another object
+        what = f"{name} was made and compiled {times} times"
+        advice = "mo.compile called once, outside the loop, and what changes as an argument of the function,"
+    elif name:
         what = f"{name} was compiled {times} times"
         advice = "dynamic={...: mo.Dim(...)} for the size that changes, or sizes rounded up to a few,"
     else:
         what = f"lazy evaluation compiled {times} programs"
         advice = "x.realise() on what a loop carries on, or a compiled function with the changing numbers as tensors,"
     finding = f"{percent(seconds / facts.wall_s)} of the time is compiling again: {what}"
-    return Verdict("recompiles", seconds, facts.wall_s, finding, advice, 0.95 * seconds, lines[0] if lines else "")
+    return Verdict("recompiles", seconds, facts.wall_s, finding, advice, 0.95 * seconds, line)
 
 
 def cold(facts: Facts) -> Verdict | None:

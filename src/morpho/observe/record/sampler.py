@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ LEAST_INTERVAL_S = 0.001
 MOST_SHARE = 0.01  # of the time that looking may take
 MOST_SAMPLES = 4096  # of memory: when there are more, every other one goes
 DEEPEST = 48  # frames of a stack that are kept
+LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib", "stdlib", "platstdlib"))
+MORPHO = __file__.rpartition(os.sep + "observe" + os.sep)[0] + os.sep
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -33,6 +36,20 @@ def rss_bytes() -> int:
         return 0
 
 
+def library_of(filename: str) -> str | None:
+    """Whose code a file is: "morpho", a library's name, or None for the user's own.
+
+    >>> library_of(__file__), library_of(threading.__file__), library_of("/home/me/train.py")
+    ('morpho', 'threading', None)
+    """
+    if filename.startswith(MORPHO):
+        return "morpho"
+    for folder in LIBRARIES:
+        if filename.startswith(folder):
+            return filename[len(folder):].partition(os.sep)[0].removesuffix(".py")
+    return "" if filename.startswith("<frozen") else None
+
+
 class Sampler:
     """Looks until it is stopped; the last look is the stopper's."""
 
@@ -40,6 +57,8 @@ class Sampler:
         self._drain, self._watched, self._started_s = drain, watched, started_s
         self.memory: list[MemoryRow] = []
         self.stacks: dict[str, int] = {}  # frames from the outermost one on -> how often
+        self.lines: dict[str, int] = {}  # line of the user's and library it called, where Morpho had no part in it
+        self._libraries: dict[str, str | None] = {}
         self._every = self._looks = 1
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="morpho-profile")
@@ -77,13 +96,28 @@ class Sampler:
     def _look_at_stack(self) -> None:
         frame: FrameType | None = sys._current_frames().get(self._watched)
         names: list[str] = []
+        own, called, ours = "", "", False
         while frame is not None and len(names) < DEEPEST:
             code = frame.f_code
             if code.co_filename == "<frozen runpy>":  # who runs the script: `python -m`, `morpho profile`
                 break
             names.append(f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{frame.f_lineno})"
                          if sys.version_info >= (3, 11) else code.co_name)
+            library = self._library(code.co_filename)
+            ours = ours or library == "morpho"
+            if library is None and not own:
+                own = f"{code.co_filename}:{frame.f_lineno}"
+            elif library and not own:
+                called = library
             frame = frame.f_back
+        if own and not ours:
+            key = f"{own} {called}".rstrip()
+            self.lines[key] = self.lines.get(key, 0) + 1
         if names:
             key = ";".join(reversed([name.replace(";", ",") for name in names]))
             self.stacks[key] = self.stacks.get(key, 0) + 1
+
+    def _library(self, filename: str) -> str | None:
+        if filename not in self._libraries:
+            self._libraries[filename] = library_of(filename)
+        return self._libraries[filename]

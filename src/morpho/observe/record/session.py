@@ -184,6 +184,7 @@ class Recorder:
         trace.memory = self._sampler.memory
         looks = sum(self._sampler.stacks.values())
         trace.stacks = {stack: trace.wall_s * count / looks for stack, count in self._sampler.stacks.items()}
+        trace.lines = {line: trace.wall_s * count / looks for line, count in self._sampler.lines.items()}
         if self._tracker is not None:
             trace.peak_bytes = self._tracker.peak_bytes
             trace.peak_s = max(0.0, self._tracker.peak_s - self.started_s)

@@ -85,7 +85,7 @@ def merged(traces: Sequence[Trace]) -> Trace:
     waits = [one.seconds.get("network", 0.0) / (one.wall_s or 1.0) for one in ordered]
     slowest = ordered[int(np.argmin(waits))]
     whole = replace(slowest, rank=ordered[0].rank, ranks=len(ordered), clock_offset_s=0.0, ops=[], events=[], spans=[],
-                    threads={}, stacks=dict(slowest.stacks), started_unix_s=origin,
+                    threads={}, stacks=dict(slowest.stacks), lines=dict(slowest.lines), started_unix_s=origin,
                     counters={**slowest.counters, "slowest_rank": slowest.rank,
                               "waited_share": max(waits) - min(waits)},
                     clock_error_s=max(one.clock_error_s for one in ordered), memory=ordered[0].memory,

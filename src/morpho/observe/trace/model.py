@@ -112,6 +112,7 @@ class Trace:
     peak_s: float = 0.0
     holders: list[tuple[str, int, int]] = field(default_factory=list)  # at the peak: line, bytes, blocks
     stacks: dict[str, float] = field(default_factory=dict)  # sampled Python stacks "a;b;c" -> seconds
+    lines: dict[str, float] = field(default_factory=dict)  # where no Morpho was at work: "path:line library" -> seconds
     dropped: int = 0  # events that are in the totals and not in `events`
     lost: int = 0  # events written over before they were read: in no total
     rank: int = 0
