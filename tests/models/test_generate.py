@@ -329,3 +329,11 @@ def test_senseless_settings_are_errors(how: dict[str, float]) -> None:
 def test_logits_that_are_not_numbers_are_an_error() -> None:
     with pytest.raises(ArgumentError, match="not finite"):
         Sampling().choose(np.array([1.0, np.nan]), [], np.random.default_rng(0))
+
+
+def test_a_frozen_part_stays_in_evaluation_mode() -> None:
+    model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=2, n_head=2, n_positions=32)
+    frozen = list(model.modules())[-1].eval()
+    list(mo.models.generate(model, [1, 2, 3], max_new_tokens=2))
+    assert model.training and not frozen.training
+    assert sum(not module.training for module in model.modules()) == 1

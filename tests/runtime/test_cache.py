@@ -78,6 +78,7 @@ def replay(trace: list[int], capacity: int, nbytes: int = 10) -> float:
 SHARES = (0.01, 0.05, 0.2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("alpha", (0.7, 0.85, 1.0, 1.2))
 def test_zipf_is_close_to_the_best_possible_without_foresight(alpha: float, share: float) -> None:
@@ -86,6 +87,7 @@ def test_zipf_is_close_to_the_best_possible_without_foresight(alpha: float, shar
     assert replay(trace, int(keys * share)) >= 0.9 * best_without_foresight(trace, int(keys * share))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("alpha", (1.1, 1.2))
 def test_zipf_is_close_to_belady_where_popularity_allows_it(alpha: float, share: float) -> None:

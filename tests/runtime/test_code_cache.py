@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_a_full_disk() -> None:
+def test_a_full_disk(tmp_path: Path) -> None:
     """Writes fail as on a full disk: it works, and says so once."""
     printed, said = run("""
     import errno, tempfile
@@ -92,7 +92,7 @@ def test_a_full_disk() -> None:
         os.close(handle)
         return os.open("/dev/full", os.O_WRONLY), path
     tempfile.mkstemp = full
-    """ + PROGRAM, MORPHO_CACHE_DIR=None, XDG_CACHE_HOME=None, HOME=str(Path("/tmp") / f"home-{os.getpid()}"))
+    """ + PROGRAM, MORPHO_CACHE_DIR=None, XDG_CACHE_HOME=None, HOME=str(tmp_path))
     assert counts(printed)[0] >= 3
     assert said.count("[disk cache]") == 1 and "space" in said.lower()
 

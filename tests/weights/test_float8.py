@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError
-from morpho.ops.neural.float8 import KINDS, table
+from morpho.base.errors import ArgumentError, MorphoError
+from morpho.models.quantization_keys import block_size
+from morpho.ops.neural.float8 import KINDS, POWERS, table
 from morpho.ops.neural.quantised import LAYOUTS
 from morpho.weights.scaled import PACKED, ScaledWeights, with_scales
 from tests.weights.test_safetensors import entry, raw_file
 
-NUMPY = {"F32": np.float32, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8, "F8_E4M3FNUZ": np.uint8, "I8": np.int8}
+NUMPY = {"F32": np.float32, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8, "F8_E4M3FNUZ": np.uint8, "I8": np.int8,
+         "U8": np.uint8, "F8_E8M0": np.uint8}
 
 
 def write(path: Path, tensors: dict[str, tuple[str, np.ndarray]]) -> Path:
@@ -29,12 +31,12 @@ def write(path: Path, tensors: dict[str, tuple[str, np.ndarray]]) -> Path:
     return raw_file(path, header, data)
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, POWERS])
 def test_every_byte_has_the_value_of_the_format(kind: str) -> None:
     """Against ml_dtypes, NumPy's extension, where it is installed."""
     library = pytest.importorskip("ml_dtypes", reason="compares with ml_dtypes")
     name = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E4M3FNUZ": "float8_e4m3fnuz",
-            "F8_E5M2FNUZ": "float8_e5m2fnuz"}[kind]
+            "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu"}[kind]
     wanted = np.arange(256, dtype=np.uint8).view(getattr(library, name)).astype(np.float32)
     np.testing.assert_array_equal(table(kind), wanted)
     assert (np.signbit(table(kind)) == np.signbit(wanted))[~np.isnan(wanted)].all()
@@ -229,3 +231,50 @@ REFUSED = [
 def test_other_quantised_weights_are_refused_by_name(said: Any, complaint: str) -> None:
     with pytest.raises(ArgumentError, match=complaint):
         mo.models.from_config({"model_type": "llama", **SIZES, "quantization_config": said})
+
+
+@pytest.mark.parametrize("scales", ["F8_E8M0", "U8"])
+@pytest.mark.parametrize("columns", [64, 70])
+def test_exponents_scale_32_values_of_a_row(tmp_path: Path, scales: str, columns: int) -> None:
+    """MXFP8: as files of E8M0, and as those that hold the exponents as plain bytes; packed where rows are whole."""
+    rng = np.random.default_rng(11)
+    codes = rng.integers(0, 120, (6, columns)).astype(np.uint8)
+    powers = rng.integers(120, 134, (6, -(-columns // 32))).astype(np.uint8)
+    path = write(tmp_path / "m.safetensors", {"l.weight": ("F8_E4M3", codes), "l.weight_scale": (scales, powers)})
+    wanted = table("F8_E4M3")[codes] * np.repeat(np.exp2(powers - 127.0), 32, axis=1)[:, :columns].astype(np.float32)
+    for block in (None, (1, 32)):
+        found = with_scales(mo.weights.load(path), block)
+        assert [*found] == ["l.weight"]
+        np.testing.assert_array_equal(found["l.weight"].numpy(), wanted)
+        packed = found.packing(["l.weight"])["l.weight"]
+        assert isinstance(packed, mo.Quantised) == (columns == 64)
+        np.testing.assert_array_equal((packed.dequantise() if columns == 64 else packed).numpy(), wanted)
+
+
+def test_exponents_scale_rows_blocks_and_all(tmp_path: Path) -> None:
+    codes = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    for number, (powers, block) in enumerate([([[130]], None), ([[120 + n] for n in range(8)], None),
+                                              ([[126, 127], [128, 129]], (4, 4))]):
+        array = np.asarray(powers, np.uint8)
+        path = write(tmp_path / f"{number}.safetensors", {"w.weight": ("F8_E5M2", codes),
+                                                          "w.weight_scale_inv": ("F8_E8M0", array)})
+        scale = np.exp2(array - 127.0).astype(np.float32)
+        spread = np.kron(scale, np.ones((4, 4), np.float32)) if block else scale
+        found = with_scales(mo.weights.load(path), block)["w.weight"].numpy()
+        np.testing.assert_array_equal(found, table("F8_E5M2")[codes] * spread)
+    other = write(tmp_path / "u8.safetensors", {"w.weight": ("F8_E5M2", codes), "w.weight_scale": ("U8", array)})
+    with pytest.raises(MorphoError, match="exponents"):
+        with_scales(mo.weights.load(other), (4, 4))["w.weight"]
+
+
+def test_configurations_of_mx_formats() -> None:
+    group = {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
+    said = {"quant_method": "compressed-tensors", "format": "mxfp8-quantized",
+            "config_groups": {"group_0": {"weights": group, "targets": ["Linear"]}}}
+    assert block_size("load", "", {"quantization_config": said}) == (1, 32)
+    modelopt = {"quant_method": "modelopt", "quant_algo": "MXFP8", "config_groups": said["config_groups"]}
+    assert block_size("load", "", {"quantization_config": modelopt}) == (1, 32)
+    for wrong in ({**group, "group_size": 16}, {**group, "block_structure": [128, 128]}):
+        said["config_groups"] = {"group_0": {"weights": wrong}}
+        with pytest.raises(MorphoError, match="group"):
+            block_size("load", "", {"quantization_config": said})

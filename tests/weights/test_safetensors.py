@@ -144,7 +144,7 @@ BAD_HEADERS = [
     ("overflow", {"a": entry("F32", [1 << 62, 4], 0, 0)}, 0, "shape"),
     ("overflow beside nothing", {"a": entry("F32", [0, 1 << 62], 0, 0)}, 0, "shape"),
     ("too many axes", {"a": entry("F32", [1] * 65, 0, 4)}, 4, "shape"),
-    ("unknown dtype", {"a": entry("F8_E8M0", [8], 0, 8)}, 8, "F8_E8M0"),
+    ("unknown dtype", {"a": entry("F4_E2M1", [8], 0, 4)}, 4, "F4_E2M1"),
     ("a dtype that is no text", {"a": {"dtype": [], "shape": [2], "data_offsets": [0, 8]}}, 8, "dtype"),
     ("missing keys", {"a": {"dtype": "F32", "shape": [2]}}, 8, "not dtype, shape"),
     ("one key more", {"a": {**GOOD["a"], "x": 1}}, 8, "not dtype, shape"),

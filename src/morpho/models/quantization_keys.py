@@ -12,6 +12,8 @@ from morpho.weights.keys import Key, KeyTable, Kind, irrelevant, only, used
 from morpho.weights.scanner import shortened
 
 NAME = "quantization_config"
+MX_GROUP = 32  # values of a row that share an exponent
+_FORMATS = ("float-quantized", "naive-quantized", "mxfp8-quantized")
 _STORED = irrelevant("the tensors' own dtypes say which are in 8 bits")
 _ACTIVATIONS = irrelevant("activations are not rounded")
 _WRITER = irrelevant("how the file was made")
@@ -23,20 +25,21 @@ _SHARED: dict[str, Key] = {"quant_method": used(keys.text("fp8")), "modules_to_n
                            "kv_cache_quant_algo": _ACTIVATIONS}
 _WEIGHTS = KeyTable({
     "num_bits": only(8), "type": only("float"), "symmetric": only(True), "dynamic": only(False),
-    "group_size": only(None), "strategy": used(keys.one_of("tensor", "channel", "block")), "block_structure": _BLOCK,
+    "group_size": used(Kind(lambda value: value in (None, MX_GROUP), "32, that of MX formats").or_null()),
+    "strategy": used(keys.one_of("tensor", "channel", "block", "group")), "block_structure": _BLOCK,
     "actorder": only(None), "scale_dtype": _WRITER, "zp_dtype": irrelevant("there are no zero points"),
     "observer": _WRITER, "observer_kwargs": _WRITER})
 _GROUP = KeyTable({"weights": used(keys.record()), "targets": _STORED, "input_activations": _ACTIVATIONS,
-                   "output_activations": _ACTIVATIONS, "format": only("float-quantized", "naive-quantized", None)})
+                   "output_activations": _ACTIVATIONS, "format": only(*_FORMATS, None)})
 _GROUPS = {"config_groups": used(keys.record()), "quantization_status": _WRITER, "version": _WRITER}
 METHODS: dict[str, KeyTable] = {
     "fp8": KeyTable({**_SHARED, "fmt": only("e4m3", "e5m2"), "weight_block_size": _BLOCK, "scale_fmt": _WRITER,
                      "activation_scheme": _ACTIVATIONS, "dequantize": _WRITER}),
     "fbgemm_fp8": KeyTable({**_SHARED, "activation_scale_ub": _ACTIVATIONS}),
-    "compressed-tensors": KeyTable({**_SHARED, **_GROUPS, "format": only("float-quantized", "naive-quantized"),
+    "compressed-tensors": KeyTable({**_SHARED, **_GROUPS, "format": only(*_FORMATS),
                                     "global_compression_ratio": _WRITER, "sparsity_config": only({}, None),
                                     "transform_config": only({}, None)}),
-    "modelopt": KeyTable({**_SHARED, **_GROUPS, "quant_algo": only("FP8"), "producer": _WRITER}),
+    "modelopt": KeyTable({**_SHARED, **_GROUPS, "quant_algo": only("FP8", "MXFP8"), "producer": _WRITER}),
 }
 
 
@@ -78,4 +81,9 @@ def _group_block(operation: str, file: str, name: str, group: Any, ignore: Colle
         raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{within} is {shortened(group)}, which says "
                                              "nothing about weights")
     _WEIGHTS.check(operation, file, weights, ignore=ignore, within=f"{within}.weights")
-    return weights.get("block_structure")
+    group = [1, MX_GROUP] if weights.get("group_size") else None
+    by_groups = weights.get("strategy", "group" if group else None) == "group"
+    if by_groups != (group is not None) or (group is not None and weights.get("block_structure") is not None):
+        raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{within}.weights says a strategy, "
+                                             "group_size and block_structure that do not belong together")
+    return group or weights.get("block_structure")

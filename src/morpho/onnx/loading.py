@@ -11,8 +11,9 @@ from typing import Any
 from morpho.base.dtypes import bfloat16
 from morpho.base.errors import ArgumentError, fail
 from morpho.onnx.operators.table import lookup
-from morpho.onnx.proto.model import Graph, Model, Node, parse_model, read_model
+from morpho.onnx.proto.model import Graph, Model, Node, read_bytes
 from morpho.onnx.run.coded import Coded, bfloat16_array, to_array
+from morpho.onnx.run.kept import ModelFile
 from morpho.onnx.run.network import Network
 from morpho.onnx.run.values import Empty
 from morpho.tensor.core import Tensor
@@ -36,7 +37,7 @@ def load(path: str | os.PathLike[str], *, dynamic: Mapping[str, Any] | bool = Fa
         raise fail(ArgumentError, "onnx", f"{type(path).__name__} is no path", "use mo.onnx.loads for bytes") from None
     if not file.exists():
         raise fail(ArgumentError, "onnx", f"there is no file {str(path)!r}")
-    return _network(read_model(file), file.name, dynamic)
+    return _network(ModelFile(read_bytes(file), file.name, file.resolve().parent, _refuse_unsupported), dynamic)
 
 
 def loads(data: bytes, *, dynamic: Mapping[str, Any] | bool = False) -> Network:
@@ -48,16 +49,20 @@ def loads(data: bytes, *, dynamic: Mapping[str, Any] | bool = False) -> Network:
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise fail(ArgumentError, "onnx", f"{type(data).__name__} is not bytes", "use mo.onnx.load for a path")
-    return _network(parse_model(memoryview(data)), "model", dynamic)
+    return _network(ModelFile(bytes(data), "model", check=_refuse_unsupported), dynamic)
 
 
-def _network(model: Model, name: str, dynamic: Mapping[str, Any] | bool) -> Network:
+def _network(file: ModelFile, dynamic: Mapping[str, Any] | bool) -> Network:
+    header = file.header()
+    return Network(file.parse() if header is None else header, file.name, dynamic, file)
+
+
+def _refuse_unsupported(model: Model, name: str) -> None:
     missing = unsupported(model)
     if missing:
         listed = ", ".join(f"{op} ({count})" for op, count in sorted(missing.items()))
         many = f"{len(missing)} operator{'s' * (len(missing) > 1)}"
         raise fail(ArgumentError, "onnx", f"{name} uses {many} that Morpho does not have: {listed}")
-    return Network(model, name, dynamic)
 
 
 def unsupported(model: Model) -> dict[str, int]:

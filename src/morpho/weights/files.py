@@ -33,8 +33,8 @@ _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")  # a bare file
 
 def load(path: str | os.PathLike[str], *, device: str = "") -> Weights:
     """The weights of a safetensors file, or of a folder with `model.safetensors` or shards and
-    `model.safetensors.index.json`. Nothing is copied: tensors borrow the file's memory. With a `device` each goes from
-    the file's memory to that device when it is asked for.
+    `model.safetensors.index.json`, whose path will do too. Nothing is copied: tensors borrow the file's memory. With a
+    `device` each goes from the file's memory to that device when it is asked for.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -45,6 +45,8 @@ def load(path: str | os.PathLike[str], *, device: str = "") -> Weights:
     place = Path(path)
     if device:
         return load(path).on(canonical(device, "load"))
+    if place.name == INDEX and place.is_file():
+        return _load_shards(place.parent)
     if not place.is_dir():
         file = MappedFile(place)
         return Weights({name: (file, entry) for name, entry in file.entries.items()}, file.metadata)

@@ -24,7 +24,7 @@ from morpho.base import dtypes
 from morpho.base.dtypes import DType
 from morpho.base.errors import fail
 from morpho.base.shapes import contiguous_strides
-from morpho.ops.neural.float8 import KINDS, table
+from morpho.ops.neural.float8 import KINDS, POWERS, table
 from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.core import Tensor
 from morpho.weights.errors import FileFault, MissingFile
@@ -36,6 +36,7 @@ DTYPES: dict[str, DType] = {
     "U8": dtypes.uint8, "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64, "F16": dtypes.float16,
     "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64, "C64": dtypes.complex64,
 }
+FLOATS8 = (*KINDS, POWERS)
 LENGTH = struct.Struct("<Q")
 METADATA = "__metadata__"
 MOST_HEADER_BYTES = 32 << 20
@@ -213,10 +214,10 @@ def read_header(file: Any, size: int) -> tuple[dict[str, Entry], dict[str, str]]
 def _entry(name: str, record: dict[str, Any], offset: int) -> Entry:
     if set(record) != {"dtype", "shape", "data_offsets"}:
         raise Malformed(f"{shortened(name)} has {shortened(sorted(record))}, not dtype, shape and data_offsets")
-    kinds = {**DTYPES, **dict.fromkeys(KINDS, dtypes.float32)}
+    kinds = {**DTYPES, **dict.fromkeys(FLOATS8, dtypes.float32)}
     if not isinstance(record["dtype"], str) or record["dtype"] not in kinds:
         raise Malformed(f"{shortened(name)} has dtype {shortened(record['dtype'])}, none of {', '.join(kinds)}")
-    float8 = record["dtype"] if record["dtype"] in KINDS else ""
+    float8 = record["dtype"] if record["dtype"] in FLOATS8 else ""
     dtype, shape, offsets = kinds[record["dtype"]], record["shape"], record["data_offsets"]
     if not _are_sizes(shape) or len(shape) > MOST_DIMENSIONS or math.prod(filter(None, shape)) > MOST_ELEMENTS:
         raise Malformed(f"{shortened(name)} has shape {shortened(shape)}")

@@ -8,7 +8,9 @@ what is stored) says by what its values are multiplied:
 | `()`, `(1,)`, `(1, 1)` | all values |
 | `(n, 1)`, `(n,)` | a row |
 | `(n / a, k / b)`, rounded up | a x b values, where the configuration says `weight_block_size` [a, b] |
+| `(n, k / 32)`, rounded up, of E8M0 | 32 values of a row, as the MX formats have it |
 
+Scales are floats, or powers of two as their exponents alone: F8_E8M0, or U8 in the last of these forms.
 Scales of activations, of keys and of values are left out: nothing but weights is rounded here. Weights come as float32,
 or in blocks that products read as they are: a byte a value and a scale for each 32.
 """
@@ -21,9 +23,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import DType, uint8
 from morpho.base.errors import fail
-from morpho.ops.neural.float8 import table
+from morpho.ops.neural.float8 import KINDS, POWERS, table
 from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 from morpho.tensor.convert import borrowed
 from morpho.tensor.functions.products.quantised import Quantised
@@ -48,7 +50,7 @@ def with_scales(weights: Weights, block: tuple[int, int] | None = None) -> Weigh
     >>> with_scales(mo.weights.load(path))
     Weights(1 tensors, 24 bytes)
     """
-    floats = [name for name in weights if weights.place(name)[1].float8]
+    floats = {name for name in weights if weights.place(name)[1].float8 in KINDS}
     if not floats:
         return weights
     scales: dict[str, str] = {}
@@ -57,7 +59,7 @@ def with_scales(weights: Weights, block: tuple[int, int] | None = None) -> Weigh
         if last not in SCALES:
             continue
         target = f"{start}.weight" if start else "weight"
-        if target not in weights or not weights.place(target)[1].float8:
+        if target not in floats:
             raise fail(FileFault, "load", f"{name} scales {target}, which " + (
                 f"is {weights.dtypes[target]}" if target in weights else "is not there"), "only F8 weights have scales")
         if target in scales:
@@ -99,7 +101,7 @@ class ScaledWeights(NamedTensors[Place, Weight]):
 
     def _make(self, name: str, place: Place) -> Weight:
         file, entry = place
-        if not entry.float8:
+        if entry.float8 not in KINDS:
             return self._weights[name]
         codes, kind = file.codes(entry), PACKED.get(entry.float8)
         scale, block = self._scale_of(name, entry.shape)
@@ -113,15 +115,17 @@ class ScaledWeights(NamedTensors[Place, Weight]):
         if name not in self._scales:
             return np.ones((), np.float32), None
         source = self._scales[name]
-        found = self._weights[source]
-        if not found.dtype.is_float:
-            raise fail(FileFault, "load", f"{source} is {found.dtype}, and scales are floats")
-        scale = np.asarray(found.astype("float32").numpy())
+        found, by_32 = self._weights[source], len(shape) == 2 and (shape[0], -(-shape[-1] // BLOCK))
+        is_power = self._weights.place(source)[1].float8 == POWERS or (found.dtype is uint8 and found.shape == by_32)
+        if not found.dtype.is_float and not is_power:
+            raise fail(FileFault, "load", f"{source} is {found.dtype}, and scales are floats, or exponents (E8M0) of "
+                                          "32 values each")
+        scale = np.asarray(table(POWERS)[found.numpy()] if found.dtype is uint8 else found.astype("float32").numpy())
         if scale.size == 1:
             return scale.reshape(()), None
         if shape and scale.shape in ((shape[0],), (shape[0], *(1,) * (len(shape) - 1))):
             return scale.reshape(shape[0], *(1,) * (len(shape) - 1)), None
-        block = self._block
+        block = (1, BLOCK) if is_power and scale.shape == by_32 and self._block is None else self._block
         if block is not None and len(shape) == 2 and scale.shape == tuple(-(-size // step) for size, step in
                                                                           zip(shape, block, strict=True)):
             return scale, block

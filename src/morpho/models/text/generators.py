@@ -15,6 +15,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.text.prompts import checked_ids
 from morpho.nn.frozen import Frozen
+from morpho.tensor.jit.native.entries import entries
 
 CHUNK = 512  # tokens of a prompt that go through at once: bounds the memory of long ones
 LEAST_LENGTH = 256  # positions of the smallest cache
@@ -27,7 +28,7 @@ class _There:
 
     def there(self, values: Any) -> mo.Tensor:
         """Whole numbers on that device, or on the one that settings say."""
-        return mo.asarray(values) if self.place == HOST else mo.asarray(values, device=self.place)
+        return mo.asarray(values) if self.place == HOST else mo.asarray(np.asarray(values), device=self.place)
 
 
 class Generator(_There):
@@ -250,12 +251,17 @@ def placed(model: LanguageModel) -> AbstractContextManager[Any]:
 
 @contextmanager
 def evaluating(model: LanguageModel) -> Iterator[None]:
-    """The model in evaluation mode for a moment. Settings stay as they are: native entries serve those they know."""
+    """The model in evaluation mode for a moment. Settings stay as they are: native entries serve those they know. What
+    was in that mode before, such as a frozen part, is so afterwards."""
     changed = [module for module in model.modules() if module._training] if model._training else []
+    for module in changed:
+        module._training = False
     if changed:
-        model.eval()
+        entries.forget()
     try:
         yield
     finally:
+        for module in changed:
+            module._training = True
         if changed:
-            model.train()
+            entries.forget()

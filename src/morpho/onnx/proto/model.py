@@ -105,10 +105,11 @@ class Model:
     ir_version: int = 0
     producer: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    external: bool = False  # whether some of its data lie in other files
 
 
-def read_model(path: Path) -> Model:
-    """The model of a file."""
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a model's file."""
     try:
         size_bytes = path.stat().st_size
         if not path.is_file():
@@ -117,13 +118,17 @@ def read_model(path: Path) -> Model:
             raise refuse(f"{path.name} is empty")
         if size_bytes > MOST_BYTES:
             raise refuse(f"{path.name} has {size_bytes} bytes, more than {MOST_BYTES}")
-        data = memoryview(path.read_bytes())
+        return path.read_bytes()
     except OSError as error:
         raise refuse(f"{path.name} cannot be read: {error.strerror}") from None
+
+
+def parse_file(data: memoryview, name: str, folder: Path | None) -> Model:
+    """The model of a file's bytes; errors name the file."""
     try:
-        return parse_model(data, path.resolve().parent)
+        return parse_model(data, folder)
     except MorphoError as error:
-        raise refuse(f"{path.name}: {error.message}", error.hint) from None
+        raise refuse(f"{name}: {error.message}" if folder is not None else error.message, error.hint) from None
 
 
 def parse_model(data: memoryview, folder: Path | None = None) -> Model:
@@ -138,8 +143,9 @@ def parse_model(data: memoryview, folder: Path | None = None) -> Model:
     reader = _Reader(Folder(folder))
     functions = [reader.function(message, opsets) for message in found.get("functions", [])]
     metadata = {entry.get("key", ""): entry.get("value", "") for entry in found.get("metadata_props", [])}
-    return Model(reader.graph(found["graph"], frozenset()), opsets, dict(functions), found.get("ir_version", 0),
-                 found.get("producer_name", ""), metadata)
+    graph = reader.graph(found["graph"], frozenset())
+    return Model(graph, opsets, dict(functions), found.get("ir_version", 0), found.get("producer_name", ""), metadata,
+                 reader.folder.is_used)
 
 
 def _opsets(found: Message) -> dict[str, int]:

@@ -26,6 +26,7 @@ class Folder:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self.is_used = False  # whether anything was read from it
 
     def read(self, entries: dict[str, str], size_bytes: int) -> memoryview:
         """The bytes of external data, mapped; a path that leaves the folder, by `..` or a link, is refused."""
@@ -36,7 +37,7 @@ class Folder:
         if self.path is None:
             raise refuse(f"the model has external data in {location!r}, and came without a folder",
                          "load it from its file")
-        path = self._contained(location)
+        path, self.is_used = self._contained(location), True
         offset, length = (_natural(entries.get(key, default), key) for key, default in
                           (("offset", "0"), ("length", str(size_bytes))))
         if length != size_bytes:

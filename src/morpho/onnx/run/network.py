@@ -25,6 +25,8 @@ from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.onnx.proto.dtypes import element_type
 from morpho.onnx.proto.model import Model, TypeInfo, Value
 from morpho.onnx.run.coded import Coded
+from morpho.onnx.run.kept import Header, ModelFile, ProgramSource
+from morpho.onnx.run.repeated import RepeatedCall
 from morpho.onnx.run.symbols import symbols_of
 from morpho.onnx.run.values import EMPTY, NeedsValue, element_type_of, is_text, of_argument, tensor
 from morpho.onnx.run.walk import Constants, GraphWalk
@@ -46,24 +48,46 @@ class Network:
     (('x',), [0.0, 1.0, 4.0])
     """
 
-    def __init__(self, model: Model, name: str, dynamic: Mapping[str, Any] | bool = False) -> None:
-        self.model, self.name = model, name
-        given = model.graph.initializers
-        self.inputs: tuple[Value, ...] = tuple(value for value in model.graph.inputs if value.name not in given)
-        self.input_names = tuple(value.name for value in self.inputs)
-        self.output_names = tuple(value.name for value in model.graph.outputs)
+    def __init__(self, model: Model | Header, name: str, dynamic: Mapping[str, Any] | bool = False,
+                 file: ModelFile | None = None) -> None:
+        """Of a model, or of what an earlier process noted of its file, which is parsed when that is needed."""
+        self.name, self._file, self._lock = name, file, threading.RLock()
+        self._model: Model | None = None
         self._counts: Counter[str] = Counter()
         self._constants = Constants()
-        self._constants.prepare(model.graph)
+        header = model if isinstance(model, Header) else self._parsed(model)
+        self.inputs: tuple[Value, ...] = header.inputs
+        self.input_names = tuple(value.name for value in self.inputs)
+        self.output_names = header.outputs
         self._symbols = symbols_of(self.inputs, dynamic)
-        self._static: set[str] = set()
+        self._static: set[str] = set(header.static)
+        self._counts["static_inputs"] = len(self._static)
         self._programs: OrderedDict[Any, Any] = OrderedDict()
+        self._repeated: RepeatedCall | None = None
         self._reason = ""  # why the model runs as it goes
-        self._lock = threading.RLock()
+
+    def _parsed(self, model: Model) -> Header:
+        """Take a model, and give its ends."""
+        self._model, given = model, model.graph.initializers
+        self._constants.prepare(model.graph)
+        return Header(tuple(value for value in model.graph.inputs if value.name not in given),
+                      tuple(value.name for value in model.graph.outputs), frozenset())
+
+    @property
+    def model(self) -> Model:
+        """What the file holds."""
+        with self._lock:
+            if self._model is None:
+                assert self._file is not None, "a header is of a file"
+                self._parsed(self._file.parse())
+            assert self._model is not None
+            return self._model
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def __call__(self, /, *arguments: Any, **named: Any) -> Any:
-        results = self._run(self._bound(arguments, named))
+        again = {**named, **dict(zip(self.input_names, arguments))}  # given twice, or too many: fewer than were given
+        is_once = len(again) == len(arguments) + len(named)
+        results = (self._again(again) if is_once else None) or self._run(self._bound(arguments, named))
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, inputs: Mapping[str, Any] | None = None, *others: Any) -> dict[str, Any]:
@@ -77,7 +101,17 @@ class Network:
             what = f"{1 + len(others)} arguments" if others else type(inputs).__name__
             raise self._error(f"run takes one dictionary of inputs by name, not {what}",
                               "write run({name: array, ...}), which gives all outputs by name")
-        return dict(zip(self.output_names, self._run(self._bound((), inputs))))
+        return dict(zip(self.output_names, self._again(inputs) or self._run(self._bound((), inputs))))
+
+    def _again(self, inputs: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs of a call like the last one; None where it is another."""
+        repeated = self._repeated
+        tensors = repeated.arguments(inputs) if repeated is not None else None
+        if repeated is None or tensors is None:
+            return None
+        results = repeated.program(*tensors)
+        self._counts["compiled_calls"] += 1
+        return [_decoded(result) for result in results]
 
     def _bound(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The arguments in the order of the inputs, as values of the types that the model declares."""
@@ -111,6 +145,8 @@ class Network:
         else:
             try:
                 array = np.asarray(given)
+                if not array.dtype.isnative:
+                    given = array = array.astype(array.dtype.newbyteorder("="))
                 if array.dtype.kind not in "biufcOUSTV" or (array.dtype.kind == "O" and not _all_texts(array)):
                     raise TypeError
                 value = of_argument(_in_declared_type(given, array, kind))
@@ -149,7 +185,7 @@ class Network:
                         break
                 except MorphoError as error:
                     if self._symbols:
-                        self._symbols, self._programs = {}, OrderedDict()
+                        self._symbols, self._programs, self._repeated = {}, OrderedDict(), None
                         self._counts["specialised"] += 1
                         log.warning("onnx: %s is compiled for each shape, since %s (said once)", self.name, error)
                         continue
@@ -171,6 +207,7 @@ class Network:
                     self._programs.popitem(last=False)
         results = program(*(value for name, value in zip(self.input_names, values) if name not in static))
         self._counts["compiled_calls"] += 1
+        self._repeated = RepeatedCall.of(self.input_names, values, self._static, program)
         return [_decoded(result) for result in results]
 
     def _program(self, static: dict[str, Any]) -> Any:
@@ -178,10 +215,13 @@ class Network:
         free = [name for name in self.input_names if name not in static]
 
         def model(*arguments: Any) -> tuple[Any, ...]:
-            walk = GraphWalk(self.model, self._constants, True, self._counts, self.name)
             self._counts["traces"] += 1
+            before = self._counts.total()
+            walk = GraphWalk(self.model, self._constants, True, self._counts, self.name)
             given = {**static, **dict(zip(free, arguments))}
             outputs = walk.run(self.model.graph, self._arguments(given))
+            if source is not None:  # what was counted on the way is no part of a trace
+                source.is_whole = self._counts.total() == before
             return tuple(_encoded(output) for output in outputs)
 
         safe = {name: f"x{place}" for place, name in enumerate(free)}
@@ -189,7 +229,21 @@ class Network:
             inspect.Parameter(safe[name], inspect.Parameter.POSITIONAL_ONLY) for name in free])
         model.__name__ = self.name.partition(".")[0] or "model"
         dynamic = {safe[name]: axes for name, axes in self._symbols.items() if name in safe}
-        return mo.compile(model, dynamic=dynamic or None)
+        made = mo.compile(model, dynamic=dynamic or None)
+        source = made.source = self._source(static)
+        return made
+
+    def _source(self, static: dict[str, Any]) -> ProgramSource | None:
+        """What traces of a program are kept under; None where nothing is kept of the file."""
+        if self._file is None or not self._file.digest:
+            return None
+        parts = [(name, array.dtype.str, array.shape, array.tobytes()) for name, array in sorted(static.items())]
+        return ProgramSource(self._file, (parts, sorted(self._static)), self._constants, self._keep)
+
+    def _keep(self) -> None:
+        """There is a trace: the ends are kept too, without which it is not looked for."""
+        assert self._file is not None
+        self._file.keep(Header(self.inputs, self.output_names, frozenset(self._static)))
 
     def _arguments(self, given: Mapping[str, Any]) -> list[Any]:
         """A value for every input of the graph; early files name their weights among them."""
@@ -211,7 +265,7 @@ class Network:
         return True
 
     def _give_up(self, reason: str) -> None:
-        self._reason = reason
+        self._reason, self._repeated = reason, None
         log.info("onnx: %s runs as it goes, since %s (said once)", self.name, reason)
 
     def _as_it_goes(self, values: list[Any]) -> list[Any]:

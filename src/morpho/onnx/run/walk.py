@@ -41,6 +41,10 @@ class Constants:
             kept = self._values[id(constant)] = constant, value
         return kept[1]
 
+    def pairs(self) -> list[tuple[Constant, Any]]:
+        """The constants with the values that were made of them."""
+        return list(self._values.values())
+
     def array(self, value: Tensor) -> Array | None:
         return self._arrays.get(id(value))
 

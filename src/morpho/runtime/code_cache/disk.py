@@ -33,6 +33,7 @@ from pathlib import Path
 from morpho.base.errors import ValueFault, fail, sentence
 from morpho.base.python.fork_safe import ForkSafe
 from morpho.runtime.code_cache.policy import MOST_USES, Entry, Shelf
+from morpho.runtime.code_cache.tally import Tally
 
 MAGIC = b"MORPHO\r\n"
 VERSION = 1
@@ -41,6 +42,7 @@ SUFFIX = ".morpho"
 TEMPORARY = ".tmp"
 TOUCH_AFTER_S = 3600.0  # a file's time of last use is this coarse
 LIST_AGAIN_SHARE = 0.25  # of the limit: after so many bytes written the folder is listed anew, for what others wrote
+MANY_FILES = 2048  # from here on listing takes tens of milliseconds, and a tally is kept
 STALE_AFTER_S = 3600.0  # a temporary file this old was left by a process that died
 
 _KEY = re.compile(r"[0-9a-f]{16,128}")
@@ -55,9 +57,11 @@ class DiskCache(ForkSafe):
     """Bytes by key (16 to 128 hexadecimal digits) in an owner-only `folder` of at most `limit_bytes`.
 
     Nothing touches the disk before the first `get` or `put`. Thread-safe, safe among processes, and after a fork. The
-    limit holds for what a process knows of: the files there at its first `put`, and those it wrote or read since. With
-    `shared` it also learns what others wrote, each time it has written a quarter of the limit: n processes that write
-    at once keep to (1 + n / 4) times the limit.
+    limit holds for what a process knows of: the files there at its first `put`, and those it wrote or read since. Of a
+    folder with many files it need not know them before its tally (`tally.py`) says that the limit may be near: who
+    compiles one kernel does not look at a hundred thousand files for it. With `shared` it also learns what others
+    wrote, each time it has written a quarter of the limit: n processes that write at once keep to (1 + n / 4) times the
+    limit.
     """
 
     def __init__(self, folder: Path, limit_bytes: int, shared: bool = False,
@@ -69,6 +73,7 @@ class DiskCache(ForkSafe):
         self._shelf: Shelf[str, str] = Shelf(limit_bytes)  # file names: which of them leave for a new one
         self._listed = False  # whether the shelf has what was in the folder
         self._unlisted_bytes = 0  # written since the folder was listed
+        self._tally = Tally(self.folder)
         self._said: set[str] = set()
         self._unsaid: list[str] = []  # messages that wait until no lock is held
         self._counts = dict.fromkeys(("hits", "misses", "writes", "corrupt", "errors", "evictions"), 0)
@@ -96,11 +101,14 @@ class DiskCache(ForkSafe):
             try:
                 if self.shared and self._unlisted_bytes > LIST_AGAIN_SHARE * self.limit_bytes:
                     self._listed = False
-                self._list()
+                    self._list()
+                if not self._listed and not self._surely_fits(nbytes):
+                    self._list()
                 if not self._admit(name, nbytes):
                     return False
                 self._unlisted_bytes += nbytes
                 self._write(name, header, data, asked_for=name in self._shelf.main)
+                self._tally.add(nbytes)
                 self._counts["writes"] += 1
                 return True
             except OSError as error:
@@ -131,6 +139,7 @@ class DiskCache(ForkSafe):
             self._list()
             for entry in self._shelf.clear():
                 _remove(self.folder / entry.value)
+            self._tally.forget()
             self._listed = False
 
     def is_usable(self) -> bool:
@@ -197,6 +206,15 @@ class DiskCache(ForkSafe):
         for _, asked_for, size, name in sorted(found):  # in the order of their last use
             self._drop(self._shelf.add(name, name, size, known=asked_for))
         self._listed, self._unlisted_bytes = True, 0
+        if len(self._shelf.entries) >= MANY_FILES:
+            self._tally.reset(self._shelf.small_bytes + self._shelf.main_bytes)
+        else:
+            self._tally.forget()
+
+    def _surely_fits(self, nbytes: int) -> bool:
+        """Whether there is room for a file, by the folder's tally."""
+        held = self._tally.read()
+        return held is not None and held + nbytes <= self.limit_bytes
 
     def _used(self, name: str, nbytes: int) -> None:
         """A file was read just now; call it with the lock held."""

@@ -29,6 +29,7 @@ from morpho.base.target import current_target
 from morpho.base.units import format_bytes
 from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.cost.estimate import bytes_avoided, graph_cost
+from morpho.ir.deferred import DeferredGraph
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, has_symbols, make
 from morpho.ir.op import REGISTRY
@@ -212,9 +213,9 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     with `on_disk` the finished plan is looked for on disk first, and kept there; `updates` are (output, input) pairs
     where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that.
     For another device than the CPU nothing is compiled here: its backend does that (`on_device.py`)."""
-    with span("compile", f"{len(graph.nodes)} nodes") as told:
+    with span("compile", f"{len(graph)} nodes") as told:
         plan = _make_plan(graph, own_outputs, inputs, device, guards, whole, constants, on_disk, updates, budget)
-        told |= {"nodes": len(graph.nodes), "steps": len(plan.program.steps), "stored": plan.made is None,
+        told |= {"nodes": len(graph), "steps": len(plan.program.steps), "stored": plan.made is None,
                  "llvm": int(plan.after["compiled"] - plan.before["compiled"])}
         return plan
 
@@ -222,7 +223,8 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
 def _make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str, guards: Sequence[Sequence[Size]], whole: bool,
                constants: Collection[int], on_disk: bool, updates: Updates, budget: Budget | None) -> ExecutionPlan:
     counts.plans += 1
-    lines = {node.serial: node.origin for node in graph.nodes}  # others may write the same program elsewhere
+    # Others may write the same program elsewhere. Of a kept graph nobody has looked at a node yet.
+    lines = {} if isinstance(graph, DeferredGraph) else {node.serial: node.origin for node in graph.nodes}
     before = code.counters.snapshot()
     started = time.perf_counter()
     native = device == HOST
@@ -236,7 +238,7 @@ def _make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str, guards
     if not native and budget is None:  # the program that runs there: the CPU's is made when somebody asks for it
         whole_plan = on_device.own_program(graph, device)
     if whole_plan is None:
-        whole_plan = made = _compiled(remake, len(graph.nodes), whole) if native else remake()
+        whole_plan = made = _compiled(remake, len(graph), whole) if native else remake()
     program, report = whole_plan.program, whole_plan.report
     _refuse(program, whole)
     lowered = time.perf_counter()

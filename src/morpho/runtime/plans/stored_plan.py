@@ -23,6 +23,7 @@ from morpho.base.dtypes import BY_NAME, DType
 from morpho.base.errors import user_line
 from morpho.base.machine import machine
 from morpho.base.target import current_isa
+from morpho.ir.deferred import DeferredGraph
 from morpho.ir.graph import Graph, Unkeyed
 from morpho.ir.op import REGISTRY, foreign
 from morpho.passes import pipeline
@@ -175,8 +176,9 @@ class _Reader:
         self.graph, self.inputs, self.content = graph, inputs, content
         self.symbols = {symbol for node in graph.parameters for size in node.shape if isinstance(size, Dim)
                         for monomial, _ in size.terms for symbol in monomial}
-        self.symbols |= {symbol for node in graph.nodes if node.op.name == "counted"
-                         for monomial, _ in node["size"].terms for symbol in monomial}
+        if not isinstance(graph, DeferredGraph):  # whose sizes are known before the call
+            self.symbols |= {symbol for node in graph.nodes if node.op.name == "counted"
+                             for monomial, _ in node["size"].terms for symbol in monomial}
         self.kernels: list[code.StoredKernel] = []
         self.slots: list[Slot] = []
         self.dims: dict[str, Dim] = {}
@@ -213,7 +215,7 @@ class _Reader:
             _check(slot.kind == "input" and (slot.dtype is node.dtype or node["index"] not in used), "another input")
         wanted = {"input": self.inputs + len(program.kept), "result": len({place.slot for place in program.outputs})}
         found = [(place.shape, place.dtype) for place in program.outputs]
-        _check(found == [(node.shape, node.dtype) for node in self.graph.outputs], "other outputs")
+        _check(found == list(self.graph.specs), "other outputs")
         for kind, count in wanted.items():
             numbers = sorted(slot.index for slot in program.slots if slot.kind == kind)
             _check(numbers == list(range(count)), f"a missing {kind}")
@@ -287,7 +289,7 @@ class _Reader:
             if self.here is None:
                 self.here = user_line()
             return self.here
-        return self.graph.nodes[_integer(line, len(self.graph.nodes) - 1)].origin
+        return self.graph.line(_integer(line, len(self.graph) - 1))
 
     def place(self, row: Any) -> View:
         number, offset, shape, strides, dtype, bordered = row  # borders themselves are among the step's numbers

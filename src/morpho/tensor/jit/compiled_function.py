@@ -10,6 +10,7 @@ from morpho.backends.cpu.driver.abi import CommonField
 from morpho.passes.remat.remat import Budget
 from morpho.tensor.jit.changes import Changes
 from morpho.tensor.jit.dynamic import dynamic_sizes
+from morpho.tensor.jit.kept_traces import TraceSource
 from morpho.tensor.jit.lifting import Numbers
 from morpho.tensor.jit.native.native_entry import NativeEntry
 
@@ -30,6 +31,7 @@ class CompiledFunction(NativeEntry):
         self.dynamic = dynamic_sizes(dynamic, self.signature)
         self.changes = Changes()
         self.numbers = Numbers()
+        self.source: TraceSource | None = None
         self.recompiles = self.slow_calls = self.fallbacks = 0
 
     @property

@@ -117,6 +117,8 @@ def _control_label(step: Control) -> str:
     """A loop or branch in words."""
     if step.kind == "loop":
         return f"{step.label}: " + ("turns until its test fails" if step.turns is None else f"{step.turns} turns")
+    if step.kind == "memory":
+        return f"memory {step.number}, where {step.label} says"
     return f"size {step.turns}, as counted" if step.kind == "size" else f"{step.kind} of {step.label}"
 
 

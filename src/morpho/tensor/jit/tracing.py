@@ -16,6 +16,7 @@ from morpho.base.dims import Dim, Size, bounds
 from morpho.base.errors import ArgumentError, CompileError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.base.trees import LEAF, flatten, has_sizes, unflatten, unhashable
+from morpho.ir.deferred import OtherGraph
 from morpho.ir.graph import Graph
 from morpho.ir.op import changes as registry_changes
 from morpho.program.footprint import Uses, footprint
@@ -28,6 +29,7 @@ from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.dynamic import Owner, check_bound, needed_elements, owners, sure_bounds, symbols_of
+from morpho.tensor.jit.kept_traces import KeptTrace
 from morpho.tensor.jit.lifetimes import Assumption, held, keep, objects_of, use, weakened
 from morpho.tensor.jit.lifting import (
     Changed,
@@ -192,6 +194,16 @@ def _line_of(made: CompiledFunction) -> str:
 def _traced(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
             changed: Changed | None) -> Specialisation:
     check_bound(symbols_of([sizes for _, sizes, *_ in specs]), made.__name__)
+    kept = KeptTrace(made.source, structure, specs) if made.source is not None and changed is None else None
+    found = kept.load() if kept is not None else None
+    if kept is not None and found is not None:
+        trace = Trace(len(specs), made.whole)
+        trace.notes = dict.fromkeys(found.notes)
+        try:
+            return _finish(made, found.graph, (structure, found.structure), found.outputs, found.captured, trace, [],
+                           specs, HOST, [])
+        except OtherGraph as error:  # its plan is not there, and the graph is no help in making one
+            kept.reject(error.message)
     run = (_run_traced(made, structure, specs, {}) if changed is None else
            _run_lifted(made, structure, specs, changed))
     graph, captured = capture(run.nodes, run.trace)
@@ -200,6 +212,8 @@ def _traced(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]]
         raise fail(CompileError, made.__name__, "a mask or nonzero makes sizes that depend on data, which only the CPU "
                                                 f"computes, not {device}", "use mo.where, or multiply by the mask")
     objects = [thing for _, tree in structure for thing in objects_of(tree)]
+    if kept is not None and device == HOST and not objects:
+        kept.save(graph, run.structure, run.outputs, captured, run.trace)
     return _finish(made, graph, (structure, run.structure), run.outputs, captured, run.trace, run.updates, specs,
                    device, objects)
 
@@ -332,8 +346,8 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     plain = structure is LEAF or count > 0 or structure == _NOTHING
     simple = plain and device == HOST
     if plain:
-        guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape), mark)  # type: ignore[arg-type]
-                   for node in graph.outputs[:count]]
+        guards += [record_words(dtype, shape, contiguous_strides(shape), mark)  # type: ignore[arg-type]
+                   for shape, dtype in graph.specs[:count]]
     count_inputs = len(specs) + len(trace.states) + len(captured)
     first_captured = len(specs) + len(trace.states)
     own = {first_captured + i for i, tensor in enumerate(captured) if tensor.elements().writable}
@@ -342,8 +356,7 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
                      on_disk=True, updates=moved, budget=made.budget)
     program = plan.program
     served = None
-    dynamic = any(isinstance(size, Dim) for _, sizes, *_ in specs for size in sizes)
-    if mark and plain and not dynamic and made.budget is None:
+    if mark and plain and not trace.counted and made.budget is None:
         served = entry_plan(plan, count_inputs, guards)
     inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
     uses = Uses(program)
@@ -361,7 +374,8 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     bindings = _bindings([sizes for _, sizes, *_ in specs])
     made.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
     layouts = [layout_of(tensor) for tensor in captured]
-    needed = needed_elements(graph)
+    dynamic = any(isinstance(size, Dim) for _, sizes, *_ in specs for size in sizes)
+    needed = needed_elements(graph) if dynamic or trace.counted else []
     counted = {name: most for size, _ in trace.counted for name, (_, most) in size.symbols.items()}
     least = sure_bounds(needed) if not counted else None  # Python looks at what was counted, and shapes the results
     return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings, overlap,

@@ -118,7 +118,7 @@ class SignatureTables:
         words[ContextField.OWNER], words[ContextField.BUSY] = id(chosen), ctypes.addressof(chosen.busy)
         words[ContextField.PROGRAM] = executable.words.ctypes.data
         words[ContextField.INPUTS] = chosen.arguments
-        words[ContextField.SLOTS] = len(executable.inputs) + len(executable.results) + 1
+        words[ContextField.SLOTS] = executable.slots
         words[ContextField.GUARD_TABLE] = guards.ctypes.data
         words[ContextField.BINDINGS] = bindings.ctypes.data
         words[ContextField.ARENA] = chosen.block.address
