@@ -258,7 +258,7 @@ __all__ = [
     "global_avg_pool", "global_max_pool", "max_pool1d", "max_pool2d",
     # products
     "Quantised", "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "quantise",
-    "tensordot", "vecdot",
+    "polyfit", "roots", "tensordot", "vecdot",
     # movement
     "concat", "expand_dims", "flip", "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll", "squeeze",
     "stack", "tile", "unstack",
@@ -317,6 +317,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "profile": ("morpho.observe.record.session", "profile"), "memory": ("morpho.observe.memory", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
+    **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
        for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "onnx", "optim", "plan", "sparse",
                     "weights")},

@@ -12,6 +12,7 @@ from morpho.base.dims import Dim
 from morpho.base.dtypes import DType
 from morpho.base.python.lazy import cached_property
 from morpho.ir.node import Node, rebuild, toposort
+from morpho.ir.op import Spec
 
 
 class Graph:
@@ -43,6 +44,15 @@ class Graph:
     def parameters(self) -> list[Node]:
         """The `parameter` leaves by number."""
         return sorted((n for n in self.nodes if n.op.name == "parameter"), key=lambda n: n["index"])
+
+    @cached_property
+    def specs(self) -> tuple[Spec, ...]:
+        """Shape and dtype of every output."""
+        return tuple(node.spec for node in self.outputs)
+
+    def line(self, number: int) -> str:
+        """The user's line of a node of the walk."""
+        return self.nodes[number].origin
 
     def __len__(self) -> int:
         return len(self.nodes)

@@ -14,6 +14,7 @@ True
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,17 +32,22 @@ MOST_BYTES = 1 << 28  # of a graph's text
 
 def dump_graph(graph: Graph) -> bytes:
     """The structure of a graph as bytes that are the same in every process."""
+    return dump_nodes(graph.nodes, graph.outputs)
+
+
+def dump_nodes(nodes: Sequence[Node], outputs: Sequence[Node]) -> bytes:
+    """The same in an order that is given, inputs before users."""
     numbers: dict[int, int] = {}
     rows: list[Any] = []
-    for number, node in enumerate(graph.nodes):
+    for number, node in enumerate(nodes):
         numbers[node.serial] = number
-        attributes = {name: _dumped(value) for name, value in sorted(node.attributes.items())}
+        attributes = {name: dump_value(value) for name, value in sorted(node.attributes.items())}
         rows.append([node.op.name, [numbers[child.serial] for child in node.inputs], attributes])
-    return json.dumps([rows, [numbers[node.serial] for node in graph.outputs]], separators=(",", ":")).encode()
+    return json.dumps([rows, [numbers[node.serial] for node in outputs]], separators=(",", ":")).encode()
 
 
-def load_graph(data: bytes) -> Graph:
-    """The graph of those bytes."""
+def load_graph(data: bytes, lines: Sequence[str] | None = None) -> Graph:
+    """The graph of those bytes; its nodes are `written` in their order, each at its line where lines are given."""
     if len(data) > MOST_BYTES:
         raise fail(ArgumentError, "load", f"a graph of {len(data)} bytes is larger than any that is written")
     try:
@@ -51,9 +57,10 @@ def load_graph(data: bytes) -> Graph:
             if name not in REGISTRY:
                 raise fail(ArgumentError, "load", f"the graph holds an operation {name!r} that is not registered here")
             children = [nodes[_index(i, len(nodes))] for i in inputs]
-            nodes.append(make(REGISTRY[name], children, {key: _loaded(value) for key, value in attributes.items()}))
-        return Graph(tuple(nodes[_index(i, len(nodes))] for i in outputs))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            nodes.append(make(REGISTRY[name], children, {key: load_value(value) for key, value in attributes.items()},
+                              origin=None if lines is None else lines[len(nodes)]))
+        return Graph(tuple(nodes[_index(i, len(nodes))] for i in outputs), written=None if lines is None else nodes)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise fail(ArgumentError, "load", f"the bytes hold no graph ({type(error).__name__}: {error})") from error
 
 
@@ -63,12 +70,12 @@ def _index(number: Any, count: int) -> int:
     return number
 
 
-def _dumped(value: Any) -> Any:
+def dump_value(value: Any) -> Any:
     """An attribute as JSON: numbers, text and None as they are, all else as a tagged list."""
     if value is None or type(value) in (int, bool, str):
         return value
     if isinstance(value, tuple):
-        return ["tuple", *[_dumped(item) for item in value]]
+        return ["tuple", *[dump_value(item) for item in value]]
     if isinstance(value, DType):
         return ["dtype", value.name]
     if isinstance(value, Dim):
@@ -84,12 +91,13 @@ def _dumped(value: Any) -> Any:
     raise fail(ArgumentError, "save", f"an attribute of type {type(value).__name__} cannot be written")
 
 
-def _loaded(value: Any) -> Any:
+def load_value(value: Any) -> Any:
+    """The attribute again."""
     if not isinstance(value, list):
         return value
     tag, *rest = value
     if tag == "tuple":
-        return tuple([_loaded(item) for item in rest])
+        return tuple([load_value(item) for item in rest])
     if tag == "dtype":
         return BY_NAME[rest[0]]
     if tag == "size":
@@ -111,6 +119,3 @@ def _size(rows: Any) -> Size:
             term = term * Dim(name, low, high)
         total = total + term
     return total
-
-
-

@@ -17,6 +17,7 @@ from morpho.ir.node import Node
 Strides = tuple[Size, ...]
 Mapping = tuple[int | None, ...]  # for each dimension of a value, the axis of a space it runs along
 MOVES = frozenset({"reshape", "permute", "slice", "expand", "window"})
+CHANNELS_LAST = (0, 2, 3, 1)  # the axes of images [image, channel, row, column] with their channels last
 _STRIDED = MOVES | {"remat_barrier", "part", "as_real"}
 _SPREADS = frozenset({"expand", "reshape"})  # every element of the result is one of the input
 
@@ -25,6 +26,11 @@ _SPREADS = frozenset({"expand", "reshape"})  # every element of the result is on
 def is_view(node: Node) -> bool:
     """Whether a node has the memory of its first input, `pick` included."""
     return "view" in node.op.properties
+
+
+def is_channels_last(node: Node) -> bool:
+    """Whether a node shows images with their channels last."""
+    return node.op.name == "permute" and node["axes"] == CHANNELS_LAST
 
 
 def shows(node: Node) -> bool:

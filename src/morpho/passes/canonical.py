@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 
+from morpho.base.dtypes import float32, float64
 from morpho.base.shapes import reshape_strides
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, in_place_of, rebuild
 from morpho.ir.op import NoGradient
-from morpho.ir.views import MOVES, is_strided, look_through, strides_of
+from morpho.ir.views import MOVES, is_channels_last, is_strided, look_through, strides_of
 from morpho.ops.algebra import expand, reshape
 
 
@@ -99,19 +100,33 @@ def sink_views(graph: Graph) -> Graph:
     for node in graph.nodes:
         new = rebuild(node, [done[child.serial] for child in node.inputs])
         if node.op.name in MOVES and movable.get(new.inputs[0].serial):
-            new = _sink(new)
+            new = _sink(new, movable)
         done[node.serial] = new
         movable[new.serial] = node.serial in single
     return Graph(tuple(done[node.serial] for node in graph.outputs))
 
 
-def _sink(view: Node) -> Node:
+def _sink(view: Node, movable: dict[int, bool]) -> Node:
     inner = view.inputs[0]
     if inner.op.kind != "elementwise" or view.op.name in ("expand", "window"):
         return view  # these see a value several times: it is better computed once
-    if not all(_is_free(child) and _keeps_strides(view, child) for child in inner.inputs):
+    convolved = [is_channels_last(view) and _is_convolved(child, movable) for child in inner.inputs]
+    if not all(found or (_is_free(child) and _keeps_strides(view, child))
+               for found, child in zip(convolved, inner.inputs, strict=True)):
         return view  # an operand that must be computed first is better left where it lies
     moved = [_moved(view, child) for child in inner.inputs]
     if any(child is None for child in moved):
         return view
-    return build(inner.op.name, *[m for m in moved if m is not None], **inner.attributes)
+    sunk = [_sink(node, movable) if found else node for found, node in zip(convolved, moved, strict=True) if node]
+    return build(inner.op.name, *sunk, **inner.attributes)
+
+
+def _is_convolved(node: Node, movable: dict[int, bool]) -> bool:
+    """Whether a value that nothing else needs is a convolution and what is done to its elements: a convolution can
+    write its channels last."""
+    if not movable.get(node.serial) or node.dtype not in (float32, float64):
+        return False
+    if node.op.name == "conv":
+        return True
+    return node.op.kind == "elementwise" and any(_is_convolved(child, movable) for child in node.inputs) and all(
+        _is_free(child) or _is_convolved(child, movable) for child in node.inputs)

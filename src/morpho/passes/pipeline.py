@@ -174,6 +174,7 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
     """Run the passes of a level; every native node stands in a group then. `Context` says what the rest is for."""
     context = Context(frozenset(switched_off(passes_off)), updates, budget, measure)
     report = context.report
+    given = graph
 
     def run(name: str, graph: Graph) -> Graph:
         started, before = time.perf_counter(), len(graph)
@@ -200,6 +201,7 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
         report.texts.setdefault("traced", to_text(graph))
     for name in chosen_passes(level, passes_off, budget is not None):
         graph = run(name, graph)
+    _check_result("compile", given, graph)  # a wrong pass is an error, no wrong answer
     return graph, report
 
 
@@ -214,7 +216,7 @@ def _unfused(graph: Graph) -> Graph:
 
 
 def _check_result(name: str, graph: Graph, found: object) -> None:
-    """A user's pass must give a graph with the same outputs: their memory is planned by shape and dtype."""
+    """Passes must give a graph with the same outputs: their memory is planned by shape and dtype."""
     if not isinstance(found, Graph):
         raise fail(CompileError, name, f"the pass returned {type(found).__name__}, not a Graph",
                    "return the graph, changed or not")

@@ -7,11 +7,11 @@ over the turns, by the rules of `mo.vmap`, so with the bits of turn after turn; 
 
 from __future__ import annotations
 
-from morpho.base.dims import Shape
+from morpho.base.dims import Shape, product
 from morpho.ir.body import Body, parameter
-from morpho.ir.node import Node, make, rebuild
+from morpho.ir.node import Node, make, rebuild, toposort
 from morpho.ops.batching import batch_of, in_front, row_leaf
-from morpho.passes.lane_loops import is_by_element
+from morpho.passes.lane_loops import MOST_STREAMED, is_by_element
 
 FIXED, EARLY, LATE = range(3)  # made of constants, of slices too, of what is carried too
 
@@ -20,7 +20,7 @@ def slices_first(node: Node, turn: Body) -> Node | None:
     """The scan with the body `turn`, in plain operations, less what can be computed before it; None where nothing can
     that would keep elements from going their own ways."""
     found = _computed_early(node, turn, node.inputs[0].shape) if node["carries"] and node["xs"] else []
-    if not found or not isinstance(node["length"], int):
+    if not found or not isinstance(node["length"], int) or not _is_small(node, found):
         return None
     count = node["carries"] + node["xs"]
     places = {part.serial: count + number for number, part in enumerate(found)}
@@ -55,6 +55,20 @@ def _computed_early(node: Node, turn: Body, shape: Shape) -> list[Node]:
             arranged.add(part.serial)
     return [part for part in turn.graph.nodes
             if part.serial in read & arranged and known[part.serial] == EARLY and len(part.outputs) == 1]
+
+
+def _is_small(node: Node, found: list[Node]) -> bool:
+    """Whether no value on the way is large for all turns at once: a loop over pairs of a slice's elements needs their
+    memory once, a batch at every turn."""
+    made: set[int] = set()  # of slices
+    for part in toposort(found):
+        of_slice = part.op.name == "parameter" and node["carries"] <= part["index"] < node["carries"] + node["xs"]
+        if of_slice or any(child.serial in made for child in part.inputs):
+            made.add(part.serial)
+            size = product(part.shape)
+            if not isinstance(size, int) or node["length"] * size * part.dtype.itemsize > MOST_STREAMED:
+                return False
+    return True
 
 
 def _for_all_turns(node: Node, found: list[Node]) -> list[Node]:

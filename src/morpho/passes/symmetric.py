@@ -16,7 +16,7 @@ from morpho.ir.node import Node, build, make, rebuild
 from morpho.ops.algebra import permute
 
 BLOCKS = 2
-LEAST_SIZE = 1024  # of the result: narrower ones lose what they save
+LEAST_SIZE = 4096  # of the result: narrower ones lose more than they save over a kernel that leaves it out itself
 LEAST_DEPTH = 256  # of the sums, likewise
 DTYPES = ("float32", "float64")
 

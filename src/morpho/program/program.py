@@ -22,14 +22,15 @@ LINE_BYTES = 64  # of a cache
 
 @dataclass(slots=True)
 class Slot:
-    """Memory for `elements` of a dtype. `kind` is input, result, temporary or cursor (memory of another
-    slot, which a loop chooses at every turn); `index` counts within the kind."""
+    """Memory for `elements` of a dtype. `kind` is input, result, temporary, cursor (memory of another slot, which a
+    loop chooses at every turn) or memory (of somebody else, found at every call); `index` counts within the kind, and
+    says in which memory a slot lies."""
 
     kind: str
     dtype: DType
     elements: Size
     index: int = 0
-    offset: int = 0  # of a temporary in the arena, in bytes
+    offset: int = 0  # of a temporary in the arena, or of a part of a memory in it, in bytes
 
     @property
     def nbytes(self) -> int:
@@ -222,7 +223,8 @@ class Control:
     """Where the order of steps is not the one they stand in. Steps of a loop stand between a "loop" and its "end",
     which have the same `number`; a "test" between them leaves the loop when its value is false. Branches follow a
     "branch", each behind a "case", up to the "join". A "size" makes a symbol, its `turns`, the number that its value
-    is: steps behind it compute as many."""
+    is: steps behind it compute as many. A "memory" has the slots of its number lie at the address that its value is.
+    """
 
     kind: str
     number: int
@@ -322,4 +324,9 @@ class Program:
     @property
     def loops(self) -> bool:
         """Whether its steps stand in another order than they run in."""
-        return any(isinstance(step, Control) for step in self.steps)
+        return any(isinstance(step, Control) and step.kind != "memory" for step in self.steps)
+
+    @property
+    def memories(self) -> int:
+        """How many memories of others its slots lie in."""
+        return sum(isinstance(step, Control) and step.kind == "memory" for step in self.steps)

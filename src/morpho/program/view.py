@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from morpho.base.dims import Size, half_of, product
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.node import Node
-from morpho.ir.views import view_strides
+from morpho.ir.views import CHANNELS_LAST, view_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,12 @@ class View:
 def whole(slot: int, shape: tuple[Size, ...], dtype: DType) -> View:
     """A slot seen as one contiguous array."""
     return View(slot, 0, shape, contiguous_strides(shape), dtype)
+
+
+def channels_last(place: View) -> View:
+    """Images [image, channel, row, column] seen with their channels last."""
+    return replace(place, shape=tuple(place.shape[axis] for axis in CHANNELS_LAST),
+                   strides=tuple(place.strides[axis] for axis in CHANNELS_LAST))
 
 
 def as_pairs(place: View) -> View:

@@ -23,6 +23,7 @@ from morpho.ir.node import build
 from morpho.ops.algebra import cast, reshape
 from morpho.ops.special import reference_cast, round_bfloat16
 from morpho.runtime.memory.buffer import Buffer, allocate, borrow, copy_bytes, view_memory
+from morpho.runtime.memory.device_memory import upload
 from morpho.runtime.trace import spans
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.core import Tensor, copied
@@ -57,7 +58,10 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """
     if device is not None or (settings.get().device != HOST and not isinstance(obj, Tensor)):
         target = settings.get().device if device is None else canonical(device, "asarray")
-        leaves = copy is None and tracing.current is None and memory_of(canonical(target, "asarray")) != HOST
+        memory = memory_of(canonical(target, "asarray"))
+        leaves = copy is None and tracing.current is None and memory != HOST
+        if leaves and type(obj) is np.ndarray and dtype is None and is_plain(obj):
+            return Tensor.of_buffer(upload(obj, BY_NUMPY[obj.dtype], memory))
         with settings.settings(device=HOST):  # what goes elsewhere at once needs no copy here
             made = borrowed(obj, dtype) if leaves else asarray(obj, dtype=dtype, copy=copy)
         return placed(made, device, "asarray")

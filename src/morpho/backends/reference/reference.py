@@ -17,6 +17,7 @@ from morpho.base.dims import evaluate, settled
 from morpho.base.dtypes import DType, bfloat16
 from morpho.ir.node import Node, toposort
 from morpho.ir.op import REGISTRY
+from morpho.ir.views import CHANNELS_LAST
 from morpho.ops.special import round_bfloat16
 
 Leaf = Callable[[Node], Any]
@@ -76,6 +77,7 @@ def body_arrays(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC
     widened = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays[:2]]
     how = dict(node["windows"]) if node["windows"] else {"kind": node["kind"]}
     product = REGISTRY[node["by"]].reference(how, *widened)
+    product = np.transpose(product, CHANNELS_LAST) if node["last"] else product
     product = rounded(product, node["dtype"]).reshape(settled(node["space"], sizes))
     return [*arrays[2:2 + node["product"]], product, *arrays[2 + node["product"]:]]
 

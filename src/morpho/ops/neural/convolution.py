@@ -7,8 +7,10 @@ transposed convolution, the gradient of the input and that of the weight are the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from math import gcd
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,16 +78,68 @@ def window_matrix(attributes: Attributes, x: Any, weight: Sequence[int]) -> Any:
 def transposed(x: Node, weight: Node, sizes: Pair, before: Pair, steps: tuple[int, int], dilations: Pair,
                groups: int) -> Node:
     """What spreads `x` by the kernels `weight`[C of x, O / groups, KH, KW] over images of `sizes`: the gradient of a
-    convolution's input, and a transposed convolution. Zeros between the elements of x, then an ordinary one."""
+    convolution's input, and a transposed convolution. Zeros between the elements of x, then an ordinary one; or, where
+    the zeros add nothing to a chain of sums, a convolution for each of the places between two elements."""
     channels, per_group = weight.shape[0], weight.shape[1]
     lengths = weight.shape[2:]
-    spread = _dilated(x, steps)
     kernels = _flipped(weight)
     kernels = reshape(kernels, (groups, channels // groups, per_group, *lengths))
     kernels = reshape(permute(kernels, (0, 2, 1, 3, 4)), (per_group * groups, channels // groups, *lengths))
     front = tuple((lengths[d] - 1) * dilations[d] - before[d] for d in (0, 1))
+    known = (*x.shape[2:], *sizes, *front, *lengths, *dilations)
+    if steps != (1, 1) and x.dtype.compute is x.dtype and all(isinstance(size, int) for size in known):
+        return _by_phases(x, kernels, sizes, front, steps, dilations, groups)  # type: ignore[arg-type]
     behind = tuple(sizes[d] - 1 + before[d] - (x.shape[2 + d] - 1) * steps[d] for d in (0, 1))
-    return build("conv", spread, kernels, before=front, after=behind, steps=(1, 1), dilations=dilations, groups=groups)
+    return build("conv", _dilated(x, steps), kernels, before=front, after=behind, steps=(1, 1), dilations=dilations,
+                 groups=groups)
+
+
+class Phase(NamedTuple):
+    """Along one axis: every `step`-th element of the result, from `start` on, and the places of the kernel that do not
+    fall between elements of x there: `taken` from `first` on, `every`-th each, that lie `apart` in x, the first of them
+    `before` its first element."""
+
+    start: int
+    elements: int
+    first: int
+    taken: int
+    every: int
+    apart: int
+    before: int
+
+
+def _phases(size: int, length: int, front: int, step: int, dilation: int) -> list[Phase]:
+    """Those of an axis whose kernel touches x at all.
+
+    >>> [tuple(phase) for phase in _phases(4, 3, 1, 2, 1)]
+    [(0, 2, 1, 1, 2, 1, 0), (1, 2, 0, 2, 2, 1, 0)]
+    """
+    every = step // gcd(step, dilation)
+    found = []
+    for start in range(min(step, size)):
+        taken = [place for place in range(length) if (start + place * dilation - front) % step == 0]
+        if taken:
+            found.append(Phase(start, (size - 1 - start) // step + 1, taken[0], len(taken), every,
+                               every * dilation // step, (front - start - taken[0] * dilation) // step))
+    return found
+
+
+def _by_phases(x: Node, kernels: Node, sizes: tuple[int, int], front: tuple[int, int], steps: tuple[int, int],
+               dilations: tuple[int, int], groups: int) -> Node:
+    """A convolution for every phase of the result, and zeros where no place of a kernel touches x."""
+    result = expand(constant(0, x.dtype), (x.shape[0], kernels.shape[0], *sizes))
+    rows, columns = (_phases(sizes[d], kernels.shape[2 + d], front[d], steps[d], dilations[d])  # type: ignore[arg-type]
+                     for d in (0, 1))
+    for both in itertools.product(rows, columns):
+        part = build("slice", kernels, starts=(0, 0, *(p.first for p in both)),
+                     sizes=(*kernels.shape[:2], *(p.taken for p in both)), steps=(1, 1, *(p.every for p in both)))
+        after = tuple(p.elements - 1 + (p.taken - 1) * p.apart - (x.shape[2 + d] - 1) - p.before
+                      for d, p in enumerate(both))
+        found = build("conv", x, part, before=tuple(p.before for p in both), after=after, steps=(1, 1),
+                      dilations=tuple(p.apart for p in both), groups=groups)
+        result = build("update", result, found, starts=(0, 0, *(p.start for p in both)), sizes=found.shape,
+                       steps=(1, 1, *steps))
+    return result
 
 
 def _dilated(x: Node, steps: tuple[int, int]) -> Node:

@@ -23,6 +23,7 @@ class Float8:
 
 KINDS = {"F8_E4M3": Float8(3, 7, "fn"), "F8_E5M2": Float8(2, 15, "ieee"),
          "F8_E4M3FNUZ": Float8(3, 8, "fnuz"), "F8_E5M2FNUZ": Float8(2, 16, "fnuz")}
+POWERS = "F8_E8M0"  # an exponent alone, as the scales of MX formats are: no weights are of it
 
 
 @cache
@@ -34,7 +35,11 @@ def table(kind: str) -> np.ndarray:
     (array([  1., 448.,  -0.], dtype=float32), array([ 1., inf], dtype=float32))
     >>> table("F8_E4M3FNUZ")[[0x40, 0x7F, 0x80]]
     array([  1., 240.,  nan], dtype=float32)
+    >>> table("F8_E8M0")[[126, 127, 128, 255]]
+    array([0.5, 1. , 2. , nan], dtype=float32)
     """
+    if kind == POWERS:
+        return np.append(np.exp2(np.arange(255) - 127.0), np.nan).astype(np.float32)
     form = KINDS[kind]
     codes, ones = np.arange(256), (1 << form.bits) - 1
     exponents, fractions = (codes & 127) >> form.bits, codes & ones

@@ -14,7 +14,7 @@ from morpho.base.dims import Shape, Size, bounds, product
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
-from morpho.ir.views import is_view
+from morpho.ir.views import CHANNELS_LAST, is_channels_last, is_view
 
 LEAST_ROWS = 32  # of a product whose rows are reduced by what follows
 MOST_COLUMNS = 4096  # of such a product, whose tiles are whole rows
@@ -32,7 +32,8 @@ def _no_reference(attributes: Attributes, *arrays: Any) -> Any:
 
 # Inputs: the two operands, then what the body reads besides; parameter `product` of the body is the product itself.
 # `by` is the name of the product's op, `kind` the layout of quantised weights. The last `columns` axes of the space are
-# its columns; `windows` are the attributes of a convolution, () of a product.
+# its columns; `windows` are the attributes of a convolution, () of a product; with `last` the body reads the
+# convolution with its channels last.
 GEMM = register(Op("gemm", "fused", _infer, NoGradient("made after differentiation"), _no_reference,
                    arity=(2, math.inf)))
 
@@ -56,7 +57,10 @@ def epilogue(graph: Graph) -> Graph:
 
 
 def _product_behind(node: Node, users: dict[int, list[Node]], outputs: set[int]) -> Node | None:
-    """The product a group reads, straight or reshaped, when nothing else does."""
+    """The product a group reads, straight or reshaped, or a convolution with its channels last, when nothing else
+    does."""
+    if is_channels_last(node) and len(users[node.serial]) == 1 and node.serial not in outputs:
+        return _product_behind(node.inputs[0], users, outputs) if node.inputs[0].op.name == "conv" else None
     while True:
         if len(users[node.serial]) != 1 or node.serial in outputs:
             return None
@@ -69,7 +73,7 @@ def _product_behind(node: Node, users: dict[int, list[Node]], outputs: set[int])
 
 def _can_follow(group: Node, number: int, found: Node) -> bool:
     space: Shape = group["space"]
-    columns = _columns(space, found)
+    columns = _columns(space, found, is_channels_last(group.inputs[number]))
     if not columns or group.inputs[number].shape != space or _reads_otherwise(group, number):
         return False
     if any(spec.dtype.is_complex for spec in group.outputs):
@@ -84,8 +88,11 @@ def _can_follow(group: Node, number: int, found: Node) -> bool:
             and bounds(rows)[0] >= LEAST_ROWS and least > 0 and most <= MOST_COLUMNS)  # no tile has no columns
 
 
-def _columns(space: Shape, found: Node) -> int:
-    """How many of the last axes of a space are the columns of a product, or the pixels of a convolution; 0: none."""
+def _columns(space: Shape, found: Node, last: bool) -> int:
+    """How many of the last axes of a space are the columns of a product, or the pixels of a convolution, or its
+    channels where they come `last`; 0: none."""
+    if last:
+        return int(space == tuple(found.shape[axis] for axis in CHANNELS_LAST))
     images = found.op.name == "conv"
     inner: Size = found.shape[-2] * found.shape[-1] if images else found.shape[-1]
     if inner == 1 and not images:  # computed as a row
@@ -114,12 +121,14 @@ def _rebuild(graph: Graph, chosen: dict[int, tuple[Node, int]]) -> Graph:
             found, number = chosen[node.serial]
             others = [child for i, child in enumerate(node.inputs) if i != number]
             inputs = [done[child.serial] for child in (*found.inputs, *others)]
+            last = is_channels_last(node.inputs[number])
             windows = tuple(sorted(found.attributes.items())) if found.op.name == "conv" else ()
             made = make(GEMM, inputs, {"body": node["body"], "space": node["space"], "axes": node["axes"],
                                        "product": number, "shape": found.shape, "dtype": found.dtype,
                                        "by": found.op.name, "kind": found.attributes.get("kind", ""),
                                        "threads": found.attributes.get("threads", "auto"),
-                                       "columns": _columns(node["space"], found), "windows": windows})
+                                       "columns": _columns(node["space"], found, last), "windows": windows,
+                                       "last": last})
             made.origin = node.origin or found.origin
             done[node.serial] = made
         else:

@@ -135,6 +135,7 @@ class Emitter:
                  architecture: str = "") -> None:
         self.lanes, self.architecture = lanes, architecture
         self.lookups = lookups  # how numbers are picked from a register: see `lookup.py`
+        self.near_table: Callable[[str, tuple[float, ...]], str] | None = None  # where a lane reads many at once
         self.tabled = tabled  # see `reloaded`
         self.opaque_indices = opaque_indices  # see `loop`
         self.destructive_fma = destructive_fma  # whether an fma overwrites its addend (AArch64)

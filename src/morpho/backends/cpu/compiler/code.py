@@ -81,12 +81,13 @@ def _version() -> str:
 
 
 @cache
-def source_digest() -> str:
-    """A hash of the source that decides code and plans; read once, then known by the files' sizes and times."""
+def source_digest(folders: Sequence[str] = FOLDERS) -> str:
+    """A hash of the source that decides code and plans, or of other folders; read once, then known by the files' sizes
+    and times."""
     import morpho.base
 
     package = os.path.dirname(os.path.dirname(morpho.base.__file__))
-    looks = sorted(look for folder in FOLDERS for look in _sources(os.path.join(package, folder)))
+    looks = sorted(look for folder in folders for look in _sources(os.path.join(package, folder)))
     disk = disk_cache()
     key = hashlib.sha256(f"sources {looks}".encode()).hexdigest()
     known = disk.get(key) if disk is not None else None

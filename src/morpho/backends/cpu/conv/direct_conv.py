@@ -23,6 +23,7 @@ from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, float32, float64
 from morpho.base.machine import Isa
 from morpho.base.target import Target
+from morpho.ir.views import CHANNELS_LAST
 from morpho.program.view import View
 
 DIRECT_CONV = GEMM.extended("groups images a_group a_channel a_row a_column out_columns tall_columns kernel_rows "
@@ -57,6 +58,7 @@ class DirectConvKernel(ImplicitGemmKernel):
     near: bool = True
     flat: bool = False
     apart: int = 0
+    last: bool = False  # whether what follows has channels as its columns, as the sums do
 
 
 def direct_register(dtype: DType, isa: Isa, line: int, channels: int, flat: bool = False) -> Register:
@@ -138,7 +140,9 @@ class DirectConv(ImplicitGemmConv):
     record = DIRECT_CONV
     out_columns: int
 
-    def __init__(self, shape: Shape, x: View, weight: View, windows: Windows, target: Target) -> None:
+    def __init__(self, shape: Shape, x: View, weight: View, windows: Windows, target: Target,
+                 last: bool = False) -> None:
+        self.last = last and windows.groups == 1
         x, windows = thinned(shape, x, weight, windows)
         self.dtype, self.windows, self.image, self.target = x.dtype, windows, x, target
         self.swapped = False
@@ -159,8 +163,8 @@ class DirectConv(ImplicitGemmConv):
         self.phases = 1 if reach == 0 else step
         self.line = self.out_columns + reach // step
         self.tiling = self.choose()
-        self.steps = self.transposed_pitch, 1
-        self.tile = self.seen(shape, 2)
+        self.steps = self.tiling.stride if self.last else self.transposed_pitch, 1
+        self.tile = self.seen(tuple(shape[axis] for axis in CHANNELS_LAST), 1) if self.last else self.seen(shape, 2)
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
     def lines_read(self, lines: int) -> int:
@@ -220,7 +224,7 @@ class DirectConv(ImplicitGemmConv):
     # -- numbers -------------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
         return DirectConvKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors,
-                                near=self.near, flat=self.flat, apart=self.apart)
+                                near=self.near, flat=self.flat, apart=self.apart, last=self.last)
 
     @property
     def packed_bytes(self) -> int:

@@ -32,7 +32,7 @@ class DirectConvCode(ImplicitGemmCode):
         micro, copy = (MicroKernel, LinePacker) if self.kernel.flat else (DirectConvMicroKernel, PlaneCopy)
         copies = [] if self.kernel.apart else [copy(self.kernel, self.isa)]
         return [*(micro(self.kernel, height, self.register, self.isa) for height in self.register.heights),
-                *copies, Turn(self.kernel, self.isa)]
+                *copies, *([] if self.kernel.last else [Turn(self.kernel, self.isa)])]
 
     def begin(self) -> None:
         """Write the table of places: how far each value of k in a block lies from the first one's."""
@@ -153,6 +153,11 @@ class DirectConvCode(ImplicitGemmCode):
         the first-level cache."""
         e, v, width = self.e, self.v, self.register.width
         channel, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
+        if self.kernel.last:
+            top = batch * v["m"]
+            self.call_epilogue(self.sums, (top + rows[0], top + rows[1]), (channel, end),
+                               (v["stride"], e.constant(1, "i64", 1)))
+            return
         image, group = self.group(batch)
         top = (image * v["groups"] + group) * v["n"]
         transposed, count = e.offset("%scratch", "i8", v["transposed_at"]), rows[1] - rows[0]

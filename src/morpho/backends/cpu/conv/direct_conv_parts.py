@@ -7,6 +7,7 @@ from collections.abc import Callable
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
 from morpho.backends.cpu.conv.direct_conv import DirectConvKernel
+from morpho.backends.cpu.conv.weight_gradient import WeightGradientKernel
 from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel, sum_type
 from morpho.backends.cpu.gemm.tiling import Register, register_tile
 from morpho.base.machine import Isa
@@ -56,7 +57,7 @@ class PlaneCopy:
     ARGUMENTS = ("ptr %source, i64 %row_step, i64 %step, i64 %above, i64 %below, i64 %rows, i64 %first, i64 %last, "
                  "i64 %count, ptr %target, i64 %pitch")
 
-    def __init__(self, kernel: DirectConvKernel, isa: Isa) -> None:
+    def __init__(self, kernel: DirectConvKernel | WeightGradientKernel, isa: Isa) -> None:
         self.near, self.element = kernel.near, sum_type(kernel.dtype)
         self.lanes = register_tile(kernel.dtype, isa).lanes
         self.function = Function("copy_plane", self.ARGUMENTS, 1, isa)
@@ -158,7 +159,7 @@ class Turn:
 
     ARGUMENTS = "ptr %sums, i64 %stride, i64 %pixels, i64 %channels, ptr %target, i64 %pitch"
 
-    def __init__(self, kernel: DirectConvKernel, isa: Isa) -> None:
+    def __init__(self, kernel: DirectConvKernel | WeightGradientKernel, isa: Isa) -> None:
         self.element, self.lanes = sum_type(kernel.dtype), register_tile(kernel.dtype, isa).lanes
         self.function = Function("turn", self.ARGUMENTS, self.lanes, isa)
         self.e = self.function.e

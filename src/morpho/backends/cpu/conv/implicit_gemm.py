@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from morpho.backends.cpu.conv.kernel_pack import KernelMatmul, kernel_strides
 from morpho.backends.cpu.gemm.gemm import GEMM, OUTER, GemmKernel
-from morpho.backends.cpu.gemm.matmul import Matmul, Matrix
+from morpho.backends.cpu.gemm.matmul import Matrix
 from morpho.backends.cpu.gemm.tiling import choose_tiling, register_tile
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size
-from morpho.base.shapes import reshape_strides
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
 from morpho.program.view import View
@@ -44,24 +44,17 @@ class Windows:
     groups: int
 
 
-def kernel_strides(place: View, groups: int) -> tuple[Size, ...] | None:
-    """Strides of weights along group, channel of the result and place in the window; None when a copy is needed."""
-    count = place.shape[0] // groups
-    inner = place.shape[1] * place.shape[2] * place.shape[3]
-    return reshape_strides(place.shape, place.strides, (groups, count, inner))
-
-
 def matrices(x: View, weight: View, groups: int) -> tuple[Matrix, Matrix]:
     """Images, whose elements are found by their windows, and weights as [place in the window, channel] of a group."""
     strides = kernel_strides(weight, groups)
-    assert strides is not None, "weights are copied before"
     return Matrix(x, x.strides[0], 0, 0), Matrix(weight, strides[0] if groups > 1 else 0, strides[2], strides[1])
 
 
-class ImplicitGemmConv(Matmul):
-    """A convolution being lowered; packing of the weights and the steps are those of every product."""
+class ImplicitGemmConv(KernelMatmul):
+    """A convolution being lowered; its steps are those of every product."""
 
     record = WINDOW_GEMM
+    last = False  # whether what follows has channels as its columns
 
     def __init__(self, shape: Shape, x: View, weight: View, windows: Windows, target: Target,
                  thresholds: DispatchThresholds = DEFAULT) -> None:

@@ -47,6 +47,7 @@ class ControlKind(IntEnum):
     CASE = -6
     JOIN = -7
     SIZE = -8
+    MEMORY = -9  # the slot ROWS is at the address that lies at its only place; no table
 
 
 class ControlField(IntEnum):
@@ -131,7 +132,7 @@ class ProgramField(IntEnum):
     POOL = 8
     CO_SCHEDULED = 9  # co-scheduled launches so far
     CONTROLS = 10  # loops and branches; 0: its steps run in the order they stand in
-    SLOTS = 11  # inputs, results and the arena
+    SLOTS = 11  # inputs, results, memories of others and the arena
     CURSORS = 12  # slots behind those
     SIZE = 13
 
@@ -246,7 +247,9 @@ class OutputRow(IntEnum):
     SHAPE = 3  # the objects of its layout
     STRIDES = 4
     DTYPE = 5
-    SIZE = 6
+    BLOCKS = 6  # the free blocks of another device whose memory it lies in (`entry/block_code.py`), or 0
+    HOLDER = 7  # the object that holds one of those
+    SIZE = 8
 
 
 class Distances(NamedTuple):

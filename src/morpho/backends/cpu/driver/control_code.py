@@ -91,9 +91,9 @@ def control(f: Function) -> str:
     kind = f.word("%row", StepField.TOGETHER)
     length, turns_at = f.word(table, ControlField.LENGTH), f.word(table, ControlField.TURNS)
     counter = f.address("%counters", f.word(table, ControlField.COUNTER))
-    labels = {each: e.fresh(each.name.lower()) for each in ControlKind}
+    labels = {each: e.fresh(each.name.lower()) for each in ControlKind if each is not ControlKind.MEMORY}
     e.line(f"switch i64 {kind.name}, label %{labels[ControlKind.JOIN]} [" + " ".join(
-        f"i64 {int(each)}, label %{labels[each]}" for each in ControlKind if each is not ControlKind.JOIN) + "]")
+        f"i64 {int(each)}, label %{labels[each]}" for each in labels if each is not ControlKind.JOIN) + "]")
 
     def turn_or_leave(number: Value, back: Value) -> None:
         """The next turn, unless there were enough."""
@@ -168,9 +168,16 @@ def run_control(f: Function) -> str:
         f.store_pointer(f.pointer("%slots", loop.index), own, loop.index)
     with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
         step = f.address(steps, loop.index * int(StepField.SIZE))
-        kernel, turn, done = (e.fresh(name) for name in ("kernel", "turn", "done"))
+        kernel, turn, done, mark, memory = (e.fresh(n) for n in ("kernel", "turn", "done", "mark", "memory"))
+        together = f.word(step, StepField.TOGETHER)
         f.store(1, delta_at, 0)
-        e.branch_if(e.icmp("sge", f.word(step, StepField.TOGETHER), 0), kernel, turn)
+        e.branch_if(e.icmp("sge", together, 0), kernel, mark)
+        e.label(mark)
+        e.branch_if(e.icmp("eq", together, int(ControlKind.MEMORY)), memory, turn)
+        e.label(memory)  # in the caller's table too, for who runs the steps one by one
+        for table in ("%slots", own):
+            e.line(f"call void @set_memory(ptr {step}, ptr {table}, ptr %values)")
+        e.branch(done)
         e.label(turn)
         f.store(e.assign(f"call i64 @control(ptr {step}, ptr {own}, ptr %values, ptr {counters})", "i64", 1),
                 delta_at, 0)

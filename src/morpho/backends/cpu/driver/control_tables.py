@@ -46,7 +46,8 @@ class ControlTables:
     def __init__(self, executable: Owner) -> None:
         self.executable = executable
         self.arrays: list[np.ndarray] = []
-        found = [(place, step) for place, step in enumerate(executable.steps) if isinstance(step, Control)]
+        found = [(place, step) for place, step in enumerate(executable.steps)
+                 if isinstance(step, Control) and step.kind != "memory"]
         self.places = {(step.kind, step.number): place for place, step in found if step.kind != "case"}
         self.cases: dict[int, list[int]] = {}
         for place, step in found:

@@ -12,7 +12,7 @@ from morpho.backends.cpu.driver.control_code import control, run_control, set_tu
 from morpho.backends.cpu.driver.entry.entry_code import elsewhere, entry, try_tables
 from morpho.backends.cpu.driver.entry.serve_code import serve
 from morpho.backends.cpu.driver.entry.target_code import deliver
-from morpho.backends.cpu.driver.run_code import evaluate, launch_piece, run, run_launch, run_step
+from morpho.backends.cpu.driver.run_code import evaluate, launch_piece, run, run_launch, run_step, set_memory
 from morpho.backends.cpu.driver.thread_code import thread_functions
 
 FUNCTIONS = ("entry", "run", "evaluate", "worker")
@@ -26,6 +26,7 @@ def driver_text(at: Distances, pauses: bool = False) -> str:
         launch_piece(Function("launch_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
                                             "ptr %scratch", "i32")),
         run_launch(Function("run_launch", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i64")),
+        set_memory(Function("set_memory", "ptr %step, ptr %slots, ptr %values", "void")),
         set_turn(Function("set_turn", "ptr %table, ptr %slots, ptr %values, i64 %turn", "void")),
         settle(Function("settle", "ptr %table, ptr %slots, ptr %values", "void")),
         control(Function("control", "ptr %row, ptr %slots, ptr %values, ptr %counters", "i64")),

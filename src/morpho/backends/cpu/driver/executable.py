@@ -10,6 +10,7 @@ import ctypes
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -98,6 +99,11 @@ def set_distances(distances: Distances) -> None:
     _distances = distances
 
 
+def is_ready() -> bool:
+    """Whether the driver can be had: the tensor floor has told the distances, which it does before it computes."""
+    return _distances is not None
+
+
 def native() -> Native:
     """The driver in force, compiled or loaded at first use."""
     global _native
@@ -148,18 +154,22 @@ class Executable:
 
     # -- tables --------------------------------------------------------------------------------------------------------
     def _number_slots(self) -> None:
-        """Inputs, then results, then the arena, which holds every temporary, then cursors."""
+        """Inputs, results, memories of others, then the arena, which holds every temporary, then cursors."""
         self.cursors = 0
+        arena = len(self.inputs) + len(self.results) + self.program.memories
+        self.slots = arena + 1  # that a caller has room for
         for index, slot in enumerate(self.program.slots):
             if slot.kind == "input":
                 self.slot_number[index] = slot.index
             elif slot.kind == "result":
                 self.slot_number[index] = len(self.inputs) + slot.index
+            elif slot.kind == "memory":
+                self.slot_number[index] = len(self.inputs) + len(self.results) + slot.index
             elif slot.kind == "cursor":
-                self.slot_number[index] = len(self.inputs) + len(self.results) + 1 + self.cursors
+                self.slot_number[index] = arena + 1 + self.cursors
                 self.cursors += 1
             else:
-                self.slot_number[index] = len(self.inputs) + len(self.results)
+                self.slot_number[index] = arena
 
     def _build_steps(self, addresses: Iterator[int]) -> None:
         words: list[int] = []
@@ -169,7 +179,7 @@ class Executable:
         self.control_tables = ControlTables(self)
         for number, (step, in_loop) in enumerate(zip(self.steps, in_long_loops(self.steps), strict=True)):
             if isinstance(step, Control):
-                words += self.control_tables.row(number, step)
+                words += self._memory_row(step) if step.kind == "memory" else self.control_tables.row(number, step)
                 continue
             if isinstance(step, HostStep):
                 words += self._host_row(number, step)
@@ -208,6 +218,15 @@ class Executable:
         words[StepField.VALUES] = self.table.run(call.values)
         words[StepField.ROWS] = words[StepField.COLUMNS] = self.table.one(1)
         words[StepField.PIECES], words[StepField.LEAST] = 1, LONG_WORK
+        return words
+
+    def _memory_row(self, step: Control) -> list[int]:
+        """The words of a mark behind which slots lie at an address that was found."""
+        self._add_places([step.value])
+        words = [0] * int(StepField.SIZE)
+        words[StepField.PLACES], words[StepField.PLACE_TABLE] = 1, self.place_tables[-1].ctypes.data
+        words[StepField.ROWS] = len(self.inputs) + len(self.results) + step.number
+        words[StepField.TOGETHER] = int(ControlKind.MEMORY)
         return words
 
     def lies(self, place: View) -> list[int]:
@@ -261,7 +280,7 @@ class Executable:
         words[ProgramField.MOVING_TABLE] = self.moving.ctypes.data
         words[ProgramField.TERM_TABLE] = self.terms.ctypes.data
         words[ProgramField.CONTROLS] = self.control_tables.count
-        words[ProgramField.SLOTS] = len(self.inputs) + len(self.results) + 1
+        words[ProgramField.SLOTS] = self.slots
         words[ProgramField.CURSORS] = self.cursors
         self.words = words
         self.control_tables.finish(words.ctypes.data, self.symbols, self.symbol_places)
@@ -350,7 +369,7 @@ class Executable:
         """Run with the addresses of inputs and results; scratch follows the temporaries in the arena. Sizes that are
         data are given as the most they can be, and are what they turned out to be afterwards."""
         self.refresh_workers()
-        slots = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, arena)
+        slots = self._slot_table(pointers, arena)
         values = self.numbers(sizes)
         call = native().run_long if self.work > LONG_WORK else native().run_short
         status = int(call(self.words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
@@ -358,10 +377,15 @@ class Executable:
         self._tell(values, sizes)
         return status
 
+    def _slot_table(self, pointers: Sequence[int], arena: int) -> Any:
+        """Where slots lie; memories of others are found later."""
+        return (ctypes.c_void_p * (len(pointers) + self.program.memories + 1))(
+            *pointers, *[0] * self.program.memories, arena)
+
     def run_timed(self, pointers: Sequence[int], sizes: Mapping[str, int], arena: int, seconds: list[float]) -> int:
         """As `run`, one step at a time; the time of each is appended to `seconds`."""
         self.refresh_workers()
-        slots = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, arena)
+        slots = self._slot_table(pointers, arena)
         values, words, table = self.numbers(sizes), self.words.copy(), self.step_table.copy()
         marks = table[int(StepField.TOGETHER)::int(StepField.SIZE)]
         marks[marks > int(ControlKind.LOOP)] = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.driver.abi import (
     LINE_WORDS,
+    ControlKind,
     Function,
     LaunchField,
     LaunchStep,
@@ -28,6 +29,15 @@ def _fill_places(f: Function, step: str, places: str) -> None:
         slot, which = f.word(table, loop.index * 2), f.word(table, loop.index * 2 + 1)
         base = f.pointer("%slots", slot)
         f.store_pointer(e.offset(base, "i8", f.word("%values", which)), places, loop.index)
+
+
+def set_memory(f: Function) -> str:
+    """set_memory(step, slots, values): a slot lies where a host step has said, from here on."""
+    found = f.alloca(1)
+    _fill_places(f, "%step", found)
+    f.store_pointer(f.pointer(f.pointer(found, 0), 0), "%slots", f.word("%step", StepField.ROWS))
+    f.e.line("ret void")
+    return f.text()
 
 
 def _new_task(f: Function, items: Value, threads: Value, alternating: Value) -> str:
@@ -193,14 +203,20 @@ def run(f: Function) -> str:
     with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
         step = f.address(steps, loop.index * int(StepField.SIZE))
         together = f.word(step, StepField.TOGETHER)
-        alone, more, launch, check, fine = (e.fresh(n) for n in ("alone", "more", "launch", "check", "fine"))
+        alone, more, launch, check, fine, mark, memory = (
+            e.fresh(n) for n in ("alone", "more", "launch", "check", "fine", "mark", "memory"))
         given = f"ptr {step}, ptr %slots, ptr %values, ptr %scratch, ptr {pool}"
         e.branch_if(e.icmp("eq", together, 0), alone, more)
         e.label(alone)
         f.store(e.convert("zext", e.assign(f"call i32 @run_step({given})", "i32", 1), "i64"), status_at, 0)
         e.branch(check)
         e.label(more)
-        e.branch_if(e.icmp("slt", together, 0), fine, launch)  # it ran with an earlier one
+        e.branch_if(e.icmp("slt", together, 0), mark, launch)
+        e.label(mark)
+        e.branch_if(e.icmp("eq", together, int(ControlKind.MEMORY)), memory, fine)  # others ran with an earlier one
+        e.label(memory)
+        e.line(f"call void @set_memory(ptr {step}, ptr %slots, ptr %values)")
+        e.branch(fine)
         e.label(launch)
         e.line(f"atomicrmw add ptr {f.address('%program', ProgramField.CO_SCHEDULED)}, i64 1 monotonic")
         f.store(e.assign(f"call i64 @run_launch({given})", "i64", 1), status_at, 0)

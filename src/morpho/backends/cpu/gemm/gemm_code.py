@@ -133,7 +133,7 @@ class GemmCode:
         self.batch_place = places_of_batch(e, batch, v)
         first, panel = row * v["tile_rows"], column * v["tile_panels"]
         last = e.intrinsic("smin", first + v["tile_rows"], v["m"])
-        end = e.intrinsic("smin", panel + v["tile_panels"], self.panels)
+        end = self.last_panel(e.intrinsic("smin", panel + v["tile_panels"], self.panels), (first, last))
         there = e.icmp("slt", first, last) & e.icmp("slt", panel, end)  # dynamic sizes may have fewer tiles
         with e.when(there):
             blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
@@ -142,6 +142,10 @@ class GemmCode:
             with e.loop(0, blocks) as loop:
                 self.block(batch, (first, last), (panel, end), loop.index, loop.index, packed)
             self.finish(batch, (first, last), (panel, end))
+
+    def last_panel(self, end: Value, rows: tuple[Value, Value]) -> Value:
+        """Where the panels of a tile of these rows end."""
+        return end
 
     def packed(self, rows: Value) -> Value:
         """Whether rows of this number are packed already: neighbouring items share theirs, where there is room for

@@ -54,6 +54,7 @@ class GemvKernel(Kernel):
     dtype: DType
     way: str
     follows: bool = False
+    rows_at: int = 0  # the number of an operand, where there is one: how many rows of B are not zeros, as those of A
 
     role = "gemv"
     flops = 2

@@ -38,6 +38,9 @@ class GemvCode:
             e.store(e.constant(0, "i32", 1), "%status")
         a, b, c = (e.load_pointer("%buffers", i) for i in range(3))
         self.v = v = GEMV.load(e)
+        if self.kernel.rows_at:  # and one more: a sum of -0.0 becomes 0.0 by it
+            rows = e.load(e.load_pointer("%buffers", self.kernel.rows_at), "i64", 1)
+            v["k"] = e.intrinsic("smin", v["k"], rows + 1)
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as loop:
             batch = e.instruction("udiv", loop.index, v["tiles"])
             begin = (loop.index - batch * v["tiles"]) * v["tile"]

@@ -68,13 +68,16 @@ class Matmul:
     choice = ""  # which way of computing it was taken, and which others there were
     is_gemv = False  # whether it reads the right operand unpacked
     direct_store = False  # whether register tiles are written as they are
+    narrows = False  # whether few columns have a register tile of as many vectors as they fill
     tunes_register = True  # whether its kernel is told which register tile it has
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
                  target: Target, thresholds: DispatchThresholds = DEFAULT) -> None:
         self.dtype, self.k, self.target, self.thresholds = dtype, k, target, thresholds
-        self.register = self.register_of(dtype)
         batch, m, n = product(shape[:-2]), shape[-2], shape[-1]
+        self.register = self.register_of(dtype)
+        if self.narrows and isinstance(n, int) and n > 1 and not thresholds.choice.vectors:
+            self.register = self.register.narrowed(n)
         # A column is computed as a row: more than one lane has work.
         self.swapped = self.sides_change and n == 1 and m != 1
         if self.swapped:
@@ -109,7 +112,8 @@ class Matmul:
     def micro(self) -> tuple[int, str] | tuple[()]:
         """Vectors of the register tile and prefetch, where they are not those of the instruction set."""
         choice = self.thresholds.choice
-        chosen = self.tunes_register and (choice.vectors or choice.prefetch)
+        chosen = self.narrows and self.register.vectors != register_tile(self.dtype, self.target.isa).vectors
+        chosen = chosen or (self.tunes_register and bool(choice.vectors or choice.prefetch))
         return (self.register.vectors, choice.prefetch) if chosen else ()
 
     def tiled(self, tiling: Tiling) -> Tiling:
@@ -268,6 +272,12 @@ class Matmul:
     @property
     def work_per_item(self) -> Size:
         return self.k * (self.tiling.tile_rows * self.tiling.tile_panels * self.register.width)
+
+
+class PackedMatmul(Matmul):
+    """A product of plain matrices on a packed B."""
+
+    narrows = True
 
 
 class GemvMatmul(Matmul):

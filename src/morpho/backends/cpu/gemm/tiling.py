@@ -49,6 +49,14 @@ class Register:
         """The prefetch distance, in panels."""
         return int(self.prefetch) if self.prefetch.isdigit() else 1
 
+    def narrowed(self, columns: int) -> Register:
+        """This tile for few columns: no vector without one, so that whole panels are stored as they are.
+
+        >>> Register((8, 4, 2, 1), 3, 8).narrowed(16).width, Register((8, 4, 2, 1), 3, 8).narrowed(17).width
+        (16, 24)
+        """
+        return replace(self, vectors=min(self.vectors, -(-columns // self.lanes)))
+
     def tuned(self, choice: Choice) -> Register:
         """This tile as a choice has it: lower, or of other vectors. Every element of C stays one chain over k."""
         heights = tuple(height for height in self.heights if height <= (choice.height or self.heights[0]))

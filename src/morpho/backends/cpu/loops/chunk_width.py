@@ -13,6 +13,7 @@ from morpho.ops.elementwise import COSTLY
 LONG_CHAIN = 8
 MANY_LOADS = 8  # of a long chain, as of a stencil of stencils
 LARGE_WINDOW = 8  # elements of a window whose products and sums fill the registers
+MOVES = ("load", "index", "constant")
 SHORT_ROW_VECTORS = 2  # of a chunk of a short row: the last chunk, which is masked, is one of few
 
 
@@ -60,6 +61,15 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     if kernel.short_rows:
         vectors = min(vectors, SHORT_ROW_VECTORS)
     return min(TREE_LANES, isa.vector_bits // 8 // widest * vectors)
+
+
+def is_light(kernel: LoopKernel) -> bool:
+    """Whether a kernel moves more than it computes: a map with at most an operation for two loads or stores."""
+    full = [i for i in kernel.instructions if i.full]
+    moved = sum(i.name == "load" for i in full) + len(kernel.stores)
+    computed = [i for i in full if i.name not in MOVES]
+    plain = all(i.name != "gather" and i.dtype.compute is i.dtype for i in full)
+    return plain and not any(i.reduces for i in kernel.instructions) and 2 * sum(i.flops for i in computed) <= moved
 
 
 def is_long_chain(kernel: LoopKernel) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value, vector_type
-from morpho.backends.cpu.loops.chunk_width import choose_lanes, may_be_pipelined
+from morpho.backends.cpu.loops.chunk_width import choose_lanes, is_light, may_be_pipelined
 from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, constant_value
 from morpho.base.dtypes import DType, int64
 from morpho.base.machine import Isa
@@ -43,7 +43,10 @@ class LoopBase:
         self.positions: dict[int, Value] = {}  # index access -> its value at column 0
         self.temporaries: dict[str, str] = {}
         self.kept: dict[int, str] = {}  # kept value -> its row of scratch
-        self.wide = isa.vector_bits >= 512
+        # What only moves numbers is faster in half vectors, by 2 to 40 %; not on the younger processors with matrix
+        # units: 0.85x to 1.4x there (benchmarks/probes/half_vectors.py).
+        self.halved = isa.vector_bits >= 512 and not isa.matrix_units and is_light(kernel)
+        self.wide = isa.vector_bits >= 512 and not self.halved
 
     def value(self, index: int) -> Value:
         """A number of the kernel's arguments."""

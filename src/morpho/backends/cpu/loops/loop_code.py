@@ -38,6 +38,8 @@ class LoopCode(ChunkCode):
         self.walk_rows(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1))
         e.line(f"ret i32 {e.load(self.fault, 'i32', 1).name if kernel.may_fault else 0}")
         attributes = '"prefer-vector-width"="512"' if self.wide else ""
+        if self.halved:  # both: the first alone leaves the vectors of the text as they are
+            attributes = '"prefer-vector-width"="256" "min-legal-vector-width"="0"'
         if self.isa.architecture == "aarch64" and is_long_chain(kernel):
             # The order of the first scheduling, before registers are chosen, suits such chains by 1 to 4 % better.
             features = ",".join(filter(None, (self.isa.llvm_features, "-use-postra-scheduler")))

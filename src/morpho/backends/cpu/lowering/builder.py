@@ -76,7 +76,7 @@ class Builder(ABC):
             slot.dtype, slot.elements = place.dtype, count
         exact = place.offset == 0 and place.is_contiguous and product(place.shape) == slot.elements
         taken = not exact or slot.kind == "input" or place.slot in results
-        if place.dtype is not slot.dtype or (self.own_outputs and taken):
+        if place.dtype is not slot.dtype or slot.kind == "memory" or (self.own_outputs and taken):
             fresh = self.new_slot(node.shape, node.dtype, "result")
             self.copy(place, fresh, node)
             place = fresh

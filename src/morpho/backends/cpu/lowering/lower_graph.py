@@ -9,12 +9,12 @@ from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.control.lower_control import lower_control
 from morpho.backends.cpu.lowering.lower_attention import Sizes, lower_attention, lower_attention_backward
+from morpho.backends.cpu.lowering.lower_buckets import Bucket, BucketLowering
 from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_linalg import is_lapack, is_small, lower_lapack, lower_matrix
 from morpho.backends.cpu.lowering.lower_pages import lower_page_write, lower_paged_attention
 from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
-from morpho.backends.cpu.lowering.lower_scatter import ScatterLowering
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.lower_sparse import FOLLOWED
 from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
@@ -29,6 +29,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.ir.views import look_through
+from morpho.ops.collective import START
 from morpho.passes.fusion.prologue import product_after
 from morpho.program.kernel import Kernel
 from morpho.program.program import Control, Program, Step
@@ -67,7 +68,7 @@ def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, 
     return GraphLowering(graph, own_outputs, inputs, target, constants, thresholds).build(announce)
 
 
-class GraphLowering(ScatterLowering):
+class GraphLowering(BucketLowering):
     """Walks a graph once; every kind of node has a method here, or in `lower_matmul.py`."""
 
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
@@ -76,6 +77,7 @@ class GraphLowering(ScatterLowering):
         self.vector_bits = 0 if target.kind == "cuda" else target.vector_bits
         self.prepare_destinations()
         self.join_scatters()
+        self.buckets: dict[int, Bucket] = {}  # of the outermost graph alone
         self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
         self.pairs: dict[int, View] = {}  # serial of a `complex` -> its memory, of which a part may be written already
 
@@ -88,6 +90,7 @@ class GraphLowering(ScatterLowering):
             place = whole(node["index"], node.shape, node.dtype)
             self.views[node.serial] = [place if strides is None else
                                         View(node["index"], 0, node.shape, strides, node.dtype)]
+        self.prepare_buckets()
         for node in after_counts(self.graph):
             self.lower_node(node)
             if announce is not None:
@@ -150,7 +153,9 @@ class GraphLowering(ScatterLowering):
             return
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         first = len(self.program.steps)
-        if node.op.name in special and (native or node.op.name in OF_PAIRS):
+        if node.serial in self.buckets:
+            (self.lower_start if node.op is START else self.lower_wait)(node)
+        elif node.op.name in special and (native or node.op.name in OF_PAIRS):
             special[node.op.name](node)
         elif is_small(node):
             self.lower_matrix(node)

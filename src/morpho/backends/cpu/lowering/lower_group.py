@@ -125,6 +125,8 @@ class GroupLowering(GroupBody):
         steps = [step for operand in self.operands for guard in operand.guards for step in guard[2]]
         if any(bounds(step)[0] < 0 for step in steps):  # borders are met in ascending order
             return ()
+        if any(self.operands[i.access].guards for i in self.instructions if i.name == "load" and not i.full):
+            return ()  # only the walk over windows looks for borders
         count = product(extents)
         if not self.windows and (not isinstance(count, int) or count > MOST_SHORT_ROW
                                  or bounds(outer[-1][0])[1] < LEAST_TRANSPOSED):

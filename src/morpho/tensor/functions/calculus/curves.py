@@ -178,7 +178,7 @@ def polyval(p: Any, x: Any, /) -> Tensor:
     coefficients, points = (Tensor.of_node(node) for node in promoted("polyval", p, x))
     if len(coefficients.shape) != 1 or not isinstance(coefficients.shape[0], int):
         raise fail(ShapeError, "polyval", f"coefficients of shape {coefficients.shape} are no line")
-    found = points * 0
+    found = points * 0 if coefficients.shape[0] else ew.where(True, 0, points)  # no coefficients: 0, also of infinities
     for number in range(coefficients.shape[0]):
         found = found * points + coefficients[number]
     return found

@@ -56,12 +56,13 @@ def bucketize(x: Any, boundaries: Any, /, *, right: bool = False) -> Tensor:
     return searchsorted(boundaries, x, side="right" if right else "left")
 
 
-def bincount(x: Any, /, weights: Any = None, *, length: int | None = None) -> Tensor:
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Tensor:
     """How often each of 0, 1, 2, ... occurs among x, or the sum of its weights. Without `length` the largest number
-    says how many counts there are, and x is realised at once; a number beyond `length` is an error.
+    says how many counts there are, `minlength` at least, and x is realised at once; a number beyond `length` is an
+    error.
 
-    >>> mo.bincount([0, 2, 2]).tolist(), mo.bincount([0, 2], length=4).tolist()
-    ([1, 0, 2], [1, 0, 1, 0])
+    >>> mo.bincount([0, 2, 2]).tolist(), mo.bincount([0, 2], length=4).tolist(), mo.bincount([1], minlength=3).tolist()
+    ([1, 0, 2], [1, 0, 1, 0], [0, 1, 0])
     """
     values = Tensor.of_node(as_node(x, "bincount"))
     if values.ndim != 1:
@@ -73,7 +74,13 @@ def bincount(x: Any, /, weights: Any = None, *, length: int | None = None) -> Te
         count = int(known.max()) + 1 if known.size else 0
         if known.size and known.min() < 0:
             raise fail(ValueFault, "bincount", f"{known.min()} is negative, and only 0, 1, 2, ... are counted")
+        least = as_integer(minlength, "bincount", "minlength")
+        if least < 0:
+            raise fail(ArgumentError, "bincount", f"minlength {least} is negative")
+        count = max(count, least)
     else:
+        if minlength:
+            raise fail(ArgumentError, "bincount", "both length and minlength are given", "length says it all")
         count = as_integer(length, "bincount", "length")
     if count < 0:
         raise fail(ArgumentError, "bincount", f"length {count} is negative")
@@ -151,16 +158,51 @@ def histogram(x: Any, bins: Any = 10, /, *, range: Any = None, weights: Any = No
         if given.shape != Tensor.of_node(as_node(x, "histogram")).shape:
             raise fail(ShapeError, "histogram", f"weights of shape {given.shape} do not fit x")
         given = reshape(given, (-1,))
-    line = edges if uniform is None else uniform[0]
-    nodes = promoted("histogram", line, ew.astype(values, float64) if uniform is not None else values)
-    borders, numbers = Tensor.of_node(nodes[0]), Tensor.of_node(nodes[1])
-    place = searchsorted(borders, numbers, side="right") - 1
-    place = ew.where(ew.equal(numbers, borders[-1]), count - 1, place)
-    inside = ew.logical_and(ew.greater_equal(place, 0), ew.less(place, count))  # NaN lies behind all
-    place = ew.where(inside, place, count)
+    borders, place, inside = _bins("histogram", values, edges, uniform)
     ones = ew.astype(inside, int64) if given is None else ew.where(inside, given, 0)
     found = scatter_add(zeros(count + 1, dtype=ones.dtype), place, ones)[:count]
     if density:
         wide = ew.astype(found, ew.astype(edges, float64).dtype)
         found = wide / ew.astype(borders[1:] - borders[:-1], float64) / reduce.sum(wide)
     return found, edges
+
+
+def _bins(name: str, values: Tensor, edges: Tensor, uniform: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The borders as they are compared with, the bin of every number, and whether it is in one; the others get the
+    number of bins."""
+    count = edges.shape[0] - 1
+    line = edges if uniform is None else uniform[0]
+    nodes = promoted(name, line, ew.astype(values, float64) if uniform is not None else values)
+    borders, numbers = Tensor.of_node(nodes[0]), Tensor.of_node(nodes[1])
+    place = searchsorted(borders, numbers, side="right") - 1
+    place = ew.where(ew.equal(numbers, borders[-1]), count - 1, place)
+    inside = ew.logical_and(ew.greater_equal(place, 0), ew.less(place, count))  # NaN lies behind all
+    return borders, ew.where(inside, place, count), inside
+
+
+def histogram2d(x: Any, y: Any, bins: Any = 10, /, *, range: Any = None, weights: Any = None,
+                density: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """How many points lie in each cell, and the borders along both axes. `bins` is a number for both, a line of borders
+    for both, or a pair of such; `range` a pair of ranges. Sums of `weights`, and densities, as in `histogram`.
+
+    >>> counts, _, _ = mo.histogram2d([0.0, 0.1, 1.0], [0.0, 0.9, 1.0], 2)
+    >>> counts.tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    points = [reshape(Tensor.of_node(as_node(one, "histogram2d")), (-1,)) for one in (x, y)]
+    if points[0].shape != points[1].shape:
+        raise fail(ShapeError, "histogram2d", f"shapes {points[0].shape} and {points[1].shape} are no points")
+    pair = isinstance(bins, (tuple, list)) and len(bins) == 2
+    found = [_edges("histogram2d", one, bins[axis] if pair else bins, None if range is None else range[axis])
+             for axis, one in enumerate(points)]
+    places = [_bins("histogram2d", one, *of) for one, of in zip(points, found, strict=True)]
+    rows, columns = (of[0].shape[0] - 1 for of in found)
+    inside = ew.logical_and(places[0][2], places[1][2])
+    cell = ew.where(inside, places[0][1] * columns + places[1][1], rows * columns)
+    given = asarray(1.0) if weights is None else reshape(Tensor.of_node(as_node(weights, "histogram2d")), (-1,))
+    values = ew.where(inside, ew.astype(given, float64), 0.0)
+    total = reshape(scatter_add(zeros(rows * columns + 1, dtype=float64), cell, values)[:-1], (rows, columns))
+    if density:
+        areas = [ew.astype(of[0][1:] - of[0][:-1], float64) for of in places]
+        total = total / reduce.sum(total) / areas[0][:, None] / areas[1]
+    return total, found[0][0], found[1][0]

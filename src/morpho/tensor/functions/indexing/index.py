@@ -20,7 +20,7 @@ from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
 from morpho.tensor.convert import asarray
-from morpho.tensor.core import Tensor
+from morpho.tensor.core import Tensor, uses_parameters
 from morpho.tensor.eager import row
 from morpho.tensor.functions.indexing.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
@@ -315,11 +315,11 @@ def assigned(x: Tensor, key: Any, value: Any) -> Node:
 
 def check_indices(region: BasicIndex) -> None:
     """Indices that are known now must lie inside their axes: later, the tensor would have lost its old value. Inside
-    `compile` they are checked when the function runs."""
+    `compile` they are checked when the function runs; so are those of a loop's turn or of `vmap`'s rows."""
     if tracing.current is not None:
         return
     for axis, indices in region.fancy:
-        if indices is None or 0 in indices.shape:
+        if indices is None or 0 in indices.shape or uses_parameters([indices.node]):
             continue
         found, size = realised_array(indices, "setitem", "an index is needed now"), region.shape[axis]
         for worst in (int(found.min()), int(found.max())):

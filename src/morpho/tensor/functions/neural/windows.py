@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from morpho.tensor.functions.neural.spatial import padding_widths, per_axis
 from morpho.tensor.functions.reduce import argmax
 from morpho.tensor.operands import as_node
 
+MOST_TAPS = 16  # elements of a window that are compared one after another
+AXIS_BITS = 5  # of the number of an element along each axis
 AXES = {1: "N, C, L", 2: "N, C, H, W", 3: "N, C, D, H, W"}
 
 
@@ -97,17 +100,39 @@ class Windows:
 
     def places(self, seen: Node) -> Tensor:
         """The first place of the largest element of each window, in its channel read as a vector."""
-        flat = reshape(seen, (*seen.shape[:2 + self.rank], math.prod(self.lengths)))
-        number = argmax(Tensor.of_node(flat), axis=-1)
-        place = Tensor.of_node(expand(asarray(0).node, tuple(number.shape)))
-        for d in range(self.rank):
-            inner = math.prod(self.lengths[d + 1:])
-            offset = ew.remainder(ew.floor_divide(number, inner), self.lengths[d]) * self.apart[d]
+        place = Tensor.of_node(expand(asarray(0).node, seen.shape[:2 + self.rank]))
+        for d, number in enumerate(self.first_largest(seen)):
             starts = np.arange(self.counts[d]) * self.steps[d] - self.widths[d][0]
             starts = starts.reshape(-1, *[1] * (self.rank - 1 - d))
-            at = ew.clip(offset + asarray(starts.astype(np.int64)), 0, self.sizes[d] - 1)
+            at = ew.clip(number * self.apart[d] + asarray(starts.astype(number.dtype.numpy)), 0, self.sizes[d] - 1)
             place = place * self.sizes[d] + at
         return place
+
+    def first_largest(self, seen: Node) -> list[Tensor]:
+        """Where in each window its largest element, or NaN, stands first: a number for each axis."""
+        if math.prod(self.lengths) > MOST_TAPS:
+            flat = reshape(seen, (*seen.shape[:2 + self.rank], math.prod(self.lengths)))
+            number = argmax(Tensor.of_node(flat), axis=-1)
+            return [ew.remainder(ew.floor_divide(number, math.prod(self.lengths[d + 1:])), self.lengths[d])
+                    for d in range(self.rank)]
+        # Windows laid out next to each other to be searched took ten times as long as their elements one after another.
+        elements = {at: self.element(seen, at) for at in np.ndindex(*self.lengths)}
+        largest, found = functools.reduce(ew.maximum, elements.values()), asarray(np.int32(0))
+        for at, here in reversed(elements.items()):
+            code = functools.reduce(lambda code, number: code << AXIS_BITS | number, at)
+            is_largest = ew.equal(here, largest)
+            if self.x.dtype.is_float:
+                is_largest = ew.logical_or(is_largest, ew.isnan(here))
+            found = ew.where(is_largest, asarray(np.int32(code)), found)
+        axes = [ew.bitwise_right_shift(found, AXIS_BITS * (self.rank - 1 - d)) for d in range(self.rank)]
+        return [ew.bitwise_and(number, (1 << AXIS_BITS) - 1) for number in axes]
+
+    def element(self, seen: Node, at: tuple[int, ...]) -> Tensor:
+        """The same element of every window."""
+        shape = seen.shape[:2 + self.rank]
+        part = build("slice", seen, starts=(0,) * len(shape) + at, sizes=(*shape, *(1,) * self.rank),
+                     steps=(1,) * len(seen.shape))
+        return Tensor.of_node(reshape(part, shape))
 
 
 def pooled_max(name: str, rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value, repeating
+from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value, repeating, vector_type
 from morpho.backends.cpu.codegen.lookup import INSIDE, Lookup
 from morpho.backends.cpu.codegen.vector_math.core import FLOAT, any_lane
 
@@ -115,8 +115,27 @@ def minus_function(e: Emitter, x: Value, base: Value, parts: tuple[Part, ...], n
     Parts beyond the first are for x < 0; there `base_again` gives the base from what the first gave.
     """
     table = CoefficientTable(e, parts, x.lanes, name)
+    if e.near_table is None:
+        return by_parts(e, x, (e.absolute(x), base), table, table.address, base_again)
+    part, t = parts[0], e.absolute(x)
+    result = e.fma(near_polynomial(e, t, part, e.near_table(name, near_numbers(part))), rounded(-part.scale), base)
+    before, again, done = e.block, e.fresh("again"), e.fresh("done")
+    (limit,) = struct.unpack("<I", struct.pack("<f", -part.top))
+    e.branch_if(any_lane(e, e.bits(x), "ugt", limit), again, done)
+    e.label(again)
+    beyond = e.fcmp("ogt", t, rounded(part.top))
+    carried = (e.select(beyond, t, e.like(rounded(parts[1].done), t)), e.select(beyond, base_again(result), result))
+    rare = by_parts(e, x, carried, table, e.offset(table.address, "i8", table.part_bytes), base_again)
+    after = e.block
+    e.branch(done)
+    e.label(done)
+    return e.assign(f"phi {x.type} [ {result.name}, %{before} ], [ {rare.name}, %{after} ]", x.element, x.lanes)
+
+
+def by_parts(e: Emitter, x: Value, carried: tuple[Value, Value], table: CoefficientTable, start: str,
+             base_again: Callable[[Value], Value]) -> Value:
+    """A part after another, from the one at `start` on, of |x| and the base before it."""
     head, again, done, before = e.fresh("head"), e.fresh("again"), e.fresh("done"), e.block
-    first = e.absolute(x)
     e.branch(head)
     e.label(head)
     part, place = "%" + e.fresh("part"), len(e.lines)
@@ -131,12 +150,57 @@ def minus_function(e: Emitter, x: Value, base: Value, parts: tuple[Part, ...], n
     following = e.offset(part, "i8", table.part_bytes)
     e.branch(head)
     e.lines[place:place] = [
-        f"  {seen} = phi ptr [ {table.address}, %{before} ], [ {following}, %{again} ]",
+        f"  {seen} = phi ptr [ {start}, %{before} ], [ {following}, %{again} ]",
         *[f"  {new.name} = phi {x.type} [ {old.name}, %{before} ], [ {next_.name}, %{again} ]"
-          for new, old, next_ in ((t, first, new_t), (left, base, new_left))],
+          for new, old, next_ in ((t, carried[0], new_t), (left, carried[1], new_left))],
         *([] if seen == part else [f'  {part} = call ptr asm "", "=r,0"(ptr {seen})'])]  # LLVM counts no addresses
     e.label(done)
     return result
+
+
+# -- the first part where a lane reads all numbers of its interval at once ---------------------------------------------
+# Floats from an interval to the next: its centre, nine powers, two to fill 16 bytes. The first 16 bytes of all eight
+# lie in different banks of a GPU's shared memory, and so do the second and third ones.
+NEAR_ENTRY = 12
+
+
+def rounded(number: float) -> float:
+    """The float32 that the table has."""
+    return float(struct.unpack("<f", struct.pack("<f", number))[0])
+
+
+def near_numbers(part: Part) -> tuple[float, ...]:
+    """The numbers of a part, interval by interval."""
+    rows = [part.centres, *part.powers, *[(0.0,) * 8] * (NEAR_ENTRY - DEGREE - 2)]
+    return tuple(rounded(row[n]) for n in range(len(part.centres)) for row in rows)
+
+
+def gathered(e: Emitter, parts: list[Value]) -> Value:
+    """A vector of single values, or the only one."""
+    if len(parts) == 1:
+        return parts[0]
+    text, kind = "poison", vector_type(parts[0].element, len(parts))
+    for number, part in enumerate(parts):
+        name = "%" + e.fresh("j")
+        e.line(f"{name} = insertelement {kind} {text}, {part.type} {part.name}, i64 {number}")
+        text = name
+    return Value(e, text, parts[0].element, len(parts))
+
+
+def near_polynomial(e: Emitter, t: Value, part: Part, entries: str) -> Value:
+    """`polynomial_of` for the part whose `near_numbers` lie at an address."""
+    t = at_most(e, t, e.like(rounded(part.top), t))
+    root = e.fma(t, rounded(part.steepness), e.like(rounded(part.start), t))
+    index = e.bits(e.fma(root, root, e.like(rounded(FLOAT.magic - part.first), t))) & 7
+    found: list[list[Value]] = []
+    for lane in range(t.lanes):
+        one = index if t.lanes == 1 else e.assign(f"extractelement {index.type} {index.name}, i64 {lane}", "i32", 1)
+        mine = e.offset(entries, "i8", e.convert("zext", one * (4 * NEAR_ENTRY), "i64"))
+        fours = [e.load(e.offset(mine, "i8", 16 * n), "float", 4, align=16) for n in range(3)]
+        found.append([e.assign(f"extractelement {four.type} {four.name}, i64 {n}", "float", 1)
+                      for four in fours for n in range(4)])
+    centre, *powers = [gathered(e, [numbers[n] for numbers in found]) for n in range(DEGREE + 2)]
+    return e.polynomial(t - centre, powers)
 
 
 def at_most(e: Emitter, t: Value, top: Value) -> Value:

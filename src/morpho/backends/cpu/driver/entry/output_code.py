@@ -1,13 +1,17 @@
 """Native entry, outputs: small ones of static shape are allocated by native code through CPython's own C
 functions; others by a Python function in the middle of the call.
 
-A small output lies in a `bytearray` that only its tensor knows, at the first multiple of 64 bytes.
+A small output lies in a `bytearray` that only its tensor knows, at the first multiple of 64 bytes; one on another
+device in a block that its pool had free (`block_code.py`).
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.driver.abi import ContextField, Distances, Function, OutputRow
+from morpho.backends.cpu.driver.entry.block_code import BlocksField, new_block
 from morpho.backends.cpu.driver.layout import BYTES_DATA, TUPLE_ITEMS
 from morpho.base.target import ALIGNMENT_BYTES
 
@@ -16,14 +20,19 @@ def make_outputs(f: Function, context: str, inputs: tuple[Value, str], outputs: 
                  at: Distances) -> None:
     """New tensors in a table of pointers; how many there are stands in `made_at`. Returns NULL where that fails."""
     e = f.e
-    native, python, done = e.fresh("native"), e.fresh("python"), e.fresh("done")
+    look, native, python, done = e.fresh("look"), e.fresh("native"), e.fresh("python"), e.fresh("done")
     count, room = outputs
-    template = f.pointer(context, ContextField.TEMPLATES)
-    e.branch_if(f.is_null(template) & e.icmp("ne", count, 0), python, native)
+    template, address_at = f.pointer(context, ContextField.TEMPLATES), f.alloca(1)
+    e.branch_if(f.is_null(template) & e.icmp("ne", count, 0), python, look)
+    e.label(look)
+    with e.loop(0, count) as loop:
+        row = f.address(template, loop.index * int(OutputRow.SIZE))
+        _go_unless_free(f, f.pointer(row, OutputRow.BLOCKS), count, python)
+    e.branch(native)
     e.label(native)
     with e.loop(0, count) as loop:
         row = f.address(template, loop.index * int(OutputRow.SIZE))
-        _new_tensor(f, context, row, (room, made_at), at)
+        _new_tensor(f, context, row, (room, made_at), at, address_at)
     e.branch(done)
     e.label(python)
     maker = f.pointer(context, ContextField.ALLOCATE)
@@ -48,7 +57,17 @@ def _return_null_if(f: Function, failed: Value) -> None:
     f.e.label(good)
 
 
-def _new_tensor(f: Function, context: str, row: str, made: tuple[str, str], at: Distances) -> None:
+def _go_unless_free(f: Function, blocks: str, count: Value, python: str) -> None:
+    """Let Python make outputs of a device whose pool may have no block for each."""
+    e = f.e
+    device, fine = e.fresh("device"), e.fresh("fine")
+    e.branch_if(f.is_null(blocks), fine, device)
+    e.label(device)
+    e.branch_if(e.icmp("sge", f.word(blocks, BlocksField.COUNT), count), fine, python)
+    e.label(fine)
+
+
+def _new_tensor(f: Function, context: str, row: str, made: tuple[str, str], at: Distances, address_at: str) -> None:
     """One more tensor, of its own memory. Where memory runs out, what was made is dropped and the call returns NULL."""
     e = f.e
     nbytes, length = f.word(row, OutputRow.BYTES), f.word(row, OutputRow.RECORD_BYTES)
@@ -60,11 +79,24 @@ def _new_tensor(f: Function, context: str, row: str, made: tuple[str, str], at: 
     f.store_pointer(tensor, made[0], number)
     f.store(number + 1, made[1], 0)
     _set(f, context, tensor, at.node, f.pointer(context, ContextField.NONE))
+    host, device, there = e.fresh("host"), e.fresh("device"), e.fresh("there")
+    blocks = f.pointer(row, OutputRow.BLOCKS)
+    e.branch_if(f.is_null(blocks), host, device)
+    e.label(device)
+    place = new_block(f, context, blocks, f.pointer(row, OutputRow.HOLDER), partial(_put, f),
+                      lambda thing: _check(f, context, thing, made), lambda held: _put(f, tensor, at.storage, held))
+    f.store(place, address_at, 0)
+    e.branch(there)
+    e.label(host)
     memory = f.call_python(context, ContextField.NEW_MEMORY, f"ptr null, i64 {(nbytes + ALIGNMENT_BYTES).name}")
     _check(f, context, memory, made)
     _put(f, tensor, at.storage, memory)
     start = f.call_python(context, ContextField.MEMORY_AT, f"ptr {memory}")
-    address = (e.assign(f"ptrtoint ptr {start} to i64", "i64", 1) + (ALIGNMENT_BYTES - 1)) & -ALIGNMENT_BYTES
+    place = (e.assign(f"ptrtoint ptr {start} to i64", "i64", 1) + (ALIGNMENT_BYTES - 1)) & -ALIGNMENT_BYTES
+    f.store(place, address_at, 0)
+    e.branch(there)
+    e.label(there)
+    address = f.word(address_at, 0)
     layout = f.call_python(context, ContextField.NEW_TUPLE, "i64 5")
     _check(f, context, layout, made)
     _put(f, tensor, at.layout, layout)
@@ -81,7 +113,7 @@ def _new_tensor(f: Function, context: str, row: str, made: tuple[str, str], at: 
     _put(f, tensor, at.record, record)
 
 
-def _put(f: Function, thing: str, where: int, part: str) -> None:
+def _put(f: Function, thing: str, where: Value | int, part: str) -> None:
     """Store a reference that is given away."""
     f.e.line(f"store ptr {part}, ptr {f.e.offset(thing, 'i8', where)}, align 8")
 

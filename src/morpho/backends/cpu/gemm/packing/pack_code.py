@@ -22,6 +22,7 @@ class PanelCode(ABC):
 
     source: str  # B[batch, 0, column]
     target: str  # what belongs to this batch
+    record = PACK  # the kernel's numbers
 
     def __init__(self, width: int, memory: str, isa: Isa) -> None:
         self.width, self.memory = width, memory
@@ -30,7 +31,7 @@ class PanelCode(ABC):
     def module(self, name: str) -> str:
         e = self.e
         source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
-        self.v = v = PACK.load(e)
+        self.v = v = self.record.load(e)
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as panels:
             batch = e.instruction("udiv", panels.index, v["panels"])
             number = panels.index - batch * v["panels"]

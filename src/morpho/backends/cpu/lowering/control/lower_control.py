@@ -8,13 +8,14 @@ What a turn computes from values outside the loop alone is computed before it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop, Store
+from morpho.backends.cpu.lowering.control.filling import rows_filled
 from morpho.backends.cpu.lowering.control.lower_lanes import lower_lane_loop
 from morpho.backends.cpu.lowering.control.scalarise import Scalars, offsets_of
 from morpho.backends.cpu.lowering.control.seam import Lowering, place_of
@@ -74,7 +75,8 @@ def _lower_scan(low: Lowering, node: Node) -> None:
     slices = [_shown(cursor) for cursor in moving]
     given = [*homes, *slices, *fixed, *([counter] if counter is not None else [])]
     kept = {place.slot for place in (*homes, *slices, *([counter] if counter is not None else ()))}
-    region = _body(low, node, turn, given, kept, len(carries))
+    filled = rows_filled(turn, init, len(given) - 1) if counter is not None and not backwards else []
+    region = _body(low, node, turn, given, kept, len(carries), dict.fromkeys(filled, counter))
     loop = Loop(region, homes, [_shown(cursor) for cursor in rows])
     loop.settle_results()
     loop.write(Control("loop", _number(low), "scan", node.origin, turns, tuple([*moving, *rows]), value=counter,
@@ -110,14 +112,18 @@ def _shown(cursor: Cursor) -> View:
     return View(cursor.slot, 0, cursor.base.shape, cursor.base.strides, cursor.base.dtype)
 
 
-def _body(low: Lowering, node: Node, body: Body, given: Sequence[View], kept: set[int], carries: int = 0) -> Region:
+def _body(low: Lowering, node: Node, body: Body, given: Sequence[View], kept: set[int], carries: int = 0,
+          filled: Mapping[int, View | None] | None = None) -> Region:
     """The steps of a body whose parameters lie in these places; `kept` of them change from turn to turn. The first
-    ones are `carries`, which a turn may pass on as they are."""
+    ones are `carries`, which a turn may pass on as they are; those `filled` have as many rows as that place says."""
     outside = set(range(len(low.program.slots))) - kept
     region = Region(low, node, len(low.program.steps), outside)
     inner = low.inside(body.graph, outside, frozenset(place.slot for place in given[:carries]))
     for leaf in body.graph.parameters:
         inner.views[leaf.serial] = [given[leaf["index"]]]
+        rows = (filled or {}).get(leaf["index"])
+        if rows is not None:
+            inner.rows_there[leaf.serial] = rows
     early = [_copied_early(inner, output, node) if number >= carries or output.attributes.get("index") != number
              or output.op.name != "parameter" else given[number] for number, output in enumerate(body.outputs)]
     inner.lower_nodes()

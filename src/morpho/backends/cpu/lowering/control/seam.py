@@ -17,6 +17,7 @@ class Lowering(Protocol):
 
     program: Program
     views: dict[int, list[View]]
+    rows_there: dict[int, View]
 
     def new_slot(self, shape: Shape, dtype: DType, kind: str = "temporary") -> View: ...
     def view(self, node: Node) -> View: ...

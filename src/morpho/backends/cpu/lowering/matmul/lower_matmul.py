@@ -9,12 +9,14 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+from morpho.backends.cpu.conv.weight_gradient import WeightGradientConv
 from morpho.backends.cpu.gemm.gemm import EPILOGUE
 from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, GemvKernel, way_of
 from morpho.backends.cpu.gemm.matmul import PRODUCT, Matmul, follows, layout, loop_scratch
 from morpho.backends.cpu.gemm.prologue import LEFT
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations, reads_first
+from morpho.backends.cpu.lowering.control.filling import is_column
 from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.backends.cpu.lowering.matmul.matmul_dispatch import MatmulRequest, choose_conv, choose_matmul
 from morpho.backends.cpu.lowering.matmul.operand_facts import OperandFacts
@@ -24,9 +26,9 @@ from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
-from morpho.ir.views import is_view, look_through
+from morpho.ir.views import CHANNELS_LAST, is_channels_last, is_view, look_through
 from morpho.program.program import Step
-from morpho.program.view import View, whole
+from morpho.program.view import View, channels_last, whole
 
 
 class MatmulLowering(OperandFacts):
@@ -53,8 +55,20 @@ class MatmulLowering(OperandFacts):
         self.views[node.serial] = [c if shape == node.shape else replace(c, shape=node.shape)]
 
     def lower_conv(self, node: Node) -> None:
-        target = self.new_slot(node.shape, node.dtype)
-        found = choose_conv(self, node, node.shape, node.attributes)
+        wanted_last = all(is_channels_last(user) for user in self.graph.users[node.serial]) \
+            and node not in self.graph.outputs
+        found = choose_conv(self, node, node.shape, node.attributes, wanted_last)
+        if isinstance(found, WeightGradientConv):
+            self.views[node.serial] = [self.weight_gradient(node, found)]
+            return
+        if found.last:
+            shape = tuple(node.shape[axis] for axis in CHANNELS_LAST)
+            target = self.new_slot(shape, node.dtype)
+            self.multiply_into(node, found, target, 1, "conv")
+            image, row, column, channel = target.strides
+            self.views[node.serial] = [replace(target, shape=node.shape, strides=(image, channel, row, column))]
+            return
+        target = self.place_as_output(node) or self.new_slot(node.shape, node.dtype)
         self.multiply_into(node, found, target, 2, "conv")
         self.views[node.serial] = [target]
 
@@ -68,9 +82,16 @@ class MatmulLowering(OperandFacts):
             places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
             return lower_body(node, places, targets, columns)
 
+        found: Matmul
         kind, shown = "conv" if windows else "matmul", joined(operations(node))
         if windows:
-            found = choose_conv(self, node, node["shape"], dict(windows))
+            found = convolution = choose_conv(self, node, node["shape"], dict(windows), node["last"])
+            if node["last"] and not convolution.last:
+                apart = self.new_slot(node["shape"], node["dtype"])
+                self.multiply_into(node, found, apart, 2, kind)
+                self.step(follow(channels_last(apart)), node, shown)
+                self.views[node.serial] = targets
+                return
         else:
             found = choose_matmul(MatmulRequest(self, node, node["shape"], bool(node["axes"])))
         split = found.thresholds.choice.epilogue == "split" and not node["axes"]
@@ -81,9 +102,24 @@ class MatmulLowering(OperandFacts):
                 self.step(after, node, shown)
         elif split or not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
             apart = self.new_slot(node["shape"], node["dtype"])
-            self.multiply_into(node, found, apart, 2 if windows else 1, kind)
+            if node["last"]:
+                apart = whole(apart.slot, space, apart.dtype)
+            self.multiply_into(node, found, apart, 2 if windows and not node["last"] else 1, kind)
             self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
         self.views[node.serial] = targets
+
+    def place_as_output(self, node: Node) -> View | None:
+        """Memory for a value that is wanted as an output in another order of its axes alone, as the gradient of a
+        convolution's weights is: in that order, so that it is not copied; its lines stay lines."""
+        users = self.graph.users[node.serial]
+        if not self.own_outputs or node in self.graph.outputs or len(users) != 1 or users[0].op.name != "permute":
+            return None
+        order, output = users[0]["axes"], users[0]
+        if order[-1] != len(order) - 1 or self.graph.outputs.count(output) != 1 or self.graph.users[output.serial]:
+            return None
+        place = self.new_slot(output.shape, output.dtype)
+        strides = [place.strides[order.index(axis)] for axis in range(len(order))]
+        return replace(place, shape=node.shape, strides=tuple(strides))
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def multiply(self, node: Node, found: Matmul, after: LoopCall, label: str) -> bool:
@@ -139,12 +175,33 @@ class MatmulLowering(OperandFacts):
             values = (*FOLLOWED_GEMV.values(**numbers, unused=[0] * (EPILOGUE - len(GEMV)), epilogue=0), *after.values)
             more = {"epilogue": after.kernel, "in_place": reads_first(after.kernel),
                     "scratch": loop_scratch(after.kernel, upper(found.n))}
+        rows = self.rows_that_count(node, found)
+        if rows is not None:
+            kernel, places = replace(kernel, rows_at=len(places)), (*places, rows)
         self.add(Step(kernel, places, writes, values, found.batch * tiles, found.m * tile * found.k,
                       "matmul (unpacked)" + (label if after is not None else ""), node.origin,
                       threads=self.threads_for(node, found.thresholds.choice.threads), sizes=found.sizes,
                       choice=found.choice,
                       operations=found.batch * found.m * found.n * flops, **more))
         return after is not None
+
+    def rows_that_count(self, node: Node, found: Matmul) -> View | None:
+        """Where the number of rows of the right operand lies behind which both operands are zeros, if that is known."""
+        left, right = node.inputs[:2]
+        rows = self.rows_there.get(right.serial)
+        known = rows is not None and self.target.kind != "cuda" and found.m == 1 and not found.swapped
+        return rows if known and is_column(left, right) else None
+
+    def weight_gradient(self, node: Node, found: WeightGradientConv) -> View:
+        """One step that writes the result with its first two axes exchanged, and the result as it is seen."""
+        count, kernels, *pixels = node.shape
+        target = self.new_slot((kernels, count, *pixels), node.dtype)
+        self.add(Step(found.kernel(), (found.a.view, self.packed(found, node), target), (2,), found.record_values(),
+                      found.items, found.work_per_item, "conv", node.origin, scratch=found.places[3],
+                      threads=self.threads_for(node, found.thresholds.choice.threads), sizes=found.sizes,
+                      choice=found.choice, operations=2 * found.m * found.n * found.k))
+        first, second, *rest = target.strides
+        return replace(target, shape=node.shape, strides=(second, first, *rest))
 
     def packed(self, found: Matmul, node: Node) -> View:
         """The right operand in panels; one operand used by several products is packed once, and again where it is read

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from morpho.backends.cpu.conv.direct_conv import DirectConv, PointwiseConv, is_direct, is_pointwise
-from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmConv, Windows, kernel_strides
+from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmConv, Windows
+from morpho.backends.cpu.conv.weight_gradient import WeightGradientConv, is_weight_gradient
 from morpho.backends.cpu.gemm.amx.amx import AmxBf16Matmul, AmxInt8Matmul
 from morpho.backends.cpu.gemm.gemm import OUTER
-from morpho.backends.cpu.gemm.matmul import GemvMatmul, Matmul, Matrix, as_matrices, batch_axes
+from morpho.backends.cpu.gemm.matmul import GemvMatmul, Matmul, Matrix, PackedMatmul, as_matrices, batch_axes
 from morpho.backends.cpu.gemm.prologue import PrologueMatmul
+from morpho.backends.cpu.gemm.symmetric import SymmetricMatmul, is_symmetric
 from morpho.backends.cpu.gemm.tiling import register_tile
 from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedMatmul, vectors_of_tile
 from morpho.backends.cpu.lowering.builder import operations
@@ -112,6 +114,12 @@ class MatmulRequest:
     @cached_property
     def plain(self) -> Matmul:
         """The product on a packed right operand."""
+        return PackedMatmul(self.dtype, self.shape, *self.given)
+
+    @cached_property
+    def wide(self) -> Matmul:
+        """The product with the register tile of the instruction set, however few its columns: a kernel that packs the
+        right operand itself has no other."""
         return Matmul(self.dtype, self.shape, *self.given)
 
     def changes(self, matrix: Matrix) -> bool:
@@ -171,6 +179,13 @@ def _is_gemv(request: MatmulRequest) -> bool:
     return plain.has_few_rows and request.changes(plain.b) and not request.lowering.is_shared(request.node)
 
 
+def _is_symmetric(request: MatmulRequest) -> bool:
+    """A matrix times its transpose; what follows runs on blocks of both sides of the diagonal."""
+    a, b = request.matrices
+    return (not request.whole_rows and request.target.kind != "cuda"
+            and is_symmetric(a, b, request.shape[-2], request.shape[-1], request.k))
+
+
 def _is_pointwise(request: MatmulRequest) -> bool:
     a, b = request.matrices
     return (not request.whole_rows and not request.changes(a)
@@ -208,7 +223,9 @@ WAYS: Mapping[str, tuple[Way, ...]] = {
         Way("bfloat16 gemm on matrix units", lambda r: r.dtype is bfloat16 and r.isa.matrix_units,
             lambda r: AmxBf16Matmul(r.dtype, r.shape, *r.given)),
         Way(GEMV_WAY, _is_gemv, lambda r: GemvMatmul(r.dtype, r.shape, *r.given)),
-        Way("gemm that packs B itself", lambda r: r.packs_itself(r.plain),
+        Way("gemm of a matrix and its transpose", _is_symmetric,
+            lambda r: SymmetricMatmul(r.dtype, r.shape, *r.given)),
+        Way("gemm that packs B itself", lambda r: r.packs_itself(r.wide),
             lambda r: UnpackedMatmul(r.dtype, r.shape, *r.given)),
         Way("gemm on a packed B", lambda r: True, lambda r: r.plain),
     ),
@@ -231,26 +248,30 @@ def choose_matmul(request: MatmulRequest) -> Matmul:
     return found
 
 
-DIRECT, IMPLICIT = "direct convolution", "implicit gemm"
+DIRECT, IMPLICIT, WEIGHTS = "direct convolution", "implicit gemm", "weight gradient"
 
 
-def choose_conv(lowering: OperandFacts, node: Node, shape: Shape, how: Mapping[str, Any]) -> Matmul:
+def choose_conv(lowering: OperandFacts, node: Node, shape: Shape, how: Mapping[str, Any],
+                last: bool = False) -> ImplicitGemmConv | WeightGradientConv:
     """The convolution of a node's first input by its second: on lines of the image where they lie, or as an implicit
-    GEMM."""
+    GEMM; by a window as large as an image, where nothing follows it, as the gradient of weights. What follows wants the
+    channels `last`: it can have them so only where the convolution found says it."""
     x, weight = (lowering.view(child) for child in node.inputs[:2])
-    if kernel_strides(weight, how["groups"]) is None:
-        weight = lowering.copied(weight, node)
     windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
     ways = [DIRECT, IMPLICIT] if is_direct(shape, x, weight, windows, lowering.target.isa) else [IMPLICIT]
+    if node.op.name == "conv" and is_weight_gradient(shape, x, weight, windows, lowering.target.isa):
+        ways = [WEIGHTS, *ways]
     sizes = (*shape, *weight.shape[1:])
     key = lowering.problem_key(node, "conv", x.dtype.name, sizes,
                                " ".join(str(number) for pair in (how["steps"], how["dilations"]) for number in pair))
     thresholds = lowering.tuned(node, Problem(key, "conv", node, tuple(upper(size) for size in sizes), tuple(ways),
                                               has_epilogue=node.op.name == "gemm", threads=lowering.target.threads))
     taken = thresholds.choice.way if thresholds.choice.way in ways else ways[0]
-    found: Matmul
-    if taken == DIRECT:
-        found = DirectConv(shape, x, weight, windows, lowering.target)
+    found: ImplicitGemmConv | WeightGradientConv
+    if taken == WEIGHTS:
+        found = WeightGradientConv(shape, x, weight, windows, lowering.target)
+    elif taken == DIRECT:
+        found = DirectConv(shape, x, weight, windows, lowering.target, last)
     else:
         found = ImplicitGemmConv(shape, x, weight, windows, lowering.target, thresholds)
     found.thresholds = thresholds

@@ -37,6 +37,7 @@ class OperandFacts(Builder):
         self.right_operands: Counter[int] | None = None  # how many products have a node, by serial, on their right
         self.fixed: set[int] = set()  # slots that only constants decide, as far as steps were looked at
         self.looked_at = 0
+        self.rows_there: dict[int, View] = {}  # of a node: where the number of its rows lies that are not zeros yet
 
     def thresholds_of(self, node: Node) -> DispatchThresholds:
         """Those for a product of which its user may have said how many threads it shall have."""
