@@ -1,13 +1,15 @@
-"""What every test shares: one seed for everything random, Hypothesis profiles, and a cache folder of its own.
+"""What every test shares: one seed for everything random, Hypothesis profiles, and a temporary folder of its own.
 
 `python -m pytest -n auto` runs on all cores; `--seed N` repeats the draws of an earlier session, whose seed is in the
-closing summary and beside every failure. Morpho's disk cache is a temporary folder, so that tests neither read nor fill
-the user's.
+closing summary and beside every failure. Morpho's disk cache lies in the session's temporary folder, so that tests
+neither read nor fill the user's.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
+import importlib.util
 import os
 import random
 import secrets
@@ -15,31 +17,43 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-# Before anything imports Morpho: settings are read from the environment once.
-_CACHE_FOLDER = tempfile.mkdtemp(prefix="morpho-test-cache-")
-_OWNER_PROCESS = os.getpid()
-os.environ["MORPHO_CACHE_DIR"] = _CACHE_FOLDER
+# One folder for a session, removed at its end: what tests, examples and the processes they start leave in "/tmp", and
+# Morpho's stored code, which processes of pytest-xdist share. Set before anything imports Morpho: settings are read
+# from the environment once. The name is short, because sockets lie below it.
+if not ("PYTEST_XDIST_WORKER" in os.environ and "morpho-test-" in os.environ.get("TMPDIR", "")):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` stays, to look into
+    _FOLDER = tempfile.mkdtemp(prefix="morpho-test-")
+    os.environ["TMPDIR"] = tempfile.tempdir = _FOLDER
+    os.environ["MORPHO_CACHE_DIR"] = os.path.join(_FOLDER, "cache")
+    os.mkdir(os.environ["MORPHO_CACHE_DIR"])
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # not beside the source, then; hundreds of processes start here
+        os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(_FOLDER, "bytecode")
+    _OWNER_PROCESS = os.getpid()
+
+    @atexit.register
+    def _remove_folder() -> None:
+        """Clean up, though not at the end of a process that a test has forked."""
+        if os.getpid() == _OWNER_PROCESS:
+            shutil.rmtree(_FOLDER, ignore_errors=True)
 
 
-@atexit.register
-def _remove_cache_folder() -> None:
-    """Clean up, though not at the end of a process that a test has forked."""
-    if os.getpid() == _OWNER_PROCESS:
-        shutil.rmtree(_CACHE_FOLDER, ignore_errors=True)
-
+# A checkout that is not installed tests itself, in the processes that tests start too.
+if importlib.util.find_spec("morpho") is None:
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
 
 # Helpers beside the tests of a floor import by their bare name; last on the path, so that they hide nothing.
 sys.path.extend(str(folder) for folder in sorted(Path(__file__).parent.iterdir()) if folder.is_dir())
 sys.path.append(str(Path(__file__).parent / "backends" / "cpu"))
 sys.path.append(str(Path(__file__).parent / "backends" / "cuda"))
 
-import hypothesis  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+import hypothesis
+import numpy as np
+import pytest
 
 _SHARED = {
     "deadline": None,
@@ -60,7 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", action="store_true",
                      help="run the tests in an order drawn from the seed: what one leaves behind, another may find")
     parser.addoption("--exhaustive", action="store_true",
-                     help="run all of the large tables (`sampled`), not a third of each group drawn from the seed")
+                     help="run all of the large tables (`sampled`), not a quarter of each group drawn from the seed")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -72,17 +86,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _sample(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
-    """Of tests marked `sampled` a third of each group, drawn from the seed: CI's third is always the same, everyone
+    """Of tests marked `sampled` a quarter of each group, drawn from the seed: CI's is always the same, everyone
     else's another each time. A group is what differs in its last parameter alone, such as the dtypes of one case."""
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled") is not None:
-            groups.setdefault(item.nodeid.rpartition("-")[0] or item.nodeid, []).append(item)
+            test, _, parameters = item.nodeid.partition("[")
+            groups.setdefault(f"{test}[{parameters.rpartition('-')[0]}", []).append(item)
     kept: set[str] = set()
     for group in groups.values():
         group.sort(key=lambda item: zlib.crc32(item.nodeid.encode(), seed & 0xFFFFFFFF))
-        kept.update(item.nodeid for item in group[:-(-len(group) // 3)])
+        kept.update(item.nodeid for item in group[:-(-len(group) // 4)])
     return [item for item in items if item.nodeid in kept or item.get_closest_marker("sampled") is None]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Generator[None, None, None]:
+    """Collecting makes thousands of items that stay: nothing looks for garbage meanwhile, nor at them later."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def earlier_modules_are_not_searched() -> None:
+    """What is still held when a module begins (caches, libraries) is not looked through for garbage again: a search
+    took a second in a session of all tests, and tests of lifetimes make ten."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -111,6 +143,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = 20261115 if os.environ.get("CI") else secrets.randbelow(2**31)
     if getattr(config.option, "hypothesis_seed", None) is None:
         hypothesis.core.global_force_seed = config.option.seed
+
+
+def pytest_unconfigure() -> None:
+    """What was set aside is freed at the end: extensions tell of every type that is not."""
+    gc.unfreeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -150,7 +187,15 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@pytest.fixture(scope="session")
-def cache_folder() -> str:
-    """The folder of compiled code that this session uses."""
-    return _CACHE_FOLDER
+@pytest.fixture
+def sample(pytestconfig: pytest.Config, seed: int) -> Callable[[Iterable[Any]], list[Any]]:
+    """Of a table inside a test a quarter, in its order, drawn from the seed; with `--exhaustive` all of it."""
+    rng = np.random.default_rng([seed, 1])  # draws of the test itself are the same with it and without
+
+    def drawn(table: Iterable[Any]) -> list[Any]:
+        rows = list(table)
+        if pytestconfig.option.exhaustive:
+            return rows
+        return [rows[place] for place in sorted(rng.permutation(len(rows))[:-(-len(rows) // 4)])]
+
+    return drawn

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import json
 import re
 import subprocess
@@ -51,6 +52,8 @@ ENTRY_FILES = {"__main__.py": "cli"}
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 READER_OF_ENVIRONMENT = "base/settings.py"
+# What is looked for in expressions: a file that has none of these words is asked for its statements alone.
+IN_EXPRESSIONS = re.compile("|".join(["import_module", "__import__", "find_spec", "allow_pickle", *ENVIRONMENT]))
 
 # Packages that `import morpho` must not load: LLVM, the command line's, every extra, every peer.
 NOT_AT_IMPORT = (
@@ -86,10 +89,10 @@ def _absolute(module: str, level: int, package: tuple[str, ...]) -> str:
     return ".".join([*base, module] if module else base)
 
 
-def imports_of(tree: ast.AST, package: tuple[str, ...]) -> Iterator[Import]:
-    """Every import of a syntax tree, at whatever depth; `package` is the dotted package the file lies in."""
+def imports_of(nodes: list[ast.AST], package: tuple[str, ...]) -> Iterator[Import]:
+    """Every import among the nodes of a tree, at whatever depth; `package` is the dotted package the file lies in."""
     computed = False
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(node.lineno, alias.name)
@@ -106,7 +109,7 @@ def imports_of(tree: ast.AST, package: tuple[str, ...]) -> Iterator[Import]:
                     bare = text.lstrip(".")
                     yield Import(node.lineno, _absolute(bare, len(text) - len(bare), package))
     if computed:  # The name comes from a variable: every string that could be one of ours counts.
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 if re.fullmatch(r"morpho(\.\w+)+", node.value):
                     yield Import(node.lineno, node.value)
@@ -126,10 +129,52 @@ def _targets(found: Import) -> Iterator[str]:
             yield name if name in FLOORS else ""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_search_for_garbage() -> Iterator[None]:
+    """Trees of some million nodes, in no circles, are made here; searching them took twice the time of parsing."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the tests below ask of a file; its tree is not kept, which of the whole package is millions of objects."""
+
+    imports: tuple[Import, ...]
+    pickle_allowed: tuple[int, ...]  # lines
+    environment: tuple[tuple[int, str], ...]
+
+
+def statements(tree: ast.AST) -> list[ast.AST]:
+    """The statements of a tree at whatever depth, without the expressions in them, which are most of its nodes."""
+    found = [tree]
+    for node in found:
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            found += getattr(node, part, ())
+    return found
+
+
 @functools.cache
-def parsed(path: Path) -> ast.Module:
-    """A file as a tree, which several tests look at."""
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+def facts(path: Path, package: Path) -> Facts:
+    """A file below `package` (the folder `morpho`), read and parsed once."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text, str(path))
+    nodes = [*ast.walk(tree)] if IN_EXPRESSIONS.search(text) else statements(tree)
+    pickles, environment = [], []
+    for node in nodes:
+        names: list[str] = []
+        if isinstance(node, ast.keyword):
+            if node.arg == "allow_pickle" and not (isinstance(node.value, ast.Constant) and node.value.value is False):
+                pickles.append(node.value.lineno)
+        elif isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id.strip("_") in ("os", "posix"):
+                names = [node.attr]
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names] if node.module in ("os", "posix") else []
+        environment += [(node.lineno, name) for name in ENVIRONMENT.intersection(names)]
+    imports = imports_of(nodes, ("morpho", *path.relative_to(package).parts[:-1]))
+    return Facts(tuple(imports), tuple(pickles), tuple(environment))
 
 
 def upward_imports(package: Path) -> list[str]:
@@ -144,8 +189,7 @@ def upward_imports(package: Path) -> list[str]:
             problems.append(f"{relative}: stands on no floor; put it into a folder of the table in docs/map.md")
             continue
         floor = TOP_OF_PACKAGE + 0.5 if is_package_itself else FLOORS[here]
-        tree = parsed(path)
-        for found in imports_of(tree, ("morpho", *relative.parts[:-1])):
+        for found in facts(path, package).imports:
             for target in _targets(found):
                 place = f"{relative}:{found.line}"
                 if target == "":
@@ -173,7 +217,7 @@ def imported_files(package: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, path in files.items():
         named = found.setdefault(name, set())
-        for one in imports_of(parsed(path), ("morpho", *path.relative_to(package).parts[:-1])):
+        for one in facts(path, package).imports:
             if one.module.split(".")[0] == "morpho":
                 module = one.module.removeprefix("morpho").lstrip(".")
                 inner = [f"{module}.{part}".lstrip(".") for part in one.names]
@@ -215,14 +259,10 @@ def pickle_uses(package: Path) -> list[str]:
     problems = []
     for path in sorted(package.rglob("*.py")):
         relative = path.relative_to(package)
-        tree = parsed(path)
-        for found in imports_of(tree, ("morpho", *relative.parts[:-1])):
+        for found in facts(path, package).imports:
             if found.module.split(".")[0] in PICKLES:
                 problems.append(f"{relative}:{found.line}: imports {found.module}")
-        for node in ast.walk(tree):
-            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
-                if not (isinstance(node.value, ast.Constant) and node.value.value is False):
-                    problems.append(f"{relative}:{node.value.lineno}: allow_pickle is not False")
+        problems += [f"{relative}:{line}: allow_pickle is not False" for line in facts(path, package).pickle_allowed]
     return problems
 
 
@@ -231,16 +271,9 @@ def environment_reads(package: Path) -> list[str]:
     problems = []
     for path in sorted(package.rglob("*.py")):
         relative = path.relative_to(package)
-        if relative.as_posix() == READER_OF_ENVIRONMENT:
-            continue
-        for node in ast.walk(parsed(path)):
-            names: list[str] = []
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                names = [node.attr] if node.value.id.strip("_") in ("os", "posix") else []
-            elif isinstance(node, ast.ImportFrom) and node.module in ("os", "posix"):
-                names = [alias.name for alias in node.names]
-            for name in ENVIRONMENT.intersection(names):
-                problems.append(f"{relative}:{node.lineno}: uses os.{name}; ask morpho.base.settings")
+        if relative.as_posix() != READER_OF_ENVIRONMENT:
+            for line, name in facts(path, package).environment:
+                problems.append(f"{relative}:{line}: uses os.{name}; ask morpho.base.settings")
     return problems
 
 
@@ -271,10 +304,11 @@ def test_one_reader_of_the_environment() -> None:
 def test_import_loads_nothing_heavy() -> None:
     """`import morpho` in a fresh process loads neither LLVM, nor the command line's packages, nor any extra; nor does
     `mo.compile` before a first call."""
-    program = ("import json, sys; old = {*sys.modules}; import morpho; morpho.compile(lambda x: x + 1); "
-               "print(json.dumps([*{*sys.modules} - old]))")
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    loaded = {name.split(".")[0] for name in json.loads(printed)}
+    program = (f"import json, sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); old = {{*sys.modules}}; import morpho; "
+               "morpho.compile(lambda x: x + 1); print(json.dumps([*{*sys.modules} - old]))")
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    loaded = {name.split(".")[0] for name in json.loads(ran.stdout)}
     assert "morpho" in loaded
     assert not (heavy := sorted(loaded.intersection(NOT_AT_IMPORT))), f"import morpho loads {heavy}"
 

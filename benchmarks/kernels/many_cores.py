@@ -4,9 +4,9 @@
     python -m benchmarks.kernels.many_cores --threads 16 --only attention,wake --json out.json
 
 For each number of threads Morpho and PyTorch have a process each, which take turns: one sleeps while the other runs, so
-that neither meets the other's threads. Medians of rounds; answers are compared. `wake` is what one small kernel costs
-that all threads share, over the same kernel on one thread: called again and again, and after a pause in which the
-workers went to sleep.
+that neither meets the other's threads. Few threads run on the same cores, where both meet the same neighbours. Medians
+of rounds; answers are compared. `wake` is what one small kernel costs that all threads share, over the same kernel on
+one thread: called again and again, and after a pause in which the workers went to sleep.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ GROUPS = ("elementwise", "products", "attention", "model", "wake")
 PAUSE_S = 0.004  # until the threads of OpenMP sleep, which look for work a while after every call
 ROUND_S = 0.008
 ROUNDS = 7
+FEW_THREADS = 2  # that run on the same cores; more of them would meet those of OpenMP that look for work still
 SLOW_S = 0.05  # of what takes longer, three rounds will do
 ELEMENTS = 1 << 20
 SIDES = (256, 512, 1024, 2048)
@@ -248,6 +249,8 @@ def main() -> None:
     if unknown:
         parser.error(f"no group {unknown[0]!r}: there are {', '.join(GROUPS)}")
     if given.worker:
+        if int(given.threads) <= FEW_THREADS and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:int(given.threads)])
         serve({"own": own_cases, "peer": peer_cases}[given.worker](groups), given.folder)
         if given.worker == "own" and "wake" in groups and given.threads != "1":
             print(json.dumps(wake_up(int(given.threads))), flush=True)

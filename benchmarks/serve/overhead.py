@@ -140,11 +140,11 @@ def _serve(port: int) -> None:
     model, tokenizer = mo.models.load_with_tokenizer(mo.models.SHIPPED)
     if not tokenizer.chat_template:
         tokenizer.chat_template = "{{ messages[0].content }}"
-    folder = Path(tempfile.mkdtemp())
-    mo.models.save(folder, model)
-    mo.weights.save_tokenizer(folder, tokenizer)
-    with Server([Spec("paced", folder)], make_engine=lambda *_: _Paced(), port=port) as server:
-        server.thread.join()
+    with tempfile.TemporaryDirectory() as folder:
+        mo.models.save(folder, model)
+        mo.weights.save_tokenizer(folder, tokenizer)
+        with Server([Spec("paced", Path(folder))], make_engine=lambda *_: _Paced(), port=port) as server:
+            server.thread.join()
 
 
 def _pace(tokens: int) -> float:

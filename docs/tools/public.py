@@ -59,6 +59,12 @@ def docstring(value: Any) -> str:
     return inspect.cleandoc(text) if text else ""
 
 
+@functools.cache
+def docstrings() -> frozenset[str]:
+    """Those of all public names; tests/docs runs their examples, so that other tests need not."""
+    return frozenset(docstring(value) for value in names().values() if needs_example(value))
+
+
 def globals_of(value: Any) -> dict[str, Any]:
     """What an example may use beside what it imports: `mo`, and the names of the module that defines it."""
     home = sys.modules.get(getattr(inspect.unwrap(value), "__module__", "") or "")

@@ -175,6 +175,7 @@ def test_size_zero_where_bounds_allow_it(name: str) -> None:
         np.testing.assert_array_equal(f(x, out=target).numpy(), expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("correction", [0, 1, 2, 3, 0.5, 0.1])
 def test_variances_of_no_more_elements_than_the_correction(correction: float, dtype: str) -> None:
@@ -240,6 +241,7 @@ NO_ELEMENTS: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("setting", [{"level": 0}, {"level": 3}, {"device": "reference"}], ids=str)
 @pytest.mark.parametrize("name", NO_ELEMENTS)
 def test_rows_that_turn_out_empty(name: str, setting: dict[str, Any]) -> None:

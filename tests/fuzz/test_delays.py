@@ -97,6 +97,7 @@ def bits(function: Callable[[Any], Any], x: Any) -> list[bytes]:
     return [part.numpy().tobytes() for part in (found if isinstance(found, tuple | list) else (found,))]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_delays_change_no_bit(pauses: None, rng: np.random.Generator, name: str, isa: str) -> None:

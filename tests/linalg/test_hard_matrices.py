@@ -98,6 +98,7 @@ def test_eigenvalues(kind: str, n: int, rng: np.random.Generator) -> None:
     small(p @ low @ d @ low.T @ p.T - sums, sums, n, 50)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_solves_have_a_small_backward_error(kind: str, n: int, rng: np.random.Generator) -> None:

@@ -17,6 +17,7 @@ import morpho as mo
 PATHS = "path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z)."
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(25))
 def test_changes_give_the_model_of_a_fresh_run(seed: int) -> None:
     """Random programs, with negation and aggregates, after each of several changes."""
@@ -98,6 +99,7 @@ def test_facts_that_do_not_fit_are_told() -> None:
     assert list(model["q"]) == [("a",)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(12))
 def test_supports_are_enough_and_minimal(seed: int) -> None:
     """With the facts of a support alone the tuple holds; without any one of them it does not."""

@@ -17,6 +17,7 @@ import morpho as mo
 PARTS, EACH = 8, 125
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs_have_the_oracles_model(part: int) -> None:
     """All derived predicates, tuple by tuple."""
@@ -55,6 +56,7 @@ def test_the_oracle_finds_a_difference() -> None:
     assert found["p"] == {("a",)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(40))
 def test_queries_are_what_the_whole_model_has(seed: int) -> None:
     """Magic sets: a goal with a known term gives those tuples of the full model that fit."""

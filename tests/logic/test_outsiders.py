@@ -19,6 +19,7 @@ def drawn(seed: int) -> tuple[int, dict[tuple[int, int], float]]:
     return nodes, {**roads, (0, 0): 2.0}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("engine", ["tuples", "sparse", "dense", "auto"])
 @pytest.mark.parametrize("seed", range(2))
 def test_shortest_and_widest_paths(seed: int, engine: str) -> None:

@@ -85,7 +85,9 @@ def scan_by_rule(name: str, x: Array, axis: int, dtype: DType) -> Array:
 def fma(a: Array, b: Array, c: Array) -> Array:
     """a * b + c rounded once."""
     if a.dtype == np.float64 and not HAS_QUAD:
-        return np.vectorize(_exact_fma, otypes=[np.float64])(a, b, c) if a.size else a * b + c
+        total, known = _fma_of_parts(a, b, c)
+        total[~known] = [_exact_fma(*rare) for rare in zip(a[~known], b[~known], c[~known], strict=True)]
+        return total
     product, other = a.astype(WIDE) * b.astype(WIDE), c.astype(WIDE)  # the product is exact
     total = product + other
     part = total - product
@@ -94,6 +96,42 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     towards = np.where(error > 0, np.inf, -np.inf).astype(WIDE)
     lost = np.isfinite(total) & np.isfinite(error) & (error != 0)
     return np.where(lost, np.nextafter(total, towards), total).astype(a.dtype)
+
+
+@np.errstate(all="ignore")
+def _fma_of_parts(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """By error-free sums and products in float64, and where that holds: not near overflow and underflow.
+
+    What the sum of product and addend loses is added up rounded to odd, so that the last rounding is the only one
+    (Boldo and Melquiond 2008).
+    """
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    rest = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    middle, low = _two_sum(c, rest)
+    high, more = _two_sum(product, middle)
+    odd, lost = _two_sum(low, more)
+    is_even = odd.view(np.int64) & 1 == 0
+    towards = np.where(lost > 0, np.inf, -np.inf)
+    total = high + np.where((lost != 0) & is_even, np.nextafter(odd, towards), odd)
+    known = np.isfinite(total) & (total != 0)
+    for x in (a, b, c):
+        known &= (x == 0) | (np.abs(np.frexp(x)[1]) < 400)
+    return total, known & (product != 0)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """Veltkamp's: two numbers of 26 bits whose sum is x."""
+    large = x * (2.0**27 + 1)
+    high = large - (large - x)
+    return high, x - high
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """The rounded sum, and what rounding lost."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
 
 
 def _exact_fma(a: float, b: float, c: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from morpho.ops import batching
 
 Array = Any
 ROWS = 3
-MADE_BY_PASSES = {"group", "gemm"}  # of nodes: batches are made before
+MADE_BY_PASSES = {"group", "gemm", "all_reduce_memory"}  # of nodes: batches are made before
 LEAVES = {"constant", "iota", "dimension", "parameter", "data"}
 
 
@@ -61,7 +62,7 @@ def choices_of(count: int) -> list[tuple[bool, ...]]:
 
 
 @pytest.mark.parametrize("dtype", [float32, bfloat16, int32, bool_, uint32, complex64], ids=str)
-def test_elementwise(dtype: DType, session_seed: int) -> None:
+def test_elementwise(dtype: DType, session_seed: int, sample: Callable[..., Any]) -> None:
     rng = generator(session_seed, dtype)
     for count in (1, 2, 3):
         cases = [case for case in ELEMENTWISE if dtype in case.dtypes and len(case.inputs(dtype)) == count
@@ -74,7 +75,7 @@ def test_elementwise(dtype: DType, session_seed: int) -> None:
         for kinds, same in by_kinds.items():
             leaves = [parameter(i, (13,), kind) for i, kind in enumerate(kinds)]
             arrays = [rng.permutation(array)[:ROWS * 13].reshape(ROWS, 13) for array in operands(rng, kinds, 40)]
-            compare([case.build(*leaves) for case in same], leaves, arrays, choices_of(count))
+            compare([case.build(*leaves) for case in same], leaves, arrays, sample(choices_of(count)))
 
 
 def drawn(case: Shaped, rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
@@ -87,7 +88,7 @@ WITH_ROWS = [case for case in SHAPED if case.op not in MADE_BY_PASSES | LEAVES |
 
 
 @pytest.mark.parametrize("case", WITH_ROWS, ids=str)
-def test_shaped(case: Shaped, session_seed: int) -> None:
+def test_shaped(case: Shaped, session_seed: int, sample: Callable[..., Any]) -> None:
     rng = generator(session_seed, str(case))
     rounded = (float32, bfloat16) if REGISTRY[case.op].kind == "fused" or case.op == "matmul" else (float32,)
     for dtype in [d for d in (*rounded, complex64) if d in case.dtypes] or case.dtypes[:1]:
@@ -96,7 +97,7 @@ def test_shaped(case: Shaped, session_seed: int) -> None:
         leaves = [parameter(i, shape, kind) for i, (shape, kind) in enumerate(specs)]
         arrays = [np.stack([drawn(case, rng, i, shape, kind) for _ in range(ROWS)])
                   for i, (shape, kind) in enumerate(specs)]
-        choices = choices_of(len(specs)) if dtype is not bfloat16 else choices_of(len(specs))[:1]
+        choices = sample(choices_of(len(specs))) if dtype is not bfloat16 else choices_of(len(specs))[:1]
         compare([case.make(*leaves)], leaves, arrays, choices)
 
 

@@ -76,6 +76,7 @@ def _with_weights(name: str, dtype: DType, shape: tuple[int, ...]) -> list[Node]
 ROW_OPS = ("softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(5, 67), (3, 4, 33)])
 @pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16], ids=str)
 @pytest.mark.parametrize("name", ROW_OPS)

@@ -37,6 +37,7 @@ def pair(rng: np.random.Generator) -> tuple[CSR, Array]:
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("index", ["int32", "int64"])
 def test_products_with_dense_operands(dtype: str, index: str, rng: np.random.Generator) -> None:

@@ -40,6 +40,7 @@ def check(a: mo.sparse.CSR, b: mo.sparse.CSR) -> mo.sparse.CSR:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "complex64", "complex128"])
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_rows_of_every_length(dtype: str, index: Any, rng: np.random.Generator) -> None:
@@ -57,6 +58,7 @@ def test_lengths_where_the_order_is_found_another_way(length: int, rng: np.rando
         check(matrix(rng, [1, 0, 1], 1, "float32"), matrix(rng, [length], columns, "float32"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(12))
 def test_shapes_drawn_at_random(seed: int) -> None:
     rng = np.random.default_rng(seed)

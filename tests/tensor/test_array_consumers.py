@@ -209,7 +209,7 @@ import os; os.environ["SCIPY_ARRAY_API"] = "1"
 import numpy as np, sklearn, morpho as mo
 from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge
-from sklearn.metrics import mean_squared_error
+from sklearn.metrics import f1_score, mean_squared_error
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 a = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 x = mo.asarray(a)
@@ -222,10 +222,23 @@ with sklearn.config_context(array_api_dispatch=True):
     model = Ridge(solver="svd").fit(x, x[:, 0])
     assert isinstance(model.predict(x), mo.Tensor)
     assert mean_squared_error(x[:, 0], model.predict(x)) < 0.1
+    truth, found = mo.asarray([0, 1, 1, 2, 0, 1]), mo.asarray([0, 1, 2, 2, 0, 0])
+    assert abs(f1_score(truth, found, average="macro") - f1_score(truth.numpy(), found.numpy(), average="macro")) < 1e-6
 """
     assert sklearn
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_bincount_as_libraries_call_it() -> None:
+    """By NumPy's names: scikit-learn's scores count classes so."""
+    for minlength in (0, 2, 7):
+        found = mo.bincount(mo.asarray([0, 3, 3]), weights=None, minlength=minlength)
+        assert found.tolist() == np.bincount([0, 3, 3], minlength=minlength).tolist()
+    assert mo.bincount(mo.asarray([], dtype="int64"), minlength=3).tolist() == [0, 0, 0]
+    for wrong in ({"minlength": -1}, {"minlength": 2, "length": 3}):
+        with pytest.raises(ValueError, match="length"):
+            mo.bincount([0, 1], **wrong)
 
 
 def test_scipy() -> None:
@@ -316,6 +329,7 @@ def test_a_sharded_folder_with_an_index(tmp_path: Path) -> None:
                                                                        "weight_map": where}))
     found = mo.weights.load(tmp_path)
     assert sorted(found) == ["a.weight", "b.weight"] and found["b.weight"].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert sorted(mo.weights.load(tmp_path / "model.safetensors.index.json")) == sorted(found)
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises((ValueError, OSError), match="model-00002"):
         mo.weights.load(tmp_path)

@@ -68,3 +68,24 @@ def test_errors() -> None:
         mo.asarray([1.0]).at[mo.asarray([3])].add(1.0)
     with pytest.raises(mo.errors.ShapeError):
         mo.zeros(3).at[:2].add(mo.ones(3))
+
+
+def test_outside_compile_a_turn_may_name_an_element_by_what_it_is_given() -> None:
+    """Indices that a loop's turn or a row of `vmap` has only when it runs are checked then."""
+    def assign(i: mo.Tensor, x: mo.Tensor) -> mo.Tensor:
+        x[i] = 4.0
+        return x
+
+    def counted(s: Any) -> Any:
+        return s[0] + 1, s[1].at[s[0]].set(3.0)
+
+    x, places = mo.ones((2, 3)), mo.asarray([0, 2])
+    assert mo.fori_loop(0, 3, lambda i, c: c.at[i % 2].add(1.0), x)[:, 0].tolist() == [3.0, 2.0]
+    assert mo.fori_loop(0, 2, assign, mo.zeros(3)).tolist() == [4.0, 4.0, 0.0]
+    assert mo.scan(lambda c, i: (c.at[i].set(7.0), i), mo.zeros(4), places + 1)[0].tolist() == [0.0, 7.0, 0.0, 7.0]
+    assert mo.while_loop(lambda s: s[0] < 2, counted, (mo.asarray(0), mo.zeros(3)))[1].tolist() == [3.0, 3.0, 0.0]
+    assert mo.vmap(lambda r, i: r.at[i].multiply(5.0))(x, places).tolist() == [[5.0, 1.0, 1.0], [1.0, 1.0, 5.0]]
+    slope = mo.grad(lambda x: (mo.fori_loop(0, 3, lambda i, c: c.at[i % 2].add(x[0]), x) ** 2).sum())(x)
+    assert slope.tolist() == [[22.0] * 3, [4.0] * 3]
+    with pytest.raises(IndexError):
+        mo.fori_loop(0, 5, assign, mo.zeros(3)).numpy()

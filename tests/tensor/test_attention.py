@@ -145,8 +145,9 @@ def test_gradients_of_narrow_numbers(dtype: str, limit: float, rng: np.random.Ge
 
 @pytest.mark.parametrize("settings", [[{"isa": "scalar"}], [{"isa": "vector256"}], [{"isa": "vector512"}],
                                       [{"threads": 1}, {"threads": 5}, {"level": 0}]])
-def test_gradients_have_the_same_bits_everywhere(settings: list[dict[str, Any]], rng: np.random.Generator) -> None:
-    for dtype in ("float32", "bfloat16", "float64"):
+def test_gradients_have_the_same_bits_everywhere(settings: list[dict[str, Any]], rng: np.random.Generator,
+                                                 sample: Callable[..., Any]) -> None:
+    for dtype in sample(("float32", "bfloat16", "float64")):
         given = draw(rng, 70, 130, 10, 21, dtype=dtype)
         for options in ({"causal": True, "offset": 40}, options_of("boolean", rng, 70, 130)):
             want = gradients(given, **options)
@@ -156,6 +157,7 @@ def test_gradients_have_the_same_bits_everywhere(settings: list[dict[str, Any]],
                         assert got.tobytes() == known.tobytes(), (dtype, setting)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_head_by_head_or_in_pieces(kind: str, dtype: str, rng: np.random.Generator) -> None:

@@ -400,3 +400,20 @@ def test_a_small_carry_is_looked_up_by_an_index() -> None:
     assert mo.compile(by_carry)(mo.asarray(x)).tolist() == expected.tolist()
     expected = x + sum(table[i % 4] for i in range(5)) * table.sum()
     assert mo.compile(both)(mo.asarray(x), mo.asarray(table)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("wanted", ["scan and map", "map and scan", "one result and map", "two maps and scan"])
+def test_a_map_beside_a_loop_over_the_same_slices_is_itself(wanted: str) -> None:
+    """Its result is no carry of the loop's."""
+    def run(x: mo.Tensor, w: mo.Tensor) -> tuple[mo.Tensor, ...]:
+        carry, each = mo.scan(lambda c, r: (c * 0.5 + r.sum(), c), x, w)
+        alone, _ = mo.scan(lambda c, r: (c * 0.5, None), x, w)
+        mapped, (first, second) = mo.map(lambda r: r + 1, w), mo.map(lambda r: (r * 3, r.sum()), w)
+        return {"scan and map": (carry, mapped), "map and scan": (mapped, carry, each),
+                "one result and map": (alone + 1, mapped * 2), "two maps and scan": (first, second, carry)}[wanted]
+
+    x, w = mo.arange(20, dtype=mo.float32).reshape((4, 5)), mo.arange(15, dtype=mo.float32).reshape((5, 3))
+    for found, lazy in zip(mo.compile(run)(x, w), run(x, w), strict=True):
+        np.testing.assert_array_equal(found.numpy(), lazy.numpy())
+    if wanted == "scan and map":
+        np.testing.assert_array_equal(mo.compile(run)(x, w)[1].numpy(), w.numpy() + 1)

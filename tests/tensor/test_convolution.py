@@ -165,6 +165,7 @@ FORMS = {"general": ((7, 4, 3, 3), {"padding": 1}), "groups": ((6, 2, 3, 2), {"s
          "pointwise": ((5, 4, 1, 1), {}), "depthwise": ((4, 1, 3, 3), {"padding": 1, "groups": 4})}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [mo.float32, mo.float64, mo.float16, mo.bfloat16], ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_bits_everywhere(form: str, dtype: Any, rng: np.random.Generator) -> None:

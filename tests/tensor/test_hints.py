@@ -38,9 +38,8 @@ WORDS = {
     "set_printoptions", "indices", "jacobian", "float", "int",
     "interpolate", "autograd", "cuda", "multinomial", "set_grad_enabled",
     "set_num_threads", "utils",
-    "select",
     "savez", "dropout", "set_default_dtype",
-    "put_along_axis", "lax", "numpy", "device_put",
+    "lax", "numpy", "device_put",
     "block_until_ready", "pmap", "shard_map"}
 # Names that are ours under another one: (arguments, the original's answer), for those that work alike on numbers.
 ALIKE: dict[str, tuple[list[Any], Any]] = {

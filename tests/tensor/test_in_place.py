@@ -180,6 +180,7 @@ def _run(program: list[tuple[Any, ...]], vectors: list[Any], keep: list[Any]) ->
     return vectors
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", range(25))
 @pytest.mark.parametrize("looped", [False, True])
 def test_random_assignments(number: int, looped: bool, session_seed: int) -> None:

@@ -77,7 +77,7 @@ def layouts(array: np.ndarray) -> list[np.ndarray]:
     return [array, np.asfortranarray(array), wide[::-2]]
 
 
-@hypothesis.settings(max_examples=300)
+@hypothesis.settings(max_examples=120)
 @hypothesis.given(st.data(), st.sampled_from(SHAPES), st.integers(0, 2))
 def test_getitem_is_numpys(data: st.DataObject, shape: tuple[int, ...], layout: int) -> None:
     """Same shape, same elements."""
@@ -90,7 +90,7 @@ def test_getitem_is_numpys(data: st.DataObject, shape: tuple[int, ...], layout: 
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
-@hypothesis.settings(max_examples=300)
+@hypothesis.settings(max_examples=120)
 @hypothesis.given(st.data(), st.sampled_from(SHAPES), st.booleans())
 def test_setitem_is_numpys(data: st.DataObject, shape: tuple[int, ...], scalar: bool) -> None:
     """The same elements afterwards; the array that was borrowed, and tensors made before, keep theirs."""

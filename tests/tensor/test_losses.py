@@ -31,6 +31,7 @@ def wanted(x: Array, target: Array, axis: int = -1, smoothing: float = 0.0, igno
     return np.where(counts, -(p * logs).sum(axis=-1), 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("axis", [-1, 1, 0])
 @pytest.mark.parametrize("kind", ["int64", "int32", "uint8", "probabilities"])

@@ -27,6 +27,27 @@ X = np.array([0.2, 1.0, 2.5, 4.0, -1.0, 1.0, 9.0, NAN])
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 SAME: dict[str, list[Call]] = {
     "swapaxes": [((D, 0, 2), {}), ((D, -1, 1), {})],
+    "append": [((M, M[:1]), {"axis": 0}), ((M, V), {}), ((WHOLE, 3), {})],
+    "delete": [((M, 1), {"axis": 1}), ((M, [0, -1]), {"axis": 0}), ((D, slice(0, None, 2)), {"axis": 2}), ((M, 7), {}),
+               ((V, np.array([True, False, True, True, False, False, True])), {}), ((V, []), {})],
+    "insert": [((V, 2, 9.0), {}), ((V, -1, V[:3]), {}), ((V, [5, 0, 5], V[:3]), {}), ((M, 1, M[:, 0]), {"axis": 1}),
+               ((M, [1, 3], M[:, :2]), {"axis": 1}), ((M, 2, 7.0), {"axis": 0}), ((WHOLE, 3, 2), {})],
+    "block": [(([[M, M[:, :1]], [M[:2], M[:2, :1]]],), {}), (([V, 3.0],), {}), ((M,), {}), (([[V], [V]],), {})],
+    "compress": [((np.array([True, False, True, True]), M), {"axis": 0}), ((V > 0, V), {}), ((V > 9, M), {"axis": 1}),
+                 ((np.array([0, 1]), WHOLE), {"axis": 1})],
+    "choose": [((np.array([0, 2, 1, 0, 1]), [M, 5.0, M[0]]), {}), ((WHOLE % 2, [WHOLE, -WHOLE]), {})],
+    "select": [(([M < -1, M > 1], [M, M * 10]), {}), (([V > 0], [V], NAN), {}),
+               (([WHOLE > 1, WHOLE > 0], [1, 2], 3), {})],
+    "modf": [((np.array([2.5, -1.25, INF, -INF, -0.0, NAN, 3.0]),), {}), ((M,), {})],
+    "ldexp": [((D, WHOLE[0, :5]), {}), ((M, 3), {}),
+              ((np.array([1.5, 1.0, 3.0, INF]), np.array([-1074, 1023, -1080, 5])), {}),
+              ((np.array([5e-324, 1.0]), np.array([1074, -2000])), {})],
+    "frexp": [((D,), {}), ((M,), {}), ((np.array([0.0, -0.0, 5e-324, -1e-310, 1e308, 0.5, 1.0, 2.0**-1022]),), {}),
+              ((np.array([1e-45, 1e-40, 3e38, 0.99999994, 8.0], np.float32),), {})],
+    "unwrap": [((D * 3,), {}), ((D * 3,), {"axis": 0, "period": 4.0}), ((V * 3,), {"discont": 5.0})],
+    "histogram2d": [((D[0].ravel(), D[1].ravel()), {}), ((V, V[::-1], [3, EDGES]), {}),
+                    ((V, V[::-1], 4), {"density": True}),
+                    ((V, V[::-1]), {"range": [[-1, 1], [-2, 3]], "weights": V})],
     "ravel": [((D,), {})], "fliplr": [((M,), {})], "flipud": [((M,), {})],
     "rot90": [((M,), {"k": k}) for k in (0, 1, 2, 3, -1)] + [((D,), {"axes": (1, 2)})],
     "diag": [((M,), {}), ((V,), {}), ((M,), {"k": 1}), ((V,), {"k": -2}), ((V,), {"k": 3}), ((M,), {"k": -9})],
@@ -51,7 +72,8 @@ SAME: dict[str, list[Call]] = {
     "sinc": [((D,), {}), ((np.array([0.0, 1.0, -3.0, 1e6]),), {})],
     "angle": [((M,), {}), ((D + 1j * D[::-1],), {}), ((WHOLE,), {}), ((D * 1j - 2,), {"deg": True}),
               ((np.array([0.0, -0.0, INF, -INF]),), {})],
-    "polyval": [((V, D), {}), ((V.astype(np.float64), 1.5), {}), ((WHOLE[0], WHOLE), {}), ((V * 1j, V), {})],
+    "polyval": [((V, D), {}), ((V[:0], np.array([NAN, INF, 2.0])), {}),
+                ((V.astype(np.float64), 1.5), {}), ((WHOLE[0], WHOLE), {}), ((V * 1j, V), {})],
     "convolve": [((V, D[0, 0]), {}), ((D[0, 0], V), {"mode": "same"}), ((V, V[:4]), {"mode": "valid"}),
                  ((V * 1j, V[:2] + 2j), {}),
                  ((V, V[:4]), {"mode": "same"}), ((V[:1], V), {})],
@@ -367,3 +389,29 @@ def test_native_and_compiled() -> None:
                      lambda x: mo.logcumsumexp(x, axis=0), lambda x: mo.isclose(x, 1.0)):
         compiled = mo.compile(function, whole=True)
         same(compiled(mo.asarray(M)), function(mo.asarray(M)))
+
+
+def test_put_along_axis() -> None:
+    for array, indices, values, axis in ((M, np.array([[1], [0], [-1], [3]]), 7.0, 1),
+                                         (D, D.argmax(0)[None], -D[:1], 0),
+                                         (WHOLE, WHOLE.argsort(1)[:, :2], WHOLE[:, :2], 1)):
+        wanted = array.copy()
+        np.put_along_axis(wanted, indices, values, axis)
+        found = mo.put_along_axis(mo.asarray(array), mo.asarray(indices), as_given(values), axis=axis)
+        assert np.array_equal(found.numpy(), wanted)
+
+
+def test_polynomials() -> None:
+    x, y = np.linspace(-2, 3, 40), RNG.normal(0, 1, (40, 3))
+    same(mo.polyfit(mo.asarray(x), mo.asarray(y), 4), np.polyfit(x, y, 4), rtol=1e-9)
+    same(mo.polyfit(mo.asarray(x), mo.asarray(y[:, 0]), 2, w=mo.asarray(x**2)), np.polyfit(x, y[:, 0], 2, w=x**2),
+         rtol=1e-9)
+    for p in ([1.0, -6.0, 11.0, -6.0], [0.0, 0.0, 2.0, 1.0, 0.0, 0.0], [3.0], [0.0, 0.0], [1.0, 0.0, 1.0], [2.0, 4.0]):
+        line = np.array(p)
+        found = np.sort_complex(mo.roots(mo.asarray(line)).numpy())
+        same(found, np.sort_complex(np.roots(line).astype(complex)), rtol=1e-9)
+    for call in (lambda: mo.polyfit(x, y[:5], 1), lambda: mo.roots(M), lambda: mo.select([], []),
+                 lambda: mo.choose([0], []), lambda: mo.block([[V], V]),
+                 lambda: mo.delete(V, 99), lambda: mo.insert(V, 1.5, 0.0)):
+        with pytest.raises(MorphoError):
+            call()

@@ -12,6 +12,8 @@ import pytest
 import morpho as mo
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError
 from morpho.base.machine import available_isas, machine
+from morpho.ir.node import build
+from morpho.ops.algebra import reduce, reshape
 
 Array = Any
 ISAS = available_isas(machine())
@@ -235,3 +237,44 @@ def test_dynamic_sizes_are_refused_where_windows_are_not_known() -> None:
     pool = mo.compile(lambda x: mo.adaptive_avg_pool1d(x, 2), dynamic={"x": {2: mo.Dim("l", 4, 9)}})
     with pytest.raises(ShapeError, match=r"\[adaptive_avg_pool1d\].*dynamic"):
         pool(mo.zeros((1, 1, 6)))
+
+
+# -- places of the largest elements ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("size, stride, padding, dilation", WINDOWS)
+def test_places_are_those_of_argmax(size: Any, stride: Any, padding: Any, dilation: Any, dtype: str,
+                                    rng: np.random.Generator) -> None:
+    """The first of several largest elements or of several NaN, and the nearest place where all are in the padding."""
+    x = rng.integers(-3, 3, (2, 3, 11, 19)).astype(dtype)
+    fill: Any = np.iinfo(np.int32).min
+    if dtype != "int32":
+        x[x == 2], fill = np.nan, -np.inf
+    x[0, 0, :6, :7] = fill
+    found = mo.compile(lambda x: tuple(mo.max_pool2d(x, size, stride=stride, padding=padding, dilation=dilation,
+                                                     return_indices=True)))(mo.asarray(x))
+    padded = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)), constant_values=fill)
+    for n, c, i, j in itertools.product(*(range(s) for s in found[1].shape)):
+        rows, columns = (at * stride[d] + dilation[d] * np.arange(size[d]) for d, at in enumerate((i, j)))
+        window = padded[n, c][np.ix_(rows, columns)]
+        row, column = np.unravel_index(np.argmax(window), window.shape)
+        at = [int(np.clip(places[number] - pad, 0, edge - 1)) for places, number, pad, edge in (
+            (rows, row, padding[0], 11), (columns, column, padding[1], 19))]
+        assert found[1].numpy()[n, c, i, j] == at[0] * 19 + at[1]
+        assert np.array_equal(found[0].numpy()[n, c, i, j], window[row, column], equal_nan=dtype != "int32")
+
+
+def test_an_element_of_a_padded_window_beside_its_maximum(rng: np.random.Generator) -> None:
+    """What lies in the padding is read as such outside the walk over windows, too."""
+    x = rng.integers(-5, 5, (1, 2, 5, 20)).astype(np.int32)
+
+    def corners(x: Any) -> Any:
+        padded = build("pad", x.node, before=(0, 0, 1, 1), after=(0, 0, 1, 1), value=-9)
+        seen = build("window", padded, axes=(2, 3), sizes=(3, 3), steps=(1, 1), dilations=(1, 1))
+        shape = seen.shape[:4]
+        largest = reshape(reduce("max", seen, (4, 5)), shape)
+        corner = build("slice", seen, starts=(0, 0, 0, 0, 0, 2), sizes=(*shape, 1, 1), steps=(1,) * 6)
+        return mo.Tensor.of_node(build("subtract", largest, reshape(corner, shape)))
+
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-9), (3, 3), axis=(2, 3))
+    assert np.array_equal(mo.compile(corners)(mo.asarray(x)).numpy(), windows.max((4, 5)) - windows[..., 0, 2])

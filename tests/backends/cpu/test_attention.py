@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ def test_lengths(keys: int, causal: bool, rng: np.random.Generator) -> None:
         close(attend(arrays, causal=causal), exact(arrays, causal=causal))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", EPSILON, ids=str)
 @pytest.mark.parametrize("depth", [1, 3, 8, 12, 64, 80])
 def test_depths_and_widths(depth: int, dtype: DType, rng: np.random.Generator) -> None:
@@ -170,6 +172,7 @@ def test_an_offset_for_each_batch_and_head(rng: np.random.Generator) -> None:
 OPTIONS: dict[str, dict[str, Any]] = {"plain": {}, "causal": {"causal": True}, "window": {"window": 40}}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [float32, bfloat16, float64], ids=str)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_any_number_of_rows_together(name: str, dtype: DType, rng: np.random.Generator) -> None:
@@ -200,11 +203,11 @@ def test_decoding_step_by_step_is_prefill(name: str, rng: np.random.Generator) -
 @pytest.mark.sampled
 @pytest.mark.parametrize("dtype", EPSILON, ids=str)
 @pytest.mark.parametrize("isa", ISAS)
-def test_instruction_sets(isa: str, dtype: DType, rng: np.random.Generator) -> None:
+def test_instruction_sets(isa: str, dtype: DType, rng: np.random.Generator, sample: Callable[..., Any]) -> None:
     mask = mo.asarray(rng.random((1, 130)) < 0.8)
     for queries, depth, width in ((1, 10, 21), (1, 64, 96), (3, 10, 21), (45, 10, 21)):
         arrays = draw(rng, queries, 130, depth, width, 2, 2 if queries == 1 else 1, dtype=dtype)
-        for options in (*OPTIONS.values(), {"mask": mask}):
+        for options in sample((*OPTIONS.values(), {"mask": mask})):
             want = attend(arrays, dtype, **options)
             with mo.settings(isa=isa):
                 assert equal_bits(attend(arrays, dtype, **options), want, dtype), (queries, depth, options)
@@ -387,6 +390,7 @@ def test_offsets_are_read_as_int64() -> None:
     attention_node(*nodes, parameter(3, (1,), int64), causal=True, moving=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [float32, bfloat16, float64], ids=str)
 @pytest.mark.parametrize("batch", [1, 2])
 def test_heads_are_joined_without_a_copy(dtype: DType, batch: int, rng: np.random.Generator) -> None:

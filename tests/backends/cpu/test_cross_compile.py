@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -99,8 +100,8 @@ def test_the_sign_of_a_number_rounded_twice(architecture: str, name: str) -> Non
     assert not library_calls(assembly(kernel, architecture, name))
 
 
-def test_no_random_kernel_calls_a_library(session_seed: int) -> None:
-    for seed in range(session_seed, session_seed + 60):
+def test_no_random_kernel_calls_a_library(session_seed: int, sample: Callable[..., Any]) -> None:
+    for seed in sample(range(session_seed, session_seed + 60)):
         for kernel in kernels_of(*random_program(seed).static(1 + seed % 8)):
             if isinstance(kernel, LoopKernel):
                 assert not library_calls(assembly(kernel, "x86_64", "scalar")), f"seed {seed}"
@@ -181,7 +182,8 @@ REGISTERS = {("x86_64", "avx2"): r"%ymm", ("x86_64", "avx512"): r"%zmm", ("aarch
 def test_the_widest_registers_are_used(place: tuple[str, str], op: str) -> None:
     case = next(case for case in PLAIN if case.op == op)
     text = assembly(elementwise_kernel(case, float32), *place)
-    assert re.search(REGISTERS[place], text), text[:2000]
+    light = op in ("add", "maximum") and place[1] == "avx512"  # half vectors: they move more than they compute
+    assert re.search(r"%ymm" if light else REGISTERS[place], text), text[:2000]
 
 
 @pytest.mark.sampled

@@ -174,6 +174,47 @@ def test_small_items_and_blocks(rng: np.random.Generator, monkeypatch: pytest.Mo
     assert program([x.numpy(), weight.numpy()])[0].tobytes() == want.tobytes()
 
 
+# -- channels last -----------------------------------------------------------------------------------------------------
+def last(x: Any, weight: Any, bias: Any, **options: Any) -> Any:
+    """A convolution of images with channels last."""
+    found = mo.conv2d(mo.permute_dims(x, (0, 3, 1, 2)), weight, bias, **options)
+    return mo.permute_dims(mo.relu(found), (0, 2, 3, 1))
+
+
+FOLLOWED = {"nothing": lambda x, w, b: mo.permute_dims(mo.conv2d(mo.permute_dims(x, (0, 3, 1, 2)), w), (0, 2, 3, 1)),
+            "elementwise": lambda x, w, b: last(x, w, b, padding=1),
+            "elementwise, then more": lambda x, w, b: last(x, w, b) * b + 1.0,
+            "a norm": lambda x, w, b: last(x, w, b) / mo.mean(mo.exp(last(x, w, b)), axis=(0, 1, 2))}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_results_with_channels_last_are_written_so(name: str, rng: np.random.Generator) -> None:
+    """The sums have their channels side by side: nothing is transposed, and the bits stay."""
+    given = [mo.asarray(rng.normal(0, 1, shape).astype(np.float32), copy=True)
+             for shape in ((2, 9, 13, 6), (37, 6, 3, 3), (37,))]
+    found = set()
+    for chosen in ({"isa": "scalar"}, {"threads": 1}, {"threads": 3}, {"isa": "vector128"}, {"passes_off": "views"}):
+        with mo.settings(**chosen):
+            layer = mo.compile(lambda *given: FOLLOWED[name](*given))
+            found.add(layer(*given).numpy().tobytes())
+            if "threads" in chosen:
+                assert "copy" not in layer.explain() and "transposed" not in layer.explain()
+    assert len(found) == 1
+
+
+def test_groups_and_several_readers_keep_their_channels(rng: np.random.Generator) -> None:
+    x, weight = (mo.asarray(rng.normal(0, 1, s).astype(np.float32), copy=True) for s in ((2, 9, 13, 6), (8, 3, 3, 3)))
+
+    def both(x: Any) -> Any:
+        found = mo.conv2d(mo.permute_dims(x, (0, 3, 1, 2)), weight, groups=2)
+        return found, mo.permute_dims(found + 1.0, (0, 2, 3, 1))
+
+    first, second = mo.compile(both)(x)
+    alone = mo.compile(lambda x: both(x)[1])(x)
+    assert second.numpy().tobytes() == alone.numpy().tobytes()
+    assert np.array_equal(first.numpy().transpose(0, 2, 3, 1) + np.float32(1), alone.numpy())
+
+
 # -- tiles -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["avx512", "avx2", "neon"])
 def test_a_line_is_divided_evenly(name: str) -> None:
@@ -260,3 +301,33 @@ def test_wide_panels_are_asked_for_ahead_of_time() -> None:
     for name, found in (("avx512", True), ("avx2", False), ("neon", False)):
         isa = target(name)
         assert ("llvm.prefetch" in generate(DirectConvKernel(float32, heights=(4,)), isa, "kernel")) == found
+
+
+@pytest.mark.parametrize(("made", "read", "kernel", "step"), [(64, 32, 3, 1), (64, 96, 3, 2), (40, 24, 3, 1),
+                                                              (32, 30, 5, 1)])
+@pytest.mark.parametrize("dtype", ("float32", "float64", "bfloat16"))
+def test_gradients_move_weights_once(made: int, read: int, kernel: int, step: int, dtype: str) -> None:
+    """Those for the image read weights turned round, which go into panels from where they lie; those of weights are
+    written in the order of the weights. Both are what the reference makes of them."""
+    rng = np.random.default_rng(made)
+    x, w = rng.standard_normal((2, read, 9, 9)), 0.1 * rng.standard_normal((made, read, kernel, kernel))
+
+    def gradients(x: mo.Tensor, w: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
+        return mo.grad(lambda x, w: mo.sum(mo.sin(mo.conv2d(x, w, stride=step, padding=1))), argnums=(0, 1))(x, w)
+
+    values = [mo.asarray(array, dtype=dtype) for array in (x, w)]
+    native = mo.compile(gradients)
+    found = [value.astype("float64").numpy() for value in native(*values)]
+    with mo.settings(device="reference"):
+        expected = [value.astype("float64").numpy() for value in mo.compile(gradients)(*values)]
+    for ours, theirs in zip(found, expected, strict=True):
+        error = np.max(np.abs(ours - theirs)) / np.max(np.abs(theirs))
+        assert error < {"float32": 1e-4, "float64": 1e-12, "bfloat16": 0.05}[dtype]
+    steps = native.current.plan.lowered.steps
+    written = {place.slot for place in native.current.plan.program.outputs}
+    labels = [step.label for step in steps if written & {step.views[n].slot for n in step.writes}]
+    if step == 1:  # with strides the image's gradient is put together of its phases
+        assert labels == ["conv", "conv"]  # none of the outputs is a copy
+    if dtype != "bfloat16" and read % 32 == 0:  # by vectors of 8 and 16: panels are full
+        shapes = [step.views[0].shape for step in steps if step.label == "pack"]
+        assert shapes.count((made, read, kernel, kernel)) == 1  # of the forward pass

@@ -53,6 +53,7 @@ def test_bits_by_the_rule_over_several_blocks(small_blocks: None, rng: np.random
             assert (a @ b).numpy().tobytes() == expected.astype((a @ b).numpy().dtype).tobytes()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 7, 9])
 @pytest.mark.parametrize("isa", ["native", "scalar", "vector256"])
 def test_rows_of_bfloat16_have_the_bits_of_the_rule(rng: np.random.Generator, m: int, isa: str) -> None:
@@ -90,6 +91,7 @@ def half_operands(rng: np.random.Generator, kind: str, lead: tuple[int, ...], k:
     return [a, b]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [mo.float16, mo.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", ["normal", "cancelling", "absorbed", *POWERS])
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)], ids=str)
@@ -138,6 +140,7 @@ def test_a_row_alone_has_the_bits_it_has_in_a_batch(rng: np.random.Generator) ->
     assert (a @ b[:, 3]).numpy().tobytes() == whole[:, 3].tobytes()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ["native", "scalar", "vector256"])
 @pytest.mark.parametrize("dtype", [mo.float32, mo.float64], ids=str)
 @pytest.mark.parametrize("size", [(2, 2), (7, 3), (19, 4), (65, 9)], ids=str)

@@ -53,6 +53,7 @@ def orthonormal(columns: Array, dtype: str, times: float) -> None:
     within(np.swapaxes(wide, -1, -2) @ wide - np.eye(wide.shape[-1]), np.ones((1, 1)), dtype, times)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", SIZES)
 def test_factors_of_hard_matrices(n: int, dtype: str, rng: np.random.Generator) -> None:
@@ -87,6 +88,7 @@ def test_eigenvalues_of_hard_matrices(n: int, dtype: str, rng: np.random.Generat
     within((values - np.linalg.eigvalsh(wide))[..., None], values[..., None], dtype, 8 + 2 * n)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", SIZES)
 def test_solves(n: int, dtype: str, rng: np.random.Generator) -> None:

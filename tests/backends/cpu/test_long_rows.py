@@ -43,6 +43,7 @@ FUNCTIONS: dict[str, Callable[[Node, Node], Node]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)

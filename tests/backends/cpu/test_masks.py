@@ -57,6 +57,7 @@ def test_every_element_and_no_other(masked: list[int], dtype: str) -> None:
     assert masked
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("length", [2, 15, 16, 63, 65, 100, 127])
 def test_ends_have_the_same_bits(masked: list[int], name: str, length: int, rng: np.random.Generator) -> None:

@@ -62,6 +62,7 @@ def chains(rng: np.random.Generator, k: int, dtype: Any) -> dict[str, Function]:
             "turned": lambda x: mo.tanh(mo.matrix_transpose(mo.matrix_transpose(x) * 2))}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [mo.float32, mo.float64, mo.bfloat16, mo.float16], ids=str)
 @pytest.mark.parametrize("name", ["norm", "rms", "softmax", "gelu", "rows", "turned"])
 def test_same_bits_as_apart(few_rows: None, rng: np.random.Generator, name: str, dtype: Any) -> None:

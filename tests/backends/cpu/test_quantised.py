@@ -148,6 +148,7 @@ def test_bits_of_the_dequantised_product(small_blocks: None, rng: np.random.Gene
         assert results[0] == rule.astype(np.float32).tobytes()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("isa", [name for name in available_isas(machine()) if name != "neon"])
 def test_every_instruction_set_has_the_same_bits(small_blocks: None, rng: np.random.Generator, kind: str,
@@ -345,6 +346,7 @@ def product_of_bytes(x: Any, y: Any) -> Any:
     return mo.matmul(x, y, dtype=mo.int32)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("left, right", BYTES, ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("isa", ["native", "scalar", "vector128", "vector256", "vector512"])
 def test_products_of_bytes_are_exact(small_blocks: None, rng: np.random.Generator, left: Any, right: Any,
@@ -449,6 +451,7 @@ TARGETS = [("x86_64", "avx2", None, "pmaddwd"), ("x86_64", "avx512", None, "pmad
            ("aarch64", "neon", DOT, "dot"), ("aarch64", "neon", None, "mla"), ("aarch64", "scalar", DOT, "")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("architecture, name, features, said", TARGETS,
                          ids=[f"{row[0]} {row[1]} {row[3]}" for row in TARGETS])
 def test_code_for_machines_that_are_not_here(architecture: str, name: str, features: Any, said: str) -> None:
