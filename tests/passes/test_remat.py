@@ -203,10 +203,11 @@ def bits(tensors: list[Tensor]) -> list[bytes]:
 def test_budgets_from_all_to_the_least(rng: np.random.Generator) -> None:
     step, arguments = network(rng)
     mo.realise(arguments[2])
-    plain = mo.compile(step)
-    wanted = bits(plain(*arguments))
-    needed, arena = plain.stats["predicted_peak_bytes"], plain.stats["arena_bytes"]
-    assert plain.stats["recomputed"] is None
+    with mo.settings(co_schedule=False):  # what runs together is alive together: not with a budget
+        plain = mo.compile(step)
+        wanted = bits(plain(*arguments))
+        needed, arena = plain.stats["predicted_peak_bytes"], plain.stats["arena_bytes"]
+        assert plain.stats["recomputed"] is None
     flops = []
     for budget in (1.0, needed - arena // 4, f"{needed - arena * 2 // 5}B"):
         thrifty = mo.compile(step, memory_budget=budget)
@@ -214,7 +215,7 @@ def test_budgets_from_all_to_the_least(rng: np.random.Generator) -> None:
         stats = thrifty.stats
         found = stats["recomputed"]
         assert stats["predicted_peak_bytes"] == found["peak_bytes"] <= found["budget_bytes"] <= needed
-        assert found["plain_bytes"] == pytest.approx(needed, rel=0.03) and (found["kernels"] != {}) == (budget != 1.0)
+        assert found["plain_bytes"] == needed and (found["kernels"] != {}) == (budget != 1.0)
         assert measured(thrifty, arguments) == pytest.approx(stats["predicted_peak_bytes"], rel=0.05)
         flops.append(found["flops"])
     assert flops[0] == 0 and flops[1] < flops[-1] < plain.stats["flops"]
