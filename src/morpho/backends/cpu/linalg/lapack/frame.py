@@ -12,6 +12,7 @@ from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_NOT_FINI
 from morpho.backends.cpu.linalg.lapack.kernel import RANKS, LapackKernel
 from morpho.backends.cpu.linalg.lapack.work_spaces import WORDS, Answers, Argument, Matrix, area_bytes, work_spaces
 from morpho.backends.cpu.linalg.matrix import FAULTS
+from morpho.base.machine import Isa
 
 Address = tuple[str, Value]  # a pointer, and how many elements further
 Shape = tuple[Value, Value]
@@ -20,8 +21,9 @@ Shape = tuple[Value, Value]
 class Code:
     """The function being written."""
 
-    def __init__(self, kernel: LapackKernel) -> None:
+    def __init__(self, kernel: LapackKernel, isa: Isa) -> None:
         self.kernel, self.e = kernel, Emitter(1)
+        self.contracts = isa.architecture == "aarch64"  # as compilers do there, NumPy's among them
         e = self.e
         self.element = "float" if kernel.dtype.name in ("float32", "complex64") else "double"  # of the operands
         self.bases = [e.load_pointer("%buffers", n) for n in range(len(RANKS[kernel.name]))]

@@ -22,7 +22,7 @@ OPERATIONS: dict[str, Callable[[Code, list[Value]], None]] = {
 
 def generate(kernel: LapackKernel, isa: Isa, name: str) -> str:
     """The LLVM module of a kernel."""
-    code = Code(kernel)
+    code = Code(kernel, isa)
     e = code.e
     with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as loop:
         OPERATIONS[kernel.name](code, code.starts(loop.index))
