@@ -70,6 +70,14 @@ def test_a_quotient_is_exact(a: Any, b: Any, at: dict[str, int]) -> None:
         assert evaluate(found, at) * evaluate(y, at) == evaluate(x, at)
 
 
+@given(trees, trees)
+def test_sums_divide_their_products(a: Any, b: Any) -> None:
+    """Rows of two kinds side by side, as a server's, are divided by as many."""
+    value, by = symbolic(a), symbolic(b)
+    if by != 0 and value != 0:
+        assert divide(value * by, by) == value
+
+
 def test_what_a_symbol_says() -> None:
     n = Dim("n", 1, 8)
     assert repr(n * 2 - 3) == "-3+2*n" and repr(n * n) == "n*n" and repr(-n) == "-1*n"

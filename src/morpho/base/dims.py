@@ -292,28 +292,44 @@ def constant_term(value: Size) -> int:
 
 
 def divide(value: Size, by: Size) -> Size | None:
-    """The exact quotient, or None when it is not one; a Dim is divided by an integer or a single product."""
+    """The exact quotient, or None when it is not one.
+
+    >>> n, m = Dim("n"), Dim("m")
+    >>> divide(6 * n + 6 * m, n + m), divide(n * n - m * m, n + m), divide(n, n + m)
+    (6, -1*m+n, None)
+    """
     if isinstance(value, int) and isinstance(by, int):
         return value // by if by and value % by == 0 else None
     if value == by:
         return 1
-    if value == 0 and bounds(by)[0] > 0:
-        return 0
-    divisor = _terms(by)
-    if len(divisor) != 1:
-        return None
-    monomial, coefficient = divisor[0]
-    result: dict[Monomial, int] = {}
-    for m, c in _terms(value):
-        rest = list(m)
-        for symbol in monomial:
-            if symbol not in rest:
-                return None
-            rest.remove(symbol)
-        if coefficient == 0 or c % coefficient:
+    if value == 0:
+        return 0 if bounds(by)[0] > 0 else None
+    # Long division: the leading term of what is left by that of the divisor, until nothing is left. Terms are ordered
+    # by degree, then by name, which products keep, so that an exact quotient is always found.
+    monomial, coefficient = min(_terms(by), key=_leading, default=((), 0))
+    found: dict[Monomial, int] = {}
+    rest = value
+    while rest != 0:
+        leading, count = min(_terms(rest), key=_leading)
+        power = _without(leading, monomial)
+        if power is None or coefficient == 0 or count % coefficient:
             return None
-        result[tuple(rest)] = c // coefficient
-    return Dim._of(result)
+        found[power] = count // coefficient
+        rest = rest - by * Dim._of({power: found[power]})
+    return Dim._of(found)
+
+
+def _leading(term: tuple[Monomial, int]) -> tuple[int, Monomial]:
+    return -len(term[0]), term[0]
+
+
+def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    rest = list(monomial)
+    for symbol in divisor:
+        if symbol not in rest:
+            return None
+        rest.remove(symbol)
+    return tuple(rest)
 
 
 def quotient_down(value: Size, by: int) -> Size | None:

@@ -53,10 +53,11 @@ def test_64_at_once_have_the_bits_of_each_alone(pages: int, rng: np.random.Gener
     assert stats.prefix_hits and stats.drafted and bool(stats.evictions) == (pages == 80)
 
 
-def test_short_prompts_are_read_together(rng: np.random.Generator, logits_seen: dict[str, list[bytes]],
+@pytest.mark.parametrize("packed", [False, True])
+def test_short_prompts_are_read_together(packed: bool, rng: np.random.Generator, logits_seen: dict[str, list[bytes]],
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """One call reads short prompts, and those that come later join the rows that are decoded; a long one is read by
-    itself. All have the bits of each alone."""
+    itself. All have the bits of each alone; with a packed table of words, as in GGUF files, too."""
     sizes: list[list[int]] = []
     prompts_call = ModelRunner.prompts
 
@@ -65,7 +66,10 @@ def test_short_prompts_are_read_together(rng: np.random.Generator, logits_seen: 
         return prompts_call(self, rows)
 
     monkeypatch.setattr(ModelRunner, "prompts", counted)
-    model = llama()
+    model = llama(hidden_size=96 if packed else 24)
+    if packed:
+        table = mo.quantise(model.model.embed_tokens.weight, "q4_1")
+        model.model.embed_tokens = mo.nn.QuantisedEmbedding(table)
     prompts = [tuple(rng.integers(0, 97, length).tolist()) for length in (5, 1, 40, 17, 9, 30, 22, 3, 300)]
     with Engine(model, pages=40, drafted=0, prefill_tokens=64) as engine:
         found = all_at_once(engine, prompts, greedy(20))
