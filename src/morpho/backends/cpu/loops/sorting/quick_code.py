@@ -132,9 +132,13 @@ class Quicksort:
         high = high if valid is None else high & valid
         count = self.counted(low)
         rest = e.constant(self.lanes, "i64", 1) - count if valid is None else self.counted(high)
-        self.compress(x, self.at(target, front), low)
+        below, above = self.compressed(x, low), self.compressed(x, high)
+        if valid is None:  # a whole vector: between front and back there is room for as much
+            e.store(below, self.at(target, front))
+        else:
+            e.store_some(below, self.at(target, front), e.first_lanes(count))
         back = back - rest
-        self.compress(x, self.at(target, back), high)
+        e.store_some(above, self.at(target, back), e.first_lanes(rest))
         return [front + count, back]
 
     def counted(self, mask: Value) -> Value:
@@ -145,10 +149,12 @@ class Quicksort:
         found = e.assign(f"call {kind} @llvm.ctpop.{kind}({kind} {bits.name})", kind, 1)
         return e.assign(f"zext {kind} {found.name} to i64", "i64", 1)
 
-    def compress(self, x: Value, pointer: str, mask: Value) -> None:
-        name = f"llvm.masked.compressstore.{mangled(x.element, x.lanes)}"
-        self.e.declarations.add(f"declare void @{name}({x.type}, ptr, {mask.type})")
-        self.e.line(f"call void @{name}({x.type} {x.name}, ptr {pointer}, {mask.type} {mask.name})")
+    def compressed(self, x: Value, mask: Value) -> Value:
+        """The lanes of a mask side by side, in a register: into memory the instruction takes ten times as long."""
+        name = f"llvm.x86.avx512.mask.compress.{mangled(x.element, x.lanes)}"
+        self.e.declarations.add(f"declare {x.type} @{name}({x.type}, {x.type}, {mask.type})")
+        return self.e.assign(f"call {x.type} @{name}({x.type} {x.name}, {x.type} zeroinitializer, "
+                             f"{mask.type} {mask.name})", x.element, x.lanes)
 
     def copied(self, source: str, target: str, count: Value) -> None:
         e = self.e

@@ -5,6 +5,8 @@ from __future__ import annotations
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops.sorting.keys import Keys
+from morpho.backends.cpu.loops.sorting.packed_code import PACKED_SLOTS, PackedSort
+from morpho.backends.cpu.loops.sorting.quick_code import compresses
 from morpho.backends.cpu.loops.sorting.radix import DIGITS, SHORT, RadixSortKernel
 from morpho.backends.cpu.loops.sorting.zeros import Zeros
 from morpho.base.machine import Isa
@@ -12,17 +14,19 @@ from morpho.base.machine import Isa
 
 def generate(kernel: RadixSortKernel, isa: Isa, name: str) -> str:
     """The LLVM module of a `RadixSortKernel`."""
-    return SortCode(kernel).module(name)
+    return SortCode(kernel, isa).module(name)
 
 
 class SortCode:
     """One line after the other: read as keys, sorted in scratch, written back."""
 
-    def __init__(self, kernel: RadixSortKernel) -> None:
+    def __init__(self, kernel: RadixSortKernel, isa: Isa) -> None:
         self.kernel, self.e = kernel, Emitter(1)
         self.keys = Keys(self.e, kernel.dtype, kernel.descending, canonical=kernel.indices)
         self.element = self.keys.element
         self.counter = "i64" if kernel.wide else "i32"
+        in_registers = compresses(isa.llvm_features) and isa.vector_bits == 512
+        self.packs = kernel.indices and not kernel.wide and kernel.dtype.itemsize >= 4 and in_registers
 
     def module(self, name: str) -> str:
         e, kernel = self.e, self.kernel
@@ -44,6 +48,7 @@ class SortCode:
             self.line()
         e.line("ret i32 0")
         slots = "".join(f"  %{slot} = alloca ptr, align 8\n" for slot in ("keys", "other", "numbers", "others"))
+        slots += PACKED_SLOTS if self.packs else ""
         head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{slots}"
         return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
 
@@ -80,12 +85,36 @@ class SortCode:
             if holds:
                 self.fill(counts=False)
                 self.by_insertion()
+                self.write()
+            elif self.packs:
+                self.by_packing()
             else:
-                self.clear()
-                self.fill(counts=True)
-                for number in range(self.kernel.passes):
-                    self.pass_over(number)
+                self.by_radix()
+
+    def by_radix(self) -> None:
+        self.clear()
+        self.fill(counts=True)
+        for number in range(self.kernel.passes):
+            self.pass_over(number)
         self.write()
+
+    def by_packing(self) -> None:
+        """Keys and indices in one number each, where the data allow that."""
+        e, start = self.e, self.memory[0]
+        packed = PackedSort(e, self.element, self.key_at, (start, e.offset(start, "i64", self.length)), self.length)
+        in_order = packed.run()
+        for done in e.both(in_order):
+            if done:
+                with e.loop(0, self.length) as loop:
+                    index = packed.index_of(packed.packed(loop.index))
+                    e.store(index, e.offset(self.lines[1], "i64", loop.index * self.steps[1]))
+            elif self.element == "i64":
+                self.by_radix()
+
+    def key_at(self, index: Value) -> Value:
+        """The key of an element of the line."""
+        at = self.e.offset(self.lines[0], self.element, index * self.steps[0])
+        return self.keys.of(self.e.load(at, self.element, 1))
 
     def clear(self) -> None:
         e = self.e
@@ -97,8 +126,7 @@ class SortCode:
         """The keys of the line, its indices, and how often each digit occurs."""
         e, (numbers, _, keys, _) = self.e, self.memory
         with e.loop(0, self.length) as loop:
-            bits = e.load(e.offset(self.lines[0], self.element, loop.index * self.steps[0]), self.element, 1)
-            key = self.keys.of(bits)
+            key = self.key_at(loop.index)
             e.store(key, e.offset(keys, self.element, loop.index))
             if self.kernel.indices:
                 e.store(self.counted(loop.index), e.offset(numbers, self.counter, loop.index))
