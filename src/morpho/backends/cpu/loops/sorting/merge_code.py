@@ -55,11 +55,13 @@ class MergeSortCode:
     # -- a line -------------------------------------------------------------------------------------------------------
     def line(self) -> None:
         e = self.e
+        if self.quick and self.kernel.unit[1]:  # where the results are to lie, so that nothing is copied
+            self.memory[0] = self.lines[1]
         e.line(f"store ptr {self.memory[0]}, ptr %from, align 8")
         e.line(f"store ptr {self.memory[1]}, ptr %to, align 8")
         if self.quick:
             self.fill(1)
-            Quicksort(e, self.element, self.memory, self.block).run(self.length)
+            Quicksort(e, self.element, self.memory[0], self.block).run(self.length)
             self.write()
             return
         for small in e.both(e.icmp("sle", self.length, SMALL * self.lanes)):
@@ -179,6 +181,8 @@ class MergeSortCode:
     def write(self) -> None:
         e, (_, target), (_, step) = self.e, self.lines, self.steps
         found = self.pointer("from")
+        zeros = Zeros(e, self.keys, self.lines, self.steps, self.length)
+        mixed = zeros.find(found) if self.kernel.dtype.is_float else None  # before keys are no more
         start: Value | int = 0
         if self.kernel.unit[1]:
             start = self.length & -self.lanes
@@ -188,5 +192,5 @@ class MergeSortCode:
         with e.loop(start, self.length) as loop:
             key = e.load(self.at(found, loop.index), self.element, 1)
             e.store(self.keys.back(key), self.at(target, loop.index * step))
-        if self.kernel.dtype.is_float:
-            Zeros(e, self.keys, self.lines, self.steps, self.length).put_in_order(found)
+        if mixed is not None:
+            zeros.put(*mixed)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
+
+Label = tuple[int, int]  # of two vectors, and the lane there
 
 
 def exchanged(e: Emitter, a: Value, b: Value) -> tuple[Value, Value]:
@@ -69,6 +71,43 @@ def settled(e: Emitter, x: Value) -> Value:
     return x
 
 
+@cache
+def _pairing(before: tuple[tuple[Label, ...], tuple[Label, ...]], step: int, group: int) -> tuple[list[int], list[int]]:
+    """Where the lower of each pair `step` apart lies in two vectors that hold these labels, and where the higher: as
+    lanes of both. Lanes of 16 bytes stay among themselves where each has as many of the lower ones as of the higher."""
+    places = {label: number for number, label in enumerate((*before[0], *before[1]))}
+    lanes = len(before[0])
+    groups = [range(start, start + group) for start in range(0, lanes, group)]
+    if any(2 * sum(not before[0][lane][1] & step for lane in lanes_there) != group for lanes_there in groups):
+        groups = [range(lanes)]
+    low = [places[row[lane]] for there in groups for row in before for lane in there if not row[lane][1] & step]
+    labels = [*before[0], *before[1]]
+    return low, [places[labels[place][0], labels[place][1] + step] for place in low]
+
+
+def settled_pair(e: Emitter, a: Value, b: Value) -> list[Value]:
+    """Two bitonic vectors, each in order: partners meet in one lane of two registers, so that no comparison is made
+    twice; lanes are put back at the end."""
+    lanes, group = a.lanes, max(2, 128 // BITS[a.element])
+    labels = [tuple((number, lane) for lane in range(lanes)) for number in range(2)]
+    step = lanes // 2
+    while step >= 1:
+        low, high = _pairing((labels[0], labels[1]), step, group)
+        flat = [*labels[0], *labels[1]]
+        labels = [tuple(flat[place] for place in side) for side in (low, high)]
+        a, b = exchanged(e, shuffled(e, a, b, low), shuffled(e, a, b, high))
+        step //= 2
+    places = {label: number for number, label in enumerate((*labels[0], *labels[1]))}
+    return [shuffled(e, a, b, [places[number, lane] for lane in range(lanes)]) for number in range(2)]
+
+
+def all_settled(e: Emitter, vectors: Sequence[Value]) -> list[Value]:
+    """Bitonic vectors, each in order: two at a time where a shuffle takes any lanes of two registers (AVX-512)."""
+    if len(vectors) % 2 or vectors[0].lanes * BITS[vectors[0].element] < 512:
+        return [settled(e, x) for x in vectors]
+    return [x for a, b in zip(vectors[::2], vectors[1::2], strict=True) for x in settled_pair(e, a, b)]
+
+
 def merged(e: Emitter, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
     """Two sorted runs of as many vectors each as one."""
     both = [*left, *[turned(e, x) for x in reversed(right)]]
@@ -78,7 +117,7 @@ def merged(e: Emitter, left: Sequence[Value], right: Sequence[Value]) -> list[Va
             if not i & step:
                 both[i], both[i + step] = exchanged(e, both[i], both[i + step])
         step //= 2
-    return [settled(e, x) for x in both]
+    return all_settled(e, both)
 
 
 def all_merged(e: Emitter, vectors: Sequence[Value]) -> list[Value]:

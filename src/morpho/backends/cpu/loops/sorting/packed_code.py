@@ -8,7 +8,7 @@ would make that long (many keys that differ in their last bits alone) are left t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,12 +23,12 @@ PACKED_SLOTS = SLOTS + "  %moves = alloca i64, align 8\n"
 
 @dataclass(frozen=True)
 class PackedSort:
-    """Sorts the indices of one line. `key` is the key of an element, `memory` two places of 8 bytes an element each."""
+    """Sorts the indices of one line. `key` is the key of an element, `memory` has 8 bytes for each."""
 
     e: Emitter
     element: str
     key: Callable[[Value], Value]
-    memory: Sequence[str]
+    memory: str
     length: Value
 
     @cached_property
@@ -44,7 +44,7 @@ class PackedSort:
         return self.e.intrinsic("ctlz", x, self.e.constant(False, "i1", 1), suffix="i64")
 
     def at(self, index: Value) -> str:
-        return self.e.offset(self.memory[0], "i64", index)
+        return self.e.offset(self.memory, "i64", index)
 
     def packed(self, index: Value) -> Value:
         return self.e.load(self.at(index), "i64", 1)

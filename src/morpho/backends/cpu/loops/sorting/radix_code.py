@@ -100,8 +100,8 @@ class SortCode:
 
     def by_packing(self) -> None:
         """Keys and indices in one number each, where the data allow that."""
-        e, start = self.e, self.memory[0]
-        packed = PackedSort(e, self.element, self.key_at, (start, e.offset(start, "i64", self.length)), self.length)
+        e = self.e
+        packed = PackedSort(e, self.element, self.key_at, self.memory[0], self.length)
         in_order = packed.run()
         for done in e.both(in_order):
             if done:
