@@ -29,6 +29,7 @@ class Case:
     math_heavy: bool = False
     absolute: float = 1e-5
     relative: float = 5e-5
+    seen: Callable[[np.ndarray], np.ndarray] | None = None  # what is compared of a result that is drawn at random
 
 
 def normal(*names: str) -> Callable[[np.random.Generator, Shape], Arrays]:
@@ -191,7 +192,42 @@ CASES |= {f"fourier {name}": Case(inputs, lambda x, name=name: (getattr(np.fft, 
                                   relative=1e-10) for name, inputs in TRANSFORMS.items()}
 
 
+def _distinct(dtype: str) -> Callable[[np.random.Generator, Shape], Arrays]:
+    """Numbers of both signs in random order, none twice, so that there is one order of their indices."""
+
+    def made(rng: np.random.Generator, shape: Shape) -> Arrays:
+        numbers = rng.permutation(math.prod(shape)).reshape(shape) - math.prod(shape) // 2
+        if dtype == "int64":
+            numbers = numbers * -7046029254386353131  # an odd number: they are spread over the whole range
+        return {"x": (numbers / 7 if dtype.startswith("float") else numbers).astype(dtype)}
+
+    return made
+
+
+SORTS = {f"{name} {dtype}": (name, dtype) for name in ("sort", "argsort")
+         for dtype in ("float32", "float64", "int32", "int64")}
+CASES |= {f"sorting {label}": Case(_distinct(dtype), lambda x, name=name: (getattr(np, name)(x),), absolute=1e-300,
+                                   relative=0.0, seen=lambda result: result) for label, (name, dtype) in SORTS.items()}
+
+SHARES = np.arange(0.1, 0.95, 0.1)  # quantiles that draws are compared by
+NORMAL_DECILES = (-1.2815516, -0.8416212, -0.5244005, -0.2533471, 0.0, 0.2533471, 0.5244005, 0.8416212, 1.2815516)
+DRAWS: dict[str, Callable[[int], np.ndarray]] = {
+    "uniform": lambda count: SHARES, "normal": lambda count: np.array(NORMAL_DECILES),
+    "exponential": lambda count: -np.log1p(-SHARES), "permutation": lambda count: np.arange(count)}
+
+
+def _count(rng: np.random.Generator, shape: Shape) -> Arrays:
+    return {"count": np.asarray(math.prod(shape))}
+
+
+CASES |= {f"random {name}": Case(_count, lambda count, right=right: (right(int(count)),), absolute=0.1,
+                                 seen=np.sort if name == "permutation" else lambda drawn: np.quantile(drawn, SHARES))
+          for name, right in DRAWS.items()}
+
+
 def _wide(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind in "iu":
+        return array
     return np.asarray(array, np.complex128 if np.iscomplexobj(array) else np.float64)
 
 
@@ -211,7 +247,8 @@ def check(name: str, inputs: Arrays, results: tuple[np.ndarray, ...]) -> float:
         raise ValueError(f"{name}: {len(results)} results, expected {len(expected)}")
     worst = 0.0
     for result, right in zip(results, expected, strict=True):
-        seen = _wide(result)[::step] if case.by_row else _wide(result)
+        seen = _wide(case.seen(result) if case.seen else result)
+        seen = seen[::step] if case.by_row else seen
         if seen.shape != np.shape(right):
             raise ValueError(f"{name}: result of shape {seen.shape}, expected {np.shape(right)}")
         share = np.abs(seen - right) / (case.absolute + case.relative * np.abs(right))

@@ -28,7 +28,7 @@ class Suite:
 
 SUITES = {
     "core": Suite("benchmarks.core", ("small_calls", "gelu", "fusion", "latency", "startup", "memory", "tasks",
-                                      "functions", "fourier"), peers_of("core")),
+                                      "functions", "fourier", "sorting", "draws"), peers_of("core")),
     "kernels": Suite("benchmarks.kernels", ("matmul", "low_precision", "layers", "attention", "gpt2", "gpt2_compile",
                                             "mlp"), peers_of("kernels")),
     "train": Suite("benchmarks.train", ("gpt_step", "mlp_step", "first_step", "gpt_memory", "generation", "smollm2",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from benchmarks.core.cases import SORTS
 from benchmarks.peers.prepared import Prepared
 
 
@@ -68,10 +69,23 @@ CASES = {
 WITH_OUT = ("add", "triad", "chain20")
 
 
+def draws(name: str, count: int) -> Prepared:
+    """Random numbers of a key."""
+    function = getattr(mo.random, name)
+    made = mo.compile(lambda key: function(key, count if name == "permutation" else (count,)))
+    key = mo.random.key(1)
+    made(key)
+    return Prepared(made, (key,))
+
+
 def prepare(case: str, inputs: dict[str, np.ndarray]) -> Prepared:
     """Compile by making the first call; those of WITH_OUT write into a tensor that is there."""
     name = case.removeprefix("function ").removeprefix("fourier ")
     home = mo.fft if case.startswith("fourier ") else mo
+    if case.startswith("sorting "):
+        name = SORTS[case.removeprefix("sorting ")][0]
+    if case.startswith("random "):
+        return draws(case.removeprefix("random "), int(inputs["count"]))
     function = mo.compile(CASES[case] if case in CASES else lambda *given: getattr(home, name)(*given))
     arguments = tuple(mo.asarray(array) for array in inputs.values())
     if case in WITH_OUT:

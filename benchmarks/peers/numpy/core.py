@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.core.cases import FUNCTIONS
+from benchmarks.core.cases import FUNCTIONS, SORTS
 from benchmarks.harness.session import INSTALL
 from benchmarks.peers.prepared import Prepared
 
@@ -139,6 +139,15 @@ CASES = {function.__name__: function for function in (
     standardise, masked_softmax, cross_entropy, squared_error, sum_dot_max)}
 
 
+def draws(name: str, count: int) -> Prepared:
+    """Random numbers of a generator."""
+    generator = np.random.default_rng(1)
+    if name == "permutation":
+        return Prepared(generator.permutation, (count,))
+    names = {"uniform": "random", "normal": "standard_normal", "exponential": "standard_exponential"}
+    return Prepared(getattr(generator, names[name]), (count,), {"dtype": np.float32})
+
+
 def prepare(case: str, inputs: dict[str, np.ndarray]) -> Prepared:
     """Make the call ready; ``add`` writes into an array that is there."""
     arguments = tuple(inputs.values())
@@ -148,6 +157,10 @@ def prepare(case: str, inputs: dict[str, np.ndarray]) -> Prepared:
         return Prepared(getattr(np, FUNCTIONS[case.removeprefix("function ")][1]), arguments)
     if case.startswith("fourier "):
         return Prepared(getattr(np.fft, case.removeprefix("fourier ")), arguments)
+    if case.startswith("sorting "):
+        return Prepared(getattr(np, SORTS[case.removeprefix("sorting ")][0]), arguments)
+    if case.startswith("random "):
+        return draws(case.removeprefix("random "), int(inputs["count"]))
     return Prepared(CASES[case], arguments)
 
 

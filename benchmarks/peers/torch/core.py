@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from benchmarks.core.cases import SORTS
 from benchmarks.peers.prepared import Prepared
 
 EPSILON = 1e-5
@@ -102,6 +103,14 @@ CASES = {function.__name__: function for function in (
     standardise, masked_softmax, cross_entropy, squared_error, sum_dot_max)}
 
 
+def draws(name: str, count: int) -> Prepared:
+    """Random numbers of the default generator."""
+    if name == "exponential":
+        return Prepared(lambda: torch.empty(count).exponential_(), ())
+    names = {"uniform": torch.rand, "normal": torch.randn, "permutation": torch.randperm}
+    return Prepared(names[name], (count,))
+
+
 def prepare(case: str, inputs: dict[str, np.ndarray]) -> Prepared:
     """Make the call ready; ``add`` and ``triad`` write into a tensor that is there."""
     arguments = tuple(torch.from_numpy(array) for array in inputs.values())
@@ -115,6 +124,11 @@ def prepare(case: str, inputs: dict[str, np.ndarray]) -> Prepared:
         return Prepared(getattr(torch, case.removeprefix("function ")), arguments)
     if case.startswith("fourier "):
         return Prepared(getattr(torch.fft, case.removeprefix("fourier ")), arguments)
+    if case.startswith("sorting "):
+        name = SORTS[case.removeprefix("sorting ")][0]
+        return Prepared(torch.argsort if name == "argsort" else lambda x: torch.sort(x)[0], arguments)
+    if case.startswith("random "):
+        return draws(case.removeprefix("random "), int(inputs["count"]))
     return Prepared(CASES[case], arguments)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ import pytest
 
 import morpho as mo
 from morpho.backends.cpu.loops.sorting.network import odd_even_network
-from morpho.base.machine import available_isas, machine
+from morpho.backends.cpu.loops.sorting.radix import RadixSortKernel
+from morpho.backends.cpu.loops.sorting.radix_code import generate
+from morpho.base.dtypes import float64
+from morpho.base.machine import ISAS, available_isas, machine
 
 NAMES = [name for name in ("avx512", "avx2", "vector128") if name in available_isas(machine())]
 LENGTHS = (1, 15, 17, 65, 129, 256, 257, 5000)
@@ -32,6 +36,33 @@ def test_values(isa: str, dtype: str, rng: np.random.Generator) -> None:
             for length in LENGTHS:
                 x = np.asarray(pattern(rng, length)).astype(dtype)
                 np.testing.assert_array_equal(ordered(mo.asarray(x)).numpy(), np.sort(x))
+
+
+@pytest.mark.parametrize("isa", NAMES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint64"])
+def test_indices(isa: str, dtype: str, rng: np.random.Generator) -> None:
+    """Also of keys that differ in their last bits alone beside one far away, which cannot be packed with an index."""
+    far, step = (1e9, 2.0 ** -52) if dtype.startswith("float") else (1 << 62, 1)
+    with mo.settings(isa=isa):
+        order = mo.compile(lambda x: (mo.argsort(x), mo.argsort(x, descending=True)),
+                           dynamic={"x": {0: mo.Dim("n", 0, 40000)}}, whole=True)
+        for length in (25, 129, 1000, 30000):
+            near = (1 + rng.permutation(length) * step).astype(dtype)
+            one_far = np.where(np.arange(length) == length // 3, far, near).astype(dtype)
+            twice = np.repeat(near[::2], 2)[:length]
+            for x in (near, one_far, twice, *(np.abs(np.asarray(pattern(rng, length))).astype(dtype)
+                                              for pattern in PATTERNS.values())):
+                up, down = order(mo.asarray(x))
+                np.testing.assert_array_equal(up.numpy(), np.argsort(x, kind="stable"))
+                turned = len(x) - 1 - np.argsort(x[::-1], kind="stable")[::-1]
+                np.testing.assert_array_equal(down.numpy(), turned)
+
+
+def test_indices_are_packed_where_registers_sort() -> None:
+    kernel = RadixSortKernel(float64, True, False, 0, False)
+    packed = {name: "@llvm.x86.avx512.mask.compress" in generate(kernel, ISAS[name], "k") for name in ISAS}
+    assert [name for name in ISAS if packed[name]] == [name for name in ISAS if name.endswith("amx") or name == "avx512"]
+    assert "compress" not in generate(replace(kernel, wide=True), ISAS["avx512"], "k")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

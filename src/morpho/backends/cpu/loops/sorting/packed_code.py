@@ -1,7 +1,7 @@
 """Indices that sort a line, sorted as numbers of 64 bits: a key in front, its index behind.
 
-Numbers that differ are sorted in vector registers, without indices to move beside them, and equal keys keep their order.
-Keys of 32 bits fit whole. Longer ones are counted from the least of them, and take as many bits as the largest then has;
+Such numbers are sorted in vector registers, without indices to move beside them, and equal keys keep their order. Keys
+of 32 bits fit whole. Longer ones are counted from the least of them, and take as many bits as the largest then has;
 where those do not fit either, neighbours with the same front are put in order by their whole keys afterwards. Data that
 would make that long (many keys that differ in their last bits alone) are left to the radix sort.
 """

@@ -1,8 +1,8 @@
 """Quicksort in vector registers, where the machine puts the chosen lanes of a vector side by side (AVX-512).
 
-A part is divided in place: some vectors of both its ends wait in registers, so that there is room to write what is below
-the pivot at the front and the rest at the back. Short parts are sorted by a network. The shorter half of a part is
-sorted first, so that few wait.
+A part is divided in place: some vectors of both its ends wait in registers, so that there is room to write what is
+below the pivot at the front and the rest at the back. Short parts are sorted by a network. The shorter half of a part
+is sorted first, so that few wait.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Sorting lines: values, or the indices that would sort them, by radix; short lines by insertion, and indices of keys of
-32 and 64 bits packed behind their keys where registers sort (`packed_code.py`).
+"""Sorting lines: values, or the indices that would sort them, by radix; short lines by insertion. Indices of keys of
+32 and 64 bits are packed behind their keys where vector registers sort (`packed_code.py`).
 
 Elements become unsigned keys in whose order they are: integers with their sign turned, floats by their bits, NaN above
 all. The sort is stable: equal keys keep their order. Threads divide the lines.
