@@ -142,8 +142,8 @@ def betaln(a: Any, b: Any, /) -> Tensor:
 
 
 def _betaln_far(small: Tensor, large: Tensor) -> Tensor:
-    """The same of a number and one from 10 on, by Stirling's formula: nearly all of two logarithms of the gamma function
-    cancels, so that it is left out."""
+    """The same of a number and one from 10 on, by Stirling's formula: nearly all of two logarithms of the gamma
+    function cancels, so that it is left out."""
     share = small / (small + large)
     rest = _stirling_rest(large) - _stirling_rest(small + large)
     one = lgamma(small) + small - small * ew.log(small + large) + (large - 0.5) * ew.log1p(ew.negative(share))

@@ -165,7 +165,8 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, *, mea
     first, second = ew.where(turned, ew.negative(b), a), ew.where(turned, ew.negative(a), b)
     shares = special.ndtr(first), special.ndtr(second)
     found = special.ndtri(shares[0] + unit * (shares[1] - shares[0]))
-    if not all(is_scalar(x) for x in (lower, upper, mean, std)) or min(abs(lower - mean), abs(upper - mean)) > FAR * std:
+    known = all(is_scalar(x) for x in (lower, upper, mean, std))
+    if not known or min(abs(lower - mean), abs(upper - mean)) > FAR * std:
         far = ew.logical_and(ew.less(second, -FAR), ew.greater(second, -FARTHEST))
         found = ew.where(far, _far_normal(unit, first, ew.where(far, second, -FAR)), found)
     found = ew.where(turned, ew.negative(found), found) * spread + centre
@@ -173,8 +174,8 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, *, mea
 
 
 def _far_normal(unit: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """The same in the lower tail, where shares are no floats any more, by their logarithms: log ndtr is concave, so that
-    Newton's steps from the left come closer from the left."""
+    """The same in the lower tail, where shares are no floats any more, by their logarithms: log ndtr is concave, so
+    that Newton's steps from the left come closer from the left."""
     low, high = special.log_ndtr(first), special.log_ndtr(second)
     wanted = high + ew.log(unit + (1 - unit) * ew.exp(low - high))
     found = ew.negative(ew.sqrt(-2 * wanted))

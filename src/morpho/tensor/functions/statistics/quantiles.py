@@ -150,8 +150,8 @@ def _full(index: Tensor, ordered: Tensor) -> Tensor:
 
 
 def _between(a: Tensor, b: Tensor, share: Tensor) -> Tensor:
-    """From the nearer end, so that equal ones stay what they are, infinities too; at an end itself the other one takes no
-    part. Where the distance overflows the ends are weighted."""
+    """From the nearer end, so that equal ones stay what they are, infinities too; at an end itself the other one takes
+    no part. Where the distance overflows the ends are weighted."""
     size = ew.where(ew.equal(a, b), 0.0, b - a)
     near = ew.where(ew.less(share, 0.5), a + size * share, b - size * (1 - share))
     found = ew.where(ew.isfinite(size), near, a * (1 - share) + b * share)
