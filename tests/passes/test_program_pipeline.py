@@ -11,8 +11,10 @@ from morpho.base.dtypes import float32
 from morpho.ir.graph import Graph
 from morpho.ir.node import build
 from morpho.passes import pipeline
-from morpho.program.program import Program
+from morpho.program.hoist import hoist
+from morpho.program.program import Program, Slot, Step
 from morpho.program.verify import IllegalProgram, verify_program
+from morpho.program.view import View
 from morpho.runtime.plans.evaluate import make_plan
 
 
@@ -54,3 +56,21 @@ def test_a_temporary_lies_in_the_arena() -> None:
     program.arena_bytes = 8
     with pytest.raises(IllegalProgram, match="outside the arena"):
         verify_program(program, "memory", placed=True)
+
+
+def step_between(source: int, target: int) -> Step:
+    """A copy from slot to slot; only what it reads and writes matters here."""
+    views = tuple(View(slot, 0, (4,), (1,), float32) for slot in (source, target))
+    kernel = next(step for step in chain().steps if isinstance(step, Step)).kernel
+    return Step(kernel, views, (1,), (), 1, 4, f"{source} to {target}", "")
+
+
+def test_what_stays_keeps_its_readers_however_far_behind() -> None:
+    """The last step that writes slot 2 reads slot 2 alone; what is copied on from there depends on the argument."""
+    slots = [Slot("input" if index < 2 else "temporary", float32, 4, index) for index in range(8)]
+    of_argument = [(0, 2), (2, 2), (2, 3), (3, 4), (4, 5)]
+    of_constant = [(1, 6), (6, 6), (6, 7)]
+    program = Program(slots, [step_between(*pair) for pair in (*of_argument, *of_constant)])
+    hoist(program, {1})
+    assert [step.label for step in program.steps] == [f"{a} to {b}" for a, b in of_argument]
+    assert [step.label for step in program.prepare] == [f"{a} to {b}" for a, b in of_constant]

@@ -147,6 +147,27 @@ def test_draws_follow_from_the_key_and_the_place() -> None:
     assert mo.random.fold_in(KEY, mo.asarray(3)).tolist() == mo.random.fold_in(KEY, 3).tolist()
 
 
+@pytest.mark.parametrize(("lower", "upper"), [(-40.0, -39.0), (1000.0, 1000.001), (100.0, math.inf)])
+def test_a_normal_tail_whose_share_is_no_float(lower: float, upper: float) -> None:
+    """There it is nearly exponential: of rate a at the end a that is nearer to 0."""
+    near, width = min(abs(lower), abs(upper)), upper - lower
+    x = mo.random.truncated_normal(KEY, lower, upper, (4000,), dtype="float64").numpy()
+    distance = np.sort(np.abs(x) - near)
+    shares = -np.expm1(-distance * near - distance**2 / 2) / -np.expm1(-width * near - width**2 / 2)
+    assert distance[0] >= 0 and np.abs(shares - np.arange(4000) / 4000).max() < 0.03
+    both = mo.random.truncated_normal(KEY, mo.asarray([lower, -1.0]), mo.asarray([upper, 1.0]), (4000, 2)).numpy()
+    assert abs(np.abs(both[:, 0]).mean() - np.abs(x).mean()) < 0.01 and abs(both[:, 1].mean()) < 0.05
+
+
+def test_plain_numbers_are_not_rounded_to_float32() -> None:
+    for draw in (lambda *p: mo.random.gamma(KEY, *p[:1], (5,), dtype="float64"),
+                 lambda *p: mo.random.beta(KEY, *p, (5,), dtype="float64"),
+                 lambda *p: mo.random.truncated_normal(KEY, *p, (5,), dtype="float64"),
+                 lambda *p: mo.random.poisson(KEY, p[0] * 1e16, (5,))):
+        given = draw(*[mo.asarray(v, dtype="float64") for v in (0.1, 0.2)])
+        np.testing.assert_array_equal(draw(0.1, 0.2).numpy(), given.numpy())
+
+
 def test_parameters_that_are_tensors() -> None:
     alpha = mo.asarray([0.5, 50.0, 1000.0])
     assert mo.random.gamma(KEY, alpha).shape == (3,) and mo.random.gamma(KEY, alpha, (4, 3)).shape == (4, 3)

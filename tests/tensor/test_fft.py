@@ -75,6 +75,10 @@ def test_several_axes(axes: tuple[int, ...] | None, norm: str, rng: np.random.Ge
     real = np.ascontiguousarray(x.real)
     got = mo.fft.rfftn(mo.asarray(real), axes=axes, norm=norm)
     check(got, np.fft.rfftn(real, axes=axes, norm=norm), 4e-15, "rfftn")
+    if axes is None:  # the last two
+        for name, array in (("fft2", x), ("ifft2", x), ("rfft2", real), ("irfft2", x)):
+            got = getattr(mo.fft, name)(mo.asarray(array), s=(8, 10), norm=norm)
+            check(got, getattr(np.fft, name)(array, s=(8, 10), norm=norm), 4e-15, name)
 
 
 def test_lengths_that_are_cut_or_filled_and_other_layouts(rng: np.random.Generator) -> None:

@@ -296,6 +296,24 @@ def test_truths_and_numbers_as_numpy_has_them() -> None:
     assert mo.cumulative_sum(mo.asarray(3)).tolist() == [3]
 
 
+@pytest.mark.parametrize("values", [[-1.0, 0.0, np.inf], [-np.inf, 0.0, 1.0], [0.0, np.inf], [-1.7e308, 1.7e308],
+                                    [1.0, np.inf, np.inf], [-np.inf, -np.inf, 2.0, 3.0]])
+def test_medians_beside_infinities(values: list[float]) -> None:
+    """Times that were never reached are infinite: they must not make NaN of a median that was."""
+    same(mo.median(mo.asarray(np.array(values))), np.median(values))
+    same(mo.nanmedian(mo.asarray(np.array([*values, np.nan]))), np.median(values))
+    ends = mo.quantile(mo.asarray(np.array(values)), [0.0, 1.0]).tolist()
+    assert ends == [min(values), max(values)]
+
+
+def test_running_extremes_of_bools() -> None:
+    mask = mo.asarray([[False, True, False], [True, False, True]])
+    assert mo.cummax(mask, axis=1).tolist() == [[False, True, True], [True, True, True]]
+    least = mo.cummin(mask, axis=0, return_indices=True)
+    assert least.values.dtype is mo.bool and least.values.tolist() == [[False, True, False], [False, False, False]]
+    assert least.indices.tolist() == [[0, 0, 0], [0, 1, 0]]
+
+
 GRADIENTS: dict[str, Callable[[Any], Any]] = {
     "median": lambda x: mo.median(x, axis=1), "quantile": lambda x: mo.quantile(x, [0.3, 0.8], axis=0),
     "nanmean": mo.nanmean, "nanstd": lambda x: mo.nanstd(x, axis=1), "cummax": lambda x: mo.cummax(x, axis=1),

@@ -79,6 +79,25 @@ def test_edges_of_several() -> None:
     np.testing.assert_allclose(large, [0.5002428, 0.5000133, 0.5000001], rtol=1e-6)
 
 
+BETALN = [-0.06169893734073618, 0.47008483055501254, -33.968820791977386, 20.723265814952782]
+
+
+def test_what_nearly_cancels() -> None:
+    """Values by mpmath, 50 digits."""
+    a = mo.asarray(np.array([510631.9591958801, 0.3223048726665616, 20.0, 1e-9]))
+    b = mo.asarray(np.array([0.14595246825343958, 5.850142877489007, 30.0, 2e9]))
+    np.testing.assert_allclose(mo.special.betaln(a, b).numpy(), BETALN, rtol=3e-14)
+    p = mo.asarray(np.array([0.5 + 2.0**-30, 0.5055938890702067, 0.45, 0.75, 0.1]))
+    np.testing.assert_allclose(mo.special.logit(p).numpy(), 2 * np.arctanh(2 * p.numpy() - 1), rtol=4e-16 * 2)
+    x, y = np.float32([0.0044456404, 0.037304953]), np.float32([0.004718137, 0.037381336])
+    wide = x.astype(float) * np.log1p((x.astype(float) - y) / y) - x.astype(float) + y
+    np.testing.assert_array_max_ulp(mo.special.kl_div(x, y).numpy(), wide.astype(np.float32), 1)
+    assert mo.special.rel_entr(mo.asarray([1.0, 5e-324], dtype=mo.float64),
+                               mo.asarray([5e-324, 2.0], dtype=mo.float64)).tolist() == [744.4400719213812, -3.68e-321]
+    found = mo.special.betaln(mo.asarray([0.0, 0.0, 1.0, -0.5]), mo.asarray([0.0, 3.0, math.inf, 2.0])).tolist()
+    assert found[:3] == [math.inf, math.inf, -math.inf] and found[3] == pytest.approx(math.log(4))
+
+
 def test_by_their_definitions() -> None:
     x = np.linspace(-4, 4, 33)
     p = np.linspace(0.01, 0.99, 33)

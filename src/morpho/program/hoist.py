@@ -18,18 +18,7 @@ def hoist(program: Program, constants: Collection[int]) -> None:
     fixed = {index for index, slot in enumerate(program.slots) if slot.kind == "input" and slot.index in constants}
     if not fixed:
         return
-    writers: dict[int, list[int]] = {}
-    for number, step in enumerate(program.steps):
-        for place in written(step):
-            writers.setdefault(place.slot, []).append(number)
-    moved: set[int] = set()
-    inside = {n for first in range(len(program.steps)) if (length := span(program.steps, first)) > 1
-              for n in range(first, first + length)}
-    for number, step in enumerate(program.steps):
-        if number not in inside and _can_move(program, step, fixed):
-            moved.add(number)
-            fixed |= {place.slot for place in written(step) if max(writers[place.slot]) <= number}
-    _drop_half_written(program, moved, writers)
+    moved = _movable(program, fixed)
     inputs = sum(slot.kind == "input" for slot in program.slots)
     program.prepare = [step for n, step in enumerate(program.steps) if n in moved and isinstance(step, Step)]
     program.steps = [step for n, step in enumerate(program.steps) if n not in moved]
@@ -39,25 +28,34 @@ def hoist(program: Program, constants: Collection[int]) -> None:
         program.kept[slot] = slot in read
 
 
-def _can_move(program: Program, step: AnyStep, fixed: set[int]) -> bool:
+def _movable(program: Program, fixed: set[int]) -> set[int]:
+    """The steps whose operands are `fixed`, or written by such steps alone.
+
+    A slot written by several steps moves with all of them or not at all, and with it whatever reads it: one step that
+    stays keeps its slots, and so their other writers and all readers, however far behind.
+    """
+    inside = {n for first in range(len(program.steps)) if (length := span(program.steps, first)) > 1
+              for n in range(first, first + length)}
+    moved = {n for n, step in enumerate(program.steps) if n not in inside and _can_move(program, step)}
+    written_here = {place.slot for step in program.steps for place in written(step)}
+    staying = {place.slot for n, step in enumerate(program.steps) if n not in moved for place in written(step)}
+    while True:
+        stay = set()
+        for number in sorted(moved):
+            step = program.steps[number]
+            own = {place.slot for place in written(step)}
+            needs = {place.slot for place in step.reads} - fixed
+            if needs - written_here or (needs | own) & staying:
+                stay.add(number)
+                staying |= own
+        if not stay:
+            return moved
+        moved -= stay
+
+
+def _can_move(program: Program, step: AnyStep) -> bool:
     if not isinstance(step, Step) or step.may_fault:  # an index is found wrong when the function is called
         return False
     if any(isinstance(n, Dim) for n in (*step.values, step.rows, step.columns)):
         return False
-    if any(program.slots[place.slot].kind != "temporary" for place in written(step)):
-        return False
-    own = {place.slot for place in written(step)}
-    return bool(step.reads) and all(place.slot in fixed or place.slot in own for place in step.reads)
-
-
-def _drop_half_written(program: Program, moved: set[int], writers: dict[int, list[int]]) -> None:
-    """A slot written by several steps moves with all of them or not at all; so does what reads it."""
-    while True:
-        broken = {slot for slot, numbers in writers.items() if 0 < len(moved & set(numbers)) < len(numbers)}
-        stay = {n for n in moved if any(place.slot in broken for place in (*program.steps[n].reads,
-                                                                           *written(program.steps[n])))}
-        if not stay:
-            return
-        moved -= stay
-        broken_slots = {place.slot for n in stay for place in written(program.steps[n])}
-        moved -= {n for n in moved if any(place.slot in broken_slots for place in program.steps[n].reads)}
+    return bool(step.reads) and all(program.slots[place.slot].kind == "temporary" for place in written(step))

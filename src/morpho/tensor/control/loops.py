@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from morpho.base.checks import as_whole
 from morpho.base.dims import Dim, Size
 from morpho.base.dtypes import bool_, int64
-from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.trees import LEAF, unflatten
 from morpho.ir.body import Body, cut_out
 from morpho.ir.node import Node, make
@@ -22,6 +22,7 @@ from morpho.tensor.functions.move import concat, reshape, stack
 from morpho.tensor.state.trace import current_trace
 
 _NOTHING = ("static", "NoneType", None)
+MOST = 1 << 63  # turns, and the numbers of turns, are int64
 
 
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None,
@@ -229,7 +230,12 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
     start, end = (None if isinstance(bound, Tensor) else as_whole(bound) for bound in (lower, upper))
     if start is None or (end is None and not isinstance(upper, Dim)):
         return _fori_by_test(_bound(lower, "lower"), _bound(upper, "upper"), body, init)
+    for bound in (start, end):
+        if bound is not None and not -MOST <= bound < MOST:
+            raise fail(ValueFault, "fori_loop", f"the bound {bound} leaves int64")
     turns = upper - start if isinstance(upper, Dim) else max(end - start, 0)  # type: ignore[operator]
+    if not isinstance(turns, Dim) and turns >= MOST:
+        raise fail(ValueFault, "fori_loop", f"{turns} turns are more than int64 counts")
 
     def turn(value: Any, number: Tensor) -> Any:
         at = Tensor.of_node(add(number.node, constant(start, int64))) if start else number

@@ -94,6 +94,10 @@ EXAMPLES = {
         "array([1., 2., 3.], dtype=float32)"),
     "fft.rfftn": ">>> mo.fft.rfftn(mo.ones((2, 4))).shape\n(2, 3)",
     "fft.irfftn": ">>> mo.fft.irfftn(mo.fft.rfftn(mo.ones((2, 4)))).shape\n(2, 4)",
+    "fft.fft2": ">>> mo.fft.fft2(mo.ones((3, 2, 4))).shape\n(3, 2, 4)",
+    "fft.ifft2": ">>> mo.real(mo.fft.ifft2(mo.fft.fft2([[1.0, 2.0]])))\nTensor([[1., 2.]], dtype=float32)",
+    "fft.rfft2": ">>> mo.fft.rfft2(mo.ones((3, 2, 4))).shape\n(3, 2, 3)",
+    "fft.irfft2": ">>> mo.fft.irfft2(mo.fft.rfft2(mo.ones((3, 2, 4)))).shape\n(3, 2, 4)",
     "fft.hfft": ">>> mo.fft.hfft([1.0, 2.0, 3.0])\nTensor([ 8., -2.,  0., -2.], dtype=float32)",
     "fft.ihfft": ">>> mo.fft.ihfft([1.0, 2.0, 3.0, 2.0]).shape\n(3,)",
 }

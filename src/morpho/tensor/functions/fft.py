@@ -20,8 +20,8 @@ from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import DEFAULT_FLOAT
 from morpho.tensor.tools.foreign_calls import hint_calls
 
-__all__ = ["fft", "ifft", "fftn", "ifftn", "rfft", "irfft", "rfftn", "irfftn", "hfft", "ihfft", "fftfreq", "rfftfreq",
-           "fftshift", "ifftshift"]
+__all__ = ["fft", "ifft", "fftn", "ifftn", "rfft", "irfft", "rfftn", "irfftn", "hfft", "ihfft", "fft2", "ifft2",
+           "rfft2", "irfft2", "fftfreq", "rfftfreq", "fftshift", "ifftshift"]
 
 _NORMS = ("backward", "ortho", "forward")
 
@@ -65,8 +65,10 @@ def _line(name: str, function: str, summary: str) -> Callable[..., Tensor]:
     return transform
 
 
-def _block(name: str, function: str, summary: str) -> Callable[..., Tensor]:
-    def transform(x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+def _block(name: str, function: str, summary: str, usual: tuple[int, ...] | None = None) -> Callable[..., Tensor]:
+    """`usual` are the axes where none are given; else those that `s` has sizes for, or all."""
+
+    def transform(x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = usual,
                   norm: str = "backward") -> Tensor:
         rank = len(as_node(x, name).shape)
         if axes is None:
@@ -94,6 +96,10 @@ fftn = _block("fftn", "fftn", "The discrete Fourier transform over several axes.
 ifftn = _block("ifftn", "ifftn", "The inverse of `fftn`.")
 rfftn = _block("rfftn", "rfftn", "The transform of a real signal over several axes.")
 irfftn = _block("irfftn", "irfftn", "The inverse of `rfftn`.")
+fft2 = _block("fft2", "fftn", "`fftn` over the last two axes.", (-2, -1))
+ifft2 = _block("ifft2", "ifftn", "The inverse of `fft2`.", (-2, -1))
+rfft2 = _block("rfft2", "rfftn", "`rfftn` over the last two axes.", (-2, -1))
+irfft2 = _block("irfft2", "irfftn", "The inverse of `rfft2`.", (-2, -1))
 
 
 def _frequencies(name: str, n: int, d: float, dtype: Any, device: Any) -> Tensor:

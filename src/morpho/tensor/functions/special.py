@@ -132,7 +132,34 @@ def betaln(a: Any, b: Any, /) -> Tensor:
     """
     first, second = (Tensor.of_node(node) for node in _nodes("lgamma", a, b))
     wide = [ew.astype(x, float64) for x in (first, second)]
-    return ew.astype(lgamma(wide[0]) + lgamma(wide[1]) - lgamma(wide[0] + wide[1]), first.dtype)
+    small, large = ew.minimum(*wide), ew.maximum(*wide)
+    found = lgamma(small) + lgamma(large) - lgamma(small + large)
+    found = ew.where(ew.logical_and(ew.equal(small, 0), ew.greater_equal(large, 0)), float("inf"), found)
+    found = ew.where(ew.logical_and(ew.greater(small, 0), ew.isinf(large)), float("-inf"), found)
+    far = ew.logical_and(ew.greater(small, 0), ew.logical_and(ew.greater_equal(large, 10.0), ew.isfinite(large)))
+    found = ew.where(far, _betaln_far(ew.where(far, small, 1.0), ew.where(far, large, 10.0)), found)
+    return ew.astype(found, first.dtype)
+
+
+def _betaln_far(small: Tensor, large: Tensor) -> Tensor:
+    """The same of a number and one from 10 on, by Stirling's formula: nearly all of two logarithms of the gamma
+    function cancels, so that it is left out."""
+    share = small / (small + large)
+    rest = _stirling_rest(large) - _stirling_rest(small + large)
+    one = lgamma(small) + small - small * ew.log(small + large) + (large - 0.5) * ew.log1p(ew.negative(share))
+    both = _stirling_rest(ew.maximum(small, 10.0)) + 0.5 * math.log(2 * math.pi) - 0.5 * ew.log(large)
+    both = both + (small - 0.5) * ew.log(share) + large * ew.log1p(ew.negative(share))
+    return rest + ew.where(ew.greater_equal(small, 10.0), both, one)
+
+
+def _stirling_rest(x: Tensor) -> Tensor:
+    """lgamma(x) - ((x - 1 / 2) log(x) - x + log(2 pi) / 2), for x from 10 on: the series by Bernoulli's numbers."""
+    inverse = 1.0 / x
+    square = inverse * inverse
+    found = square * (-3617 / 122400) + 1 / 156
+    for term in (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
+        found = found * square + term
+    return found * inverse
 
 
 def beta(a: Any, b: Any, /) -> Tensor:
@@ -335,7 +362,11 @@ def logit(x: Any, /, eps: float | None = None) -> Tensor:
     if eps is not None:
         value = ew.clip(value, eps, 1 - eps)
     wide = ew.astype(value, float64)
-    return ew.astype(ew.log(wide) - ew.log1p(ew.negative(wide)), value.dtype)
+    found = ew.log(wide) - ew.log1p(ew.negative(wide))
+    middle = ew.less_equal(ew.abs(wide - 0.5), 0.25)  # where those two cancel
+    from_half = ew.where(middle, 2 * wide - 1, 0.0)
+    found = ew.where(middle, ew.log1p(from_half) - ew.log1p(ew.negative(from_half)), found)
+    return ew.astype(found, value.dtype)
 
 
 def xlogy(x: Any, y: Any, /) -> Tensor:
@@ -383,9 +414,17 @@ def rel_entr(x: Any, y: Any, /) -> Tensor:
     [0.0, 0.0, inf]
     """
     a, b = (Tensor.of_node(node) for node in _nodes("log", x, y))
+    return ew.astype(_rel_entr(ew.astype(a, float64), ew.astype(b, float64)), a.dtype)
+
+
+def _rel_entr(a: Tensor, b: Tensor) -> Tensor:
     inside = ew.logical_and(ew.greater(a, 0), ew.greater(b, 0))
     first, second = ew.where(inside, a, 1.0), ew.where(inside, b, 1.0)
-    found = first * ew.log(first / second)
+    ratio = first / second
+    near = ew.logical_and(ew.greater(ratio, 0.5), ew.less(ratio, 2.0))
+    usual = ew.logical_and(ew.greater(ratio, 1e-300), ew.less(ratio, 1e300))  # else it may have lost its digits
+    found = ew.where(usual, ew.log(ew.where(usual, ratio, 1.0)), ew.log(first) - ew.log(second))
+    found = first * ew.where(near, ew.log1p(ew.where(near, (first - second) / second, 0.0)), found)
     none = ew.logical_and(ew.equal(a, 0), ew.greater_equal(b, 0))
     found = ew.where(inside, found, ew.where(none, 0.0, float("inf")))
     return ew.where(ew.logical_or(ew.isnan(a), ew.isnan(b)), a + b, found)
@@ -398,7 +437,8 @@ def kl_div(x: Any, y: Any, /) -> Tensor:
     [0.0, 2.0]
     """
     a, b = (Tensor.of_node(node) for node in _nodes("log", x, y))
-    return rel_entr(a, b) - a + b
+    first, second = ew.astype(a, float64), ew.astype(b, float64)
+    return ew.astype(_rel_entr(first, second) - first + second, a.dtype)
 
 
 hint_calls(globals(), __all__)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from morpho.base.dtypes import int64
+from morpho.base.dtypes import bool_, int64, uint8
 from morpho.ir.node import build
 from morpho.tensor.autodiff.precision import widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.reduce import scanned
+from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import DEFAULT_FLOAT
 
 
@@ -42,6 +43,12 @@ def cummin(x: Any, /, *, axis: int | None = None, return_indices: bool = False) 
 
 
 def _extreme(name: str, op: str, x: Any, axis: Any, return_indices: bool) -> Any:
+    node = as_node(x, name)
+    if node.dtype is bool_:  # the order of 0 and 1
+        found = _extreme(name, op, ew.astype(Tensor.of_node(node), uint8), axis, return_indices)
+        if not return_indices:
+            return ew.astype(found, bool_)
+        return Running(ew.astype(found.values, bool_), found.indices)
     node, number = scanned(name, x, axis)
     found = build(op, node, axis=number)
     if not return_indices:

@@ -13,9 +13,13 @@ from morpho.tensor.functions import special
 from morpho.tensor.functions.linalg import cholesky
 from morpho.tensor.functions.products.products import matmul
 from morpho.tensor.functions.random.basic import normal
-from morpho.tensor.functions.random.keys import check_held, float_dtype, open_unit, shape_with
+from morpho.tensor.functions.random.keys import check_held, float_dtype, open_unit, parameter, shape_with
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar
+
+FAR = 35.0  # standard deviations from which on the share of a tail nears the least float64
+FARTHEST = 1e100  # beyond, its logarithm overflows
+NEWTON_STEPS = 3  # towards the root in a far tail: the first leaves 1e-4, each one after it the square of that
 
 
 def _drawn(name: str, key: Any, shape: Any, dtype: Any, start: int, **parameters: Any) -> tuple[Tensor, DType]:
@@ -154,15 +158,31 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, *, mea
     _positive(name, std=std)
     target = float_dtype(name, dtype)
     unit = ew.astype(open_unit(name, key, shape_with(name, shape, lower, upper, mean, std), target, start), float64)
-    low, high, centre, spread = (ew.astype(Tensor.of_node(as_node(x, name)), float64) for x in (lower, upper, mean,
-                                                                                                std))
+    held = float64 if target is float64 else float32
+    low, high, centre, spread = (ew.astype(parameter(name, x, held), float64) for x in (lower, upper, mean, std))
     a, b = (low - centre) / spread, (high - centre) / spread
     turned = ew.greater(a, 0)  # in the upper tail shares are near 1: the lower one has their digits
     first, second = ew.where(turned, ew.negative(b), a), ew.where(turned, ew.negative(a), b)
     shares = special.ndtr(first), special.ndtr(second)
     found = special.ndtri(shares[0] + unit * (shares[1] - shares[0]))
+    known = all(is_scalar(x) for x in (lower, upper, mean, std))
+    if not known or min(abs(lower - mean), abs(upper - mean)) > FAR * std:
+        far = ew.logical_and(ew.less(second, -FAR), ew.greater(second, -FARTHEST))
+        found = ew.where(far, _far_normal(unit, first, ew.where(far, second, -FAR)), found)
     found = ew.where(turned, ew.negative(found), found) * spread + centre
     return ew.astype(ew.minimum(ew.maximum(found, low), high), target)
+
+
+def _far_normal(unit: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """The same in the lower tail, where shares are no floats any more, by their logarithms: log ndtr is concave, so
+    that Newton's steps from the left come closer from the left."""
+    low, high = special.log_ndtr(first), special.log_ndtr(second)
+    wanted = high + ew.log(unit + (1 - unit) * ew.exp(low - high))
+    found = ew.negative(ew.sqrt(-2 * wanted))
+    for _ in range(NEWTON_STEPS):
+        slope = math.sqrt(math.pi / 2) * special.erfcx(found * -math.sqrt(0.5))
+        found = found - (special.log_ndtr(found) - wanted) * slope
+    return found
 
 
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = (), *, dtype: Any = float32) -> Tensor:

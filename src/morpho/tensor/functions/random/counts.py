@@ -15,7 +15,7 @@ from morpho.tensor.functions import reduce, special
 from morpho.tensor.functions.create import zeros
 from morpho.tensor.functions.move import broadcast_to
 from morpho.tensor.functions.random.gamma import FIRST_TURN
-from morpho.tensor.functions.random.keys import fold_in, open_unit, shape_with, with_keys
+from morpho.tensor.functions.random.keys import fold_in, open_unit, parameter, shape_with, with_keys
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar
 
@@ -23,7 +23,7 @@ SMALL = 10.0  # mean from which rejection is used
 
 
 def _wide(name: str, key: Any, value: Any, sizes: Any) -> Tensor:
-    return broadcast_to(ew.astype(Tensor.of_node(as_node(value, name)), float64), with_keys(name, key, sizes))
+    return broadcast_to(parameter(name, value, float64), with_keys(name, key, sizes))
 
 
 def _count_dtype(name: str, dtype: Any) -> Any:

@@ -18,7 +18,7 @@ from morpho.tensor.functions.create import zeros
 from morpho.tensor.functions.move import broadcast_to
 from morpho.tensor.functions.neural.activations import softmax
 from morpho.tensor.functions.random.basic import normal
-from morpho.tensor.functions.random.keys import float_dtype, fold_in, open_unit, shape_with, split, with_keys
+from morpho.tensor.functions.random.keys import float_dtype, fold_in, open_unit, parameter, shape_with, split, with_keys
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar
 
@@ -39,7 +39,7 @@ def _log_gamma(name: str, key: Any, alpha: Any, sizes: Any, wide: DType) -> Tens
     """Logarithms of gamma numbers, which do not underflow for small alpha: x = d (1 + c z)**3, d = alpha - 1/3; alpha
     below 1 is raised by 1, and the number multiplied by u**(1 / alpha)."""
     full = with_keys(name, key, sizes)
-    given = broadcast_to(ew.astype(Tensor.of_node(as_node(alpha, name)), wide), full)
+    given = broadcast_to(parameter(name, alpha, wide), full)
     small = ew.less(given, 1)
     d = ew.where(small, given + 1, given) - 1 / 3
     c = 1 / (3 * ew.sqrt(d))

@@ -184,6 +184,11 @@ def open_unit(name: str, key: Any, shape: Shape, dtype: DType, start: int, lane:
     return Tensor.of_node(mul(add(whole, constant_like(whole, 0.5)), constant_like(whole, 2.0**-digits)))
 
 
+def parameter(name: str, value: Any, dtype: DType) -> Tensor:
+    """A parameter of a distribution in `dtype`; a plain number goes there at once, not by way of float32."""
+    return asarray(float(value), dtype=dtype) if is_scalar(value) else Tensor.of_node(cast(as_node(value, name), dtype))
+
+
 def shape_with(name: str, shape: Any, *parameters: Any) -> Shape:
     """The shape of a draw: what is given, or that of the parameters broadcast together."""
     if shape is not None:

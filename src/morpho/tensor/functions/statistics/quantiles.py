@@ -150,7 +150,9 @@ def _full(index: Tensor, ordered: Tensor) -> Tensor:
 
 
 def _between(a: Tensor, b: Tensor, share: Tensor) -> Tensor:
-    """From the nearer end, so that equal ones stay what they are; infinities that are equal too."""
+    """From the nearer end, so that equal ones stay what they are, infinities too; at an end itself the other one takes
+    no part. Where the distance overflows the ends are weighted."""
     size = ew.where(ew.equal(a, b), 0.0, b - a)
-    return ew.where(ew.less(share, 0.5), a + size * share, b - size * (1 - share))
-
+    near = ew.where(ew.less(share, 0.5), a + size * share, b - size * (1 - share))
+    found = ew.where(ew.isfinite(size), near, a * (1 - share) + b * share)
+    return ew.where(ew.equal(share, 0), a, found)
