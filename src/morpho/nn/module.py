@@ -291,7 +291,7 @@ class Module:
                 self._must_be_dtype(one)
         if device is not None:
             for _, variable in self._variables(Variable):
-                variable.state = mo.State(variable.value.to(device))
+                variable.state.move(device)
             moved: dict[int, Any] = {}  # by identity: a table that two modules share is one there too
             for _, module in list(self.named_modules()):  # tables such as those of positions, and packed weights
                 for name, value in list(vars(module).items()):
@@ -316,7 +316,8 @@ class Module:
         for _, module in list(self.named_modules()):
             for _, variable in _members(vars(module), Variable):
                 if variable.dtype.is_float and variable.dtype is not kind:
-                    variable.state = mo.State(variable.value.astype(kind))
+                    before, variable.state = variable.state, mo.State(variable.value.astype(kind))
+                    before.leave()
         entries.forget()
         return self
 

@@ -89,3 +89,57 @@ def test_bytes_that_are_no_code_are_refused(gpu: str) -> None:
     for wrong in (b"", b"x" * 100, code[:40], code[:-5]):
         with pytest.raises(ArgumentError, match="no code of the cuda backend"):
             backend.load(wrong)
+
+
+def test_rows_without_elements(gpu: str) -> None:
+    for shape in ((0,), (0, 2), (3, 0)):
+        x = mo.asarray(np.zeros(shape, np.float32), device=gpu)
+        assert mo.softmax(x, axis=-1).numpy().shape == shape
+        assert mo.grad(lambda t: mo.sum(mo.softmax(t, axis=-1) * t))(x).numpy().shape == shape
+
+
+def test_a_model_that_moves_is_seen_by_compiled_functions(gpu: str) -> None:
+    """Also one that comes back: what was compiled before has neither its old weights nor the other device's memory."""
+    model, here = nn.Linear(3, 2), mo.asarray(np.ones((1, 3), np.float32))
+    there = here.to(gpu)
+    f = mo.compile(lambda x: model(x))
+    first = f(here).numpy()
+    model.to(gpu)
+    with pytest.raises(DeviceError, match="lie on cpu and on cuda_emulated:0"):
+        f(here)
+    assert f(there).numpy().tobytes() == first.tobytes()
+    model.weight.assign(model.weight * 2)
+    model.bias.assign(model.bias * 2)
+    assert f(there).numpy().tobytes() == (first * 2).tobytes()
+    model.to("cpu")
+    with pytest.raises(DeviceError, match="lie on cuda_emulated:0 and on cpu"):
+        f(there)
+    assert f(here).numpy().tobytes() == (first * 2).tobytes()
+
+
+def test_a_state_that_moves(gpu: str) -> None:
+    total, here = mo.State(mo.zeros(3)), mo.asarray(np.arange(3, dtype="f"))
+
+    @mo.compile
+    def add(x: Any) -> Any:
+        total.value = total.value + x
+        return total.value * 1
+
+    assert add(here).tolist() == [0, 1, 2] and add(here).tolist() == [0, 2, 4]
+    total.value = total.value.to(gpu)
+    with pytest.raises(DeviceError, match="lie on"):
+        add(here)
+    assert add(here.to(gpu)).tolist() == [0, 3, 6]
+    total.value = mo.zeros(3)
+    assert add(here).tolist() == [0, 1, 2] and total.value.device == "cpu"
+
+
+def test_results_into_memory_of_another_device(gpu: str) -> None:
+    f, x = mo.compile(lambda t: t + 1), mo.asarray(np.arange(3, dtype="f"))
+    other = gpu.replace(":0", ":1")
+    for given, out in ((x, gpu), (x.to(gpu), "cpu"), (x.to(gpu), other)):
+        place = mo.zeros(3, device=out).realise()
+        for _ in range(2):
+            with pytest.raises(DeviceError, match=rf"out= lies on {out}, the result on {given.device}"):
+                f(given, out=place)
+        assert place.tolist() == [0, 0, 0]
