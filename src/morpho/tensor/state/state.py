@@ -173,13 +173,14 @@ class State:
         return self._held.device, self._is_left
 
     def move(self, device: str) -> None:
-        """Put the value in the memory of a device."""
-        from morpho.tensor.interop.transfer import to
+        """Put the value in the memory of a device, also while a function is traced; one that has read it keeps it."""
+        from morpho.tensor.device import elsewhere
 
+        trace = current_trace()
+        if device == self._held.device or (trace is not None and id(self) in trace.inputs):
+            return
         with self.lock:
-            moved = to(self.value, device)
-            if moved.device != self._held.device:
-                self.replace(moved)
+            self.replace(Tensor.of_buffer(elsewhere(self._tensor.elements(), device)))
 
     def leave(self) -> None:
         """Its owner takes another state in its stead: programs that were compiled for this one are made again."""
