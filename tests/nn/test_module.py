@@ -229,3 +229,16 @@ def test_mistakes_are_said() -> None:
         nn.Linear(2, 2).to("gpu")
     with pytest.raises(ShapeError):
         nn.Linear(2, 2).weight.assign(mo.ones(3))
+
+
+def test_a_converted_model_is_seen_by_compiled_functions() -> None:
+    model, x = nn.Linear(3, 2), mo.ones((1, 3)).realise()
+    f, g = mo.compile(lambda x: model(x)), mo.compile(model)
+    first = f(x).numpy()
+    g(x)
+    model.astype(mo.float64)
+    assert f(x).dtype is g(x).dtype is mo.float64
+    model.astype(mo.float32)
+    for parameter in model.parameters():
+        parameter.assign(parameter * 2)
+    assert f(x).tolist() == g(x).tolist() == (first * 2).tolist()

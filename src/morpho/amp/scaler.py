@@ -57,7 +57,7 @@ class GradScaler:
     def _set(self, scale: float, growth: float, backoff: float, interval: int) -> None:
         if isinstance(scale, str):
             raise fail(ArgumentError, "GradScaler", f"init_scale={scale!r} is not a number",
-                       "leave the device out: everything lies in the memory of the CPU")
+                       "leave the device out: it follows the tensors")
         if not scale > 0:
             raise fail(ArgumentError, "GradScaler", f"a scale of {scale} is not positive")
         if not growth > 1 or not 0 < backoff < 1:
@@ -84,6 +84,8 @@ class GradScaler:
             return type(loss)(self.scale(one) for one in loss)
         wide = mo.asarray(loss)
         wide = wide.astype(wide.dtype.compute)
+        for state in (self._scale, self._good):  # they lie where the loss does
+            state.move(wide.device)
         return wide * self._scale.value.astype(wide.dtype)
 
     def unscale_(self, optimizer: Any) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import morpho as mo
+from morpho.backends.registry import canonical, memory_of
 from morpho.base.dtypes import BY_NAME, as_dtype
 from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.settings import device_kinds
@@ -291,7 +292,7 @@ class Module:
                 self._must_be_dtype(one)
         if device is not None:
             for _, variable in self._variables(Variable):
-                variable.state = mo.State(variable.value.to(device))
+                variable.state.move(memory_of(canonical(device, "to")))
             moved: dict[int, Any] = {}  # by identity: a table that two modules share is one there too
             for _, module in list(self.named_modules()):  # tables such as those of positions, and packed weights
                 for name, value in list(vars(module).items()):
@@ -316,7 +317,8 @@ class Module:
         for _, module in list(self.named_modules()):
             for _, variable in _members(vars(module), Variable):
                 if variable.dtype.is_float and variable.dtype is not kind:
-                    variable.state = mo.State(variable.value.astype(kind))
+                    before, variable.state = variable.state, mo.State(variable.value.astype(kind))
+                    before.leave()
         entries.forget()
         return self
 

@@ -6,6 +6,7 @@ Inside a compiled function the sequence is a state of it, so every call draws an
 from __future__ import annotations
 
 import morpho as mo
+from morpho.backends.registry import default_device, memory_of
 
 _keys: list[mo.State] = []
 
@@ -24,12 +25,14 @@ def seed(seed: int) -> None:
     >>> bool((a == b).all())
     True
     """
-    _state().value = mo.random.key(seed)
+    set_state(mo.random.key(seed))
 
 
-def next_key() -> mo.Tensor:
-    """A key nobody else has."""
+def next_key(device: str = "") -> mo.Tensor:
+    """A key nobody else has, on a device; the default one if none is named. The sequence follows to where it is drawn
+    from: it is the same one on all devices."""
     state = _state()
+    state.move(device or memory_of(default_device()))
     pair: mo.Tensor = mo.random.split(state.value)
     state.value = pair[0]
     return pair[1]
@@ -42,4 +45,5 @@ def get_state() -> mo.Tensor:
 
 def set_state(key: mo.Tensor) -> None:
     """Go on from there."""
-    _state().value = key
+    state = _state()
+    state.value = key.to(state.place[0])

@@ -26,7 +26,7 @@ from morpho.runtime.memory.buffer import Buffer, allocate, borrow, copy_bytes, v
 from morpho.runtime.memory.device_memory import upload
 from morpho.runtime.trace import spans
 from morpho.tensor.autodiff.grad_mode import tracing
-from morpho.tensor.core import Tensor, copied
+from morpho.tensor.core import Tensor, copied, evaluate
 from morpho.tensor.device import placed
 from morpho.tensor.eager import is_quiet, number_tensor, quiet
 from morpho.tensor.interop.interop import from_dlpack
@@ -120,6 +120,25 @@ def owned(array: np.ndarray) -> Tensor:
     if settings.get().device == HOST and is_plain(plain):
         return Tensor.of_buffer(_copied_array(plain))
     return asarray(plain, copy=True)
+
+
+def unplaced(obj: Any) -> Tensor:
+    """A number or table that nobody has put on a device: it goes where the tensors lie that it meets. It has the value
+    of this moment, also inside a compiled function."""
+    with settings.settings(device=HOST) if settings.get().device != HOST else nullcontext():
+        made = asarray(obj)
+    if not made.is_realised or made.device != HOST:
+        return made  # of tensors, which lie somewhere
+    return Tensor.of_node(evaluate.leaf(made.elements(), placed=False))
+
+
+def following(obj: Any) -> Tensor:
+    """What a user writes beside tensors: numbers, lists and arrays follow them to their device. Arrays around a
+    compiled function do not: they are read at every call, where they lie."""
+    if type(obj) in (bool, int, float, complex) or isinstance(obj, np.generic | list | tuple) or (
+            isinstance(obj, np.ndarray) and tracing.current is None):
+        return unplaced(obj)
+    return asarray(obj)
 
 
 def _told(nbytes: int) -> AbstractContextManager[object]:

@@ -483,7 +483,7 @@ def _settle(tensor: Tensor, node: Node, buffer: Buffer, reusable: bool) -> None:
     if tensor._layout is not None or tensor._node is not node:
         return  # another thread was first, or has given the tensor another value
     tensor._hold(buffer)
-    tensor._node = None
+    tensor._node = node if node.op.name == "data" and not node.device else None  # read or not, it lies nowhere
     if reusable and (node.payload is None or (isinstance(node.payload, Holder) and node.payload() is None)):
         if tensor._record is not None:
             tensor._record = repacked(tensor._record, 0)

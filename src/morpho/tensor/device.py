@@ -102,7 +102,7 @@ def on(tensor: Tensor, memory: str) -> Tensor:
             return tensor  # it goes with the function's arguments
         with settings.settings(device=memory):
             return Tensor.of_buffer(evaluate.realise([tensor.program()])[0])
-    return tensor if memory == tensor.device else Tensor.of_buffer(_elsewhere(tensor.elements(), memory))
+    return tensor if memory == tensor.device else Tensor.of_buffer(elsewhere(tensor.elements(), memory))
 
 
 def creates(function: Made) -> Made:
@@ -116,7 +116,7 @@ def creates(function: Made) -> Made:
     return make  # type: ignore[return-value]
 
 
-def _elsewhere(buffer: Buffer, memory: str) -> Buffer:
+def elsewhere(buffer: Buffer, memory: str) -> Buffer:
     """A copy of elements in other memory."""
     if memory != HOST:
         return moved(buffer, memory)

@@ -10,7 +10,7 @@ from morpho.base.errors import DTypeError, MorphoError, fail
 from morpho.base.shapes import broadcast
 from morpho.ir.node import Node
 from morpho.ops.algebra import cast, expand, size_value
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import following
 from morpho.tensor.core import Tensor
 from morpho.tensor.scalars import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, is_scalar, scalar_dtype, scalar_node
 
@@ -20,7 +20,7 @@ def as_node(value: Any, operation: str) -> Node:
     if isinstance(value, Tensor):
         return value.node
     try:
-        return asarray(value).node
+        return following(value).node
     except MorphoError as error:
         raise fail(type(error), operation, error.message, error.hint) from None
     except (TypeError, ValueError) as error:

@@ -23,7 +23,7 @@ def dropped(x: mo.Tensor, p: float, shape: Any) -> mo.Tensor:
     """Zeroes with probability p, drawn in a shape that broadcasts to x, and the rest scaled up."""
     if p == 1:
         return x * 0
-    kept = mo.random.bernoulli(next_key(), 1 - p, shape)
+    kept = mo.random.bernoulli(next_key(x.device), 1 - p, shape)
     return mo.where(kept, x * (1 / (1 - p)), mo.zeros((), dtype=x.dtype))
 
 

@@ -431,10 +431,10 @@ def device_of(outputs: Sequence[Node]) -> str:
 _data_numbers = itertools.count(1)
 
 
-def leaf(buffer: Buffer) -> Node:
-    """A data leaf: keyed by a serial number, never by an address."""
+def leaf(buffer: Buffer, placed: bool = True) -> Node:
+    """A data leaf: keyed by a serial number, never by an address. One that nobody has `placed` goes with any device."""
     from morpho.ops.sources import DATA
 
     return make(DATA, (), {"number": next(_data_numbers), "shape": buffer.shape, "dtype": buffer.dtype}, payload=buffer,
-                device=buffer.device)
+                device=buffer.device if placed else "")
 

@@ -23,7 +23,7 @@ from morpho.passes.pipeline import MARKS
 from morpho.runtime import thresholds
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.memory.buffer import Buffer, allocate
-from morpho.runtime.memory.device_memory import DeviceMemory, Part, allocate_on, part, upload
+from morpho.runtime.memory.device_memory import DeviceMemory, Part, allocate_on, moved, part, upload
 from morpho.runtime.trace import device_events
 
 log = logging.getLogger("morpho")
@@ -66,8 +66,10 @@ def own_program(graph: Graph, device: str) -> Any | None:
 
 def run(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int]) -> list[Buffer]:
     """Queue one run of a graph; its results are there when their memory's event is over. Where the device has no memory
-    for it and the user says `fallback`, the CPU runs it."""
+    for it and the user says `fallback`, the CPU runs it. What lies nowhere is on the host still."""
     try:
+        if memory_of(device) != HOST:
+            inputs = [moved(buffer, device) if buffer.device == HOST else buffer for buffer in inputs]
         return _queued(graph, device, inputs, sizes)
     except MemoryLimit as error:
         if memory_of(device) == HOST or not settings.get().fallback:

@@ -20,7 +20,7 @@ from morpho.ir.body import Body, cut_out
 from morpho.ir.node import Node, make, toposort
 from morpho.ir.op import REGISTRY, Spec
 from morpho.ir.views import MOVES, look_through
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import following
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import promoted
 from morpho.tensor.scalars import is_scalar
@@ -51,14 +51,14 @@ def with_tensors(tree: Any, numbers: list[Tensor]) -> Any:
     if is_scalar(tree):
         numbers.append(Tensor.of_node(promoted("scan", tree)[0]))
         return numbers[-1]
-    return asarray(tree) if isinstance(tree, np.generic | np.ndarray) else tree
+    return following(tree) if isinstance(tree, np.generic | np.ndarray) else tree
 
 
 def leaves_of(tree: Any, numbers: list[Tensor] | None = None) -> tuple[list[Tensor], Any]:
     """The tensors of a tree, numbers among them, and its structure."""
     found: list[Any] = []
     structure = flatten(with_tensors(tree, [] if numbers is None else numbers), found)
-    return [one if isinstance(one, Tensor) else asarray(one) for one in found], structure
+    return [one if isinstance(one, Tensor) else following(one) for one in found], structure
 
 
 def trace(function: Callable[..., Any], structures: Sequence[Any], specs: Sequence[Sequence[Spec]], operation: str,

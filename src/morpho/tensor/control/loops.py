@@ -16,7 +16,7 @@ from morpho.ir.op import Spec
 from morpho.ops.algebra import add, cast, constant
 from morpho.ops.control import records as control
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import following
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import concat, reshape, stack
 from morpho.tensor.state.trace import current_trace
@@ -245,7 +245,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
 
 
 def _bound(value: Any, name: str) -> Tensor:
-    tensor = value if isinstance(value, Tensor) else asarray(value)
+    tensor = value if isinstance(value, Tensor) else following(value)
     if tensor.shape != () or not tensor.dtype.is_integer:
         raise fail(ArgumentError, "fori_loop", f"{name} is {tensor.dtype}{list(tensor.shape)}, not a whole number")
     return Tensor.of_node(cast(tensor.node, int64))

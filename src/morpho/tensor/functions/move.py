@@ -27,7 +27,7 @@ from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.ops.reductions.scan import flip as flip_node
 from morpho.tensor.autodiff.grad_mode import tracing
-from morpho.tensor.convert import asarray, borrowed
+from morpho.tensor.convert import asarray, unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.arranging.borders import as_mode, bordered
 from morpho.tensor.functions.searching.search import take
@@ -375,4 +375,4 @@ def _repeated_each(node: Node, repeats: Any, axis: int) -> Tensor:
     size = operator.index(node.shape[axis])
     if counts.dtype.kind not in "iu" or counts.size not in (1, size) or (counts.size and counts.min() < 0):
         raise fail(ArgumentError, "repeat", f"repeats {counts.tolist()} do not fit an axis of size {size}")
-    return take(Tensor.of_node(node), borrowed(np.repeat(np.arange(size), counts.reshape(-1))), axis=axis)
+    return take(Tensor.of_node(node), unplaced(np.repeat(np.arange(size), counts.reshape(-1))), axis=axis)

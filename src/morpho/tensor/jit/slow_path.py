@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.registry import HOST, backend_of
+from morpho.backends.registry import HOST, backend_of, memory_of
 from morpho.base import settings
 from morpho.base.dims import evaluate, upper
-from morpho.base.errors import ArgumentError, SharedError, fail
+from morpho.base.errors import ArgumentError, DeviceError, SharedError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.base.trees import arranged, described, flatten, with_sizes
 from morpho.runtime.memory.buffer import Buffer, allocate, copy_bytes
@@ -32,8 +32,10 @@ from morpho.tensor.jit.lifetimes import bury
 from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.jit.specialise import Specialisation
 from morpho.tensor.jit.tracing import specialise
+from morpho.tensor.state.state import on_move
 from morpho.tensor.state.trace import current_trace
 
+on_move.append(entries.forget)  # the next call sees whether its states still lie where its program takes them to be
 Target = tuple[Tensor, Buffer]  # a tensor of out=, and its memory
 
 
@@ -218,13 +220,16 @@ def _targets(made: CompiledFunction, chosen: Specialisation, out: Any, sizes: Ma
     targets: list[Target] = []
     for target, place in zip(leaves, chosen.plan.program.outputs, strict=False):
         shape = tuple(evaluate(size, sizes) for size in place.shape)
-        targets.append((target, _checked_target(made, target, shape, place.dtype, values)))
+        targets.append((target, _checked_target(made, target, shape, place.dtype, values, chosen.plan.device)))
     return targets
 
 
 def _checked_target(made: CompiledFunction, target: Tensor, shape: tuple[int, ...], dtype: Any,
-                    values: list[Tensor]) -> Buffer:
-    held = target.elements()
+                    values: list[Tensor], device: str) -> Buffer:
+    held, wanted = target.elements(), memory_of(device)
+    if held.device != wanted:
+        raise fail(DeviceError, made.__name__, f"out= lies on {held.device}, the result on {wanted}",
+                   f"use mo.empty({shape}, dtype={str(dtype)!r}, device={wanted!r})")
     if held.shape != shape or held.dtype is not dtype:
         raise fail(ArgumentError, made.__name__, f"out= is {held.dtype}{held.shape}, the result is {dtype}{shape}",
                    f"use mo.empty({shape}, dtype={str(dtype)!r})")
@@ -273,9 +278,10 @@ def _run_on_device(made: CompiledFunction, chosen: Specialisation, values: list[
     plan = chosen.plan
     if chosen.served is not None:
         constants.prepared(made, chosen, values[len(values) - len(chosen.captured):], [])
+    given = _targets(made, chosen, out, sizes, values)
     found = on_device.run(plan.graph, plan.device, [value.elements() for value in values], sizes)
     _check_finite(chosen, found, values, sizes)
-    return _deliver(chosen, found, _targets(made, chosen, out, sizes, values), sizes)
+    return _deliver(chosen, found, given, sizes)
 
 
 # -- tensors of a call -----------------------------------------------------------------------------------------------

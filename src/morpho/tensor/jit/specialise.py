@@ -123,15 +123,15 @@ class Specialisation:
 
     @property
     def fits(self) -> bool:
-        """Whether the tensors of the surroundings are laid out as they were when this was compiled."""
-        return all(layout_of(tensor) == layout
+        """Whether the tensors of the surroundings are laid out, and the states lie, as when this was compiled."""
+        return self.states.fits and all(layout_of(tensor) == layout
                    for tensor, layout in zip(self.captured, self.captured_layouts, strict=True))
 
 
 def layout_of(tensor: Tensor) -> tuple[Any, ...]:
     """What code is compiled for besides a tensor's address; borrowed memory is never packed, so whose it is counts."""
     found = tensor.elements()
-    return found.shape, found.strides, found.dtype, found.writable
+    return found.shape, found.strides, found.dtype, found.writable, found.device
 
 
 def _as_written(nodes: list[Node]) -> list[Node]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.layout import record_words
-from morpho.backends.registry import HOST
+from morpho.backends.registry import HOST, memory_of
 from morpho.base import settings
 from morpho.base.dims import Dim, Size, bounds
 from morpho.base.errors import ArgumentError, CompileError, fail
@@ -27,6 +27,7 @@ from morpho.runtime.plans.evaluate import make_plan
 from morpho.runtime.trace.spans import span
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
+from morpho.tensor.device import on
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.dynamic import Owner, check_bound, needed_elements, owners, sure_bounds, symbols_of
 from morpho.tensor.jit.kept_traces import KeptTrace
@@ -340,6 +341,7 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
             trace: Trace, updates: list[tuple[int, int]], specs: list[tuple[Any, ...]],
             device: str, objects: list[Any]) -> Specialisation:
     mark = mark_of(device) if device != HOST else 0
+    captured = [on(tensor, memory_of(device)) for tensor in captured]  # tables that nobody has put anywhere
     guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides, mark)  # type: ignore
               for dtype, sizes, strides, _ in specs]
     called, structure = structures

@@ -59,6 +59,7 @@ class States:
         self.updates, self.aliases = updates, aliases
         self.spares: dict[int, Spare] = {}
         self.rows: np.ndarray | None = None
+        self._places = [state.place for state in states]
         self.plan: ExecutionPlan | None = None
 
     @property
@@ -71,6 +72,12 @@ class States:
         """In the order in which their locks are taken."""
         states = self.states
         return [states[place] for place in self._order]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the states lie where they did when their program was compiled, and are whose they were."""
+        return all(state.place == place for state, place in zip(self.states, self._places, strict=True)
+                   if state is not None)
 
     def shown(self) -> States:
         """What is told of them, without them."""

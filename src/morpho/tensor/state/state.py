@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ _numbers = itertools.count()
 _live: weakref.WeakSet[State] = weakref.WeakSet()
 _deferred: weakref.WeakSet[State] = weakref.WeakSet()  # states whose new value waits to be computed
 _deferring = threading.Lock()
+on_move: list[Callable[[], None]] = []  # called when a state's value went to another device, or its owner left it
 
 
 class Lock:
@@ -88,7 +89,7 @@ class State:
     """
 
     # `_held` and the words are read and written by compiled code; see backends/cpu/driver/entry/state_code.py.
-    __slots__ = ("__weakref__", "_held", "_waiting", "_words", "lock", "number")
+    __slots__ = ("__weakref__", "_held", "_is_left", "_waiting", "_words", "lock", "number")
 
     def __init__(self, value: Any, filled: bool = True) -> None:
         self._words = (ctypes.c_int64 * int(StateField.SIZE))()
@@ -102,6 +103,7 @@ class State:
                        "make modules, optimisers and states outside of it") from None
         self._waiting: Tensor | None = None  # the next value, not computed yet
         self.number = next(_numbers)  # locks are taken in this order
+        self._is_left = False
         self.lock = Lock(self._words)  # held by a call through Python, and by a long native one, from start to end
         _live.add(self)
 
@@ -160,8 +162,30 @@ class State:
         """Put in a realised value and count the version."""
         with self.lock:
             self.wait_for(None)
-            self._held = tensor
+            before, self._held = self._held, tensor
             self._words[StateField.VERSION] += 1
+        if before.device != tensor.device:
+            _say_moved()
+
+    @property
+    def place(self) -> tuple[str, bool]:
+        """What programs are compiled for besides shape and dtype: its device, and whether its owner has left it."""
+        return self._held.device, self._is_left
+
+    def move(self, device: str) -> None:
+        """Put the value in the memory of a device, also while a function is traced; one that has read it keeps it."""
+        from morpho.tensor.device import elsewhere
+
+        trace = current_trace()
+        if device == self._held.device or (trace is not None and id(self) in trace.inputs):
+            return
+        with self.lock:
+            self.replace(Tensor.of_buffer(elsewhere(self._tensor.elements(), device)))
+
+    def leave(self) -> None:
+        """Its owner takes another state in its stead: programs that were compiled for this one are made again."""
+        self._is_left = True
+        _say_moved()
 
     def exchange(self, tensor: Tensor) -> Tensor:
         """Put in a realised value of this shape and dtype that nobody else holds, and give back the one that was there;
@@ -231,6 +255,11 @@ def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:
         with state.lock:
             state.replace(owned)
     _deliver(waiting)
+
+
+def _say_moved() -> None:
+    for tell in on_move:
+        tell()
 
 
 def defer(state: State, new: Tensor) -> None:

@@ -51,11 +51,11 @@ PLACES = {  # keywords for what Morpho's functions take by place, and which plac
     **dict.fromkeys(("other", "b", "y", "x2", "index", "indices", "mat2", "vec2", "target"), 1),
 }
 LEAVE_OUT = {  # keywords for what is not chosen here
-    "device": "everything lies in the memory of the CPU", "device_type": "everything lies in the memory of the CPU",
+    "device": "it follows its arguments, or `with mo.device(name):`", "device_type": "the device follows the tensors",
     "requires_grad": "call requires_grad_() on the result, or use mo.nn.Parameter",
     "out": "a result is a new tensor; functions made by mo.compile take out=", "inplace": "tensors are values",
-    "set_to_none": "gradients are always dropped", "pin_memory": "there is no other memory to copy to",
-    "non_blocking": "everything lies in the memory of the CPU", "memory_format": "the engine sees to the layout",
+    "set_to_none": "gradients are always dropped", "pin_memory": "mo.pin(array) is a copy in pinned memory",
+    "non_blocking": "copies are queued and run in order", "memory_format": "the engine sees to the layout",
     "persistent_workers": "workers are threads, and start at once", "order": "the engine sees to the layout",
     "alpha": "multiply before",
 }

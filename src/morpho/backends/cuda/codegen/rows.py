@@ -171,7 +171,7 @@ class RowsCode(LoopGrid):
         else:
             row, self.first_block, kept_row = e.ask("block"), team, e.constant(0, "i64", 1)
         self.leader = e.icmp("eq", thread & (device.team - 1) if device.rows_together > 1 else thread, 0)
-        if device.shared_bytes:
+        if device.shared_bytes or self.kernel.kept:  # rows of no elements keep no bytes
             self.memory = e.shared()
         start = device.shared_bytes - device.kept_row_bytes * device.rows_together
         for number in self.kernel.kept:

@@ -30,7 +30,10 @@ class Library:
 
     def status(self, name: str, *arguments: Any) -> int:
         """Call a function; its status."""
-        return int(getattr(self.handle, name)(*arguments))
+        function = getattr(self.handle, name, None)
+        if function is None:
+            raise fail(DeviceError, name, f"the NVIDIA driver has no {name}: it is too old", "install a newer driver")
+        return int(function(*arguments))
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function; what failed is an error."""
@@ -59,15 +62,20 @@ class Library:
 
 @cache
 def _found() -> tuple[Library | None, str]:
-    handle = None
+    handle, problems = None, []
     for name in NAMES:
         try:
             handle = ctypes.CDLL(name)
             break
-        except OSError:
-            continue
+        except OSError as error:
+            problems.append(str(error))
     if handle is None:
-        return None, f"no NVIDIA driver is installed ({NAMES[0]} was not found)"
+        there = [one for one in problems if "No such file" not in one and "could not find" not in one.lower()]
+        return None, (f"the NVIDIA driver cannot be loaded ({there[0]})" if there else
+                      f"no NVIDIA driver is installed ({NAMES[0]} was not found)")
+    missing = [one for one in ("cuInit", "cuGetErrorString", "cuDeviceGetCount") if not hasattr(handle, one)]
+    if missing:
+        return None, f"{name} is no NVIDIA driver (it has no {missing[0]})"
     status = int(handle.cuInit(0))
     if status == 100:
         return None, "the NVIDIA driver sees no GPU"

@@ -10,7 +10,7 @@ from morpho.base.dims import Dim, Shape
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import unplaced
 
 # another name for a mode -> ours, which are NumPy's
 MODES = {"constant": "constant", "edge": "edge", "replicate": "edge", "reflect": "reflect", "symmetric": "symmetric",
@@ -59,7 +59,7 @@ def _taken(node: Node, axis: int, places: Any) -> Node:
     """Elements at known places along an axis: whole runs of it as slices where they are few, else looked up."""
     runs = _runs(places)
     if len(runs) > 3:
-        index = asarray(places.astype(np.int64)).node
+        index = unplaced(places.astype(np.int64)).node
         shape = (*node.shape[:axis], len(places), *node.shape[axis + 1:])
         spread = build("reshape", index, shape=(*[1] * axis, len(places), *[1] * (len(shape) - axis - 1)))
         return build("gather", node, expand(spread, shape), axis=axis)

@@ -11,7 +11,7 @@ from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.base.shapes import as_integer, as_sizes, normalise_axis
 from morpho.ir.node import build
 from morpho.ops.algebra import reshape as reshape_node
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import linalg
 from morpho.tensor.functions.move import moveaxis
@@ -119,7 +119,7 @@ def _triangle(name: str, mask: Any, n: Any, m: Any, k: Any) -> tuple[Tensor, Ten
     if not isinstance(rows, int) or not isinstance(columns, int):
         raise fail(ShapeError, name, f"how many elements a triangle of {rows} x {columns} has is not known")
     found = np.nonzero(mask(rows, columns, as_integer(k, name, "k"), bool))
-    return asarray(found[0].astype(np.int64)), asarray(found[1].astype(np.int64))
+    return unplaced(found[0].astype(np.int64)), unplaced(found[1].astype(np.int64))
 
 
 def diag_indices(n: int, /, ndim: int = 2) -> tuple[Tensor, ...]:
@@ -131,5 +131,5 @@ def diag_indices(n: int, /, ndim: int = 2) -> tuple[Tensor, ...]:
     (size,) = as_sizes((n,), "diag_indices")
     if not isinstance(size, int):
         raise fail(ShapeError, "diag_indices", f"the indices of the dynamic size {size} are not known")
-    line = asarray(np.arange(size, dtype=np.int64))
+    line = unplaced(np.arange(size, dtype=np.int64))
     return (line,) * as_integer(ndim, "diag_indices", "ndim")

@@ -9,6 +9,7 @@ import numpy as np
 
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
+from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.arranging.axes import ravel
@@ -71,7 +72,7 @@ def delete(array: Any, obj: Any, /, *, axis: int | None = None) -> Tensor:
     """
     value, axis, length = _along("delete", array, axis)
     kept = _edited("delete", np.delete, np.arange(length), _places("delete", obj, length))
-    return take(value, kept, axis=axis)
+    return take(value, unplaced(kept), axis=axis)
 
 
 def insert(array: Any, obj: Any, values: Any, /, *, axis: int | None = None) -> Tensor:
@@ -90,7 +91,7 @@ def insert(array: Any, obj: Any, values: Any, /, *, axis: int | None = None) -> 
         places = np.repeat(places, int(new.shape[axis]))
     new = broadcast_to(new, (*value.shape[:axis], len(places), *value.shape[axis + 1:]))
     order = _edited("insert", np.insert, np.arange(length), places, length + np.arange(len(places)))
-    return take(concat([value, new], axis=axis), order, axis=axis)
+    return take(concat([value, new], axis=axis), unplaced(order), axis=axis)
 
 
 def block(arrays: Any, /) -> Tensor:

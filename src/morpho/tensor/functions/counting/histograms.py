@@ -11,7 +11,7 @@ from morpho.base.dtypes import float64, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_integer
 from morpho.ir.node import build
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -87,7 +87,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int 
     if count == 0 and values.shape[0] == 0:
         return zeros(0, dtype=int64 if weights is None else Tensor.of_node(as_node(weights, "bincount")).dtype)
     index = values.node if values.dtype.is_integer else ew.astype(values, int64).node
-    given = asarray(1) if weights is None else Tensor.of_node(as_node(weights, "bincount"))
+    given = unplaced(1) if weights is None else Tensor.of_node(as_node(weights, "bincount"))
     if weights is not None and given.shape != values.shape:
         raise fail(ShapeError, "bincount", f"weights of shape {given.shape} do not fit {values.shape}")
     base = zeros(count, dtype=given.dtype)
@@ -109,7 +109,7 @@ def histogram_bin_edges(x: Any, bins: Any = 10, /, *, range: Any = None) -> Tens
 
 def _edges(name: str, x: Tensor, bins: Any, span: Any) -> tuple[Tensor, Any]:
     """The borders, and for bins of one width their first and last."""
-    given = bins if isinstance(bins, Tensor) else None if np.ndim(bins) == 0 else asarray(np.asarray(bins))
+    given = bins if isinstance(bins, Tensor) else None if np.ndim(bins) == 0 else unplaced(np.asarray(bins))
     if given is not None:
         if given.ndim != 1 or given.shape[0] < 2:
             raise fail(ShapeError, name, f"bins of shape {given.shape} are not a line of two borders or more")
@@ -126,14 +126,14 @@ def _edges(name: str, x: Tensor, bins: Any, span: Any) -> tuple[Tensor, Any]:
         low, high = (float(end) for end in span)
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise fail(ValueFault, name, f"the range {low}..{high} is not one")
-        ends = (asarray(np.float64(low)), asarray(np.float64(high)))
+        ends = (unplaced(np.float64(low)), unplaced(np.float64(high)))
     elif x.size == 0:
-        ends = (asarray(np.float64(0)), asarray(np.float64(1)))
+        ends = (unplaced(np.float64(0)), unplaced(np.float64(1)))
     else:
         ends = (ew.astype(reduce.min(x), float64), ew.astype(reduce.max(x), float64))
     same = ew.equal(*ends)
     low_, high_ = ew.where(same, ends[0] - 0.5, ends[0]), ew.where(same, ends[1] + 0.5, ends[1])
-    steps = asarray(np.arange(count + 1, dtype=np.float64))
+    steps = unplaced(np.arange(count + 1, dtype=np.float64))
     line = ew.where(ew.equal(steps, count), high_, steps * ((high_ - low_) / count) + low_)
     dtype = x.dtype if x.dtype.is_float and x.dtype.itemsize >= 4 else None
     return (line if dtype is None else ew.astype(line, dtype)), (line, low_, high_)
@@ -199,7 +199,7 @@ def histogram2d(x: Any, y: Any, bins: Any = 10, /, *, range: Any = None, weights
     rows, columns = (of[0].shape[0] - 1 for of in found)
     inside = ew.logical_and(places[0][2], places[1][2])
     cell = ew.where(inside, places[0][1] * columns + places[1][1], rows * columns)
-    given = asarray(1.0) if weights is None else reshape(Tensor.of_node(as_node(weights, "histogram2d")), (-1,))
+    given = unplaced(1.0) if weights is None else reshape(Tensor.of_node(as_node(weights, "histogram2d")), (-1,))
     values = ew.where(inside, ew.astype(given, float64), 0.0)
     total = reshape(scatter_add(zeros(rows * columns + 1, dtype=float64), cell, values)[:-1], (rows, columns))
     if density:

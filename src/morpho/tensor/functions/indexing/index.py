@@ -13,14 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.registry import HOST
 from morpho.base.dims import Dim, Shape, Size, bounds, product, quotient_down
 from morpho.base.dtypes import DType, bool_, complex128, float64
-from morpho.base.errors import ArgumentError, CompileError, IndexFault, ShapeError, fail, sentence
+from morpho.base.errors import ArgumentError, CompileError, DeviceError, IndexFault, ShapeError, fail, sentence
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import following, unplaced
 from morpho.tensor.core import Tensor, uses_parameters
+from morpho.tensor.device import on
 from morpho.tensor.eager import row
 from morpho.tensor.functions.indexing.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
@@ -70,7 +72,7 @@ def _converted(item: Any) -> Any:
         return item
     if isinstance(item, list) and not item:
         item = np.zeros(0, np.int64)
-    found = asarray(item)
+    found = following(item)
     if found.dtype.kind not in "biu":
         raise fail(IndexFault, "index", f"an index of dtype {found.dtype} is not integers or a mask", "use astype")
     return found
@@ -226,7 +228,9 @@ def positions(mask: Tensor, operation: str, reason: str) -> list[Tensor]:
     if is_data(mask):
         return unravelled(selected(mask, operation), mask.shape)
     found = realised_array(mask, operation, reason, "use mo.where, or multiply by the mask")
-    return [Tensor.of_buffer(_borrowed(part)) for part in np.nonzero(found)]
+    if not mask.program().device:  # nobody has put it anywhere
+        return [unplaced(part) for part in np.nonzero(found)]
+    return [on(Tensor.of_buffer(_borrowed(part)), mask.device) for part in np.nonzero(found)]
 
 
 def _borrowed(array: np.ndarray) -> Any:
@@ -284,7 +288,14 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if collects and not tracing.gradients_off:
         raise fail(ArgumentError, "setitem", "the tensor collects a gradient, which would be that of its old value",
                    "write to a copy such as x * 1, or to a new leaf inside `with mo.no_grad():`")
-    x.replace(assigned(x, key, value))
+    made = assigned(x, key, value)
+    if x.is_realised or x.program().device:  # it stays where it is
+        if made.device not in ("", x.device):
+            raise fail(DeviceError, "setitem", f"a tensor on {x.device} is given values that lie on {made.device}",
+                       f"move them first: value.to({x.device!r})")
+        if not made.device and x.device != HOST:
+            made = on(Tensor.of_node(made), x.device).node
+    x.replace(made)
     if collects:  # a leaf of other elements
         x.realise()
         x._track.program = None

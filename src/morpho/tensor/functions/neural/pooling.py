@@ -10,7 +10,7 @@ from morpho.base.dims import Dim, Size, product
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant_like, div, expand, reduce, reshape, size_value
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.neural.convolution import padded
 from morpho.tensor.functions.neural.spatial import (
@@ -223,7 +223,7 @@ def _counts(name: str, total: Node, images: Node, lengths: Any, steps: Any, widt
         starts = np.arange(_static(name, total.shape[2 + d])) * steps[d] - widths[d][0]
         sides.append(np.minimum(starts + lengths[d], size) - np.maximum(starts, 0))
     counts = np.multiply.outer(*sides).astype(total.dtype.numpy)
-    return expand(reshape(asarray(counts).node, (1, 1, *counts.shape)), total.shape)
+    return expand(reshape(unplaced(counts).node, (1, 1, *counts.shape)), total.shape)
 
 
 def _static(name: str, size: Size) -> int:

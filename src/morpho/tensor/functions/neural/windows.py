@@ -12,7 +12,7 @@ from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, reduce, reshape
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.neural.spatial import padding_widths, per_axis
@@ -100,11 +100,11 @@ class Windows:
 
     def places(self, seen: Node) -> Tensor:
         """The first place of the largest element of each window, in its channel read as a vector."""
-        place = Tensor.of_node(expand(asarray(0).node, seen.shape[:2 + self.rank]))
+        place = Tensor.of_node(expand(unplaced(0).node, seen.shape[:2 + self.rank]))
         for d, number in enumerate(self.first_largest(seen)):
             starts = np.arange(self.counts[d]) * self.steps[d] - self.widths[d][0]
             starts = starts.reshape(-1, *[1] * (self.rank - 1 - d))
-            at = ew.clip(number * self.apart[d] + asarray(starts.astype(number.dtype.numpy)), 0, self.sizes[d] - 1)
+            at = ew.clip(number * self.apart[d] + unplaced(starts.astype(number.dtype.numpy)), 0, self.sizes[d] - 1)
             place = place * self.sizes[d] + at
         return place
 
@@ -117,13 +117,13 @@ class Windows:
                     for d in range(self.rank)]
         # Windows laid out next to each other to be searched took ten times as long as their elements one after another.
         elements = {at: self.element(seen, at) for at in np.ndindex(*self.lengths)}
-        largest, found = functools.reduce(ew.maximum, elements.values()), asarray(np.int32(0))
+        largest, found = functools.reduce(ew.maximum, elements.values()), unplaced(np.int32(0))
         for at, here in reversed(elements.items()):
             code = functools.reduce(lambda code, number: code << AXIS_BITS | number, at)
             is_largest = ew.equal(here, largest)
             if self.x.dtype.is_float:
                 is_largest = ew.logical_or(is_largest, ew.isnan(here))
-            found = ew.where(is_largest, asarray(np.int32(code)), found)
+            found = ew.where(is_largest, unplaced(np.int32(code)), found)
         axes = [ew.bitwise_right_shift(found, AXIS_BITS * (self.rank - 1 - d)) for d in range(self.rank)]
         return [ew.bitwise_and(number, (1 << AXIS_BITS) - 1) for number in axes]
 
@@ -152,7 +152,7 @@ def pooled_mean(name: str, rank: int, x: Any, kernel_size: Any, stride: Any, pad
     windows = Windows(name, rank, x, kernel_size, stride, padding, 1, ceil_mode, floats=True)
     dtype = windows.x.dtype
     total = windows.reduced("sum", cast(windows.seen(0.0), dtype.compute))
-    counts = asarray(windows.elements(with_padding).astype(dtype.compute.numpy)).node
+    counts = unplaced(windows.elements(with_padding).astype(dtype.compute.numpy)).node
     shaped = expand(reshape(counts, (1, 1, *counts.shape)), total.shape)
     return Tensor.of_node(cast(build("divide", total, shaped), dtype))
 

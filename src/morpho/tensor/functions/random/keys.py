@@ -14,7 +14,7 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
 from morpho.base.shapes import as_integer, as_sizes, broadcast
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, mul, reshape
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar, rounded
@@ -34,7 +34,7 @@ def key(seed: int, /) -> Tensor:
     if not 0 <= number < 1 << 64:
         raise fail(ValueFault, "random.key", f"the seed {shown(number)} is not in 0..2**64-1",
                    "take it modulo 2**64, or hash what is longer")
-    return asarray(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
+    return unplaced(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
 
 
 def halves(name: str, key: Any) -> tuple[Node, Node]:

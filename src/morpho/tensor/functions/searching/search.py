@@ -14,6 +14,7 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
+from morpho.tensor.device import on
 from morpho.tensor.functions.indexing.fancy import wrapped
 from morpho.tensor.functions.reduce import truth
 from morpho.tensor.functions.searching.selection import is_data, selected, unravelled
@@ -171,7 +172,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     if is_data(found):
         return tuple(unravelled(selected(Tensor.of_node(truth(found.node)), "nonzero"), found.shape))
     array = realised_array(found, "nonzero", "the number of elements that are not zero depends on data", "use mo.where")
-    return tuple(borrowed(part) for part in np.nonzero(array))
+    return tuple(on(borrowed(part), found.device) for part in np.nonzero(array))
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:

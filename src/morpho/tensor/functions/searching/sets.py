@@ -15,6 +15,7 @@ from morpho.ops.algebra import add, cast, constant, constant_like, expand, resha
 from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
+from morpho.tensor.device import on
 from morpho.tensor.functions.move import slice_node
 from morpho.tensor.functions.searching.selection import is_data, selected
 from morpho.tensor.sync import realised_array
@@ -54,8 +55,9 @@ def _unique(name: str, x: Any) -> UniqueAll:
     array = realised_array(tensor, name, "the number of different elements depends on data")
     values, first, inverse, counts = np.unique(
         array.reshape(-1), return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
-    whole = [borrowed(part.astype(np.int64)) for part in (first, inverse.reshape(array.shape), counts)]
-    return UniqueAll(borrowed(values, tensor.dtype), *whole)
+    whole = [on(borrowed(part.astype(np.int64)), tensor.device)
+             for part in (first, inverse.reshape(array.shape), counts)]
+    return UniqueAll(on(borrowed(values, tensor.dtype), tensor.device), *whole)
 
 
 def _unique_later(name: str, tensor: Tensor) -> UniqueAll:

@@ -9,7 +9,7 @@ import numpy as np
 from morpho.base.dtypes import as_dtype, float32
 from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.shapes import as_integer
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 
 
@@ -21,7 +21,7 @@ def _made(name: str, length: Any, periodic: bool, dtype: Any, shape: Any) -> Ten
     if not target.is_float:
         raise fail(DTypeError, name, f"dtype {target} is not floating")
     values = np.ones(count) if count < 2 else shape(count + 1)[:-1] if periodic else shape(count)
-    found = asarray(np.asarray(values, np.float64))
+    found = unplaced(np.asarray(values, np.float64))
     return found.astype(target) if target is not found.dtype else found
 
 

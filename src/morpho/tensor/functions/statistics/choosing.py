@@ -11,6 +11,7 @@ from morpho.base.shapes import as_integer, normalise_axis
 from morpho.ops.algebra import reshape
 from morpho.tensor.convert import borrowed
 from morpho.tensor.core import Tensor
+from morpho.tensor.device import on
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.arranging.axes import ravel
 from morpho.tensor.functions.move import concat, moveaxis
@@ -129,6 +130,7 @@ def unique_consecutive(x: Any, /, *, return_inverse: bool = False, return_counts
         parts.append(borrowed((np.cumsum(new) - 1).astype(np.int64).reshape(array.shape)))
     if return_counts:
         parts.append(borrowed(np.diff(np.append(starts, flat.size)).astype(np.int64)))
+    parts = [on(part, tensor.device) for part in parts]
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
@@ -174,7 +176,7 @@ def argwhere(x: Any, /) -> Tensor:
         parts = [Tensor.of_node(reshape(part.node, (*part.shape, 1))) for part in nonzero(tensor)]
         return concat(parts, axis=1)
     array = realised_array(tensor, "argwhere", "the number of elements that are not zero depends on data")
-    return borrowed(np.argwhere(array).astype(np.int64))
+    return on(borrowed(np.argwhere(array).astype(np.int64)), tensor.device)
 
 
 def flatnonzero(x: Any, /) -> Tensor:
@@ -187,7 +189,7 @@ def flatnonzero(x: Any, /) -> Tensor:
     if is_data(tensor):
         return selected(Tensor.of_node(truth(tensor.node)), "flatnonzero")
     array = realised_array(tensor, "flatnonzero", "the number of elements that are not zero depends on data")
-    return borrowed(np.flatnonzero(array).astype(np.int64))
+    return on(borrowed(np.flatnonzero(array).astype(np.int64)), tensor.device)
 
 
 def unravel_index(indices: Any, shape: Any, /) -> tuple[Tensor, ...]:

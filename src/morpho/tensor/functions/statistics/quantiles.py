@@ -9,7 +9,7 @@ import numpy as np
 from morpho.base.dtypes import float32, float64, int64
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.ops.algebra import size_value
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -98,7 +98,7 @@ def _shares(name: str, q: Any) -> Tensor:
     if found.size and not (found.min() >= 0 and found.max() <= 1):
         most = 100 if "percent" in name else 1
         raise fail(ValueFault, name, f"q {(found * most).tolist()!r} leaves 0..{most}")
-    return asarray(found.astype(np.float64))
+    return unplaced(found.astype(np.float64))
 
 
 def _quantile(name: str, x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip: bool) -> Tensor:
