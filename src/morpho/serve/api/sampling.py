@@ -102,7 +102,7 @@ def _biases(fields: Fields, limits: Limits, vocabulary: int) -> dict[int, float]
         raise fields.wrong("logit_bias", f"is not an object of at most {limits.biases} tokens")
     biases = {}
     for token, bias in found.items():
-        if not re.fullmatch(r"\d{1,9}", token) or int(token) >= vocabulary:
+        if not re.fullmatch(r"0|[1-9][0-9]{0,8}", token) or int(token) >= vocabulary:
             raise fields.wrong("logit_bias", f"names {token[:40]!r}, which is no token of a vocabulary of {vocabulary}")
         if isinstance(bias, bool) or not isinstance(bias, int | float) or not -100 <= bias <= 100:
             raise fields.wrong("logit_bias", "has a bias that is not a number from -100 to 100")
