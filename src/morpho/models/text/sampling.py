@@ -63,10 +63,10 @@ class Sampling:
 def _cooled(scores: np.ndarray, temperature: float) -> np.ndarray:
     """Scores over the temperature; from the largest on, where one as small as 1e-320 leaves no finite number."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = scores / temperature
-        if np.isfinite(found.max()):
-            return found  # type: ignore[no-any-return]
-        return (scores - scores.max()) / temperature
+        found: np.ndarray = scores / temperature
+        if not np.isfinite(found.max()):
+            found = (scores - scores.max()) / temperature
+    return found
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:
