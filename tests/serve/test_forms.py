@@ -116,3 +116,10 @@ def test_a_bias_names_its_token_in_one_way(token: str) -> None:
     with pytest.raises(ApiError, match="no token"):
         _biases(Fields({"logit_bias": {"10": 1, token: -100}}), Limits(), 50)
     assert _biases(Fields({"logit_bias": {"10": 1, "0": -100}}), Limits(), 50) == {10: 1, 0: -100}
+
+
+@pytest.mark.parametrize("form", [{}, {"choice": []}, {"choice": "yes"}, {"json_object": False}, {"regex": None}])
+def test_a_form_that_asks_for_nothing(form: dict[str, Any]) -> None:
+    """Text without any form would be taken for text of a form."""
+    with pytest.raises(ApiError, match="structured_outputs"):
+        grammar_of(Fields({"structured_outputs": form}), Limits())
