@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,3 +59,14 @@ def test_errors_are_raised_on_the_line_that_is_wrong(kind: type[MorphoError], wr
     assert FORM.fullmatch(message), message
     line = int(re.findall(r"test_errors\.py:(\d+)", message)[-1])
     assert line == wrong.__code__.co_firstlineno, message  # type: ignore[attr-defined]
+
+
+def test_a_thread_s_own_line_is_nobody_s() -> None:
+    """Nobody wrote the line of Python's library that runs what a thread was given; a user's function has a line."""
+    def theirs() -> str:
+        return str(fail(errors.ArgumentError, "serve", "this is wrong"))
+
+    with ThreadPoolExecutor(1) as pool:
+        assert "test_errors.py" in pool.submit(theirs).result()
+        told = pool.submit(fail, errors.ArgumentError, "serve", "this is wrong").result()
+    assert str(told) == "[serve] this is wrong."

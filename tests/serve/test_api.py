@@ -82,6 +82,51 @@ def test_log_probabilities(server: Running) -> None:
     assert len(told["tokens"]) == len(told["token_logprobs"]) == len(told["text_offset"]) == 3
 
 
+def test_log_probabilities_of_a_stream_are_those_of_the_whole(server: Running) -> None:
+    """Characters of several tokens, and text that is held back for a stop string: tokens begin where they begin. Parts
+    of characters are different tokens, and are named so."""
+    with server.registry.lease("tiny") as served:
+        assert served is not None
+        smile = served.tokenizer.encode("\N{SLIGHTLY SMILING FACE}a")
+        parts = [f"bytes:\\x{byte:02x}" for byte in "\N{SLIGHTLY SMILING FACE}".encode()]
+    asked: dict[str, Any] = {"prompt": "to be", "logprobs": 5, "temperature": 0, "max_tokens": 10, "echo": False,
+                             "structured_outputs": {"regex": "x\N{SLIGHTLY SMILING FACE}ay+"}, "stop": ["ayyyyyyz"]}
+    whole = server.post(TEXT, **asked).json()["choices"][0]
+    told = whole["logprobs"]
+    assert len(smile) == 5 and told["tokens"][:6] == ["x", *parts, "a"]
+    assert told["text_offset"] == [0, 1, 1, 1, 1, 2, 3, 4, 5, 6]
+    assert [len(each) for each in told["top_logprobs"]] == [5] * 10
+    chunks = [chunk["choices"][0] for chunk in server.chunks(TEXT, **asked)]
+    assert "".join(chunk["text"] for chunk in chunks) == whole["text"]
+    for name, values in told.items():
+        assert [value for chunk in chunks if chunk["logprobs"] for value in chunk["logprobs"][name]] == values
+
+
+@pytest.mark.parametrize(("path", "body"), [(CHAT, {"messages": HELLO}), (TEXT, {"prompt": "to be"})])
+def test_usage_of_a_stream_is_null_until_its_last_chunk(server: Running, path: str, body: dict[str, Any]) -> None:
+    *before, last = server.chunks(path, **body, max_tokens=3, stream_options={"include_usage": True})
+    assert last["usage"]["completion_tokens"] and not last["choices"]
+    assert all(chunk["usage"] is None for chunk in before)
+    assert all("usage" not in chunk for chunk in server.chunks(path, **body, max_tokens=3))
+
+
+@pytest.mark.parametrize(("regex", "complaint"), [
+    ("a{1000000}", "grammar failed"), ("(a{1000}){1000}", "grammar failed"), ("abc\\", "backslash"),
+    ("a\\\\\\", "backslash")])
+def test_an_expression_that_cannot_be_followed_is_the_client_s_fault(server: Running, regex: str,
+                                                                     complaint: str) -> None:
+    """And is told in a sentence, without a line of the server's own code."""
+    response = server.post(TEXT, prompt="to be", max_tokens=4, structured_outputs={"regex": regex})
+    told = response.json()["error"]["message"]
+    assert response.status_code == 400 and complaint in told and ".py" not in told
+
+
+def test_the_smallest_temperature_is_the_likeliest_token(server: Running) -> None:
+    asked: dict[str, Any] = {"prompt": "to be", "max_tokens": 4, "seed": 1}
+    cold = server.post(TEXT, **asked, temperature=5e-324).json()
+    assert cold["choices"][0]["text"] == server.post(TEXT, **asked, temperature=0).json()["choices"][0]["text"]
+
+
 def test_stop_strings_are_not_shown(server: Running) -> None:
     free = server.post(TEXT, prompt="to be", temperature=0, max_tokens=8, ignore_eos=True).json()["choices"][0]["text"]
     stop = free[3:5]

@@ -13,7 +13,7 @@ from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields, parsed
 from morpho.serve.api.limits import Limits
 from morpho.serve.api.messages import tools_of, with_tool_prompt
-from morpho.serve.api.sampling import grammar_of
+from morpho.serve.api.sampling import _biases, grammar_of
 from morpho.serve.api.tools import ToolText, calls_in
 
 NAMES = {"add", "get_weather"}
@@ -100,3 +100,26 @@ def test_tools_are_told_to_models_whose_template_does_not_know_them() -> None:
     assert told[0]["content"].startswith("S\n") and '"name": "add"' in told[0]["content"]
     assert told[2]["content"] == f"<tool_call>{json.dumps(ADD)}</tool_call>" and "3" in told[3]["content"]
     assert {message["role"] for message in told} == {"system", "user", "assistant"}
+
+
+@pytest.mark.parametrize(("raw", "complaint"), [
+    ('{"n": 1, "n": 2}', "'n' comes twice"), ('{"a": [{"b": 1, "c": 2, "b": null}]}', "'b' comes twice"),
+    ('{"n": ' + "9" * 5000 + "}", "more than 1000 digits"), ('{"n": NaN}', "NaN")])
+def test_bodies_that_say_two_things_or_none(raw: str, complaint: str) -> None:
+    with pytest.raises(ApiError, match=complaint):
+        parsed(raw.encode())
+
+
+@pytest.mark.parametrize("token", ["010", "\u0665", "+5", "5 ", ""])
+def test_a_bias_names_its_token_in_one_way(token: str) -> None:
+    """Two names of one token would be two biases, of which one is lost."""
+    with pytest.raises(ApiError, match="no token"):
+        _biases(Fields({"logit_bias": {"10": 1, token: -100}}), Limits(), 50)
+    assert _biases(Fields({"logit_bias": {"10": 1, "0": -100}}), Limits(), 50) == {10: 1, 0: -100}
+
+
+@pytest.mark.parametrize("form", [{}, {"choice": []}, {"choice": "yes"}, {"json_object": False}, {"regex": None}])
+def test_a_form_that_asks_for_nothing(form: dict[str, Any]) -> None:
+    """Text without any form would be taken for text of a form."""
+    with pytest.raises(ApiError, match="structured_outputs"):
+        grammar_of(Fields({"structured_outputs": form}), Limits())

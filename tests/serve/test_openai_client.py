@@ -111,3 +111,15 @@ def test_errors_are_the_clients_own(client: Any) -> None:
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(model="tiny", messages=MESSAGES, temperature=9)
     assert wrong.value.param == "temperature"
+
+
+def test_answers_have_every_field_of_the_library_s_types(server: Running) -> None:
+    """The client does not look whether what it reads is there; pydantic does."""
+    from openai.types import Completion
+    from openai.types.chat import ChatCompletion
+    from openai.types.responses import Response
+
+    for kind, path, body in ((ChatCompletion, "chat/completions", {"messages": MESSAGES, "logprobs": True}),
+                             (Completion, "completions", {"prompt": "to be", "logprobs": 2}),
+                             (Response, "responses", {"input": "to be"})):
+        kind.model_validate(server.post(f"/v1/{path}", model="tiny", **body).json())

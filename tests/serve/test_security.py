@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,7 @@ def test_the_token_is_compared_in_constant_time(guarded: Running, monkeypatch: p
 
 @pytest.mark.parametrize(("host", "status"), [
     ("127.0.0.1", 200), ("localhost:1", 200), ("10.1.2.3:8000", 200), ("morpho.example", 200), ("[::1]:80", 200),
+    ("127.0.0.1:80, evil.example", 403), ("localhost:", 200),
     ("evil.example", 403), ("127.0.0.1.evil.example", 403), ("", 403), ("localhost.evil.example:8000", 403)])
 def test_host_header(guarded: Running, host: str, status: int) -> None:
     """A name that somebody else points here is refused: DNS rebinding."""
@@ -184,3 +186,37 @@ def test_headers_without_an_end_are_refused(guarded: Running) -> None:
     for sent in (b"GET /health HTTP/1.1\r\nX-Long: " + b"a" * (80 << 10),
                  b"GET /health HTTP/1.1\r\n" + b"X-Many: 1\r\n" * (8 << 10)):
         assert b" 400 " in _raw(guarded, sent)
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization", "Content-Type"])
+def test_headers_that_come_twice(guarded: Running, name: str) -> None:
+    """Whoever stands before the server may take the other one (RFC 9112, 3.2)."""
+    value = {"Host": "127.0.0.1", "Authorization": f"Bearer {TOKEN}"}.get(name, "x")
+    headers = {"Host": "127.0.0.1", "Connection": "close", name: value}
+    lines = [*(f"{key}: {said}" for key, said in headers.items()), f"{name}: evil.example"]
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=20) as client:
+        client.sendall("\r\n".join(["GET /v1/models HTTP/1.1", *lines, "", ""]).encode())
+        raw = b"".join(iter(lambda: client.recv(65536), b""))
+    assert raw.startswith(b"HTTP/1.1 400") and f"the header {name.lower()} comes more than once".encode() in raw
+
+
+def test_packed_bodies_are_refused(held: Running) -> None:
+    response = held.client.post("/v1/completions", content=b"{}", headers={
+        "Content-Type": "application/json", "Content-Encoding": "gzip"})
+    assert response.status_code == 415 and "gzip" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_http_1_0_gets_no_chunks(held: Running, stream: str) -> None:
+    """It does not know them: what has no length ends with the connection."""
+    body = f'{{"prompt": "to be", "max_tokens": 3, "stream": {stream}}}'.encode()
+    with socket.create_connection(("127.0.0.1", held.port), timeout=20) as client:
+        client.sendall(b"POST /v1/completions HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                       b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        raw = b"".join(iter(lambda: client.recv(65536), b""))
+    head, _, told = raw.partition(b"\r\n\r\n")
+    assert b"chunked" not in head.lower() and b"connection: close" in head.lower()
+    if stream == "true":
+        assert told.startswith(b"data: {") and told.endswith(b"data: [DONE]\n\n")
+    else:
+        assert json.loads(told)["object"] == "text_completion"

@@ -8,6 +8,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError
+from morpho.weights.text import chat_template
 from morpho.weights.text.chat_template import render
 
 pytest.importorskip("jinja2", reason="the extra `models`")
@@ -34,6 +35,11 @@ HERMES = """{%- if tools %}<|im_start|>system
     ("{% set ns = namespace(x=0) %}{% for i in range(4) %}{% if i == 2 %}{% break %}{% endif %}{% set ns.x = i %}"
      "{% endfor %}{{ ns.x }}", "1"),
     ("{% generation %}a{% endgeneration %}", "a"), ("{{ bos_token }}{{ x is defined }}", "<s>False"),
+    ("{{ 'a' ~ 1 ~ none ~ ['b'] }}", "a1None['b']"), ("{{ ['a', 1] | join('-') }}", "a-1"),
+    ("{{ '-'.join(['a']) }}", "a"),
+    ("{{ [{'x': 1}, {'x': 2}] | join(',', attribute='x') }}{{ [1, 2] | sum }}", "1,23"),
+    ("{% for i in [3, 4] %}{{ loop.index }}/{{ loop.length }}{{ loop.last }} {% endfor %}", "1/2False 2/2True "),
+    ("{{ 'abcabc' | replace('b', 'x', 1) }}{{ [1, 2, 3] | batch(2) | list }}", "axcabc[[1, 2], [3]]"),
     ("a\n  {% if true %}\n  b\n{% endif %}", "a\n  b\n"), ("{{ '<' | tojson }}é{{ 'é' | tojson }}", '"<"é"é"'),
     ("{{ messages[0].content.strip().upper().replace('H', 'x') }}", "xI"),
 ])
@@ -50,8 +56,21 @@ def test_what_templates_use(template: str, text: str) -> None:
     "{{ messages[0].x.y }}", "{{ 1 / 0 }}", "{% include 'x' %}", "{% import 'x' as y %}", "{% if %}", "{{ open('x') }}",
     "{{ cycler }}{{ lipsum() }}", "{% set s = namespace(x='aa') %}{% for i in range(60) %}{% set s.x = s.x + s.x %}"
     "{% endfor %}", "{{ messages | tojson(indent=10**9) }}", "{{ undefined_name.x }}",
+    "{{ [1] | slice(10**9) | list }}", "{{ [1] | batch(10**9, 'x') | list }}", "{{ [1] | batch(linecount=10**9) }}",
+    "{{ ('a' * 9999) | replace('a', 'b' * 9999) }}", "{{ range(9999) | join('b' * 9999) }}",
+    "{{ ('a' * 9999).join(('b ' * 9999).split()) }}", "{{ ([[1] * 999] * 999) | sum(start=[]) }}",
+    "{% set s = namespace(x='aa') %}{% for i in range(60) %}{% set s.x = s.x ~ s.x %}{% endfor %}",
+    "{% set s = namespace(x=[1]) %}{% for i in range(60) %}{% set s.x = [s.x, s.x] %}{% endfor %}{{ s.x | tojson }}",
+    "{% set s = namespace(x=[1]) %}{% for i in range(60) %}{% set s.x = [s.x, s.x] %}{% endfor %}{{ s.x }}",
+    "{% set s = namespace(x=[1]) %}{% for i in range(60) %}{% set s.x = [s.x, s.x] %}{% endfor %}{{ s.x ~ 'a' }}",
+    "{% for i in [1] * 99999 %}{% for j in [1] * 99999 %}{% endfor %}{% endfor %}",
+    "{% macro a(n) %}{% if n %}{{ a(n - 1) }}{{ a(n - 1) }}{% endif %}{% endmacro %}{{ a(60) }}",
+    "{% for x in [[1]] recursive %}{{ loop(x) }}{{ loop(x) }}{% endfor %}",
+    "{% set x %}{% for i in range(9999) %}" + "a" * 9999 + "{% endfor %}{% endset %}",
 ])
-def test_what_templates_may_not(template: str) -> None:
+def test_what_templates_may_not(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MOST_STEPS", 1 << 14)
+    monkeypatch.setattr(chat_template, "MOST_CHARACTERS", 1 << 18)
     with pytest.raises(MorphoError) as found:
         render(template, CHAT)
     assert "\n" not in str(found.value)

@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
+_CARRIERS = ("threading", "concurrent.futures.thread", "asyncio.events", "asyncio.runners")  # run what others gave them
 Place = tuple[CodeType, int]
 # By file name. An error inside a `with` block of Morpho's own comes through contextlib.
 known_files: dict[str, bool] = {contextlib.__file__: True}
@@ -238,7 +239,7 @@ def _is_ours(filename: str, frame: FrameType) -> bool:
     """Whether a file is Morpho's; remembered, except of what is compiled from text."""
     if filename == "<string>":  # the __init__ that `dataclass` writes belongs to the class's module
         return str(frame.f_globals.get("__name__", "")).startswith("morpho.")
-    known_files[filename] = filename.startswith(_PACKAGE)
+    known_files[filename] = filename.startswith(_PACKAGE) or frame.f_globals.get("__name__") in _CARRIERS
     return known_files[filename]
 
 

@@ -87,6 +87,21 @@ def test_several_texts_of_one_prompt_share_its_pages(rng: np.random.Generator) -
     assert [tokens_of(again, index) for index in range(4)] == texts
 
 
+@pytest.mark.parametrize("length", [64, 128, 65])
+def test_several_texts_of_a_prompt_that_is_known_already(length: int, rng: np.random.Generator) -> None:
+    """All but its last token is found, so that the texts begin in a step of decoding: at the rim of a page too."""
+    model = llama(initializer_range=0.05)
+    prompt = tuple(rng.integers(0, 97, length).tolist())
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=5, n=3)
+    with Engine(model, pages=32) as engine:
+        fresh = ask(engine, prompt, params)
+        known = ask(engine, prompt, params)
+        assert engine.alive and engine.last_error is None and drained(engine)
+    assert known[-1].usage is not None and known[-1].usage.cached == length - 1
+    assert [[tokens_of(events, index) for index in range(3)] for events in (fresh, known)] \
+        == [[tokens_of(fresh, index) for index in range(3)]] * 2
+
+
 def test_few_pages_change_nothing_but_the_time(rng: np.random.Generator) -> None:
     model, prompts = llama(), [tuple(rng.integers(0, 97, 60).tolist()) for _ in range(6)]
     with Engine(model, pages=4, drafted=0) as engine:  # a page each, then two
@@ -227,6 +242,28 @@ def test_a_step_that_fails_ends_its_texts_and_no_others(monkeypatch: pytest.Monk
             assert ask(engine, (1, 2), greedy(3))[-1].finish == "error"
         engine._thread.join()
         assert not engine.alive
+
+
+@pytest.mark.parametrize("place", ["prefill", "copy_page"])
+def test_a_step_that_fails_ends_every_text_of_a_request(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those too that had not begun: who reads the stream would wait for them for ever."""
+    params = SamplingParams(temperature=1.0, seed=1, max_tokens=3, n=3)
+    with Engine(llama(), pages=16) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.runner, place, lambda *_: (_ for _ in ()).throw(MemoryError("none left")))
+            events = ask(engine, (1, 2), params)
+        assert [event.finish for event in events if event.finish] == ["error"] * 3 and engine.alive
+        assert len(tokens_of(ask(engine, (1, 2), params), 2)) == 3 and drained(engine)
+
+
+def test_a_fault_in_the_account_of_pages_ends_its_texts_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was held in common is forgotten then, and the engine goes on."""
+    with Engine(llama(), pages=16) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.scheduler.pages, "commit", lambda *_: (_ for _ in ()).throw(IndexError("no page")))
+            assert ask(engine, (1, 2), greedy(3))[-1].error == "IndexError: no page"
+        events = ask(engine, (1, 2), greedy(3))
+        assert len(tokens_of(events)) == 3 and events[-1].usage.cached == 0 and engine.alive and drained(engine)
 
 
 def test_events_may_go_to_a_function() -> None:

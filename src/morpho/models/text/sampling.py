@@ -41,7 +41,7 @@ class Sampling:
             found[ids] = np.where(old < 0, old * self.repetition_penalty, old / self.repetition_penalty)
         if not self.temperature:
             return found
-        found /= self.temperature
+        found = _cooled(found, self.temperature)
         if self.top_k is not None and self.top_k < found.size:
             least = np.partition(found, -self.top_k)[-self.top_k]
             found[found < least] = -np.inf
@@ -58,6 +58,15 @@ class Sampling:
             return int(found.argmax())
         heights = np.cumsum(probabilities(found))
         return int(np.searchsorted(heights, rng.random() * heights[-1], side="right"))
+
+
+def _cooled(scores: np.ndarray, temperature: float) -> np.ndarray:
+    """Scores over the temperature; from the largest on, where one as small as 1e-320 leaves no finite number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: np.ndarray = scores / temperature
+        if not np.isfinite(found.max()):
+            found = (scores - scores.max()) / temperature
+    return found
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:

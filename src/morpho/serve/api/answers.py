@@ -12,7 +12,7 @@ from typing import Any
 
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.tools import Call, ToolText
-from morpho.serve.engine.request import Event, Request, Usage
+from morpho.serve.engine.request import GRAMMAR_FAILED, Event, Request, Usage
 
 Chunk = dict[str, Any]
 MARK = secrets.token_hex(16)  # where the text stands in a chunk; nobody can have said it
@@ -33,7 +33,6 @@ class Choice:
     tokens: list[dict[str, Any]] = field(default_factory=list)  # log-probabilities of tokens
     calls: list[Call] = field(default_factory=list)
     finish: str | None = None
-    length: int = 0  # characters of all text so far
 
 
 @dataclass
@@ -45,11 +44,15 @@ class Job:
     stream: bool
     include_usage: bool = False
 
+    def __post_init__(self) -> None:
+        self.answer.tells_usage = self.include_usage
+
 
 class Answer(ABC):
     """The events of all requests of a call, in order of arrival. `feed` gives the chunks of a stream."""
 
     prefix = ""
+    tells_usage = False  # whether a stream's last chunk says what was used; the others have a null then
 
     def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool) -> None:
         self.model, self.n, self.tokenizer, self.logprobs = model, n, tokenizer, logprobs
@@ -69,7 +72,7 @@ class Answer(ABC):
             self.usages[request] = event.usage
         if event.finish in ("error", "cancelled"):
             raise failure(event)
-        told = self._told(event) if self.logprobs and event.token is not None else None
+        told = self._told(event, choice) if self.logprobs and event.token is not None else None
         if told is not None:
             choice.tokens.append(told)
         shown = choice.tools.push(event.text) if choice.tools else event.text
@@ -81,7 +84,6 @@ class Answer(ABC):
             choice.text.append(shown)
         if shown or told or choice.calls:
             yield from self._chunks(place, shown, told, choice)
-        choice.length += len(shown)
         if choice.finish is not None:
             yield from self._last_chunks(place, choice)
 
@@ -104,7 +106,7 @@ class Answer(ABC):
     def finished(self) -> bool:
         return all(choice.finish is not None for choice in self.choices)
 
-    def _told(self, event: Event) -> dict[str, Any]:
+    def _told(self, event: Event, choice: Choice) -> dict[str, Any]:
         assert event.token is not None
         return {**self._token(event.token), "logprob": _number(event.logprob),
                 "top_logprobs": [{**self._token(token), "logprob": _number(value)}
@@ -145,6 +147,8 @@ def failure(event: Event) -> ApiError:
     told = event.error or "the request was ended by the server"
     if "not answered in" in told:  # the deadline of the engine's request
         return ApiError(504, told, code="timeout")
+    if told.startswith(GRAMMAR_FAILED):  # the client's own: some are too large only where a text goes on
+        return ApiError(400, told)
     return ApiError(503 if event.finish == "cancelled" else 500, told)
 
 
@@ -167,7 +171,6 @@ class ChoicesAnswer(Answer):
             return b""
         choice.text.append(event.text)
         head, tail = self._rims.get(place) or self._around(place, choice)
-        choice.length += len(event.text)
         return head + _as_json(event.text).encode("utf-8", "replace") + tail
 
     def _around(self, place: int, choice: Choice) -> tuple[bytes, bytes]:
@@ -182,6 +185,10 @@ class ChoicesAnswer(Answer):
     def _head(self) -> Chunk:
         return {"id": self.id, "object": self.kind, "created": self.created, "model": self.model,
                 "system_fingerprint": None}
+
+    def _begun(self) -> Chunk:
+        """How every chunk of a stream begins."""
+        return {**self._head(), "usage": None} if self.tells_usage else self._head()
 
     def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
         yield self._chunk(place, text, told, choice)
@@ -217,8 +224,8 @@ class ChatAnswer(ChoicesAnswer):
             yield self._delta(place, {"role": "assistant", "content": ""})
 
     def _delta(self, place: int, delta: dict[str, Any], told: Any = None, finish: str | None = None) -> Chunk:
-        return {**self._head(), "choices": [{"index": place, "delta": delta, "logprobs": told,
-                                             "finish_reason": finish}]}
+        return {**self._begun(), "choices": [{"index": place, "delta": delta, "logprobs": told,
+                                              "finish_reason": finish}]}
 
     def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
         delta: dict[str, Any] = {"content": text} if text else {}
@@ -250,39 +257,50 @@ class TextAnswer(ChoicesAnswer):
                  echo: Sequence[str] = ()) -> None:
         super().__init__(model, requests, n, tokenizer, logprobs)
         self.echo = [text for text in echo for _ in range(n)]
+        self._offsets: dict[int, tuple[Any, int]] = {}  # by choice: its tokens as text, and the characters there are
         for choice, text in zip(self.choices, self.echo, strict=False):
             choice.text.append(text)
-            choice.length = len(text)
 
     def opening(self) -> Iterator[Chunk]:
         for place, text in enumerate(self.echo):
             yield self._choice(place, text, None, None)
 
     def _choice(self, place: int, text: str, told: Any, finish: str | None) -> Chunk:
-        return {**self._head(), "choices": [{"index": place, "text": text, "logprobs": told, "finish_reason": finish}]}
+        return {**self._begun(), "choices": [{"index": place, "text": text, "logprobs": told,
+                                              "finish_reason": finish}]}
+
+    def _told(self, event: Event, choice: Choice) -> dict[str, Any]:
+        """Also where in the text the token begins, however the text is held back and cut into chunks."""
+        assert event.token is not None
+        stream, length = self._offsets.get(id(choice)) or (self.tokenizer.stream(), sum(map(len, choice.text)))
+        self._offsets[id(choice)] = stream, length + len(stream.push(event.token))
+        return {**super()._told(event, choice), "offset": length}
+
+    def _token(self, token: int) -> dict[str, Any]:
+        """A part of a character is named by its bytes: several of them may be among the likeliest tokens."""
+        found = super()._token(token)
+        if "\ufffd" in found["token"]:
+            found["token"] = "bytes:" + "".join(f"\\x{byte:02x}" for byte in found["bytes"])
+        return found
 
     def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
-        return self._choice(place, text, None if told is None else self._logprobs([told], choice.length), None)
+        return self._choice(place, text, None if told is None else self._logprobs([told]), None)
 
     def _last_chunk(self, place: int, choice: Choice) -> Chunk:
         return self._choice(place, "", None, choice.finish)
 
     @staticmethod
-    def _logprobs(tokens: Sequence[dict[str, Any]], offset: int) -> dict[str, Any]:
-        offsets = []
-        for token in tokens:
-            offsets.append(offset)
-            offset += len(token["token"])
+    def _logprobs(tokens: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {"tokens": [token["token"] for token in tokens],
-                "token_logprobs": [token["logprob"] for token in tokens], "text_offset": offsets,
+                "token_logprobs": [token["logprob"] for token in tokens],
+                "text_offset": [token["offset"] for token in tokens],
                 "top_logprobs": [{each["token"]: each["logprob"] for each in token["top_logprobs"]}
                                  for token in tokens]}
 
     def whole(self) -> dict[str, Any]:
         choices = []
         for place, choice in enumerate(self.choices):
-            begin = len(self.echo[place]) if self.echo else 0
-            told = self._logprobs(choice.tokens, begin) if self.logprobs else None
+            told = self._logprobs(choice.tokens) if self.logprobs else None
             choices.append({"index": place, "text": "".join(choice.text), "logprobs": told,
                             "finish_reason": choice.finish})
         return {**self._head(), "choices": choices, "usage": self.usage()}

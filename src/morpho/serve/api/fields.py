@@ -9,12 +9,13 @@ from typing import Any
 from morpho.serve.api.errors import ApiError
 
 MOST_DEPTH = 64  # of lists and objects inside each other
+MOST_DIGITS = 1000  # of a whole number
 
 
 def parsed(raw: bytes) -> Fields:
     """The object that a body holds."""
     try:
-        found = json.loads(raw, parse_constant=_no_constant)
+        found = json.loads(raw, parse_constant=_no_constant, parse_int=_whole, object_pairs_hook=_object)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
     except (ValueError, UnicodeDecodeError) as error:
@@ -31,6 +32,21 @@ def parsed(raw: bytes) -> Fields:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number has more than {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A name that comes twice has two values, of which others might take the other one."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)[:80]!r} comes twice in one object")
+    return found
 
 
 def _check_depth(found: Any) -> None:

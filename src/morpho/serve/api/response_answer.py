@@ -101,7 +101,9 @@ class ResponseAnswer(Answer):
 
     def usage(self) -> dict[str, Any]:
         told = super().usage()
-        return {"input_tokens": told["prompt_tokens"], "input_tokens_details": told["prompt_tokens_details"],
+        cached = told["prompt_tokens_details"]["cached_tokens"]
+        return {"input_tokens": told["prompt_tokens"],
+                "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": told["prompt_tokens"] - cached},
                 "output_tokens": told["completion_tokens"], "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": told["total_tokens"]}
 

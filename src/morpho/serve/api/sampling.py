@@ -18,6 +18,7 @@ from morpho.serve.engine.request import Grammar, SamplingParams
 # Fields of OpenAI's clients that say who asks, where to store, or how much to think: none changes the tokens here.
 TEXTS_OF_OTHERS = ("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
                    "verbosity")
+MOST_ALTERNATIVES = 1024  # texts of a choice
 FLAGS_OF_OTHERS = ("store", "parallel_tool_calls")
 MOST_PAIRS, KEY_CHARACTERS, VALUE_CHARACTERS = 16, 64, 512  # of metadata, as OpenAI's server takes it
 
@@ -102,7 +103,7 @@ def _biases(fields: Fields, limits: Limits, vocabulary: int) -> dict[int, float]
         raise fields.wrong("logit_bias", f"is not an object of at most {limits.biases} tokens")
     biases = {}
     for token, bias in found.items():
-        if not re.fullmatch(r"\d{1,9}", token) or int(token) >= vocabulary:
+        if not re.fullmatch(r"0|[1-9][0-9]{0,8}", token) or int(token) >= vocabulary:
             raise fields.wrong("logit_bias", f"names {token[:40]!r}, which is no token of a vocabulary of {vocabulary}")
         if isinstance(bias, bool) or not isinstance(bias, int | float) or not -100 <= bias <= 100:
             raise fields.wrong("logit_bias", "has a bias that is not a number from -100 to 100")
@@ -147,14 +148,17 @@ def _structured(given: Fields, limits: Limits) -> Grammar | None:
         found.append(Grammar("regex", pattern))
     if (source := given.text("grammar", most=limits.schema_bytes)) is not None:
         found.append(Grammar("lark", source))
-    if choices := given.list("choice", most=1024):
+    if (choices := given.take("choice")) is not None:
+        if not isinstance(choices, list) or not 1 <= len(choices) <= MOST_ALTERNATIVES:
+            raise given.wrong("choice", f"is not a list of 1 to {MOST_ALTERNATIVES} texts")
         if not all(isinstance(each, str) and each for each in choices):
             raise given.wrong("choice", "holds what is no text, or an empty one")
         found.append(Grammar("regex", "|".join(f"({re.escape(each)})" for each in choices)))
     given.finish()
-    if len(found) > 1:
-        raise ApiError(400, "'structured_outputs' asks for two forms at once", "structured_outputs")
-    return found[0] if found else None
+    if len(found) != 1:
+        many = "two forms at once" if found else "no form: give json, regex, choice, grammar or json_object"
+        raise ApiError(400, f"'structured_outputs' asks for {many}", "structured_outputs")
+    return found[0]
 
 
 def _source(fields: Fields, name: str, schema: Any, limits: Limits) -> str:

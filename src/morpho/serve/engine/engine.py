@@ -34,7 +34,7 @@ from morpho.serve.engine.stream import RequestStream
 
 Runner = ModelRunner | SlotRunner
 KV_BYTES = 1 << 29  # of the cache, where nobody says how many
-FAILURES = 3  # steps in a row that fail before the engine gives up
+FAILURES = 3  # steps that fail, without a text that ends well in between, before the engine gives up
 
 
 class Engine:
@@ -234,14 +234,14 @@ class Engine:
             self._changed.notify()
 
     def _run(self) -> None:
-        failures = 0
+        failures = answered = 0
         while failures < FAILURES:
             try:
                 if not self._turn():
                     break
-                failures = 0
             except Exception as error:  # a step that fails ends its texts, not the engine
-                failures += 1
+                before, answered = answered, self.stepper.ended["stop"] + self.stepper.ended["length"]
+                failures = failures + 1 if answered == before else 1
                 self.last_error = f"{type(error).__name__}: {error}"
                 self.stepper.fail_all(self.last_error)
         with self._changed:

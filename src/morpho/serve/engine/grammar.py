@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.serve.engine.request import Grammar
+from morpho.serve.engine.request import GRAMMAR_FAILED, Grammar
 
 # Small models like to write blanks for ever: JSON has one after a comma and a colon, and no others.
 JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 VALUES = ("enum", "const", "default", "examples")  # of a schema: what stands there is no schema
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "enum", "const")
 LARGEST = (1 << 53) - 1  # an integer that every reader of JSON takes exactly (RFC 8259)
+MOST_FUEL = 100_000  # of an automaton: a mask of a larger one takes a second, and holds up every text meanwhile
 MOST_SOURCE = 1 << 16  # characters of a schema, expression or grammar
 
 
@@ -71,7 +72,8 @@ class Grammars:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="morpho-grammar")
         try:
             text = _text_of(library, grammar)
-            matcher = library.LLMatcher(self._made, text, log_level=0)
+            matcher = library.LLMatcher(self._made, text, log_level=0,
+                                        limits=library.LLParserLimits(initial_lexer_fuel=MOST_FUEL))
         except Exception as error:
             raise fail(ArgumentError, "serve", f"the {grammar.kind} is not usable: {_first(error)}") from None
         if matcher.is_error():
@@ -94,6 +96,8 @@ def _text_of(library: Any, grammar: Grammar) -> str:
         schema = grammar.source if grammar.kind == "json_schema" else '{"type": "object"}'
         return str(make.grammar_from_json_schema(json.dumps(_bounded(json.loads(schema))), defaults=JSON))
     if grammar.kind == "regex":
+        if (len(grammar.source) - len(grammar.source.rstrip("\\"))) % 2:  # the library would take it for its own
+            raise ValueError("it ends with a backslash that escapes nothing")
         return str(make.grammar_from_regex(grammar.source))
     return str(make.grammar_from_lark(grammar.source))
 
@@ -149,7 +153,7 @@ class Matcher:
         """A token came; says whether the text is complete and nothing may follow."""
         self._matcher.consume_token(token)
         if self._matcher.is_error():
-            raise fail(ArgumentError, "serve", f"the grammar failed: {_first(self._matcher.get_error())}")
+            raise fail(ArgumentError, "serve", f"{GRAMMAR_FAILED}: {_first(self._matcher.get_error())}")
         if self._matcher.is_stopped():
             return True
         self.prepare()

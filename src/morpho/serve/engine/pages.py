@@ -61,13 +61,16 @@ class Pages:
 
     def __init__(self, count: int, page_tokens: int) -> None:
         self.total, self.page_tokens = count, page_tokens
-        self.free = list(range(count - 1, -1, -1))
+        self.evictions = 0
+        self._clock = self._serial = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Every page is free; nobody may hold one."""
+        self.free = list(range(self.total - 1, -1, -1))
         self.roots: dict[str | None, Node] = {}
         self.cached = 0  # pages of the tree that nobody locks
-        self.evictions = 0
-        self._clock = 0
         self._leaves: list[tuple[int, int, Node]] = []  # heap of (used, serial, node), some of them out of date
-        self._serial = 0
 
     @property
     def used(self) -> int:

@@ -24,6 +24,7 @@ from morpho.base.errors import ArgumentError, MorphoError, fail
 Finish = Literal["stop", "length", "cancelled", "error"]
 GrammarKind = Literal["json_schema", "json_object", "regex", "lark"]
 GRAMMARS: tuple[GrammarKind, ...] = ("json_schema", "json_object", "regex", "lark")
+GRAMMAR_FAILED = "the grammar failed"  # how the error of a text begins whose form cannot be followed
 MOST_LOGPROBS = 20
 MOST_CHOICES = 64
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from morpho.serve.engine.pages import Pages
+from morpho.serve.engine.pages import Holding, Pages
 from morpho.serve.engine.sequence import Sequence
 
 LEAST_PIECE = 16  # tokens of a prompt that go through at once, however long they take
@@ -120,9 +120,8 @@ class Scheduler:
             left = self.pages.available - sum(not node.locks for node in found.nodes) - needed
             if self.running and left < len(self.running) * self.pages.spare:  # those that run will want a page each
                 return
-            self.waiting.popleft()
+            self.running.append(self.waiting.popleft())
             self._take(sequence, plan)
-            self.running.append(sequence)
 
     # -- pages ------------------------------------------------------------------------------------------------------
     def _room(self, sequence: Sequence, tokens: int) -> bool:
@@ -149,6 +148,14 @@ class Scheduler:
             self.pages.release(sequence.holding, sequence.tokens, sequence.computed)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+
+    def forget(self) -> list[Sequence]:
+        """After a fault: what ran, and holds nothing any more; every page is free."""
+        found, self.running = self.running, []
+        for sequence in found:
+            sequence.holding = Holding(space=sequence.holding.space)
+        self.pages.reset()
+        return found
 
     # -- how much ---------------------------------------------------------------------------------------------------
     def _piece(self, decoding: bool) -> int:

@@ -111,7 +111,7 @@ class Sequence(Text):
             self.sampler.took(token)
             complete = self.matcher is not None and self.matcher.took(token)
         except MorphoError as error:
-            self.end("error", str(error))
+            self.end("error", error.message or str(error))  # without the line, which is the server's own affair
             return None
         logprob: float | None = None
         top: tuple[tuple[int, float], ...] = ()

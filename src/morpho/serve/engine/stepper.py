@@ -127,18 +127,22 @@ class Stepper:
         """The other texts of a request begin with the prompt's pages, and the same logits."""
         first.forked = True
         row = next(iter(logits))
-        for sequence in self.siblings.pop(id(first.group), []):
+        self.scheduler.pages.commit(first.holding, first.tokens, first.computed)  # a step of decoding may fill a page
+        others = self.siblings.get(id(first.group), [])
+        while others:  # each belongs to somebody at every moment: after a fault its reader must be told
+            sequence = others[0]
             full = len(self.scheduler.running) >= self.scheduler.max_batch
             forked = None if full else self.scheduler.pages.fork(first.holding, first.computed)
             if forked is None:  # later, from the prefixes that are kept
-                self.scheduler.waiting.append(sequence)
+                self.scheduler.waiting.append(others.pop(0))
                 continue
             sequence.holding, copy = forked
             if copy is not None:
                 self.runner.copy_page(*copy)
             sequence.computed = first.computed
-            self.scheduler.running.append(sequence)
+            self.scheduler.running.append(others.pop(0))
             self._advance(sequence, [row])
+        self.siblings.pop(id(first.group), None)
 
     # -- ends -------------------------------------------------------------------------------------------------------
     def _finish(self, sequence: Sequence) -> None:
@@ -150,7 +154,7 @@ class Stepper:
             self.request_s = seconds if not self.request_s else 0.9 * self.request_s + 0.1 * seconds
 
     def _all(self) -> list[Sequence]:
-        hidden = [each for some in self.siblings.values() for each in some]
+        hidden = [each for some in list(self.siblings.values()) for each in some]  # others submit meanwhile
         return [*self.scheduler.running, *self.scheduler.waiting, *hidden]
 
     def _end(self, sequence: Sequence, finish: Finish, error: str | None = None) -> None:
@@ -173,6 +177,8 @@ class Stepper:
             self._end(sequence, finish, error if finish == "error" else None)
 
     def fail_all(self, error: str) -> None:
-        """A step failed: its texts end with the error; those that wait have their turn."""
-        for sequence in list(self.scheduler.running):
-            self._end(sequence, "error", error)
+        """A step failed: its texts end with the error, and so do those that would have begun with them; what it left in
+        pages is forgotten. Those that wait have their turn."""
+        for sequence in self.scheduler.forget():
+            for each in (sequence, *self.siblings.get(id(sequence.group), ())):
+                self._end(each, "error", error)

@@ -21,6 +21,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+ONCE = (b"host", b"origin", b"authorization", b"content-type")  # headers that a request has once
 # What holds nothing of anybody's.
 OPEN = frozenset({"/", "/page.js", "/markdown.js", "/page.css", "/icon.svg", "/health", "/ready"})
 CSP = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -45,6 +46,7 @@ class Security:
             await self._app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        twice = {name for name in ONCE if sum(name == given for given, _ in scope["headers"]) > 1}
         origin = headers.get(b"origin", "")
         allowed = origin in self._options.cors_origins
 
@@ -54,6 +56,8 @@ class Security:
             await send(message)
 
         try:
+            if twice:  # which one is meant? Whoever stands before this server may take the other
+                raise ApiError(400, f"the header {min(twice).decode()} comes more than once")
             self._check(scope, headers, origin, allowed)
             if self._active >= self._options.most_requests and scope["path"] not in self._open:
                 raise ApiError(503, f"{self._active} requests are being answered already", retry_after_s=1)
@@ -87,7 +91,9 @@ class Security:
             raise ApiError(401, "the token is missing or wrong: Authorization: Bearer TOKEN", code="invalid_api_key")
 
     def _knows(self, host: str) -> bool:
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        name, _, port = host.rpartition(":") if ":" in host and not host.endswith("]") else (host, "", "")
+        if port and not (port.isascii() and port.isdigit()):
+            return False
         if name.lower() in self._hosts:
             return True
         if not self._any_address:

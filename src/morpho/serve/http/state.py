@@ -69,6 +69,8 @@ async def read_fields(scope: Scope, receive: Receive, options: Options) -> Field
     kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
     if kind != b"application/json":
         raise ApiError(415, "the body must be JSON: send the header Content-Type: application/json")
+    if (coding := headers.get(b"content-encoding", b"identity").strip().lower()) != b"identity":
+        raise ApiError(415, f"the body is packed as {coding[:40].decode('latin-1')!r}: send it as it is")
     most = options.limits.body_bytes
     length = headers.get(b"content-length", b"0")
     if not length.isdigit() or int(length) > most:
