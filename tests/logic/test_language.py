@@ -114,6 +114,17 @@ def test_names_are_apart() -> None:
     assert list(model["q"]) == [("a",)]
 
 
+@pytest.mark.parametrize("engine", ["tuples", "dense"])
+def test_a_symbol_that_stands_only_in_a_comparison_has_its_place_in_the_alphabet(engine: str) -> None:
+    """It has no number before the rule runs; getting one moves the places of the others."""
+    facts = "e(c, f). e(d, a). e(f, f)."
+    for text, want in [("p(X) :- e(X, _), X > b.", ["c", "d", "f"]), ("p(X) :- e(X, _), b < X.", ["c", "d", "f"]),
+                       ("p(X) :- e(X, _), X <= e.", ["c", "d"]), ("p(X) :- e(X, _), e >= X.", ["c", "d"]),
+                       ("p(X) :- e(X, Y), X < dd, Y > b.", ["c"]), ("p(X) :- e(X, _), b < a.", []),
+                       ("p(X) :- e(X, _), aa < ab.", ["c", "d", "f"])]:
+        assert [one for one, in Program(f"{facts} {text}").run(engine=engine)["p"]] == want, text
+
+
 WORDS = ["p", "q(", ")", "X", "Y", ",", ".", ":-", "not", "exists", "forall", ":", "(", "a", "1", "2.5", '"s"', "=",
          "<",
          "+", "-", "*", "/", "mod", "count", "sum", "{", "}", "->", "<->", "or", "and", "if", "then", "else", "domain",
