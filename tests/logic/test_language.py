@@ -163,7 +163,9 @@ def _parses_or_tells(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["p :- " + "(" * 3000, "p :- " + "not " * 3000 + "q", "p :- X = " + "-" * 3000 + "1",
                                   "p :- X = " + "(" * 3000 + "1", "p :- " + "q -> " * 3000 + "q",
-                                  "p :- " + "if " * 3000, "p :- exists X: " * 3000])
+                                  "p :- " + "if " * 3000, "p :- exists X: " * 3000,
+                                  "q(1). p(Y) :- q(X), Y = X" + " + X" * 3000 + ".",
+                                  "q(1). p(X" + " * X" * 3000 + ") :- q(X).", "q. p :- q" + " <-> q" * 3000 + "."])
 def test_depth_has_a_limit_and_an_error(text: str) -> None:
     """No recursion error of Python's."""
     with pytest.raises(LogicError):
