@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import morpho as mo
+from morpho.base.errors import ValueFault
 from morpho.logic import LogicError, Program
 from morpho.logic.syntax.parser import parse, parse_formula
 
@@ -123,6 +124,21 @@ def test_a_symbol_that_stands_only_in_a_comparison_has_its_place_in_the_alphabet
                        ("p(X) :- e(X, Y), X < dd, Y > b.", ["c"]), ("p(X) :- e(X, _), b < a.", []),
                        ("p(X) :- e(X, _), aa < ab.", ["c", "d", "f"])]:
         assert [one for one, in Program(f"{facts} {text}").run(engine=engine)["p"]] == want, text
+
+
+@pytest.mark.parametrize("text", ["n(0). n(N + 1) :- n(N).", "n(0). n(M) :- n(N), M = N + 1.",
+                                  "n(0.5). n(N + 1) :- n(N).", "n(0). m(N - 1) :- n(N). n(N) :- m(N)."])
+def test_numbers_without_end_are_an_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon, where nothing in the recursion may end it; a comparison, a remainder or a long chain of facts may."""
+    monkeypatch.setattr("morpho.logic.tuples.fixpoint.MOST_UNBOUNDED_ROUNDS", 40)
+    for semantics in ("boolean", "min_plus"):
+        with pytest.raises(ValueFault, match=r"no end after 40 rounds of .* Hint: a recursion that makes new"):
+            Program(text).run(semantics)
+    for ended in ("n(0). n(N + 1) :- n(N), N < 90.", "n(0). n(M) :- n(N), M = (N + 1) mod 91."):
+        assert len(Program(ended).run()["n"]) == 91
+    chain = Program("n(0, 0). n(X, N + 1) :- n(Y, N), next(Y, X).")
+    chain.add("next", [(one, one + 1) for one in range(90)])
+    assert (90, 90) in chain.run()["n"].rows
 
 
 WORDS = ["p", "q(", ")", "X", "Y", ",", ".", ":-", "not", "exists", "forall", ":", "(", "a", "1", "2.5", '"s"', "=",
