@@ -253,3 +253,10 @@ def test_refined_solves_refuse_what_does_not_align() -> None:
                                  (a, mo.ones((), dtype="float64"), {}), (a, b, {"algorithm": "fast"})):
         with pytest.raises(mo.errors.MorphoError, match=r"\[solve_refined\]"):
             mo.linalg.solve_refined(left, right, **options)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3), (2, 0, 0), (0, 0)])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "complex128"])
+def test_an_exponential_of_nothing(shape: tuple[int, ...], dtype: str) -> None:
+    found = mo.linalg.expm(mo.zeros(shape, dtype=dtype))
+    assert found.shape == shape and found.dtype == dtype

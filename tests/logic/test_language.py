@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import morpho as mo
+from morpho.base.errors import ValueFault
 from morpho.logic import LogicError, Program
 from morpho.logic.syntax.parser import parse, parse_formula
 
@@ -114,6 +115,32 @@ def test_names_are_apart() -> None:
     assert list(model["q"]) == [("a",)]
 
 
+@pytest.mark.parametrize("engine", ["tuples", "dense"])
+def test_a_symbol_that_stands_only_in_a_comparison_has_its_place_in_the_alphabet(engine: str) -> None:
+    """It has no number before the rule runs; getting one moves the places of the others."""
+    facts = "e(c, f). e(d, a). e(f, f)."
+    for text, want in [("p(X) :- e(X, _), X > b.", ["c", "d", "f"]), ("p(X) :- e(X, _), b < X.", ["c", "d", "f"]),
+                       ("p(X) :- e(X, _), X <= e.", ["c", "d"]), ("p(X) :- e(X, _), e >= X.", ["c", "d"]),
+                       ("p(X) :- e(X, Y), X < dd, Y > b.", ["c"]), ("p(X) :- e(X, _), b < a.", []),
+                       ("p(X) :- e(X, _), aa < ab.", ["c", "d", "f"])]:
+        assert [one for one, in Program(f"{facts} {text}").run(engine=engine)["p"]] == want, text
+
+
+@pytest.mark.parametrize("text", ["n(0). n(N + 1) :- n(N).", "n(0). n(M) :- n(N), M = N + 1.",
+                                  "n(0.5). n(N + 1) :- n(N).", "n(0). m(N - 1) :- n(N). n(N) :- m(N)."])
+def test_numbers_without_end_are_an_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon, where nothing in the recursion may end it; a comparison, a remainder or a long chain of facts may."""
+    monkeypatch.setattr("morpho.logic.tuples.fixpoint.MOST_UNBOUNDED_ROUNDS", 40)
+    for semantics in ("boolean", "min_plus"):
+        with pytest.raises(ValueFault, match=r"no end after 40 rounds of .* Hint: a recursion that makes new"):
+            Program(text).run(semantics)
+    for ended in ("n(0). n(N + 1) :- n(N), N < 90.", "n(0). n(M) :- n(N), M = (N + 1) mod 91."):
+        assert len(Program(ended).run()["n"]) == 91
+    chain = Program("n(0, 0). n(X, N + 1) :- n(Y, N), next(Y, X).")
+    chain.add("next", [(one, one + 1) for one in range(90)])
+    assert (90, 90) in chain.run()["n"].rows
+
+
 WORDS = ["p", "q(", ")", "X", "Y", ",", ".", ":-", "not", "exists", "forall", ":", "(", "a", "1", "2.5", '"s"', "=",
          "<",
          "+", "-", "*", "/", "mod", "count", "sum", "{", "}", "->", "<->", "or", "and", "if", "then", "else", "domain",
@@ -152,7 +179,9 @@ def _parses_or_tells(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["p :- " + "(" * 3000, "p :- " + "not " * 3000 + "q", "p :- X = " + "-" * 3000 + "1",
                                   "p :- X = " + "(" * 3000 + "1", "p :- " + "q -> " * 3000 + "q",
-                                  "p :- " + "if " * 3000, "p :- exists X: " * 3000])
+                                  "p :- " + "if " * 3000, "p :- exists X: " * 3000,
+                                  "q(1). p(Y) :- q(X), Y = X" + " + X" * 3000 + ".",
+                                  "q(1). p(X" + " * X" * 3000 + ") :- q(X).", "q. p :- q" + " <-> q" * 3000 + "."])
 def test_depth_has_a_limit_and_an_error(text: str) -> None:
     """No recursion error of Python's."""
     with pytest.raises(LogicError):

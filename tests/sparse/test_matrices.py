@@ -374,3 +374,46 @@ def test_other_libraries_names_have_a_hint(pair: tuple[CSR, Array]) -> None:
         with pytest.raises(AttributeError, match=f"Hint: use {word}"):
             getattr(pair[0], name)
     assert not hasattr(pair[0], "nothing_of_the_kind")
+
+
+def test_elements_at_places_as_numpy_has_them(pair: tuple[CSR, Array], rng: np.random.Generator) -> None:
+    """A number beside rows, two lists, a mask of the whole matrix: what each of NumPy's gives, of CSR and of CSC."""
+    a, x = pair
+    rows, columns = [0, 4, -1, 4], [1, 0, 2, 0]
+    keys: list[Any] = [(slice(2, 7), 3), ([4, 1, 1], -1), (slice(None, None, -2), 0), (3, [1, 0]), (rows, columns),
+                       (rows, [1]), (np.array(rows), np.array(columns)), rng.random(x.shape) < 0.5]
+    for matrix in (a, a.tocsc(), a.tocoo()):
+        for key in keys:
+            same(matrix[key], x[key])
+    with pytest.raises(ShapeError, match="2 rows and 3 columns are no pairs"):
+        a[[0, 1], [0, 1, 2]]
+    with pytest.raises(ShapeError, match="for a matrix of shape"):
+        a[np.ones((2, 2), bool)]
+
+
+def test_parts_of_a_mask(pair: tuple[CSR, Array]) -> None:
+    a, x = pair
+    for matrix in (a > 0, (a > 0).tocsc()):
+        assert matrix[[3, 0, 0]].dtype == mo.bool
+        for key in ([3, 0, 0], (slice(None), [1, 1]), slice(None, None, -1), (slice(1, 4), 2), (2, 1)):
+            same(matrix[key], (x > 0)[key])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32"])
+def test_sums_of_small_integers_have_64_bits(dtype: str) -> None:
+    dense = np.full((3, 200), np.iinfo(dtype).max, dtype)
+    for matrix in (mo.sparse.from_dense(dense), mo.sparse.from_dense(dense).tocsc()):
+        for axis in (None, 0, 1):
+            found = matrix.sum(axis=axis).numpy()
+            assert found.dtype == dense.sum(axis=axis).dtype and (found == dense.sum(axis=axis)).all()
+
+
+def test_blocks_of_complex_numbers_and_semirings(rng: np.random.Generator) -> None:
+    dense = np.round(rng.normal(size=(4, 6)) * 2) + 1j * np.round(rng.normal(size=(4, 6)) * 2)
+    blocks = mo.sparse.from_dense(dense).tobsr((2, 3))
+    for right in (np.arange(6.0), dense.T):
+        assert np.allclose((blocks @ mo.asarray(right)).numpy(), dense @ right)
+    real = mo.sparse.from_dense(dense.real).tobsr((2, 3))
+    assert np.allclose((real @ mo.asarray(dense.T)).numpy(), dense.real @ dense.T)
+    with pytest.raises(ArgumentError, match="in blocks has no product by semiring min_plus"):
+        mo.sparse.matmul(real, mo.ones(6, dtype="float64"), semiring="min_plus")

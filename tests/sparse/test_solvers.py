@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,35 @@ def test_eigenvalues(rng: np.random.Generator) -> None:
     assert np.allclose(dense @ found.numpy(), found.numpy() * small.numpy(), atol=1e-3)
 
 
+def test_lanczos_goes_on_until_its_values_are_right(rng: np.random.Generator) -> None:
+    dense = rng.normal(size=(90, 90)) * (rng.random((90, 90)) < 0.1)
+    for which, own, matrix in (("largest", slice(-4, None), dense + dense.T),
+                               ("smallest", slice(0, 4), (dense + dense.T) + 1j * (dense - dense.T))):
+        run = mo.compile(partial(mo.sparse.lanczos, k=4, which=which))
+        values, vectors = (one.numpy() for one in run(mo.sparse.from_dense(matrix)))
+        assert np.allclose(values, np.linalg.eigvalsh(matrix)[own], rtol=0, atol=1e-11)
+        assert np.abs(matrix @ vectors - vectors * values).max() < 1e-9 and run.stats["host_steps"] == 0
+        assert np.allclose(vectors.conj().T @ vectors, np.eye(4), atol=1e-11)
+
+
+def test_lanczos_says_what_it_did_not_find(rng: np.random.Generator) -> None:
+    line = mo.sparse.diags([2.0, -1.0, -1.0], [0, 1, -1], shape=(400, 400)).astype("float64")
+    values, vectors = mo.sparse.lanczos(line, k=3, maxiter=2)
+    assert np.isnan(values.numpy()).all() and np.isnan(vectors.numpy()).all()
+
+
+def test_lanczos_in_a_closed_space() -> None:
+    """The identity, nothing, few different values, a start that is a vector already: it goes on in a new direction."""
+    first = mo.asarray(np.eye(36)[0])
+    for run in (mo.compile(lambda a, start: mo.sparse.lanczos(a, k=3, v0=start)),
+                mo.compile(lambda a, start: mo.sparse.lanczos(a, k=3, steps=30, v0=start))):
+        for numbers, want in ((np.ones(36), 1), (np.zeros(36), 0), (np.repeat([1.0, 2.0, 5.0], 12), 5)):
+            for start in (first, first * 0, mo.ones_like(first)):
+                values, vectors = (one.numpy() for one in run(mo.sparse.diags([numbers]), start))
+                assert np.allclose(values, want, atol=1e-12)
+                assert np.allclose(vectors.T @ vectors, np.eye(3), atol=1e-12)
+
+
 def test_triangles(rng: np.random.Generator) -> None:
     dense = rng.normal(size=(30, 30)) * (rng.random((30, 30)) < 0.3) + 5 * np.eye(30)
     a = mo.sparse.from_dense(dense)
@@ -123,7 +153,10 @@ def test_what_cannot_be_solved_is_told() -> None:
         (lambda: mo.sparse.cg(a, mo.ones(3)), ShapeError), (lambda: mo.sparse.cg(a, [1, 2, 3]), DTypeError),
         (lambda: mo.sparse.cg(a[:4], mo.ones(4)), ShapeError), (lambda: mo.sparse.cg(a, b, maxiter=0), ArgumentError),
         (lambda: mo.sparse.gmres(a, b, restart=0), ArgumentError), (lambda: mo.sparse.lsqr(a, mo.ones(4)), ShapeError),
-        (lambda: mo.sparse.lanczos(a, k=20), ArgumentError), (lambda: mo.sparse.lobpcg(a, mo.ones((9, 8))), ShapeError),
+        (lambda: mo.sparse.lanczos(a, k=20), ArgumentError),
+        (lambda: mo.sparse.lanczos(a, k=3, steps=2), ArgumentError),
+        (lambda: mo.sparse.lanczos(a, maxiter=0), ArgumentError),
+        (lambda: mo.sparse.lobpcg(a, mo.ones((9, 8))), ShapeError),
         (lambda: mo.sparse.solve_triangular(a, mo.ones(2)), ShapeError),
         (lambda: mo.sparse.ilu0(a.astype(mo.int32)), DTypeError), (lambda: mo.sparse.jacobi(a[:4]), ShapeError),
         (lambda: mo.sparse.cg("a", b), Exception), (lambda: mo.sparse.norm(a, ord=3), ArgumentError),

@@ -39,9 +39,11 @@ def expm(x: Any, /) -> Tensor:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     a = _square("expm", x)
+    if any(isinstance(size, int) and size == 0 for size in a.shape):
+        return a
     if a.dtype.itemsize == 2:
         return mo.astype(_expm(mo.astype(a, mo.float32)), a.dtype)
-    return _expm(a) if a.shape[-1] else a
+    return _expm(a)
 
 
 @custom_gradient

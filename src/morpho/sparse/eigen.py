@@ -7,6 +7,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.sparse.arrays import Tensor
+from morpho.sparse.checks import op
 from morpho.sparse.krylov import Apply, operator
 
 
@@ -19,58 +20,130 @@ def _rows(name: str, a: Any, v0: Any) -> int:
 
 
 def lanczos(a: Any, /, *, k: int = 6, steps: int | None = None, v0: Any = None, key: Any = None,
-            which: str = "largest") -> tuple[Tensor, Tensor]:
-    """The k largest or smallest eigenvalues of a symmetric matrix, and their vectors as columns.
+            which: str = "largest", tol: float | None = None, maxiter: int | None = None
+            ) -> tuple[Tensor, Tensor]:
+    """The k largest or smallest eigenvalues of a symmetric (Hermitian) matrix, and their vectors as columns.
 
-    `steps` vectors (at least 2 k + 1) are made, each orthogonal to all before it, twice; the small problem is
-    `mo.linalg.eigh`'s. More steps, better values.
+    A basis of max(2 k + 1, 32) vectors is made, each orthogonal to all before it, twice; the small problem is
+    `mo.linalg.eigh`'s. What it finds is where the next basis begins (thick restart), until |a x - value x| is at most
+    `tol` times the largest value found, for every pair: the 3/4th power of the dtype's epsilon where nothing is said.
+    Pairs that are not as good after `maxiter` bases (10 for each row) are NaN.
 
-    >>> a = mo.sparse.diags([mo.arange(1, 9, dtype=mo.float64)])
-    >>> values, vectors = mo.sparse.lanczos(a, k=2, steps=8)
+    With `steps` there is one basis of so many vectors, whatever it finds: more steps, better values, and gradients.
+
+    >>> a = mo.sparse.diags([mo.arange(1, 101, dtype=mo.float64)])
+    >>> values, vectors = mo.sparse.lanczos(a, k=2)
     >>> values.numpy().round(6).tolist()
-    [7.0, 8.0]
+    [99.0, 100.0]
     """
     apply, rows = operator("lanczos", a), _rows("lanczos", a, v0)
     if which not in ("largest", "smallest"):
         raise fail(ArgumentError, "lanczos", f"which={which!r} is unknown", '"largest" or "smallest"')
     if not 1 <= k <= rows:
         raise fail(ArgumentError, "lanczos", f"{k} eigenvalues of a matrix of {rows} rows")
-    count = min(rows, steps if steps is not None else max(2 * k + 1, 20))
-    dtype = getattr(a, "dtype", None) if v0 is None else v0.dtype
-    start = mo.random.normal(mo.random.key(0) if key is None else key, (rows,), dtype=dtype) if v0 is None \
-        else mo.asarray(v0)
-    basis, alphas, betas = _tridiagonal(apply, start, count)
-    numbers = mo.arange(count)
-    below = mo.astype(numbers[:, None] == numbers[None, :] + 1, alphas.dtype) * betas[None, :]
-    small = mo.astype(numbers[:, None] == numbers[None, :], alphas.dtype) * alphas[None, :] + below + below.T
-    values, vectors = mo.linalg.eigh(small)
+    most = 10 * rows if maxiter is None else maxiter
+    if most < 1:
+        raise fail(ArgumentError, "lanczos", f"maxiter {most} is less than one")
+    if steps is not None and steps < k:
+        raise fail(ArgumentError, "lanczos", f"{steps} steps for {k} eigenvalues", "2 k + 1 steps and more find some")
+    key = mo.random.key(0) if key is None else key
+    start = _normal(key, (rows,), getattr(a, "dtype", None)) if v0 is None else mo.asarray(v0)
+    count = min(rows, steps if steps is not None else max(2 * k + 1, 32))
     own = slice(count - k, count) if which == "largest" else slice(0, k)
-    return values[own], basis.T @ vectors[:, own]
+    start = mo.where(mo.any(start != 0), start, mo.ones_like(start))
+    basis, small = _begun(start, count)
+    if steps is not None or count == rows:
+        basis, small = _continued(apply, basis, small, 0, count, key)
+        values, vectors = mo.linalg.eigh(_whole(small[:count]))
+        return values[own], basis[:count].T @ vectors[:, own]
 
-
-def _tridiagonal(apply: Apply, start: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A basis as rows, and the two diagonals of the operator in it."""
-    dtype = start.dtype
+    keep = k + (count - k) // 2
+    kept = slice(count - keep, count) if which == "largest" else slice(0, keep)
+    own = slice(keep - k, keep) if which == "largest" else slice(0, k)
+    eps = mo.finfo(small.dtype).eps
+    bound = eps**0.75 if tol is None else tol
     numbers = mo.arange(count)
-    first = start / mo.sqrt(mo.sum(start * start))
-    basis = mo.astype(numbers == 0, dtype)[:, None] * first[None, :]
+
+    def cycle(state: Any) -> Any:
+        turn, basis, small, _, _ = state
+        basis, small = _continued(apply, basis, small, keep, count, mo.random.fold_in(key, turn))
+        values, vectors = mo.linalg.eigh(_whole(small[:count]))
+        values, vectors = values[kept], vectors[:, kept]
+        left = mo.abs(small[count, count - 1] * vectors[count - 1, :])
+        basis = mo.concat([vectors.T @ basis[:count], basis[count:], mo.zeros_like(basis[:count - keep])])
+        wide = mo.concat([mo.astype(values, small.dtype), mo.zeros(count - keep, dtype=small.dtype)])
+        diagonal = mo.astype(numbers[:, None] == numbers[None, :], small.dtype) * wide[None, :]
+        small = mo.concat([diagonal, mo.zeros_like(small[count:])])
+        largest = mo.max(mo.abs(values))
+        worth = mo.maximum(largest * bound, mo.full((), mo.finfo(left.dtype).smallest_normal, dtype=left.dtype))
+        return turn + 1, basis, small, values[own], left[own] / worth
+
+    basis, small = _continued(apply, basis, small, 0, keep, key)
+    nothing = mo.full(k, mo.inf, dtype=mo.abs(small).dtype)
+    _, basis, _, values, error = mo.while_loop(
+        lambda s: (s[0] <= most) & mo.any(s[4] > 1), cycle,
+        (mo.ones((), dtype=mo.int64), basis, small, mo.zeros_like(nothing), nothing))
+    good = error <= 1
+    unknown = mo.full((), mo.nan, dtype=basis.dtype)
+    return mo.where(good, values, mo.nan), mo.where(good[None, :], basis[:keep][own].T, unknown)
+
+
+def _normal(key: Any, shape: tuple[Any, ...], dtype: Any) -> Tensor:
+    """Random numbers of a floating dtype, complex ones too."""
+    if dtype is None or dtype not in (mo.complex64, mo.complex128):
+        real: Tensor = mo.random.normal(key, shape, dtype=dtype)
+        return real
+    parts = (mo.random.normal(mo.random.fold_in(key, part), shape, dtype=mo.finfo(dtype).dtype) for part in (0, 1))
+    found: Tensor = op("complex", *parts)
+    return found
+
+
+def _begun(start: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """A basis as rows, of which there is one, and the operator's upper triangle in it, with a row for what is left."""
+    first = start / mo.sqrt(mo.sum(mo.abs(start) ** 2))
+    basis = mo.astype(mo.arange(count + 1) == 0, start.dtype)[:, None] * first[None, :]
+    return basis, mo.zeros((count + 1, count), dtype=start.dtype)
+
+
+def _continued(apply: Apply, basis: Tensor, small: Tensor, begin: int, end: int, key: Any) -> tuple[Tensor, Tensor]:
+    """The basis with vectors `begin` + 1 to `end`. Where the space is closed, it goes on in a new direction."""
+    dtype, (most, count) = basis.dtype, small.shape
+    numbers = mo.arange(most)
+    eps = mo.finfo(dtype).eps
+
+    def outside(w: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
+        along = mo.zeros(most, dtype=dtype)
+        for _ in range(2):
+            part = mo.conj(basis) @ w
+            w, along = w - part @ basis, along + part
+        return w, along
 
     def turn(j: Any, state: Any) -> Any:
-        basis, alphas, betas = state
-        v = mo.take(basis, mo.reshape(j, (1,)), axis=0)[0]
-        w = apply(v)
-        here = mo.astype(numbers == j, dtype)
-        alphas = alphas + here * mo.sum(w * v)
-        for _ in range(2):
-            w = w - (basis @ w) @ basis
-        size = mo.sqrt(mo.sum(w * w))
+        basis, small = state
+        image = apply(mo.take(basis, mo.reshape(j, (1,)), axis=0)[0])
+        w, along = outside(image, basis)
+        size = _length(w)
+        closed = size <= 16 * eps * _length(image)
+        fresh = mo.cond(closed, lambda: outside(_normal(mo.random.fold_in(key, j), w.shape, dtype), basis)[0],
+                        lambda: w)
+        scale = _length(fresh)
         following = mo.astype(numbers == j + 1, dtype)
-        basis = basis + following[:, None] * (w / mo.where(size == 0, mo.ones_like(size), size))[None, :]
-        return basis, alphas, betas + here * size * mo.astype(j + 1 < count, dtype)
+        basis = basis + following[:, None] * (fresh / mo.where(scale == 0, mo.ones_like(scale), scale))[None, :]
+        column = along * mo.astype(numbers <= j, dtype) + following * mo.where(closed, mo.zeros_like(size), size)
+        return basis, small + column[:, None] * mo.astype(numbers[:count] == j, dtype)[None, :]
 
-    zero = mo.zeros(count, dtype=dtype)
-    found: tuple[Tensor, Tensor, Tensor] = mo.fori_loop(0, count, turn, (basis, zero, zero))
+    found: tuple[Tensor, Tensor] = mo.fori_loop(begin, end, turn, (basis, small))
     return found
+
+
+def _length(x: Tensor) -> Tensor:
+    return mo.sqrt(mo.sum(mo.abs(x) ** 2))
+
+
+def _whole(upper: Tensor) -> Tensor:
+    """The Hermitian matrix of an upper triangle."""
+    above = mo.triu(upper, k=1)
+    return mo.triu(upper) + mo.conj(above).T
 
 
 def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, largest: bool = True

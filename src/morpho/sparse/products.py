@@ -47,7 +47,12 @@ def _times_dense(a: Any, x: Tensor, semiring: str) -> Tensor:
         raise fail(ShapeError, "matmul", f"shapes {a.shape} and {x.shape} do not align: {a.shape[1]} != {x.shape[0]}")
     wide = x if x.ndim == 2 else mo.reshape(x, (-1, 1))
     if isinstance(a, BSR):
-        found = _blocks(a, wide)
+        if semiring != "plus_times":
+            raise fail(ArgumentError, "matmul", f"a matrix in blocks has no product by semiring {semiring}",
+                       "convert it with tocsr()")
+        data, wide = common("matmul", a.data, wide)
+        found = _by_parts(lambda d, y: _blocks(a, d, y), data, wide) if data.dtype.kind == "c" else \
+            _blocks(a, data, wide)
     else:
         found = _columns(compressed("matmul", a), wide, semiring)
     return found if x.ndim == 2 else mo.reshape(found, (a.shape[0],))
@@ -83,14 +88,14 @@ def _real(a: Compressed, data: Tensor, x: Tensor, semiring: str) -> Tensor:
     return op("spmm_transposed", base, a.indices, a.indptr, data, x, axis=0)
 
 
-def _blocks(a: BSR, x: Tensor) -> Tensor:
+def _blocks(a: BSR, data: Tensor, x: Tensor) -> Tensor:
     """Every block times the rows it meets, then block rows added up: products of dense matrices."""
     height, width = a.blocksize
     columns = x.shape[1]
     met = mo.take(mo.reshape(x, (a.shape[1] // width, width, columns)), a.indices, axis=0)
-    terms = mo.reshape(mo.matmul(a.data, met), (a.data.shape[0], height * columns))
-    ones = mo.ones(a.data.shape[0], dtype=terms.dtype)
-    numbers = mo.arange(a.data.shape[0], dtype=a.indices.dtype)
+    terms = mo.reshape(mo.matmul(data, met), (data.shape[0], height * columns))
+    ones = mo.ones(data.shape[0], dtype=terms.dtype)
+    numbers = mo.arange(data.shape[0], dtype=a.indices.dtype)
     found = op("spmm", terms, numbers, a.indptr, ones, axis=0)
     return mo.reshape(found, (a.shape[0], columns))
 

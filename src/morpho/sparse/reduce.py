@@ -31,14 +31,15 @@ def _lines(a: Compressed, values: Tensor, how: str) -> Tensor:
 
 
 def sum(a: Any, /, *, axis: int | None = None) -> Tensor:
-    """The sum of all elements, or along an axis.
+    """The sum of all elements, or along an axis; of integers in 64 bits, as `mo.sum` has it.
 
     >>> a = mo.sparse.from_dense(mo.asarray([[1.0, 2.0], [0.0, 3.0]]))
     >>> a.sum().item(), a.sum(axis=0).tolist(), a.sum(axis=1).tolist()
     (6.0, [1.0, 5.0], [3.0, 3.0])
     """
     x, along = compressed("sum", a), _axis("sum", axis)
-    data = mo.astype(x.data, mo.int64) if x.dtype.kind in "b" else x.data
+    wide = {"b": mo.int64, "i": mo.int64, "u": mo.uint64}.get(x.dtype.kind)
+    data = x.data if wide is None else mo.astype(x.data, wide)
     if along is None:
         return mo.sum(data)
     if not _by_rows(x, along):

@@ -1,4 +1,4 @@
-"""Parts of a matrix: an element, rows, columns, blocks, lists of rows or columns."""
+"""Parts of a matrix: an element, rows, columns, blocks, lists of rows or columns, single elements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import IndexFault, ShapeError, fail
-from morpho.sparse.arrays import CSC, CSR, Compressed, Tensor
+from morpho.sparse.arrays import CSC, CSR, Compressed, Tensor, is_sparse
 from morpho.sparse.checks import number_of
 from morpho.sparse.combine import values_at
 from morpho.sparse.convert import tocsr
@@ -16,11 +16,19 @@ from morpho.sparse.products import spgemm
 
 
 def getitem(a: Compressed, key: Any) -> Any:
-    """`a[i, j]` is an element, `a[i]` a dense row; slices and lists of rows and of columns give a matrix.
+    """`a[i, j]` is an element, `a[i]` a dense row; slices and lists of rows or of columns give a matrix.
 
+    As in NumPy and SciPy, a list of rows beside a list of columns are places, and a mask of the matrix's shape is those
+    where it is true: their elements come as a dense vector.
     Rows i to j are views of the parts of a CSR matrix. How many elements they have is known at once, so that a part
     cannot be taken of a matrix that is an argument of `compile`.
     """
+    if (places := _places(a, key)) is not None:
+        lists = a.T if isinstance(a, CSC) else a
+        return values_at(lists, *(mo.asarray(one, device=a.device) for one in places[::1 if lists is a else -1]))
+    if a.dtype.kind == "b":  # parts are products, and bools have none
+        found = getitem(a.with_data(mo.astype(a.data, mo.int8)), key)
+        return found.with_data(found.data != 0) if is_sparse(found) else found != 0
     if isinstance(a, CSC):
         both = key if isinstance(key, tuple) else (key, slice(None))
         if len(both) == 2 and not any(_is_number(k) for k in both):
@@ -36,12 +44,35 @@ def getitem(a: Compressed, key: Any) -> Any:
         if _is_number(rows):
             return getitem(a, rows)[columns]
         if _is_number(columns):
-            return (a @ _selection([_number(columns, a.shape[1])], a, 1)).to_dense()[:, 0]
+            return _columns(_rows(a, rows), [columns]).to_dense()[:, 0]
         return _columns(_rows(a, rows), columns)
     if _is_number(key):
         number = _number(key, a.shape[0])
         return _rows(a, slice(number, number + 1)).to_dense()[0]
     return _rows(a, key)
+
+
+def _places(a: Compressed, key: Any) -> tuple[Any, Any] | None:
+    """Rows and columns of single elements, where a key names such: two lists, or a mask of the whole matrix."""
+    if not isinstance(key, tuple):
+        if isinstance(key, slice) or _is_number(key) or np.ndim(mask := _array(key)) != 2 or mask.dtype != bool:
+            return None
+        if mask.shape != tuple(a.shape):
+            raise fail(ShapeError, "index", f"a mask of shape {mask.shape} for a matrix of shape {tuple(a.shape)}")
+        rows, columns = np.nonzero(mask)
+        return rows, columns
+    if len(key) != 2 or any(isinstance(one, slice) or _is_number(one) for one in key):
+        return None
+    rows, columns = (np.array(_list(one, size), np.int64) for one, size in zip(key, a.shape, strict=True))
+    if len(rows) != len(columns) and 1 not in (len(rows), len(columns)):
+        raise fail(ShapeError, "index", f"{len(rows)} rows and {len(columns)} columns are no pairs",
+                   "a[rows][:, columns] is the block of both")
+    rows, columns = np.broadcast_arrays(rows, columns)
+    return rows.copy(), columns.copy()
+
+
+def _array(key: Any) -> Any:
+    return np.asarray(key.numpy() if isinstance(key, Tensor) else key)
 
 
 def _is_number(key: Any) -> bool:
@@ -56,7 +87,7 @@ def _number(key: Any, size: int) -> int:
 
 
 def _list(key: Any, size: int) -> list[int]:
-    found = np.asarray(key.numpy() if isinstance(key, Tensor) else key)
+    found = _array(key)
     if found.dtype == bool:
         if found.shape != (size,):
             raise fail(ShapeError, "index", f"a mask of shape {found.shape} for an axis of size {size}")

@@ -47,6 +47,7 @@ from morpho.logic.syntax.terms import (
 )
 
 DEEPEST = 60  # formulas inside formulas
+MOST_OPERATORS = 200  # in one term: each makes its tree deeper by one
 MOST_OF_A_RANGE = 10_000_000
 
 
@@ -79,7 +80,7 @@ class _Parser:
 
     def __init__(self, source: Source) -> None:
         self.all = tokens(source)
-        self.at = self.depth = self.unnamed = 0
+        self.at = self.depth = self.unnamed = self.open_terms = self.operators = 0
 
     @property
     def token(self) -> Token:
@@ -209,8 +210,12 @@ class _Parser:
 
     def formula(self) -> Formula:
         self.deeper()
-        found = self.implication()
+        found, signs = self.implication(), 0
         while sign := self.take("<->"):
+            signs += 1
+            if signs > DEEPEST:
+                raise fault(f"more than {DEEPEST} `<->` in one formula", sign.place,
+                            "give a part of it a name with a rule of its own")
             found = Iff(found, self.implication(), sign.place)
         self.depth -= 1
         return found
@@ -311,17 +316,31 @@ class _Parser:
 
     def term(self) -> Term:
         self.deeper()
-        found = self.product()
-        while sign := self.take("+", "-"):
-            found = Arithmetic(sign.text, (found, self.product()), sign.place)
+        if not self.open_terms:
+            self.operators = 0
+        self.open_terms += 1
+        try:
+            found = self.product()
+            while sign := self.take("+", "-"):
+                found = self.joined(sign, found, self.product())
+        finally:
+            self.open_terms -= 1
         self.depth -= 1
         return found
 
     def product(self) -> Term:
         found = self.factor()
         while sign := self.take("*", "/", "mod"):
-            found = Arithmetic(sign.text, (found, self.factor()), sign.place)
+            found = self.joined(sign, found, self.factor())
         return found
+
+    def joined(self, sign: Token, left: Term, right: Term) -> Term:
+        """Two parts of a term by an operator, of which a term has only so many."""
+        self.operators += 1
+        if self.operators > MOST_OPERATORS:
+            raise fault(f"more than {MOST_OPERATORS} operators in one term", sign.place,
+                        "give a part of it a name: Y = X + 1")
+        return Arithmetic(sign.text, (left, right), sign.place)
 
     def factor(self) -> Term:
         token = self.token

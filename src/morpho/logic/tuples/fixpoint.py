@@ -14,17 +14,18 @@ import numpy as np
 
 from morpho.base.errors import MemoryLimit, ValueFault, fail
 from morpho.logic.analysis.check import Type
-from morpho.logic.analysis.core import GIVEN, CoreRule, predicates_of
+from morpho.logic.analysis.core import GIVEN, CoreRule, Literal, predicates_of
 from morpho.logic.analysis.magic import ASK
 from morpho.logic.analysis.strata import Stratum
 from morpho.logic.semantics.semirings import Semiring
-from morpho.logic.syntax.terms import Atom, Variable
+from morpho.logic.syntax.terms import Arithmetic, Atom, Compare, Term, Variable
 from morpho.logic.tuples.codes import Symbols
 from morpho.logic.tuples.evaluate import Context, Table, run_rule
 from morpho.logic.tuples.plan import RulePlan, plan_rule
 from morpho.logic.tuples.relation import Relation, places, union
 
 MOST_ROUNDS = 100_000
+MOST_UNBOUNDED_ROUNDS = 10_000  # of a recursion in which nothing ends what arithmetic makes, beside one for each tuple
 MOST_TUPLES = 200_000_000
 TOLERANCE = 1e-12
 
@@ -134,10 +135,10 @@ class Evaluator:
         """Rounds from what is new in the stratum's own predicates (and is in the relations already)."""
         plans = self._delta_plans(stratum)
         old = {name: Relation.empty(len(self.columns[name]), self.semiring) for name in stratum.predicates}
-        rounds = 0
+        rounds, most = 0, self._most_rounds(stratum)
         while any(len(each) for each in delta.values()):
             rounds += 1
-            if rounds > MOST_ROUNDS:
+            if rounds > most:
                 raise self._endless(stratum.predicates, rounds)
             new: dict[str, Relation] = {}
             for plan in plans:
@@ -196,12 +197,31 @@ class Evaluator:
             self.relations.update(found)
             if same:
                 return
-        raise self._endless(stratum.predicates, MOST_ROUNDS)
+        raise self._endless(stratum.predicates, MOST_ROUNDS + 1)
 
-    @staticmethod
-    def _endless(names: frozenset[str], rounds: int) -> Exception:
-        return fail(ValueFault, "logic", f"no end after {rounds} rounds of {', '.join(sorted(names))}",
-                    "sums over a cycle whose product is 1 or more have no limit")
+    def _most_rounds(self, stratum: Stratum) -> int:
+        """How many rounds are waited for: as long a chain as there are tuples ends in any case."""
+        literals = [literal for rule in stratum.rules for literal in rule.body]
+        if not self.semiring.idempotent or any(_ends(literal) for literal in literals):
+            return MOST_ROUNDS
+        return max(MOST_UNBOUNDED_ROUNDS, sum(len(relation) for relation in self.relations.values()))
+
+    def _endless(self, names: frozenset[str], rounds: int) -> Exception:
+        numbers = "a recursion that makes new numbers needs a comparison that ends it"
+        hint = (numbers if self.semiring.crisp else f"{numbers}; a cycle must not make values better without end"
+                ) if self.semiring.idempotent else "sums over a cycle whose product is 1 or more have no limit"
+        return fail(ValueFault, "logic", f"no end after {rounds - 1} rounds of {', '.join(sorted(names))}", hint)
+
+
+def _ends(literal: Literal) -> bool:
+    """Whether a literal may bound the numbers that a recursion makes: a comparison, what is absent, a remainder."""
+    if isinstance(literal, Compare):
+        return literal.operator != "=" or _divides(literal.left) or _divides(literal.right)
+    return not isinstance(literal, Atom)
+
+
+def _divides(term: Term) -> bool:
+    return isinstance(term, Arithmetic) and (term.operator in ("/", "mod") or any(map(_divides, term.parts)))
 
 
 def _close(one: Relation, two: Relation) -> bool:

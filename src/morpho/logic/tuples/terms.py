@@ -43,13 +43,10 @@ class Scope:
     def test(self, literal: Compare) -> Mask:
         """Where a comparison holds."""
         if self._is_symbol(literal.left):
-            if literal.operator in ("=", "!="):
-                found = _TESTS[literal.operator](self._symbols(literal.left), self._symbols(literal.right))
-            else:
-                ranked = [comparable(self._symbols(side), Type("symbol"), self.symbols)
-                          for side in (literal.left, literal.right)]
-                found = _TESTS[literal.operator](*ranked)
-            return np.broadcast_to(found, (self.count,))
+            sides = [self._symbols(side) for side in (literal.left, literal.right)]
+            if literal.operator not in ("=", "!="):  # both have numbers now: a new symbol moves the others' ranks
+                sides = [comparable(side, Type("symbol"), self.symbols) for side in sides]
+            return np.broadcast_to(_TESTS[literal.operator](*sides), (self.count,))
         (left, some), (right, more) = self.numbers(literal.left), self.numbers(literal.right)
         found = _TESTS[literal.operator](left, right)
         for there in (some, more):
