@@ -1,6 +1,7 @@
 """Count right first verdicts of whole scripts, and those that their remedy makes faster.
 
-    python -m benchmarks.observe.scripts visit3a                  # after runs that fill the caches
+    python -m benchmarks.observe.scripts visit3a                  # after runs that fill the caches; with remedies
+    python -m benchmarks.observe.scripts visit3a --fill --no-remedy
     python -m benchmarks.observe.scripts visit3a --empty          # an empty cache folder for each script
     python -m benchmarks.observe.scripts visit3a --only kmeans
 """
@@ -41,19 +42,19 @@ def run(command: Sequence[str | Path], environment: dict[str, str]) -> tuple[flo
     return time.perf_counter() - start, done
 
 
+def launcher(ranks: list[str]) -> list[str]:
+    """What starts a script, on as many ranks as it wants."""
+    return [*MORPHO, "launch", "-n", *ranks, "--"] if ranks else [sys.executable]
+
+
 def gain(script: Path, ranks: list[str], environment: dict[str, str]) -> float:
     """How many times faster the script is with its remedy, after a run that compiles."""
-    launch = [*MORPHO, "launch", "-n", *ranks, "--"] if ranks else [sys.executable]
-    best = {}
-    for words in ((), ("better",)):
-        taken = []
-        for _ in range(2):
-            seconds, done = run([*launch, script, *words], environment)
-            if done.returncode:
-                print(done.stderr[-600:])
-            taken.append(seconds)
-        best[words] = taken[-1]
-    return best[()] / best[("better",)]
+    taken = {}
+    for words in ((), ("better",)) * 2:  # the second of each counts
+        taken[words], done = run([*launcher(ranks), script, *words], environment)
+        if done.returncode:
+            print(done.stderr[-600:])
+    return taken[()] / taken[("better",)]
 
 
 def main() -> None:
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--only", default="")
     parser.add_argument("--empty", action="store_true", help="profile with an empty cache folder for each script")
+    parser.add_argument("--fill", action="store_true", help="run each script once before it is profiled")
     parser.add_argument("--no-remedy", action="store_true", help="count verdicts alone")
     parser.add_argument("--words", type=int, default=6, help="lines of the report to print")
     options = parser.parse_args()
@@ -71,7 +73,11 @@ def main() -> None:
             continue
         text = script.read_text(encoding="utf-8")
         expected, ranks = field(text, "expects"), field(text, "ranks")
-        ratio = float("nan") if options.no_remedy else gain(script, ranks, dict(os.environ))
+        ratio = float("nan")
+        if options.fill:
+            run([*launcher(ranks), script], dict(os.environ))
+        if not options.no_remedy:
+            ratio = gain(script, ranks, dict(os.environ))
         with tempfile.TemporaryDirectory() as folder:
             environment = dict(os.environ) | ({"MORPHO_CACHE_DIR": folder} if options.empty else {})
             out = Path(folder) / "trace.json"

@@ -30,7 +30,7 @@ mo.nn.seed(0)
 net = mo.nn.Sequential(mo.nn.Linear(1024, 64), mo.nn.ReLU(), mo.nn.Linear(64, 10))
 predict = mo.compile(lambda x: mo.softmax(net(x), axis=-1).max(axis=-1).mean())
 total = 0.0
-for epoch in range(8):
+for _ in range(8):
     for batch in mo.data.DataLoader(Pictures(), batch_size=50):
         total += float(predict(batch))
 print(total)

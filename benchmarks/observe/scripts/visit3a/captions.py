@@ -25,7 +25,7 @@ encode, decode = mo.compile(encoder), mo.compile(choose)
 words = mo.zeros((16, 768))
 seen = encode(patches) if better else None
 found = []
-for n in range(80):
+for _ in range(80):
     word = decode(seen, words) if better else whole(patches, words)
     found.append(int(word))
     words = mo.concatenate([words[1:], table[found[-1]][None]]).realise()

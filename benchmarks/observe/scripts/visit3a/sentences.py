@@ -16,7 +16,7 @@ net = mo.nn.Sequential(mo.nn.LayerNorm(48), mo.nn.Linear(48, 96), mo.nn.GELU(), 
 tag = mo.compile(lambda words: mo.argmax(net(table[words]), axis=-1))
 rng = np.random.default_rng(0)
 total = 0
-for n in range(300):
+for _ in range(300):
     length = int(rng.integers(5, 250))
     words = rng.integers(0, 500, length)
     if better:
