@@ -87,6 +87,8 @@ def main() -> None:
             if out.exists():
                 found = analyse(Trace.of(json.loads(out.read_text(encoding="utf-8")), script.stem))
                 kinds = [f"{verdict.kind} {100 * verdict.share:.0f} %" for verdict in found[:3]]
+        if done.returncode:
+            print(f"FAILED {script.stem}: {done.stderr[-600:]}")
         seen += 1
         good = bool(kinds) and kinds[0].split()[0] in expected
         right += good

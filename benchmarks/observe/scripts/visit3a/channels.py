@@ -12,13 +12,13 @@ sound = mo.random.normal(mo.random.key(0), (3, 4_000_000)).realise()
 
 
 def plain(x):
-    return mo.cumsum(x, axis=1)
+    return mo.cumulative_sum(x, axis=1)
 
 
 def blocks(x):
-    parts = mo.cumsum(x.reshape(192, -1), axis=1)
+    parts = mo.cumulative_sum(x.reshape(192, -1), axis=1)
     ends = parts[:, -1].reshape(3, 64)
-    starts = mo.cumsum(ends, axis=1) - ends
+    starts = mo.cumulative_sum(ends, axis=1) - ends
     return (parts + starts.reshape(192, 1)).reshape(x.shape)
 
 
