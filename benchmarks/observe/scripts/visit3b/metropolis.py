@@ -10,7 +10,7 @@ import numpy as np
 import morpho as mo
 
 better = "better" in sys.argv
-STEPS = 15_000
+STEPS = 1_500
 rng = np.random.default_rng(0)
 moves, chances = rng.normal(size=STEPS).astype(np.float32), rng.uniform(size=STEPS).astype(np.float32)
 energy = mo.compile(lambda x: 0.5 * x * x + 0.3 * mo.cos(3 * x))

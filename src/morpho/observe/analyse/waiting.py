@@ -100,7 +100,7 @@ def cold(facts: Facts) -> Verdict | None:
     what = f"{count:.0f} {unit}{'' if count == 1 else 's'}{' by LLVM' if made else ''}"
     advice = "a warm-up call before what is measured"
     if made or not (facts.count("code_disk_hits") or facts.count("code_plan_hits")):
-        advice += ", and a cache folder that is kept (MORPHO_CACHE_DIR): the next run finds the code there,"
+        advice += ", and a cache folder that is kept (MORPHO_CACHE_DIR): the next run finds the code there, which"
         how = "compiles for the first time"
     else:
         advice += " (imports and plans are made once in a process)"
