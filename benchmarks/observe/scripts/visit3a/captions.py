@@ -28,5 +28,5 @@ found = []
 for _ in range(80):
     word = decode(seen, words) if better else whole(patches, words)
     found.append(int(word))
-    words = mo.concatenate([words[1:], table[found[-1]][None]]).realise()
+    words = mo.concat([words[1:], table[found[-1]][None]]).realise()
 print(found[-3:])
