@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-
 NESTED_S = 10.0  # whoever has a lock waits for another no longer: its owner may be waiting for the first
 _POLL_S = 0.02
 _mine = threading.local()  # .count: the locks that this thread has
