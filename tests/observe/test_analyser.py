@@ -167,6 +167,11 @@ def spans(kind: str, count: int, seconds: float, **detail: object) -> list[SpanR
     ({"compile": 0.7}, {"spans": spans("compile", 30, 0.02)}, "recompiles", "realise()"),
     ({"trace": 0.7}, {"spans": spans("trace", 7, 0.1)}, "recompiles", "mo.Dim"),
     ({"trace": 0.1}, {"spans": spans("trace", 1, 0.1)}, "cold", "warm-up"),
+    ({"compile": 0.7}, {"spans": spans("compile", 3, 0.1), "counters": {"code_compiled": 2, "code_disk_hits": 1}},
+     "cold", "2 kernels by LLVM; a warm-up call before what is measured, and a cache folder"),
+    ({"compile": 0.7}, {"spans": spans("compile", 3, 0.1), "counters": {"code_compiled": 0, "code_disk_hits": 4}},
+     "cold", "first calls, whose code is in the cache: 3 programs; a warm-up call before what is measured (imports and "
+     "plans are made once in a process) would save"),
 ])
 def test_waiting_by_its_kind(seconds: dict[str, float], more: dict[str, object], kind: str, words: str) -> None:
     found, text = first(seconds, **more)

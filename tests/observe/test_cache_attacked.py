@@ -14,6 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import morpho as mo
+from morpho.base.errors import ArgumentError, ValueFault
+from morpho.runtime.object_cache import locks
 from morpho.runtime.object_cache.cache import ObjectCache
 
 KEYS = 40
@@ -150,3 +153,127 @@ def test_processes_that_evict_beside_each_other(tmp_path: Path, rng: np.random.G
     told = [reader.communicate()[0].split() for reader in readers]
     assert [reader.returncode for reader in readers] == [0, 0] and damaged
     assert all(int(evictions) > 0 for _, evictions in told)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_value_that_ends_before_it_is_given_is_given_once(folder: bool, tmp_path: Path) -> None:
+    """A clock that runs faster than the value's time: it is made for each call, and each call ends."""
+    now, made = [0.0], []  # type: ignore[var-annotated]
+
+    def clock() -> float:
+        now[0] += 10.0
+        return now[0]
+
+    store = ObjectCache(1 << 20, tmp_path if folder else None, ttl_s=1.0, clock=clock)
+
+    def make() -> int:
+        made.append(len(made))
+        assert len(made) < 9, "made again and again"
+        return len(made)
+
+    assert [store.get_or_create("a", make) for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_clock_that_goes_back_keeps_nothing_longer_than_its_time(tmp_path: Path) -> None:
+    now = [1e6]
+    store = ObjectCache(1 << 20, tmp_path, ttl_s=10.0, clock=lambda: now[0])
+    store.put("a", 1)
+    store.put("b", 2)
+    now[0] -= 1e5
+    other = ObjectCache(1 << 20, tmp_path, ttl_s=10.0, clock=lambda: now[0])
+    assert (store.get("a"), other.get("b"), other.get("a")) == (None, None, None)
+    store.put("c", 3)
+    now[0] -= 5
+    assert store.get("c") is None
+    store.put("c", 4)
+    now[0] += 9
+    assert store.get("c") == 4
+
+
+def test_keys_that_memory_holds_equal_are_equal_on_disk(tmp_path: Path) -> None:
+    """Else `put(1.0)` would leave an older value of `put(1)` there, for the next process."""
+    equal = [(1, 1.0, True, np.int64(1), np.float32(1), 1 + 0j), (0.0, -0.0, False),
+             (("a", (2, b"x")), ("a", (2.0, b"x"))), (frozenset([1, "a"]), frozenset([True, "a"])),
+             (2**70, float(2**70)), (0.5, np.float64(0.5))]
+    for keys in equal:
+        for first in keys:
+            for second in keys:
+                ObjectCache(1 << 20, tmp_path).put(first, "old")
+                ObjectCache(1 << 20, tmp_path).put(second, "new")
+                assert ObjectCache(1 << 20, tmp_path).get(first) == "new", (first, second)
+        ObjectCache(1 << 20, tmp_path).remove(keys[-1])
+        assert ObjectCache(1 << 20, tmp_path).get(keys[0]) is None
+    different = [1, "1", b"1", (1,), ((1,),), 0.1, np.float32(0.1), 2**53 + 1, 2.0**53, None, "", b"", (), 1j]
+    store = ObjectCache(1 << 20, tmp_path)
+    for number, key in enumerate(different):
+        store.put(key, number)
+    assert [ObjectCache(1 << 20, tmp_path).get(key) for key in different] == list(range(len(different)))
+
+
+def test_what_contains_itself_is_said(tmp_path: Path) -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    table: dict[str, object] = {}
+    table["a"] = (1, table)
+    deep: object = 0
+    for _ in range(5000):
+        deep = [deep]
+    key: object = 0
+    for _ in range(5000):
+        key = (key,)
+    store = ObjectCache(1 << 20, tmp_path)
+    for value in (loop, table, deep):
+        with pytest.raises(ArgumentError, match="levels deep"):
+            store.put("a", value)
+    with pytest.raises(ArgumentError, match="levels deep"):
+        store.put(key, 1)
+    assert store.get("a") is None
+    kept = mo.cache(lambda value: value)
+    for value in (loop, table, deep):
+        with pytest.raises(ArgumentError, match="levels deep"):
+            kept(value)
+        with pytest.raises(ArgumentError, match="levels deep"):
+            mo.cache().put("a", [mo.ones(2), value])
+    fine: object = 0
+    for _ in range(90):
+        fine = [fine]
+    store.put("a", fine)
+    assert ObjectCache(1 << 20, tmp_path).get("a") == fine
+
+
+@pytest.mark.parametrize("ttl_s", ["x", None, True, -1, 0, float("nan"), [1]])
+def test_a_time_that_is_none_is_said(ttl_s: object) -> None:
+    if ttl_s is None:
+        ObjectCache(1 << 20, ttl_s=None)
+        return
+    with pytest.raises((ValueFault, ArgumentError), match="ttl_s"):
+        ObjectCache(1 << 20, ttl_s=ttl_s)  # type: ignore[arg-type]
+
+
+def test_two_processes_that_need_each_others_values_do_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "NESTED_S", 0.2)
+
+    def run(mine: str, other: str) -> str:
+        store = ObjectCache(1 << 20, tmp_path)
+
+        def make() -> str:
+            (tmp_path / f"{mine}.begun").touch()
+            ends = time.monotonic() + 30
+            while not (tmp_path / f"{other}.begun").exists() and time.monotonic() < ends:
+                time.sleep(0.01)
+            return mine + str(store.get_or_create(other, lambda: other))
+
+        return str(store.get_or_create(mine, make))
+
+    child = os.fork()
+    if child == 0:
+        try:
+            (tmp_path / "said").write_text(run("b", "a"))
+        finally:
+            os._exit(0)
+    said = run("a", "b")
+    os.waitpid(child, 0)
+    found = [said, (tmp_path / "said").read_text()]
+    assert [set(text) for text in found] == [{"a", "b"}] * 2, "its own, with the other's, finished or not"

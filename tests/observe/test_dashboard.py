@@ -199,10 +199,10 @@ def test_the_launcher_shows_its_ranks_and_they_are_not_asked_to(monkeypatch: pyt
 def test_an_unchanged_run_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written_run(tmp_path / "run")
     sources, reads = Sources([tmp_path]), []
-    from morpho.serve.dashboard import sources as module
+    from morpho.observe.runs.reading import RunReader
 
-    plain = module.read_run
-    monkeypatch.setattr(module, "read_run", lambda place: reads.append(place) or plain(place))
+    plain = RunReader.read
+    monkeypatch.setattr(RunReader, "read", lambda reader: reads.append(reader.folder) or plain(reader))
     for _ in range(3):
         sources.runs()
         sources.curves([run_id(folder.resolve())])

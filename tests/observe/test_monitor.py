@@ -191,13 +191,16 @@ def test_a_callback_that_raises_or_hangs_stops_neither_the_program_nor_others(ca
         raise RuntimeError("of its own")
 
     event = {"alert": "a", "state": "firing", "of": "value", "metric": "m", "labels": [], "value": 2.0, "bound": 1.0}
+    def slow(event: Any) -> None:
+        go.wait(30)
+        seen.append(event)
+
     delivery.send(bad, event)
     delivery.send("log", event)
-    delivery.send(lambda told: go.wait(30), event)
     dropped = mo.monitor.counter("morpho_alert_deliveries", labels=["outcome"])
     before = dropped.value("dropped")
-    for _ in range(WAITING + 10):  # the one before hangs: this does not wait
-        delivery.send(seen.append, event)
+    for _ in range(WAITING + 10):  # it hangs: this does not wait
+        delivery.send(slow, event)
     assert dropped.value("dropped") - before >= 8
     go.set()
     delivery.drain()

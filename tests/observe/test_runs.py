@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,9 @@ from typer.testing import CliRunner
 from morpho.base.errors import ArgumentError
 from morpho.cli.main import app
 from morpho.models import training
-from morpho.observe.runs import FILE, RunLog, read_run
+from morpho.observe.runs import FILE, RunLog, read_run, reading
 from morpho.observe.runs.known import folders
+from morpho.observe.runs.reading import RunReader
 from morpho.observe.runs.tensorboard import Events
 from morpho.weights.errors import MissingExtra
 
@@ -161,6 +163,52 @@ def test_steps_made_again_count_once_and_half_a_line_not_at_all(tmp_path: Path) 
         == [(1, 11), (2, 12), (3, 13), (4, 44), (5, 45), (6, 46), (7, 47)]
     assert record.begun == 100 and record.ended == 109
     assert record.summary()["tokens_per_s"] == 20
+
+
+def test_lines_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a million steps is looked at every few seconds."""
+    def line(step: int, loss: float) -> bytes:
+        return json.dumps({"step": step, "loss": loss, "time": 100.0 + step}).encode() + b"\n"
+
+    parsed: list[bytes] = []
+    lines = reading._lines
+    monkeypatch.setattr(reading, "_lines", lambda content: lines(parsed.append(content) or content))
+    path, reader = tmp_path / FILE, RunReader(tmp_path)
+    path.write_bytes(b"".join(line(step, 1.0) for step in range(1, 101)))
+    assert len(reader.read().steps) == 100
+    with path.open("ab") as file:
+        file.write(line(101, 2.0) + line(102, 3.0)[:9])
+    assert reader.read().steps[-1]["step"] == 101 and parsed[-1] == line(101, 2.0) + line(102, 3.0)[:9]
+    with path.open("ab") as file:
+        file.write(line(102, 3.0)[9:])
+    assert [one["loss"] for one in reader.read().steps[-2:]] == [2.0, 3.0] and parsed[-1] == line(102, 3.0)
+    with path.open("ab") as file:
+        file.write(b'{"event":"resume","step":50,"time":300}\n' + line(51, 9.0))
+    assert [one["step"] for one in reader.read().steps] == list(range(1, 52))
+    path.write_bytes(line(1, 7.0))  # another run in its place: shorter, then longer, then another file
+    assert [one["loss"] for one in reader.read().steps] == [7.0] == [one["loss"] for one in read_run(tmp_path).steps]
+    path.write_bytes(b"x" * 40 + line(2, 5.0) * 3)
+    assert [one["step"] for one in reader.read().steps] in ([2], [])
+    (tmp_path / "new").write_bytes(line(8, 5.0) * 200)
+    (tmp_path / "new").rename(path)
+    assert [one["step"] for one in reader.read().steps] == [8]
+
+
+def test_of_a_file_that_is_too_large_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_BYTES", 1000)
+    rows = [json.dumps({"step": step, "loss": 1.0}) + "\n" for step in range(1, 201)]
+    (tmp_path / FILE).write_text("".join(rows))
+    steps = [one["step"] for one in read_run(tmp_path).steps]
+    assert steps and steps == list(range(steps[0], 201)) and len("".join(rows[steps[0] - 1:])) <= 1000
+
+
+@pytest.mark.parametrize("name", [FILE, "losses.jsonl", "run.json"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    if name == "run.json":
+        (tmp_path / FILE).write_text('{"step":1,"loss":3.0}\n')
+    os.mkfifo(tmp_path / name)
+    record = read_run(tmp_path)
+    assert record is None if name != "run.json" else len(record.steps) == 1
 
 
 def test_curves_are_bounded_and_mean_what_they_stand_for(tmp_path: Path) -> None:

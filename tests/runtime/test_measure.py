@@ -123,3 +123,20 @@ def test_attention_counts_the_keys_that_are_seen() -> None:
         f = mo.compile(lambda q, how=how: mo.attention(q, q, q, **how))
         f(q)
         assert f.current.plan.program.steps[-1].cost.flops == 2 * pairs * 2 * 32
+
+
+def test_bandwidth_is_that_of_pieces_where_sweeps_are_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock on which every sweep, and most pieces, contain a pause: others had the core."""
+    now, calls = [0.0], []  # type: ignore[var-annotated]
+
+    def run(plan: object, addresses: list[int], results: list[int], sizes: dict[str, int]) -> None:
+        calls.append(addresses[0])
+        whole = len(calls) <= measure.WHOLE
+        now[0] += 32e-3 + 200e-3 if whole else 1e-3 + (0 if len(calls) % 4 == 0 else 50e-3)
+
+    monkeypatch.setattr(measure, "run_plan", run)
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(measure, "SWEEP_BYTES", 32 << 20)
+    assert measure.read_bandwidth(1) == pytest.approx((1 << 20) / 1e-3)
+    pieces = set(calls[measure.WHOLE:])
+    assert len(pieces) == measure.PIECES and max(pieces) - min(pieces) == (31 << 20), "each part of memory in turn"

@@ -14,9 +14,14 @@ QUANTILES = (0.5, 0.95, 0.99)
 LAST = 1000  # observations kept as they are
 SLOT_S = 5.0
 SLOTS = 61  # 300 seconds, and the slot that is being filled
+LONGEST_S = SLOT_S * (SLOTS - 1)
 _GROWTH = math.log(1.02)
 _LEAST = 1e-12  # what is nearer to zero counts as zero
+_LOG_LEAST = math.log(_LEAST)
+_LOG_MOST = 709.78  # of the largest float
+_MIDDLE = math.log(2 / (1 + math.exp(_GROWTH)))  # from a bucket's upper bound to what is as near to both
 ZERO = 0
+INFINITE = 1 << 40  # beyond the bucket of every float
 
 
 def bucket_of(value: float) -> int:
@@ -25,8 +30,9 @@ def bucket_of(value: float) -> int:
     if not size > _LEAST:  # NaN too
         return ZERO
     if size == math.inf:
-        size = 1e300
-    place = 1 + max(0, math.ceil(math.log(size / _LEAST) / _GROWTH))
+        place = INFINITE
+    else:
+        place = 1 + max(0, math.ceil((math.log(size) - _LOG_LEAST) / _GROWTH))
     return place if value > 0 else -place
 
 
@@ -38,7 +44,9 @@ def middle_of(bucket: int) -> float:
     """
     if bucket == ZERO:
         return 0.0
-    size = _LEAST * math.exp((abs(bucket) - 1) * _GROWTH) * 2 / (1 + math.exp(_GROWTH))
+    if abs(bucket) == INFINITE:
+        return math.copysign(math.inf, bucket)
+    size = math.exp(min(_LOG_LEAST + (abs(bucket) - 1) * _GROWTH + _MIDDLE, _LOG_MOST))
     return math.copysign(size, bucket)
 
 

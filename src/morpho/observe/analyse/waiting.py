@@ -98,9 +98,14 @@ def cold(facts: Facts) -> Verdict | None:
     made = facts.count("code_compiled")
     count, unit = (made, "kernel") if made else (sum(facts.compilations.values()), "program")
     what = f"{count:.0f} {unit}{'' if count == 1 else 's'}{' by LLVM' if made else ''}"
-    advice = ("a warm-up call before what is measured, and a cache folder that is kept (MORPHO_CACHE_DIR): the next "
-              "run finds the code there, which")
-    finding = f"{percent(seconds / facts.wall_s)} of the time compiles for the first time: {what}"
+    advice = "a warm-up call before what is measured"
+    if made or not (facts.count("code_disk_hits") or facts.count("code_plan_hits")):
+        advice += ", and a cache folder that is kept (MORPHO_CACHE_DIR): the next run finds the code there, which"
+        how = "compiles for the first time"
+    else:
+        advice += " (imports and plans are made once in a process)"
+        how = "prepares first calls, whose code is in the cache"
+    finding = f"{percent(seconds / facts.wall_s)} of the time {how}: {what}"
     return Verdict("cold", seconds, facts.wall_s, finding, advice, 0.8 * seconds)
 
 

@@ -6,6 +6,7 @@ They are looked at by the sampler's thread (`mo.monitor.sample()`), or by `mo.mo
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -13,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.observe.monitor.delivery import Delivery, Sink, Webhook, delivery
-from morpho.runtime.metrics import Histogram, metrics
+from morpho.runtime.metrics import Histogram, Metric, check_window, metrics, number
 
+_log = logging.getLogger("morpho")
 QUANTILE_NAMES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _fired = metrics.counter("morpho_alerts", "Alerts that began, by name.", ["alert"])
 
@@ -46,6 +48,22 @@ class Alert:
             raise fail(ArgumentError, "monitor", f"the alert {self.name!r} needs one bound", "give above= or below=")
         if self.of not in ("value", "rate", *QUANTILE_NAMES):
             raise fail(ArgumentError, "monitor", f"of={self.of!r} is unknown", "use value, rate, p50, p95 or p99")
+        bound = number(f"the bound of the alert {self.name!r}", self.above if self.above is not None else self.below)
+        if bound != bound:
+            raise fail(ValueFault, "monitor", f"the bound of the alert {self.name!r} is NaN, which nothing passes")
+        if not (isinstance(self.for_s, int | float) and 0 <= self.for_s < math.inf):
+            raise fail(ValueFault, "monitor", f"for_s must be 0 or more, and is {self.for_s!r}")
+        if self.window_s is not None:
+            check_window("monitor", self.window_s)
+        metric = metrics.find(self.metric)
+        if metric is not None:
+            self.check_kind(metric)
+
+    def check_kind(self, metric: Metric) -> None:
+        """Raise where the rule asks for quantiles of what has none."""
+        if self.of in QUANTILE_NAMES and not isinstance(metric, Histogram):
+            raise fail(ArgumentError, "monitor", f"the alert {self.name!r}: a {metric.kind} has no {self.of}",
+                       "use of='value' or 'rate', or a histogram")
 
     def is_beyond(self, value: float) -> bool:
         """Whether a value passes the bound."""
@@ -75,6 +93,7 @@ class Alerts:
 
     def __init__(self, deliver: Delivery = delivery, clock: Callable[[], float] = time.monotonic) -> None:
         self._rules: dict[str, Alert] = {}
+        self._failed: set[int] = set()  # rules that failed, which is said once
         self._states: dict[tuple[str, tuple[str, ...]], _State] = {}
         self._before: dict[tuple[str, tuple[str, ...]], tuple[float, float]] = {}  # (time, value), for rates
         self._deliver, self._clock = deliver, clock
@@ -84,8 +103,11 @@ class Alerts:
             labels: Sequence[str] | None = None, for_s: float = 0.0, window_s: float | None = None,
             to: Sequence[Sink] = ("log",)) -> None:
         """A rule; one of the same name is replaced. See `Alert`."""
-        made = Alert(name, metric, above, below, of, None if labels is None else tuple(labels), for_s, window_s,
-                     tuple(to))
+        for option, given in (("labels", labels), ("to", to)):
+            if isinstance(given, str) or not (given is None or isinstance(given, Sequence)):
+                raise fail(ArgumentError, "monitor", f"{option}={given!r} is no list", f"write {option}=[{given!r}]")
+        made = Alert(name, metric, above, below, of, None if labels is None else tuple(map(str, labels)), for_s,
+                     window_s, tuple(to))
         for sink in made.to:
             if not (callable(sink) or isinstance(sink, Webhook) or sink == "log"):
                 raise fail(ArgumentError, "monitor", f"to={sink!r} is nobody to tell",
@@ -110,9 +132,14 @@ class Alerts:
         with self._lock:
             rules = list(self._rules.values())
         for rule in rules:
-            for labels, value in self._values(rule):
-                if not math.isnan(value):
-                    self._look(rule, labels, value)
+            try:
+                for labels, value in self._values(rule):
+                    if not math.isnan(value):
+                        self._look(rule, labels, value)
+            except Exception as error:  # one rule takes no other away
+                if id(rule) not in self._failed:
+                    self._failed.add(id(rule))
+                    _log.warning("[monitor] the alert %s cannot be looked at: %s", rule.name, error)
         if wait:
             self._deliver.drain()
 
@@ -120,6 +147,7 @@ class Alerts:
         metric = metrics.find(rule.metric)
         if metric is None:
             return []
+        rule.check_kind(metric)
         found = metric.values()
         chosen = [labels for labels in found if rule.labels is None or labels == rule.labels]
         if isinstance(metric, Histogram):
@@ -147,7 +175,7 @@ class Alerts:
                 state.since = None
             elif state.since is None:
                 state.since = now
-            turned_on = beyond and not state.firing and now - (state.since or now) >= rule.for_s
+            turned_on = state.since is not None and not state.firing and now - state.since >= rule.for_s
             turned_off = state.firing and not beyond
             if not (turned_on or turned_off):
                 return

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from typing import Any
+from weakref import WeakSet
 
 from morpho.base.distribution import install
 from morpho.base.errors import MorphoError, fail
 from morpho.runtime.metrics import Histogram, Metric, Metrics, metrics
 from morpho.weights.errors import MissingExtra
+
+_shown_on: WeakSet[Any] = WeakSet()  # registries of prometheus_client that show ours
 
 
 def _needs(library: str, error: ImportError) -> MorphoError:
@@ -66,7 +69,10 @@ def prometheus(registry: Any = None) -> None:
         from prometheus_client import REGISTRY
     except ImportError as error:
         raise _needs("prometheus-client", error) from None
-    (REGISTRY if registry is None else registry).register(Collector())
+    page = REGISTRY if registry is None else registry
+    if page not in _shown_on:  # twice is a page that Prometheus refuses
+        page.register(Collector())
+        _shown_on.add(page)
 
 
 def prometheus_text() -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from morpho.observe.runs.log import FILE
 
 LIVE_S = 30.0  # a run that wrote so recently is running
 MOST_BYTES = 256 << 20
+MOST_SETTINGS_BYTES = 1 << 20
 MOST_POINTS = 400  # of a curve
 PARTS = ("data", "step", "check", "save")
 
@@ -79,29 +82,69 @@ class RunRecord:
 def read_run(folder: Path) -> RunRecord | None:
     """The run of a folder, from `metrics.jsonl`, or from `losses.jsonl` of earlier versions; None where there is
     neither."""
-    path = folder / FILE
-    source = path if path.is_file() else folder / "losses.jsonl"
-    try:
-        size = source.stat().st_size
-        content = source.read_bytes() if size <= MOST_BYTES else b""
-    except OSError:
-        return None
-    steps: dict[int, dict[str, Any]] = {}
-    begun = ended = None
-    for record in _lines(content):
+    return RunReader(folder).read()
+
+
+class RunReader:
+    """A run's file, read as it grows: lines that were read are not read again. Of a file larger than `MOST_BYTES` the
+    end is read, so that its first steps are missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._lock = folder, threading.Lock()
+        self._begin(())
+
+    def _begin(self, file: tuple[object, ...]) -> None:
+        self._file, self._offset = file, 0
+        self._steps: dict[int, dict[str, Any]] = {}
+        self._begun: float | None = None
+        self._ended: float | None = None
+
+    def read(self) -> RunRecord | None:
+        """The run as it is now; None where there is no file."""
+        path = self.folder / FILE
+        source = path if path.is_file() else self.folder / "losses.jsonl"
+        try:
+            if not source.is_file():  # a pipe or a device has no end
+                return None
+            with self._lock, source.open("rb") as handle:
+                self._read_on(source, handle)
+                steps = [self._steps[number] for number in sorted(self._steps)]
+                return RunRecord(self.folder, _settings(self.folder), steps, self._begun, self._ended)
+        except OSError:
+            return None
+
+    def _read_on(self, source: Path, handle: BinaryIO) -> None:
+        found = os.fstat(handle.fileno())
+        file = (source, found.st_dev, found.st_ino)
+        if file != self._file or found.st_size < self._offset:
+            self._begin(file)
+        if self._offset:
+            handle.seek(self._offset - 1)
+            if handle.read(1) != b"\n":  # written anew, and longer
+                self._begin(file)
+        cut = found.st_size - self._offset > MOST_BYTES
+        handle.seek(found.st_size - MOST_BYTES if cut else self._offset)
+        if cut:
+            handle.readline()
+        start = handle.tell()
+        content = handle.read(MOST_BYTES)
+        self._offset = start + content.rfind(b"\n") + 1  # what follows may go on, and is read again
+        for record in _lines(content):
+            self._take(record)
+
+    def _take(self, record: dict[str, Any]) -> None:
         when = record.get("time")
         if when is not None:
-            begun, ended = begun or when, when
+            self._begun, self._ended = self._begun or when, when
         if "event" in record:
-            first = record["step"]
-            steps = {number: known for number, known in steps.items() if number <= first}  # the others are made again
+            first = record["step"]  # the others are made again
+            self._steps = {number: known for number, known in self._steps.items() if number <= first}
         elif "loss" in record:
-            steps[record["step"]] = record
-    return RunRecord(folder, _settings(folder), [steps[number] for number in sorted(steps)], begun, ended)
+            self._steps[record["step"]] = record
 
 
 def _lines(content: bytes) -> Iterator[dict[str, Any]]:
-    """Whole lines that are records; a half one at the end is of a step that is being written."""
+    """Lines that are records; a half one at the end is of a step that is being written."""
     for line in content.splitlines():
         try:
             record = json.loads(line)
@@ -139,7 +182,10 @@ def _is_count(value: Any) -> bool:
 
 def _settings(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
+        path = folder / "run.json"
+        if not path.is_file() or path.stat().st_size > MOST_SETTINGS_BYTES:
+            return {}
+        found = json.loads(path.read_text(encoding="utf-8"))["settings"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -25,7 +25,7 @@ from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.code_cache.disk import DiskCache
 from morpho.runtime.code_cache.policy import MOST_USES
-from morpho.runtime.object_cache.keys import digest
+from morpho.runtime.object_cache.keys import digest, plain_key
 from morpho.runtime.object_cache.locks import FileLock
 from morpho.runtime.object_cache.values import (
     PLAIN,
@@ -61,8 +61,8 @@ class ObjectCache:
     def __init__(self, memory_bytes: int, folder: Path | None = None, disk_bytes: int = 4 << 30,
                  ttl_s: float | None = None, name: str = "", to_frozen: Callable[[Any], Any] = freeze,
                  to_tensor: Callable[[Bits], Any] | None = None, clock: Callable[[], float] = time.time) -> None:
-        if ttl_s is not None and not ttl_s > 0:
-            raise fail(ValueFault, "cache", f"ttl_s must be more than 0, and is {ttl_s}")
+        if ttl_s is not None and (isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not ttl_s > 0):
+            raise fail(ValueFault, "cache", f"ttl_s must be more than 0, and is {ttl_s!r}")
         self.name, self.ttl_s = name, ttl_s
         self._memory: BoundedCache[Hashable, Any] = BoundedCache(memory_bytes, name)
         self._disk = None if folder is None else DiskCache(Path(folder), disk_bytes, shared=True,
@@ -92,7 +92,7 @@ class ObjectCache:
         if found is not None:
             if type(found) is not _Held:
                 return found
-            if found.ends is None or self._clock() < found.ends:
+            if found.ends is None or self._lasts(found.ends):
                 return thaw(found.frozen, self._tensor)
             self._expire(key)
             return default
@@ -105,13 +105,24 @@ class ObjectCache:
     def get_or_create(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """The value of `key`; where there is none, `make()` runs once however many threads and processes ask."""
         check_key(key)
+        own: list[Any] = []  # what this call made, which is given even if its time is over by now
+
+        def created() -> Any:
+            own.append(self._created(key, make))
+            return own[0]
+
         while True:
-            found = self._memory.get_or_create(key, lambda: self._created(key, make), _bytes_of)
+            found = self._memory.get_or_create(key, created, _bytes_of)
             if type(found) is not _Held:
                 return found
-            if found.ends is None or self._clock() < found.ends:
+            if own or found.ends is None or self._lasts(found.ends):
                 return thaw(found.frozen, self._tensor)
             self._expire(key)
+
+    def _lasts(self, ends: float) -> bool:
+        """Whether a value that ends then is still good; one of a clock that went back since is not."""
+        now = self._clock()
+        return now < ends and (self.ttl_s is None or ends <= now + self.ttl_s)
 
     def _created(self, key: Hashable, make: Callable[[], Any]) -> Any:
         held = self._from_disk(key)
@@ -128,7 +139,7 @@ class ObjectCache:
         """One process at a time makes the value of a key."""
         if self._disk is None or not self._disk.is_usable():
             return nullcontext()
-        return FileLock(self._disk.folder / f".{digest(key)}.lock")
+        return FileLock(self._disk.folder / f".{_name(key)}.lock")
 
     # -- writing -------------------------------------------------------------------------------------------------------
     def put(self, key: Hashable, value: Any) -> None:
@@ -141,7 +152,7 @@ class ObjectCache:
         frozen = self._freeze(value)
         ends = None if self.ttl_s is None else self._clock() + self.ttl_s
         if self._disk is not None:
-            self._disk.put(digest(key), encode(frozen, ends=ends))
+            self._disk.put(_name(key), encode(frozen, ends=ends))
         return self._held(frozen, ends)
 
     def _held(self, frozen: Any, ends: float | None) -> Any:
@@ -152,7 +163,7 @@ class ObjectCache:
     def _from_disk(self, key: Hashable) -> Any:
         if self._disk is None:
             return None
-        name = digest(key)
+        name = _name(key)
         content = self._disk.get(name)
         if content is None:
             return None
@@ -164,7 +175,7 @@ class ObjectCache:
         except Corrupt as reason:
             self._disk.reject(name, str(reason))
             return None
-        if ends is not None and self._clock() >= ends:
+        if ends is not None and not self._lasts(ends):
             self._expired += 1
             self._disk.remove(name)
             return None
@@ -177,14 +188,14 @@ class ObjectCache:
         self._expired += 1
         self._memory.remove(key)
         if self._disk is not None:
-            self._disk.remove(digest(key))
+            self._disk.remove(_name(key))
 
     def remove(self, key: Hashable) -> None:
         """Forget `key` in both tiers."""
         check_key(key)
         self._memory.remove(key)
         if self._disk is not None:
-            self._disk.remove(digest(key))
+            self._disk.remove(_name(key))
 
     def clear(self) -> None:
         """Forget everything in both tiers but the counters."""
@@ -209,6 +220,11 @@ class ObjectCache:
         stats = self.stats()
         where = "" if self._disk is None else f", {self._disk.folder}"
         return f"Cache({self.name!r}, {stats['entries']} entries, {stats['bytes']}/{stats['limit_bytes']} bytes{where})"
+
+
+def _name(key: Hashable) -> str:
+    """Of keys that a dictionary takes for one, one name on disk too."""
+    return digest(key if type(key) is str else plain_key(key))
 
 
 def _bytes_of(held: Any) -> int:

@@ -19,6 +19,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.runtime.object_cache.values import Bits
 
 DIGEST_BYTES = 16
+DEEPEST = 100  # levels of containers in a key
 
 
 def digest(content: Any) -> str:
@@ -31,8 +32,8 @@ def digest(content: Any) -> str:
 def _feed(hasher: Any, content: Any, depth: int) -> None:
     """Each part with its kind and length before it, so that no two values give the same bytes."""
     kind = type(content)
-    if depth > 100:
-        raise fail(ArgumentError, "cache", "a key is more than 100 levels deep", "is it part of itself?")
+    if depth > DEEPEST:
+        raise fail(ArgumentError, "cache", f"a key is more than {DEEPEST} levels deep", "is it part of itself?")
     if kind is np.ndarray or isinstance(content, np.generic):
         _array(hasher, b"array" if kind is np.ndarray else b"scalar", content.dtype.str, np.asarray(content))
     elif kind is Bits:
@@ -88,3 +89,25 @@ def _array(hasher: Any, kind: bytes, dtype: str, array: np.ndarray) -> None:
     plain = np.ascontiguousarray(array)
     _part(hasher, kind, f"{dtype}{array.shape}".encode())
     hasher.update(plain.view(np.uint8).reshape(-1).data if plain.size and plain.ndim else plain.tobytes())
+
+
+def plain_key(key: Any, depth: int = 0) -> Any:
+    """A key with its numbers in the one form that all equal ones share, as they are one key of a dictionary.
+
+    >>> plain_key((1.0, True, -0.0, 0.5, "a"))
+    (1, 1, 0, 0.5, 'a')
+    """
+    kind = type(key)
+    if kind in (str, bytes) or depth > DEEPEST:
+        return key
+    if isinstance(key, np.generic):
+        return plain_key(key.item(), depth + 1) if key.dtype.kind in "biufc" else key
+    if kind is bool:
+        return int(key)
+    if kind is complex and key.imag == 0:
+        return plain_key(key.real, depth + 1)
+    if kind is float and key.is_integer():
+        return int(key)
+    if kind in (tuple, frozenset):
+        return kind(plain_key(item, depth + 1) for item in key)
+    return key

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
+import time
 from pathlib import Path
 from types import TracebackType
 
+NESTED_S = 10.0  # whoever has a lock waits for another no longer: its owner may be waiting for the first
+_POLL_S = 0.02
+_mine = threading.local()  # .count: the locks that this thread has
+
 
 class FileLock:
-    """`with FileLock(path):` one process at a time. `held` is False where the file system has no locks: the work is
-    then done twice at worst. The file goes with the last who holds it."""
+    """`with FileLock(path):` one process at a time. `held` is False where the file system has no locks, or where two
+    processes may wait for each other: the work is then done twice at worst. The file goes with the last who holds it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.held = path, False
@@ -21,9 +28,12 @@ class FileLock:
             while True:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
                 try:
-                    fcntl.flock(handle, fcntl.LOCK_EX)
+                    if not _locked(handle):
+                        os.close(handle)
+                        return self
                     if self._is_ours(handle):
                         self._handle, self.held = handle, True
+                        _mine.count = getattr(_mine, "count", 0) + 1
                         return self
                 except BaseException:
                     os.close(handle)
@@ -44,8 +54,25 @@ class FileLock:
                  trace: TracebackType | None) -> None:
         if self.held:
             self.held = False
+            _mine.count -= 1
             try:
                 os.unlink(self.path)
             except OSError:
                 pass
             os.close(self._handle)
+
+
+def _locked(handle: int) -> bool:
+    """Wait for a lock; False where this thread has another one, and waited long enough."""
+    if not getattr(_mine, "count", 0):
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return True
+    ends = time.monotonic() + NESTED_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= ends:
+                return False
+            time.sleep(_POLL_S)

@@ -63,7 +63,10 @@ class Frozen:
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def freeze(value: Any) -> Any:
+DEEPEST = 100  # levels of containers in a value
+
+
+def freeze(value: Any, depth: int = 0) -> Any:
     """The value as it is kept: arrays are copied and read-only, containers are `Frozen`."""
     kind = type(value)
     if kind in PLAIN or kind is Bits or kind is Frozen:
@@ -72,10 +75,12 @@ def freeze(value: Any) -> Any:
         return _own(value)
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return value
+    if depth > DEEPEST:
+        raise fail(ArgumentError, "cache", f"a value is more than {DEEPEST} levels deep", "is it part of itself?")
     if kind in (list, tuple):
-        return Frozen(kind, tuple(freeze(item) for item in value))
+        return Frozen(kind, tuple(freeze(item, depth + 1) for item in value))
     if kind is dict:
-        return Frozen(dict, tuple((freeze(key), freeze(item)) for key, item in value.items()))
+        return Frozen(dict, tuple((freeze(key, depth + 1), freeze(item, depth + 1)) for key, item in value.items()))
     raise fail(ArgumentError, "cache", f"a {kind.__module__}.{kind.__qualname__} cannot be kept",
                "keep tensors, arrays, numbers, texts, bytes, or lists, tuples and dicts of them")
 

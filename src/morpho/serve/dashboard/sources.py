@@ -16,7 +16,7 @@ from morpho.observe.monitor.ranks import read_ranks
 from morpho.observe.monitor.sampling import Sampler
 from morpho.observe.runs.known import folders as known_folders
 from morpho.observe.runs.log import FILE
-from morpho.observe.runs.reading import RunRecord, read_run
+from morpho.observe.runs.reading import RunReader, RunRecord
 
 MOST_RUNS = 200
 MOST_COMPARED = 6
@@ -32,6 +32,7 @@ class Sources:
                  ranks: Path | None = None) -> None:
         self._folders, self._sampler = [Path(folder) for folder in folders], sampler
         self._ranks = ranks
+        self._readers: dict[Path, RunReader] = {}
         self._read: dict[Path, tuple[Any, RunRecord]] = {}  # by what changes when a run goes on
 
     # -- runs ----------------------------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ class Sources:
             return None
         mark = (source, stat.st_size, stat.st_mtime_ns)
         if self._read.get(folder, (None,))[0] != mark:
-            record = read_run(folder)
+            record = self._readers.setdefault(folder, RunReader(folder)).read()
             if record is None:
                 return None
             self._read[folder] = mark, record

@@ -15,7 +15,7 @@ from morpho.base.units import parse_bytes
 from morpho.runtime.memory.buffer import borrow
 from morpho.runtime.object_cache.cache import ObjectCache, check_key
 from morpho.runtime.object_cache.keys import digest
-from morpho.runtime.object_cache.values import Bits, freeze
+from morpho.runtime.object_cache.values import DEEPEST, Bits, freeze
 from morpho.tensor.autodiff.autograd import requires_grad
 from morpho.tensor.autodiff.grad_mode import held_below, tracing
 from morpho.tensor.core import Tensor
@@ -61,21 +61,19 @@ def _frozen(value: Any) -> Any:
         bits = value.elements().numpy().copy()
         bits.flags.writeable = False
         return Bits(value.dtype.name, bits)
-    if type(value) in (list, tuple):
-        return freeze(type(value)(_replaced(item) for item in value))
-    if type(value) is dict:
-        return freeze({name: _replaced(item) for name, item in value.items()})
-    return freeze(value)
+    return freeze(_replaced(value, _frozen))
 
 
-def _replaced(value: Any) -> Any:
-    """The value with `Bits` for tensors, at whatever depth; keys of dicts are never tensors."""
+def _replaced(value: Any, bits_of: Callable[[Any], Any], depth: int = 0) -> Any:
+    """The value with `Bits` for tensors, at whatever depth that can be kept; keys of dicts are never tensors."""
     if isinstance(value, Tensor):
-        return _frozen(value)
+        return bits_of(value)
+    if depth > DEEPEST:
+        return value  # what is given on is refused for its depth
     if type(value) in (list, tuple):
-        return type(value)(_replaced(item) for item in value)
+        return type(value)(_replaced(item, bits_of, depth + 1) for item in value)
     if type(value) is dict:
-        return {name: _replaced(item) for name, item in value.items()}
+        return {name: _replaced(item, bits_of, depth + 1) for name, item in value.items()}
     return value
 
 
@@ -86,18 +84,12 @@ def _tensor(bits: Bits) -> Tensor:
 
 def _content(value: Any) -> str:
     """The digest of a value with tensors in it, without copies."""
-    return digest(_seen(value))
+    return digest(_replaced(value, _seen))
 
 
-def _seen(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        _refuse_gradient(value)
-        return Bits(value.dtype.name, value.elements().numpy())
-    if type(value) in (list, tuple):
-        return type(value)(_seen(item) for item in value)
-    if type(value) is dict:
-        return {name: _seen(item) for name, item in value.items()}
-    return value
+def _seen(value: Tensor) -> Bits:
+    _refuse_gradient(value)
+    return Bits(value.dtype.name, value.elements().numpy())
 
 
 def _refuse_gradient(tensor: Tensor) -> None:
