@@ -27,6 +27,7 @@ from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
 from morpho.cluster.groups.limit import AGREE_S, limited
 from morpho.cluster.groups.shared_memory import SharedBuffers, create
 from morpho.cluster.launch.mpiexec import needs_mpi
+from morpho.cluster.launch.told import JOINED, JOINING, started, telling
 from morpho.runtime.groups.group import DONE, Group, Later, Work
 from morpho.runtime.groups.reducing import is_half, reduce_into
 
@@ -44,19 +45,6 @@ def world() -> MPIGroup:
     return found
 
 
-def started(number: int) -> int:
-    """When a process began, in the system's ticks; 0 where the system does not say: another one may have its number.
-
-    >>> started(-1)
-    0
-    """
-    try:
-        with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
 def mpi() -> Any:
     """mpi4py's module, with MPI started. It is finalised at the end of the process, unless a rank was lost: survivors
     would wait there for the dead one."""
@@ -66,9 +54,11 @@ def mpi() -> Any:
 
             mpi4py.rc.finalize = False
             atexit.register(_finalise)
+            telling.tell(JOINING)
         from mpi4py import MPI
     except (ImportError, RuntimeError, OSError) as error:
         raise needs_mpi(str(error).splitlines()[0]) from error
+    telling.tell(JOINED)
     return MPI
 
 
@@ -78,6 +68,12 @@ _lost = threading.Event()  # a rank that was started together with this one is k
 def has_lost() -> bool:
     """Whether a rank died or left while others waited for it, in any group of this process."""
     return _lost.is_set()
+
+
+def has_peers() -> bool:
+    """Whether MPI runs in this process, with others."""
+    found = sys.modules.get("mpi4py.MPI")
+    return bool(found and found.Is_initialized() and not found.Is_finalized() and found.COMM_WORLD.Get_size() > 1)
 
 
 def _finalise() -> None:
