@@ -76,6 +76,24 @@ def has_peers() -> bool:
     return bool(found and found.Is_initialized() and not found.Is_finalized() and found.COMM_WORLD.Get_size() > 1)
 
 
+def is_narrow(dtype: np.dtype, op: str) -> bool:
+    """Whether MPI's result is not what wraps around: its vectorised sums of 8 and 16 bits stop at the largest number.
+
+    >>> is_narrow(np.dtype(np.uint16), "sum"), is_narrow(np.dtype(np.int32), "sum")
+    (True, False)
+    """
+    return dtype.kind in "iu" and dtype.itemsize <= 2 and op in ("sum", "product")
+
+
+def has_nan(dtype: np.dtype, op: str) -> bool:
+    """Whether MPI may lose a NaN: of two numbers it takes the one that a comparison is true of.
+
+    >>> has_nan(np.dtype(np.float32), "max"), has_nan(np.dtype(np.float32), "sum")
+    (True, False)
+    """
+    return dtype.kind == "f" and op in ("min", "max")
+
+
 def _finalise() -> None:
     found = sys.modules.get("mpi4py.MPI")
     if found is not None and not _lost.is_set() and found.Is_initialized() and not found.Is_finalized():
@@ -222,7 +240,16 @@ class MPIGroup(Group):
         if is_half(dtype):
             self._reduce_halves(buffer, op, dtype)
             return
+        if is_narrow(buffer.dtype, op):
+            wide = buffer.astype(np.int32)
+            self.communicator.Allreduce(self._mpi.IN_PLACE, wide, self._operator(op))
+            np.copyto(buffer, wide, casting="unsafe")
+            return
+        lost = np.isnan(buffer.reshape(-1)).view(np.uint8) if has_nan(buffer.dtype, op) else None
         self.communicator.Allreduce(self._mpi.IN_PLACE, self._typed(buffer), self._operator(op))
+        if lost is not None:
+            self.communicator.Allreduce(self._mpi.IN_PLACE, lost, self._mpi.MAX)
+            buffer.reshape(-1)[lost.view(np.bool_)] = np.nan
         if op == "mean":
             buffer /= buffer.dtype.type(self.size)
 
@@ -242,7 +269,7 @@ class MPIGroup(Group):
         np.copyto(buffer, parts[:buffer.size].reshape(buffer.shape))
 
     def _reduce_scatter(self, buffer: np.ndarray, into: np.ndarray, op: str, dtype: DType) -> None:
-        if is_half(dtype):
+        if is_half(dtype) or is_narrow(buffer.dtype, op) or has_nan(buffer.dtype, op):
             parts = np.empty((self.size, into.size), buffer.dtype)
             self._all_to_all(buffer, parts)
             reduce_into(into.reshape(-1), [*parts], op, dtype)
