@@ -43,6 +43,28 @@ def check_reductions(group: Group) -> None:
     assert truth.tolist() == [group.size > 1, True, False]
 
 
+def check_extremes(group: Group) -> None:
+    """NaN of any one rank is in the result, narrow integers wrap around, as in NumPy."""
+    for who in range(group.size):
+        x = np.asarray([group.rank, 1.0, -1.0], np.float32)
+        if group.rank == who:
+            x[1] = np.nan
+        for op in ("min", "max"):
+            found, part = x.copy(), np.empty(3, np.float32)
+            group.all_reduce(found, op)
+            group.reduce_scatter(np.tile(x, group.size), part, op)
+            expected = np.asarray([0 if op == "min" else group.size - 1, np.nan, -1], np.float32)
+            assert np.array_equal(found, expected, equal_nan=True) and np.array_equal(part, expected, equal_nan=True)
+    for dtype in (np.int8, np.uint8, np.int16, np.uint16):
+        for op in ("sum", "product"):
+            everyone = [np.full(67, np.iinfo(dtype).max - rank, dtype) for rank in range(group.size)]
+            found, part = everyone[group.rank].copy(), np.empty(67, dtype)
+            group.all_reduce(found, op)
+            group.reduce_scatter(np.tile(everyone[group.rank], group.size), part, op)
+            expected = OPERATIONS[op].reduce(everyone, dtype=dtype)
+            assert np.array_equal(found, expected) and np.array_equal(part, expected), (dtype, op)
+
+
 def check_halves(group: Group) -> None:
     """Sums of half floats are those of float32 in the order of ranks, rounded once."""
     for dtype in (bfloat16, float16):
@@ -148,8 +170,8 @@ def check_refusals(group: Group) -> None:
         group.all_reduce(x)
 
 
-CHECKS = (check_reductions, check_halves, check_kept_buffers, check_moves, check_messages, check_order, check_split,
-          check_refusals)
+CHECKS = (check_reductions, check_extremes, check_halves, check_kept_buffers, check_moves, check_messages, check_order,
+          check_split, check_refusals)
 
 
 def check_all(group: Group) -> bool:

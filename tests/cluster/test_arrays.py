@@ -45,6 +45,25 @@ def test_elementwise_reductions_and_moves(shape: tuple[int, int]) -> None:
     on(shape, rank)
 
 
+def test_reductions_where_a_rank_has_nothing() -> None:
+    def rank(group: Group, grid: Grid) -> None:
+        for data in (np.arange(4.0).reshape(4, 1), np.asarray([[3, -5]], np.int32)):
+            x = cluster.array(data, grid=grid)
+            assert x.max().item() == data.max() and x.min().item() == data.min()
+            for axis in (-2, 1):
+                assert np.array_equal(x.max(axis).gather(), data.max(axis))
+                assert np.array_equal(x.min(axis).gather(), data.min(axis))
+        nothing = cluster.array(np.zeros((0, 3), np.int32), grid=grid)
+        assert np.isnan(nothing.mean().item()) and np.isnan(nothing.mean(0).gather()).all()
+        with pytest.raises(ShapeError, match="has nothing to take the max of"):
+            nothing.max(0)
+        with pytest.raises(ShapeError, match="has no axis 2"):
+            nothing.mean(2)
+
+    on((3, 1), rank)
+    on((1, 3), rank)
+
+
 @pytest.mark.parametrize("shape", GRIDS)
 def test_products(shape: tuple[int, int]) -> None:
     def rank(group: Group, grid: Grid) -> None:

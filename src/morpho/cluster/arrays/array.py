@@ -4,6 +4,7 @@ transpose moves nothing; `gather()` is the only thing that puts the whole array 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -139,19 +140,26 @@ class DistributedArray:
 
     def mean(self, axis: int | None = None) -> Any:
         """The mean along an axis, or of all."""
-        count = np.prod(self.shape) if axis is None else self.shape[axis]
-        return self.sum(axis) * (1 / float(count))
+        total = self.sum(axis)
+        count = math.prod(self.shape) if axis is None else self.shape[axis]
+        return total * (1 / float(count) if count else math.nan)
 
     def _reduced(self, op: str, function: Callable[..., mo.Tensor], axis: int | None) -> Any:
+        if axis is not None and not -self.ndim <= axis < self.ndim:
+            raise fail(ShapeError, "cluster.array", f"{self.shape} has no axis {axis} to take the {op} along")
+        axis = axis if axis is None else axis % self.ndim
+        if op != "sum" and 0 in (self.shape if axis is None else self.shape[axis:axis + 1]):  # so on every rank
+            raise fail(ShapeError, "cluster.array", f"{self.shape} has nothing to take the {op} of")
+        found = self.local
+        if op != "sum" and 0 in (found.shape if axis is None else found.shape[axis:axis + 1]):  # others have some
+            kept = () if axis is None else (*found.shape[:axis], *found.shape[axis + 1:])
+            mine = mo.full(kept, _identity(op, found.dtype), dtype=found.dtype)
+        else:
+            mine = function(found) if axis is None else function(found, axis=axis)
         if axis is None:
-            found = self.local
-            if 0 in found.shape and op != "sum":
-                raise fail(ShapeError, "cluster.array", f"a rank has none of {self.shape} to take the {op} of",
-                           "use fewer ranks")
-            return self._over(tuple(sorted({a for cut in self.cuts for a in cut})), op, function(found))
-        axis %= self.ndim
+            return self._over(tuple(sorted({a for cut in self.cuts for a in cut})), op, mine)
         rest = [n for n in range(self.ndim) if n != axis]
-        total = self._over(self.cuts[axis], op, function(self.local, axis=axis))
+        total = self._over(self.cuts[axis], op, mine)
         return DistributedArray(total, tuple(self.shape[n] for n in rest), tuple(self.cuts[n] for n in rest), self.grid)
 
     def _over(self, cut: tuple[int, ...], op: str, value: mo.Tensor) -> mo.Tensor:
@@ -222,6 +230,20 @@ def set_product(function: Callable[[DistributedArray, DistributedArray], Distrib
     """Say what `@` is: `products.py` is made of these arrays."""
     global _product
     _product = function
+
+
+def _identity(op: str, dtype: mo.DType) -> float | int | bool:
+    """What changes no maximum, or no minimum: a rank's that has nothing to take it of.
+
+    >>> _identity("max", mo.float32), _identity("min", mo.int8)
+    (-inf, 127)
+    """
+    if dtype is mo.bool:
+        return op == "min"
+    if np.issubdtype(dtype.numpy, np.integer) and dtype is not mo.bfloat16:
+        limits = np.iinfo(dtype.numpy)
+        return int(limits.min if op == "max" else limits.max)
+    return -math.inf if op == "max" else math.inf
 
 
 def _common(a: tuple[slice, ...], b: tuple[slice, ...]) -> tuple[slice, ...]:

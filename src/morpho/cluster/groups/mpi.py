@@ -27,6 +27,7 @@ from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
 from morpho.cluster.groups.limit import AGREE_S, limited
 from morpho.cluster.groups.shared_memory import SharedBuffers, create
 from morpho.cluster.launch.mpiexec import needs_mpi
+from morpho.cluster.launch.told import JOINED, JOINING, started, telling
 from morpho.runtime.groups.group import DONE, Group, Later, Work
 from morpho.runtime.groups.reducing import is_half, reduce_into
 
@@ -44,19 +45,6 @@ def world() -> MPIGroup:
     return found
 
 
-def started(number: int) -> int:
-    """When a process began, in the system's ticks; 0 where the system does not say: another one may have its number.
-
-    >>> started(-1)
-    0
-    """
-    try:
-        with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
 def mpi() -> Any:
     """mpi4py's module, with MPI started. It is finalised at the end of the process, unless a rank was lost: survivors
     would wait there for the dead one."""
@@ -66,9 +54,11 @@ def mpi() -> Any:
 
             mpi4py.rc.finalize = False
             atexit.register(_finalise)
+            telling.tell(JOINING)
         from mpi4py import MPI
     except (ImportError, RuntimeError, OSError) as error:
         raise needs_mpi(str(error).splitlines()[0]) from error
+    telling.tell(JOINED)
     return MPI
 
 
@@ -78,6 +68,30 @@ _lost = threading.Event()  # a rank that was started together with this one is k
 def has_lost() -> bool:
     """Whether a rank died or left while others waited for it, in any group of this process."""
     return _lost.is_set()
+
+
+def has_peers() -> bool:
+    """Whether MPI runs in this process, with others."""
+    found = sys.modules.get("mpi4py.MPI")
+    return bool(found and found.Is_initialized() and not found.Is_finalized() and found.COMM_WORLD.Get_size() > 1)
+
+
+def is_narrow(dtype: np.dtype, op: str) -> bool:
+    """Whether MPI's result is not what wraps around: its vectorised sums of 8 and 16 bits stop at the largest number.
+
+    >>> is_narrow(np.dtype(np.uint16), "sum"), is_narrow(np.dtype(np.int32), "sum")
+    (True, False)
+    """
+    return dtype.kind in "iu" and dtype.itemsize <= 2 and op in ("sum", "product")
+
+
+def has_nan(dtype: np.dtype, op: str) -> bool:
+    """Whether MPI may lose a NaN: of two numbers it takes the one that a comparison is true of.
+
+    >>> has_nan(np.dtype(np.float32), "max"), has_nan(np.dtype(np.float32), "sum")
+    (True, False)
+    """
+    return dtype.kind == "f" and op in ("min", "max")
 
 
 def _finalise() -> None:
@@ -226,7 +240,16 @@ class MPIGroup(Group):
         if is_half(dtype):
             self._reduce_halves(buffer, op, dtype)
             return
+        if is_narrow(buffer.dtype, op):
+            wide = buffer.astype(np.int32)
+            self.communicator.Allreduce(self._mpi.IN_PLACE, wide, self._operator(op))
+            np.copyto(buffer, wide, casting="unsafe")
+            return
+        lost = np.isnan(buffer.reshape(-1)).view(np.uint8) if has_nan(buffer.dtype, op) else None
         self.communicator.Allreduce(self._mpi.IN_PLACE, self._typed(buffer), self._operator(op))
+        if lost is not None:
+            self.communicator.Allreduce(self._mpi.IN_PLACE, lost, self._mpi.MAX)
+            buffer.reshape(-1)[lost.view(np.bool_)] = np.nan
         if op == "mean":
             buffer /= buffer.dtype.type(self.size)
 
@@ -246,7 +269,7 @@ class MPIGroup(Group):
         np.copyto(buffer, parts[:buffer.size].reshape(buffer.shape))
 
     def _reduce_scatter(self, buffer: np.ndarray, into: np.ndarray, op: str, dtype: DType) -> None:
-        if is_half(dtype):
+        if is_half(dtype) or is_narrow(buffer.dtype, op) or has_nan(buffer.dtype, op):
             parts = np.empty((self.size, into.size), buffer.dtype)
             self._all_to_all(buffer, parts)
             reduce_into(into.reshape(-1), [*parts], op, dtype)

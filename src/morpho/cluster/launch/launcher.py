@@ -3,26 +3,33 @@
 A rank that dies is a lost one: scripts that train with `cluster.Trainer`, or call `shrink()`, go on without it. Where
 all end in failure, or fewer live than are allowed, the launcher starts them anew, up to `max_restarts` times; the
 script goes on from its own checkpoint. The first Ctrl-C reaches the script as it would alone; a second one ends
-everything.
+everything, as `GRACE_S` after the first request to terminate does. A launcher that is killed takes its ranks along.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.cluster.launch import mpiexec
+from morpho.cluster.launch import mpiexec, told
 from morpho.cluster.launch.mpiexec import HERE, Hosts
 
 WORKER = "morpho.cluster.launch.worker"
 ASKED = signal.SIGUSR1  # what mpiexec hands on to its ranks; the worker makes it a Ctrl-C
+GRACE_S = 20.0  # what ranks have to end after a request to terminate, which nobody repeats
+_LOOK_EVERY_S = 0.2
+_PATIENCE_S = 5.0  # what mpiexec has to end its ranks before they are killed
 
 
 @dataclass(frozen=True)
@@ -59,9 +66,10 @@ class Job:
     extra: Mapping[str, str] | None = None
     worker: tuple[str, ...] = (WORKER,)  # the module that a rank is, and its first arguments
 
-    def words(self) -> list[str]:
-        """The command of one rank."""
-        return [sys.executable, "-m", *self.worker, "--least", str(self.least), *self.program]
+    def words(self, folder: str = "") -> list[str]:
+        """The command of one rank, which tells a folder how it ends."""
+        return [sys.executable, "-m", *self.worker, "--least", str(self.least), *(["--told", folder] if folder else []),
+                *self.program]
 
 
 def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
@@ -70,10 +78,12 @@ def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
     for attempt in range(job.max_restarts + 1):
         if attempt:
             say(f"restart {attempt} of {job.max_restarts}")
-        process = mpiexec.start(job.count, job.words(), job.hosts, threads=job.threads, heartbeat_s=job.heartbeat_s,
-                                extra=job.extra)
-        with _handing_on(process) as asked:
-            code = process.wait()
+        with tempfile.TemporaryDirectory(prefix="morpho-ranks-") as folder:
+            process = mpiexec.start(job.count, job.words(folder), job.hosts, threads=job.threads,
+                                    heartbeat_s=job.heartbeat_s, extra=job.extra, preexec_fn=_dies_with_us())
+            with _handing_on(process) as asked:
+                code = _waited(process, asked, Path(folder), say)
+            code = told.verdict(code, told.read(Path(folder)), job.count)
         if code == 0 or asked:
             return code
         if job.max_restarts:
@@ -91,18 +101,43 @@ def _check(job: Job) -> None:
         raise fail(ArgumentError, "launch", f"{job.count} ranks are fewer than the least, {job.least}", line="")
 
 
+def _waited(process: subprocess.Popen[Any], asked: list[int], folder: Path, say: Callable[[str], Any]) -> int:
+    """The status of mpiexec, once it is over: by itself, or because it was asked to, or waited for nobody."""
+    deadline = None
+    while True:
+        try:
+            return process.wait(_LOOK_EVERY_S)
+        except subprocess.TimeoutExpired:
+            pass
+        if signal.SIGTERM in asked and deadline is None:
+            deadline = time.monotonic() + GRACE_S
+        if len(asked) > 1 or (deadline is not None and time.monotonic() > deadline):
+            end(process)
+        elif told.is_stuck(told.read(folder)):
+            say("a rank ended before the ranks had found each other: the others wait for it, and are ended")
+            end(process)
+
+
+def _dies_with_us() -> Callable[[], None] | None:
+    """What mpiexec does before it begins: ask the system to be terminated, with its ranks, when this process is
+    killed. None where the system cannot."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if library is None or not hasattr(library, "prctl"):
+        return None
+    wanted = 1  # PR_SET_PDEATHSIG
+    return lambda: library.prctl(wanted, int(signal.SIGTERM)) and None
+
+
 @contextmanager
 def _handing_on(process: subprocess.Popen[Any]) -> Iterator[list[int]]:
-    """Hand a first Ctrl-C, or a request to terminate, on to the ranks; end them all at a second one, or when this block
-    is left while they run."""
+    """Hand a first Ctrl-C, or a request to terminate, on to the ranks, and note all of them; end the ranks when this
+    block is left while they run. Who waits for the process must end it: within a handler nobody can wait for it."""
     asked: list[int] = []
 
     def interrupted(number: int, frame: Any) -> None:
         asked.append(number)
         if len(asked) == 1:
             process.send_signal(ASKED)
-        else:
-            end(process)
 
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -114,14 +149,37 @@ def _handing_on(process: subprocess.Popen[Any]) -> Iterator[list[int]]:
             end(process)
 
 
-def end(process: subprocess.Popen[Any], patience_s: float = 5.0) -> None:
+def end(process: subprocess.Popen[Any], patience_s: float = _PATIENCE_S) -> None:
     """End mpiexec with all its ranks: asked first, killed where that does not help."""
     try:
         process.terminate()
         process.wait(patience_s)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        for number in [*descendants(process.pid), process.pid]:  # each rank leads a group of its own
+            try:
+                os.kill(number, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         process.wait()
+
+
+def descendants(number: int) -> list[int]:
+    """The processes that a process of this machine started, and those that they did.
+
+    >>> descendants(-1)
+    []
+    """
+    parents: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(words[1]), []).append(int(file.parent.name))
+    found = list(parents.get(number, ()))
+    for child in found:  # which grows
+        found += parents.get(child, ())
+    return found
 
 
 def module_job(module: str, arguments: Sequence[str], count: int, **options: Any) -> Job:

@@ -1,7 +1,9 @@
-"""A rank: `python -m morpho.cluster.launch.worker [--least N] SCRIPT ARGUMENTS` runs a script as `python SCRIPT` would.
+"""A rank: `python -m morpho.cluster.launch.worker [--least N] [--told FOLDER] SCRIPT ARGUMENTS` runs a script as
+`python SCRIPT` would.
 
-A rank whose script fails must not leave the others waiting for it in a collective: it says what happened and ends at
-once, without taking its leave of MPI, and so is a lost rank for them. The launcher's request to stop (SIGUSR1, which
+A rank whose script fails must not leave the others waiting for it in a collective: it says what happened, tells the
+launcher its status, and kills itself, and so is a lost rank for them (where a rank merely ends with a status other
+than 0, MPI tells nobody, and the others wait for ever). The launcher's request to stop (SIGUSR1, which
 mpiexec hands on) reaches the script as Ctrl-C does.
 """
 
@@ -12,13 +14,19 @@ import runpy
 import signal
 import sys
 import traceback
+from typing import NoReturn
 
 from morpho.cluster import world
-from morpho.cluster.groups.mpi import has_lost
+from morpho.cluster.groups.limit import leave
+from morpho.cluster.groups.mpi import has_lost, has_peers
+from morpho.cluster.launch.told import telling
 
 
-def end(code: int) -> None:
-    """End this process without waiting for anybody."""
+def end(code: int) -> NoReturn:
+    """End this process without waiting for anybody; one that failed and has peers as a death, which they notice."""
+    telling.tell(status=code)
+    if code and has_peers():
+        leave()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -30,6 +38,9 @@ def main(words: list[str]) -> None:
         raise SystemExit("usage: python -m morpho.cluster.launch.worker [-m MODULE | SCRIPT] [ARGUMENTS]")
     if words[0] == "--least":
         world.set_least(int(words[1]))
+        words = words[2:]
+    if words[:1] == ["--told"]:
+        telling.begin(words[1])
         words = words[2:]
     signal.signal(signal.SIGUSR1, lambda number, frame: signal.raise_signal(signal.SIGINT))
     module = words[0] == "-m"
@@ -48,6 +59,7 @@ def main(words: list[str]) -> None:
     except BaseException:
         traceback.print_exc()
         end(1)
+    telling.tell(status=0)
     if has_lost():  # survivors would wait for the dead when MPI is finalised, whoever does that
         end(0)
 

@@ -1,0 +1,111 @@
+"""What the ranks of this machine tell their launcher, each in a file of its own: mpiexec's status does not say it.
+
+mpiexec ends with 0 where all ranks were killed, and ranks that have come to MPI's start wait there for ever for one
+that ended before. Ranks of other hosts do not see the folder and tell nothing: of those mpiexec's status is all
+there is.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+BEGUN, JOINING, JOINED = range(3)  # how far a rank has come: started, in MPI's start, past it
+KILLED = 137  # the status of a process that SIGKILL ended, as shells say it
+
+
+@dataclass(frozen=True)
+class Rank:
+    """How far a rank has come, and its exit status once it has one."""
+
+    process: int
+    began: int
+    came: int
+    status: int | None
+
+
+def started(number: int) -> int:
+    """When a process began, in the system's ticks; 0 where the system does not say: another one may have its number.
+
+    >>> started(-1)
+    0
+    """
+    try:
+        with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as file:
+            words = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(words[19]) if len(words) > 19 and words[0] not in "ZX" else 0
+
+
+class Telling:
+    """A rank's own file; without a folder nothing is written."""
+
+    def __init__(self) -> None:
+        self._file: Path | None = None
+        self._came = BEGUN
+
+    def begin(self, folder: str) -> None:
+        """This rank has started."""
+        if os.path.isdir(folder):
+            self._file = Path(folder) / str(os.getpid())
+            self.tell()
+
+    def tell(self, came: int | None = None, status: int | None = None) -> None:
+        """How far this rank is; a launcher that is gone, or a full disk, is no reason to fail."""
+        if came == self._came and status is None:
+            return
+        self._came = self._came if came is None else came
+        if self._file is None or int(self._file.name) != os.getpid():  # a child of a rank is none
+            return
+        words = [self._came, started(os.getpid()), "" if status is None else status]
+        fresh = self._file.with_suffix(".new")
+        try:
+            fresh.write_text(" ".join(map(str, words)))
+            fresh.replace(self._file)
+        except OSError:
+            pass
+
+
+telling = Telling()
+
+
+def read(folder: Path) -> list[Rank]:
+    """What has been told so far.
+
+    >>> read(Path("nowhere"))
+    []
+    """
+    found = []
+    for file in folder.glob("*"):
+        try:
+            words = file.read_text().split()
+        except OSError:
+            continue
+        if file.name.isdigit() and len(words) >= 2:
+            found.append(Rank(int(file.name), int(words[1]), int(words[0]), int(words[2]) if len(words) > 2 else None))
+    return found
+
+
+def is_stuck(ranks: list[Rank]) -> bool:
+    """Whether a rank waits in MPI's start for one that is gone.
+
+    >>> is_stuck([Rank(-1, 0, JOINING, None), Rank(-1, 0, BEGUN, 1)]), is_stuck([Rank(-1, 0, JOINED, 1)])
+    (True, False)
+    """
+    waits = any(rank.came == JOINING and rank.status is None for rank in ranks)
+    return waits and any(rank.came < JOINED and (rank.status is not None or (rank.began and started(rank.process)
+                                                                            != rank.began)) for rank in ranks)
+
+
+def verdict(status: int, ranks: list[Rank], count: int) -> int:
+    """The status of a job: well where mpiexec and one rank at least ended well, otherwise what a rank that failed said.
+
+    >>> verdict(0, [Rank(-1, 0, JOINED, 3), Rank(-1, 0, JOINED, None)], 2)
+    3
+    """
+    said = [rank.status for rank in ranks if rank.status is not None]
+    if status not in (0, KILLED) or (status == 0 and (len(ranks) < count or 0 in said)):
+        return status
+    return next((each for each in said if each), status or KILLED)

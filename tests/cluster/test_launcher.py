@@ -1,0 +1,76 @@
+"""The launcher: requests to end, ranks that fail, and the status it ends with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mpi4py", reason="ranks are MPI processes: pip install 'morpho-tensor[cluster]'")
+
+from morpho.cluster.launch import launcher, told
+from morpho.cluster.launch.launcher import Job
+from morpho.cluster.launch.told import BEGUN, JOINED, JOINING, Rank
+
+HERE = Path(__file__).parent
+
+
+def launched(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> int:
+    """The status of a launch whose mpiexec is a shell's script, which begins when it is waited for."""
+    mark = tmp_path / "waited"
+
+    class Process(subprocess.Popen[Any]):
+        def wait(self, timeout: float | None = None) -> int:
+            mark.touch()
+            return super().wait(timeout)
+
+    def start(*arguments: Any, **options: Any) -> Process:
+        return Process(["sh", "-c", f"while [ ! -e {mark} ]; do sleep 0.02; done; {script}"], start_new_session=True)
+
+    monkeypatch.setattr(launcher.mpiexec, "start", start)
+    return launcher.launch(Job((str(HERE / "failing.py"),), 2))
+
+
+def test_a_second_request_ends_ranks_that_do_not_hear_the_first(monkeypatch: pytest.MonkeyPatch,
+                                                               tmp_path: Path) -> None:
+    again = "trap 'kill -INT $PPID' USR1; kill -INT $PPID; while :; do sleep 0.02; done"
+    assert launched(again, monkeypatch, tmp_path) == -15
+
+
+def test_a_request_to_terminate_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(launcher, "GRACE_S", 0.05)
+    assert launched("trap '' USR1; kill -TERM $PPID; while :; do sleep 0.02; done", monkeypatch, tmp_path) == -15
+
+
+@pytest.mark.parametrize(("when", "status"), [("early", 3), ("late", 4)])
+def test_a_rank_that_fails_leaves_nobody_waiting(when: str, status: int) -> None:
+    assert launcher.launch(Job((str(HERE / "failing.py"), when), 3, threads=1)) in (status, 1)  # 1: of a survivor
+
+
+@pytest.mark.parametrize(("code", "ranks", "status"), [
+    (0, [], 0),  # ranks of other hosts tell nothing
+    (0, [Rank(-1, 0, JOINED, None)] * 2, told.KILLED),  # all were killed, which mpiexec calls well
+    (0, [Rank(-1, 0, JOINED, None), Rank(-1, 0, JOINED, 0)], 0),  # one was, and the other went on
+    (0, [Rank(-1, 0, JOINED, 3), Rank(-1, 0, JOINED, None)], 3),
+    (2, [Rank(-1, 0, JOINED, 0)] * 2, 2),
+])
+def test_the_status_is_that_of_the_ranks(code: int, ranks: list[Rank], status: int) -> None:
+    assert told.verdict(code, ranks, 2) == status
+
+
+def test_who_waits_in_the_start_for_one_that_is_gone() -> None:
+    waiting = Rank(-1, 1, JOINING, None)
+    assert told.is_stuck([waiting, Rank(-1, 1, BEGUN, None)]) and told.is_stuck([waiting, Rank(-1, 0, BEGUN, 1)])
+    assert not told.is_stuck([Rank(-1, 0, JOINING, None)] * 2)
+    assert not told.is_stuck([Rank(-1, 0, JOINED, None), Rank(-1, 1, JOINED, 1), Rank(-1, 1, BEGUN, 0)])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process that its parent died")
+def test_who_is_killed_takes_its_ranks_along() -> None:
+    program = ("import os, subprocess\nfrom morpho.cluster.launch.launcher import _dies_with_us\n"
+               "subprocess.Popen(['sleep', '30'], preexec_fn=_dies_with_us())\nos.kill(os.getpid(), 9)\n")
+    found = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=20, check=False)  # of both
+    assert found.returncode == -9
