@@ -186,7 +186,8 @@ def open_unit(name: str, key: Any, shape: Shape, dtype: DType, start: int, lane:
 
 def parameter(name: str, value: Any, dtype: DType) -> Tensor:
     """A parameter of a distribution in `dtype`; a plain number goes there at once, not by way of float32."""
-    return asarray(float(value), dtype=dtype) if is_scalar(value) else Tensor.of_node(cast(as_node(value, name), dtype))
+    wide = unplaced(np.float64(value)) if is_scalar(value) else value
+    return Tensor.of_node(cast(as_node(wide, name), dtype))
 
 
 def shape_with(name: str, shape: Any, *parameters: Any) -> Shape:
