@@ -80,7 +80,6 @@ def check_document(document: Mapping[str, Any], file: str, ignore: Collection[st
             raise fail(FileFault, "load_tokenizer", f"{file} has the added token {shortened(token)}",
                        "give an object with id and content")
         ADDED.check("load_tokenizer", file, token, ignore=ignore, within=f"added_tokens.{place}", kind=FileFault)
-    _check_numbers(document, file)
     for name, part in _parts(document):
         known = PARTS.get(part.get("type", "BPE" if name == "model" else ""))  # unknown types are the library's errors
         for key in part if known is not None else ():
@@ -90,7 +89,7 @@ def check_document(document: Mapping[str, Any], file: str, ignore: Collection[st
                            f"if it does not matter, go on without it: ignore=[{f'{name}.{key}'!r}]")
 
 
-def _check_numbers(document: Mapping[str, Any], file: str) -> None:
+def check_numbers(document: Mapping[str, Any], file: str) -> None:
     """Added tokens have the numbers that follow from the vocabulary: its own, or the next ones after it. The tokenizers
     library gives them those, whatever the file says."""
     model = document.get("model")
