@@ -337,3 +337,21 @@ def test_a_frozen_part_stays_in_evaluation_mode() -> None:
     list(mo.models.generate(model, [1, 2, 3], max_new_tokens=2))
     assert model.training and not frozen.training
     assert sum(not module.training for module in model.modules()) == 1
+
+
+def test_a_text_that_grows_over_the_length_where_angles_change() -> None:
+    """Every token is the likeliest after the whole text so far, on both sides of the original length."""
+    scaling = {"rope_type": "longrope", "short_factor": [1.6, 1.8], "long_factor": [7.1, 3.8]}
+    mo.nn.seed(3)
+    model = mo.models.create("phi3", vocab_size=61, hidden_size=8, intermediate_size=20, num_hidden_layers=1,
+                             num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=48,
+                             original_max_position_embeddings=12, rope_scaling=scaling).eval()
+    rng = np.random.default_rng(1)
+    model.load_state_dict({name: mo.asarray(rng.standard_normal(value.shape).astype(np.float32))
+                           for name, value in model.state_dict().items()})
+    ids = [7 * place % 57 + 4 for place in range(9)]
+    made = [*mo.models.generate(model, ids, max_new_tokens=6, stop=[])]
+    whole = [*ids]
+    for _ in made:
+        whole.append(int(model(mo.asarray([whole])).numpy()[0, -1].argmax()))
+    assert len(made) == 6 and ids + made == whole

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_building import INT64, helper, model, numpy_helper, onnx, value
+from onnx_building import BOOL, INT64, helper, model, numpy_helper, onnx, value
 
 import morpho as mo
 from benchmarks.onnx_files.fuzz import fuzzed
 from morpho.base.errors import MorphoError
 from morpho.onnx.export.message import encode, varint
+from morpho.onnx.operators.attributes import ATTRIBUTES
+from morpho.onnx.operators.table import TABLE
 
 node = helper.make_node
 
@@ -104,6 +106,96 @@ def test_cycles_names_and_nesting() -> None:
     for _ in range(40):
         graph = {"name": "g", "node": [{"op_type": "If", "attribute": [{"name": "a", "g": graph, "type": 5}]}]}
     refused(encode("Model", {"ir_version": 9, "graph": graph}), "nest deeper")
+
+
+def relu(**attributes: Any) -> Any:
+    return node("Relu", ["x"], ["y"], **attributes)
+
+
+X, Y = [value("x", [2, 3])], [value("y", None)]
+BLANK = np.zeros((2, 3), np.float32)
+TWICE = [
+    ([node("Split", ["x"], ["y", "y"], axis=1)], {}, "computed by two nodes, or twice by one"),
+    ([node("Neg", ["x"], ["x"]), relu()], {}, "'x' is computed by node 'Neg', and is an input or a weight"),
+    ([node("Neg", ["x"], ["w"]), node("Add", ["x", "w"], ["y"])], {"w": BLANK}, "'w' is computed by node 'Neg'"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "weights", "told"), TWICE)
+def test_a_name_stands_for_one_value(nodes: Any, weights: Any, told: str) -> None:
+    refused(model(nodes, X, Y, weights), told)
+
+
+def test_what_a_file_says_twice_is_refused() -> None:
+    weight = {"dims": [1], "data_type": 1, "name": "w", "raw_data": bytes(4)}
+
+    def told(words: str, node: Any = (), opsets: Any = (), **graph: Any) -> None:
+        data = {"ir_version": 9, "graph": {"name": "g", "node": [*node], **graph}, "opset_import": [*opsets]}
+        refused(encode("Model", data), words)
+
+    told("two weights of graph 'g' have the same name, 'w'", initializer=[weight, weight])
+    told("has its numbers twice: in raw_data and in float_data", initializer=[{**weight, "float_data": [1.0]}])
+    told("more than 2147483648 elements", initializer=[{**weight, "dims": [0, 1 << 40, 1 << 40], "raw_data": b""}])
+    alpha = {"name": "alpha", "f": 0.5, "type": 1}
+    told("'LeakyRelu' has the attribute 'alpha' twice", [{"op_type": "LeakyRelu", "attribute": [alpha, alpha]}])
+    told("two opsets of ai.onnx are named: 17 and 7", opsets=[{"version": 17}, {"domain": "ai.onnx", "version": 7}])
+
+
+MISREAD = [
+    (relu(slope=0.1), "Relu has no attribute 'slope'"),
+    (node("Relu", ["x", "x"], ["y"]), "Relu takes 1 input, and the node has 2"),
+    (node("Add", ["x"], ["y"]), "Add takes 2 inputs, and the node has 1"),
+    (node("Clip", ["x"] * 4, ["y"]), "Clip takes 1 to 3 inputs, and the node has 4"),
+    (node("BatchNormalization", ["x"] * 5, ["y"], spatial=0), "spatial is 0, and only 1 is computed"),
+    (node("RotaryEmbedding", ["x"] * 4, ["y"], domain="com.microsoft", scale=2.0), "only 1.0 is computed"),
+    (node("GroupQueryAttention", ["x"] * 12, ["y"], domain="com.microsoft", num_heads=1, kv_num_heads=1),
+     "takes 7 to 11 inputs, and the node has 12"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "told"), MISREAD)
+def test_what_a_node_says_and_nobody_computes_is_refused(wrong: Any, told: str) -> None:
+    """ONNX Runtime refuses unknown attributes too; what would change the result is never left out in silence."""
+    refused(model([wrong], X, Y, opsets=[helper.make_opsetid("com.microsoft", 1)]), told)
+
+
+def test_all_that_is_wrong_with_nodes_is_listed_at_once() -> None:
+    data = model([relu(slope=0.1), node("Neg", ["y"], ["z"], place=1)], X, [value("z", None)])
+    refused(data, "no attribute 'slope'; Neg has no attribute 'place'")
+
+
+def test_attributes_are_those_of_the_specifications() -> None:
+    """Every attribute of an operator's specification is taken, or known to be refused."""
+    specified: dict[tuple[str, str], set[str]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        key = "" if schema.domain == "ai.onnx" else schema.domain, schema.name
+        specified.setdefault(key, set()).update(schema.attributes)
+    known = {key: specified[key] - {"consumed_inputs"} for key in TABLE if key in specified}
+    refused_ones = {("", "Upsample"): {"height_scale", "width_scale"}}
+    assert {key: names - ATTRIBUTES.get(key, set()) for key, names in known.items()
+            if names - ATTRIBUTES.get(key, set())} == refused_ones
+    assert not {key: names for key, names in ATTRIBUTES.items() if names - known.get(key, names)}
+    assert set(ATTRIBUTES) <= set(TABLE)
+
+
+def test_loops_without_end_and_tensors_without_bound() -> None:
+    body = helper.make_graph([node("Identity", ["c"], ["d"]), node("Identity", ["v"], ["w"])], "b",
+                             [value("i", [], INT64), value("c", [], BOOL), value("v", [2, 3])],
+                             [value("d", [], BOOL), value("w", [2, 3])])
+    more = {"m": np.asarray(1 << 40)}
+    endless = model([node("Loop", ["m", "", "x"], ["y"], body=body)], X, Y, more)
+    refused(endless, "given up, and this one has 1099511627776", BLANK)
+    refused(model([node("Loop", ["", "", "x"], ["y"], body=body)], X, Y), "and this one never ends", BLANK)
+    hot = {"i": np.asarray([1]), "d": np.asarray(1 << 40), "v": np.zeros(2, np.float32)}
+    refused(model([node("OneHot", ["i", "d", "v"], ["y"])], [], Y, hot), "more than 2147483648")
+    wide = node("Conv", ["x", "k"], ["y"], pads=[1 << 40, 1 << 40])
+    image = np.zeros((1, 1, 8), np.float32)
+    refused(model([wide], [value("x", [1, 1, 8])], Y, {"k": image}), "more than 2147483648", image)
+
+
+def test_an_output_of_another_type_than_declared_is_refused() -> None:
+    data = model([relu()], X, [value("y", [2, 3], INT64)])
+    refused(data, "the output 'y' is declared as int64, and is float", BLANK)
 
 
 def test_a_function_that_calls_itself_ends() -> None:

@@ -42,6 +42,25 @@ def test_limits() -> None:
     assert var.isnan() and mean == INF
 
 
+def test_signs_of_nan() -> None:
+    """PyTorch counts comparisons: NaN is neither above nor below 0."""
+    compared(torch.sign, torch.tensor([float("nan"), INF, -INF, 0.0, -0.0, 2.0, -3.0]))
+    compared(torch.sign, torch.tensor([float("nan"), -1.0], dtype=torch.bfloat16))
+
+
+def test_numbers_where_an_operation_takes_a_tensor() -> None:
+    """The gradient of a product with a complex number holds `conj(1j)`."""
+    def turned(x: Any, y: Any) -> Any:
+        return torch.view_as_real(torch.complex(x, y) * (2 - 1j)).sum(0)[0]
+
+    gradients = []
+    for function in (turned, torch.compile(turned, backend="morpho")):
+        x, y = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+        function(x, y).backward()
+        gradients.append((x.grad, y.grad))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 0.7, 1.0])
 def test_a_step_between_infinities(weight: float) -> None:
     a, b = torch.tensor([INF, 1.0, -INF, 0.1]), torch.tensor([1.0, INF, INF, 0.7])

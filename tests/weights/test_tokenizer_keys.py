@@ -119,6 +119,26 @@ def test_every_part(files: Files) -> None:
         files.seen(document)
 
 
+def test_added_tokens_have_the_numbers_that_the_library_gives_them(tmp_path: Path) -> None:
+    """The library numbers added tokens by the vocabulary, whatever the file says: other numbers are refused."""
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.add_special_tokens(["[END]", "b", "[PAD]"])
+    document = json.loads(made.to_str())
+    assert {token["content"]: token["id"] for token in document["added_tokens"]} == {"b": 1, "[END]": 3, "[PAD]": 4}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(document))
+    ids = mo.weights.load_tokenizer(tmp_path).encode("a [END] b [PAD]")
+    assert ids == made.encode("a [END] b [PAD]").ids == [0, 3, 1, 4]
+    for place, wrong in ((0, 0), (1, 2), (1, 7), (2, 3)):
+        damaged = copy.deepcopy(document)
+        damaged["added_tokens"][place]["id"] = wrong
+        path.write_text(json.dumps(damaged))
+        assert tokenizers.Tokenizer.from_file(str(path)).encode("a [END] b [PAD]").ids == [0, 3, 1, 4]
+        with pytest.raises(FileFault, match=rf"added_tokens\.{place}\.id is {wrong}, and by the vocabulary"):
+            mo.weights.load_tokenizer(tmp_path)
+
+
 def test_every_key_of_the_configuration(files: Files) -> None:
     special = next(token["content"] for token in files.document["added_tokens"] if token["id"] == 1)
     for key, known in CONFIG.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 from morpho.base.dtypes import bfloat16
 from morpho.base.errors import ArgumentError, fail
+from morpho.onnx.operators.attributes import faults
 from morpho.onnx.operators.table import lookup
 from morpho.onnx.proto.model import Graph, Model, Node, read_bytes
 from morpho.onnx.run.coded import Coded, bfloat16_array, to_array
@@ -17,6 +18,8 @@ from morpho.onnx.run.kept import ModelFile
 from morpho.onnx.run.network import Network
 from morpho.onnx.run.values import Empty
 from morpho.tensor.core import Tensor
+
+MOST_SHOWN = 8  # of the faults of a file's nodes
 
 
 def load(path: str | os.PathLike[str], *, dynamic: Mapping[str, Any] | bool = False) -> Network:
@@ -63,6 +66,11 @@ def _refuse_unsupported(model: Model, name: str) -> None:
         listed = ", ".join(f"{op} ({count})" for op, count in sorted(missing.items()))
         many = f"{len(missing)} operator{'s' * (len(missing) > 1)}"
         raise fail(ArgumentError, "onnx", f"{name} uses {many} that Morpho does not have: {listed}")
+    wrong = dict.fromkeys(fault for node, opsets in _nodes_with_opsets(model) if not _is_local(model, node)
+                          for fault in faults(node, opsets.get(node.domain, 1)))
+    if wrong:
+        more = f"; and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else ""
+        raise fail(ArgumentError, "onnx", f"{name}: {'; '.join([*wrong][:MOST_SHOWN])}{more}")
 
 
 def unsupported(model: Model) -> dict[str, int]:
@@ -73,15 +81,23 @@ def unsupported(model: Model) -> dict[str, int]:
     >>> mo.onnx.unsupported(Model(Graph("g", (node, node), (), (), {}), {"": 17}))
     {'Frobnicate': 2}
     """
-    found: Counter[str] = Counter()
-    bodies: list[tuple[Iterable[Node], dict[str, int]]] = [(model.graph.nodes, model.opsets)]
-    bodies += [(function.nodes, {**model.opsets, **function.opsets}) for function in model.functions.values()]
-    for nodes, opsets in bodies:
-        for node in _all_nodes(nodes):
-            known = (node.domain, node.op, node.overload) in model.functions
-            if not known and lookup(node.domain, node.op, opsets.get(node.domain, 1)) is None:
-                found[node.label] += 1
-    return dict(found)
+    return dict(Counter(node.label for node, opsets in _nodes_with_opsets(model)
+                        if not _is_local(model, node)
+                        and lookup(node.domain, node.op, opsets.get(node.domain, 1)) is None))
+
+
+def _is_local(model: Model, node: Node) -> bool:
+    """Whether the model itself says what the node's operator is."""
+    return (node.domain, node.op, node.overload) in model.functions
+
+
+def _nodes_with_opsets(model: Model) -> Iterable[tuple[Node, dict[str, int]]]:
+    """All nodes of a model with the opsets that hold for them."""
+    for node in _all_nodes(model.graph.nodes):
+        yield node, model.opsets
+    for function in model.functions.values():
+        for node in _all_nodes(function.nodes):
+            yield node, {**model.opsets, **function.opsets}
 
 
 def _all_nodes(nodes: Iterable[Node]) -> Iterable[Node]:

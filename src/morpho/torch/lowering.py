@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 from morpho.base.errors import fail
 from morpho.torch import report
 from morpho.torch.aten import TABLE, Entry, Meta
-from morpho.torch.program import LoweringError, Parameter, Program, Size, Step, Value
+from morpho.torch.program import LoweringError, Number, Parameter, Program, Size, Step, Value
 from morpho.torch.tensors import DTYPES, is_plain
 
 _excluded: set[str] = set()
@@ -319,7 +319,7 @@ def _step(node: Node, entry: Entry, numbers: Mapping[Node, int]) -> Step:
             return Value(numbers[n])
         return size_of(value)
 
-    args = _constant(torch.fx.map_arg(node.args, argument))
+    args = _constant(_tensors_of_numbers(node, torch.fx.map_arg(node.args, argument)))
     kwargs = {name: _constant(value) for name, value in torch.fx.map_arg(node.kwargs, argument).items()}
     value = _value(node)
     many = isinstance(value, list | tuple)
@@ -327,6 +327,18 @@ def _step(node: Node, entry: Entry, numbers: Mapping[Node, int]) -> Step:
     operands = torch.fx.map_arg(node.args, lambda n: meta_of(_value(n)))
     return Step(_GETITEM if node.target is operator.getitem else entry, tuple(args), kwargs, metas, tuple(operands),
                 numbers[node], many)
+
+
+def _tensors_of_numbers(node: Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments, with a tensor of no axes for a number that is the operation's only tensor: `conj(1j)`. Beside other
+    tensors a number stays one, which promotion tells from a tensor."""
+    schema = getattr(node.target, "_schema", None)
+    places = [place for place, declared in enumerate(schema.arguments) if str(declared.type) == "Tensor"
+              ] if schema is not None else []
+    if len(places) != 1 or places[0] >= len(args) or not isinstance(args[places[0]], bool | int | float | complex):
+        return args
+    place = places[0]
+    return (*args[:place], Number(args[place]), *args[place + 1:])
 
 
 def _symbols(program: Program, bounds: Mapping[str, Any]) -> set[str]:

@@ -37,6 +37,18 @@ class Value:
 
 
 @dataclass(frozen=True)
+class Number:
+    """A number where an operation takes a tensor: one of no axes, in the widest dtype of its kind."""
+
+    value: bool | int | float | complex
+
+    def tensor(self) -> Tensor:
+        """The tensor, as PyTorch makes it of a number."""
+        kinds = {bool: mo.bool, int: mo.int64, float: mo.float64, complex: mo.complex128}
+        return mo.full((), self.value, dtype=kinds[type(self.value)])
+
+
+@dataclass(frozen=True)
 class Size:
     """A size as an expression of symbols: Python text, evaluated with numbers or with `mo.Dim`."""
 
@@ -117,6 +129,8 @@ class Program:
         def filled(argument: Any) -> Any:
             if isinstance(argument, Value):
                 return values[argument.number]
+            if isinstance(argument, Number):
+                return argument.tensor()
             if isinstance(argument, Size):
                 return evaluated(argument, symbols)
             if isinstance(argument, list | tuple):

@@ -140,7 +140,9 @@ def _tokens(model: LanguageModel, answer: _Answer) -> Iterator[int]:
     with lending(model) as lend, evaluating(model):  # switched once: every switch would send a call through Python
         # A cache much longer than the text would cost time at every step; that of an encoder is filled once.
         two_parts = hasattr(model, "remember")
-        generator = lend(max(len(prompt), answer.count + 1) if two_parts else len(prompt) + min(answer.count, AHEAD))
+        wanted = max(len(prompt), answer.count + 1) if two_parts else len(prompt) + min(answer.count, AHEAD)
+        switch = getattr(model, "switch", None)  # beyond which all angles are others: a text begins on its own side
+        generator = lend(wanted if switch is None or len(prompt) > switch else min(wanted, switch))
         while not answer.ended:
             if not made:
                 logits = generator.start(prompt)

@@ -53,6 +53,10 @@ def branch(call: Call, condition: Any) -> Any:
 @FAMILY.op("Loop")
 def loop(call: Call, trips: Any = None, condition: Any = None, *carried: Any) -> Any:
     """Turns of a body until a count or its own condition ends them; further outputs are collected."""
+    count = int(trips.reshape(-1)[0]) if trips is not None and is_static(trips) else None
+    if (trips is None or (count or 0) > MOST_TURNS) and _is_true(condition) and _never_ends_itself(call):
+        told = "never ends" if count is None else f"has {count}"
+        raise call.error(f"a loop that has not ended after {MOST_TURNS} turns is given up, and this one {told}")
     if call.walk.tracing:
         return _traced_loop(call, trips, condition, carried)
     most = None if trips is None else int(call.static(trips, "its count").reshape(-1)[0])
@@ -69,6 +73,11 @@ def loop(call: Call, trips: Any = None, condition: Any = None, *carried: Any) ->
         mo.realise(*(state for state in states if isinstance(state, Tensor)))
         turn += 1
     return (*states, *_collected(call, rows, len(call.node.outputs) - len(carried)))
+
+
+def _is_true(condition: Any) -> bool:
+    """Whether a loop's first condition is known to hold."""
+    return condition is None or (is_static(condition) and bool(condition.reshape(-1)[0]))
 
 
 def _collected(call: Call, rows: list[list[Any]], count: int) -> list[Any]:
@@ -95,8 +104,7 @@ def _traced_loop(call: Call, trips: Any, condition: Any, carried: Any) -> Any:
     if states is None:
         raise NeedsValue(asked, "Loop carries something else than tensors")
     body = call.body("body")
-    begins = condition is None or (is_static(condition) and bool(condition.reshape(-1)[0]))
-    always = begins and _never_ends_itself(call)
+    always = _is_true(condition) and _never_ends_itself(call)
 
     def turn(index: Any, values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
         going, *results = body(index, np.asarray(True), *values)

@@ -6,6 +6,8 @@ cycles), no name is defined twice, and every list is as long as the file has byt
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,11 +151,20 @@ def parse_model(data: memoryview, folder: Path | None = None) -> Model:
 
 
 def _opsets(found: Message) -> dict[str, int]:
-    opsets = {}
+    opsets: dict[str, int] = {}
     for entry in found.get("opset_import", []):
-        domain = entry.get("domain", "")
-        opsets["" if domain in DEFAULT_DOMAINS else domain] = int(entry.get("version", 0))
+        domain, version = entry.get("domain", ""), int(entry.get("version", 0))
+        domain = "" if domain in DEFAULT_DOMAINS else domain
+        if opsets.setdefault(domain, version) != version:
+            raise refuse(f"two opsets of {domain or 'ai.onnx'} are named: {opsets[domain]} and {version}")
     return opsets
+
+
+def _refuse_twice(names: Iterable[str], what: str) -> None:
+    """An error if a name stands among the names more than once."""
+    seen = Counter(names)
+    if twice := [name for name, count in seen.items() if count > 1]:
+        raise refuse(f"{what} have the same name, {twice[0]!r}")
 
 
 class _Reader:
@@ -163,25 +174,29 @@ class _Reader:
         self.folder = folder
 
     def graph(self, found: Message, outer: frozenset[str]) -> Graph:
-        initializers = {}
-        for message in found.get("initializer", []):
-            initializers[message.get("name", "")] = Constant(*array_of(message, self.folder))
-        for message in found.get("sparse_initializer", []):
-            initializers[message.get("values", {}).get("name", "")] = self.sparse(message)
+        graph = repr(found.get("name", ""))
+        weights = [(message.get("name", ""), Constant(*array_of(message, self.folder)))
+                   for message in found.get("initializer", [])]
+        weights += [(message.get("values", {}).get("name", ""), self.sparse(message))
+                    for message in found.get("sparse_initializer", [])]
+        initializers = dict(weights)
+        _refuse_twice((name for name, _ in weights), f"two weights of graph {graph}")
         inputs = tuple(self.value(message) for message in found.get("input", []))
         outputs = tuple(self.value(message) for message in found.get("output", []))
-        if len({value.name for value in inputs}) != len(inputs):
-            raise refuse(f"two inputs of graph {found.get('name', '')!r} have the same name")
-        defined = outer | initializers.keys() | {value.name for value in inputs}
-        nodes = self.nodes(found.get("node", []), defined)
+        _refuse_twice((value.name for value in inputs), f"two inputs of graph {graph}")
+        own = initializers.keys() | {value.name for value in inputs}
+        defined = outer | own
+        nodes = self.nodes(found.get("node", []), defined, own)
         made = defined.union(*(node.outputs for node in nodes))
         for value in outputs:
             if value.name and value.name not in made:
-                raise refuse(f"output {value.name!r} of graph {found.get('name', '')!r} is computed by no node")
+                raise refuse(f"output {value.name!r} of graph {graph} is computed by no node")
         return Graph(found.get("name", ""), nodes, inputs, outputs, initializers)
 
-    def nodes(self, messages: list[Message], outer: frozenset[str] | set[str]) -> tuple[Node, ...]:
-        """Nodes, each after those that make its inputs: a cycle and an unknown name are errors."""
+    def nodes(self, messages: list[Message], outer: frozenset[str] | set[str],
+              own: frozenset[str] | set[str]) -> tuple[Node, ...]:
+        """Nodes, each after those that make its inputs: a cycle and an unknown name are errors, and so is a name that
+        is computed twice, or is one of the graph's own inputs and weights."""
         defined, nodes = set(outer), []
         made: set[str] = set()
         for message in messages:
@@ -192,8 +207,10 @@ class _Reader:
                                  "graph has a cycle, a wrong order, or a name that is not there")
             for name in node.outputs:
                 if name and name in made:
-                    raise refuse(f"{name!r} is computed by two nodes")
-            made.update(filter(None, node.outputs))
+                    raise refuse(f"{name!r} is computed by two nodes, or twice by one")
+                if name and name in own:
+                    raise refuse(f"{name!r} is computed by node {node.name or node.op!r}, and is an input or a weight")
+                made.update(filter(None, [name]))
             defined.update(node.outputs)
             nodes.append(node)
         return tuple(nodes)
@@ -203,6 +220,8 @@ class _Reader:
         references: dict[str, str] = {}
         for message in found.get("attribute", []):
             name = message.get("name", "")
+            if name in attributes or name in references:
+                raise refuse(f"node {found.get('name') or found.get('op_type', '')!r} has the attribute {name!r} twice")
             if reference := message.get("ref_attr_name", ""):
                 references[name] = reference
             else:
@@ -277,7 +296,7 @@ class _Reader:
 
     def function(self, found: Message, opsets: dict[str, int]) -> tuple[tuple[str, str, str], Function]:
         inputs, outputs = tuple(found.get("input", ())), tuple(found.get("output", ()))
-        nodes = self.nodes(found.get("node", []), frozenset(inputs))
+        nodes = self.nodes(found.get("node", []), frozenset(inputs), frozenset(inputs))
         made = {name for node in nodes for name in node.outputs} | set(inputs)
         if missing := [name for name in outputs if name not in made]:
             raise refuse(f"output {missing[0]!r} of function {found.get('name', '')!r} is computed by no node")

@@ -20,6 +20,8 @@ Array = np.ndarray[Any, Any]
 LISTS = {"float": "float_data", "complex64": "float_data", "double": "double_data", "complex128": "double_data",
          "int64": "int64_data", "uint32": "uint64_data", "uint64": "uint64_data"}
 
+DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+
 
 class Folder:
     """Where a model's external data may lie: the folder of the model, and nothing outside it."""
@@ -74,7 +76,7 @@ def dims_of(found: Message, what: str) -> tuple[int, ...]:
     dims = tuple(int(size) for size in numbers(found, "dims"))
     if any(size < 0 for size in dims):
         raise refuse(f"{what} has the shape {dims}, with a negative size")
-    if len(dims) > 64 or math.prod(dims) > MOST_ELEMENTS:
+    if len(dims) > 64 or math.prod(size or 1 for size in dims) > MOST_ELEMENTS:  # also beside a size of 0
         raise refuse(f"{what} has the shape {dims[:8]}, which is more than {MOST_ELEMENTS} elements or 64 axes")
     return dims
 
@@ -87,6 +89,8 @@ def array_of(found: Message, folder: Folder) -> tuple[Array, ElementType]:
     count = math.prod(dims)
     if kind is STRING:
         return _texts(found, what, dims), kind
+    if len(given := [name for name in DATA if len(found.get(name, ()))]) > 1:
+        raise refuse(f"{what} has its numbers twice: in {' and in '.join(given)}")
     size_bytes = (count * kind.bits + 7) // 8
     if found.get("data_location", 0) == EXTERNAL:
         entries = {entry.get("key", ""): entry.get("value", "") for entry in found.get("external_data", [])}

@@ -219,7 +219,7 @@ class Network:
             before = self._counts.total()
             walk = GraphWalk(self.model, self._constants, True, self._counts, self.name)
             given = {**static, **dict(zip(free, arguments))}
-            outputs = walk.run(self.model.graph, self._arguments(given))
+            outputs = self._as_declared(walk.run(self.model.graph, self._arguments(given)))
             if source is not None:  # what was counted on the way is no part of a trace
                 source.is_whole = self._counts.total() == before
             return tuple(_encoded(output) for output in outputs)
@@ -251,6 +251,18 @@ class Network:
         return [given[value.name] if value.name in given else self._constants.value(weights[value.name])
                 for value in self.model.graph.inputs]
 
+    def _as_declared(self, outputs: list[Any]) -> list[Any]:
+        """Outputs, of the element types that the file says."""
+        for declared, output in zip(self.model.graph.outputs, outputs):
+            kind = declared.type
+            if kind is None or kind.form != "tensor" or not kind.element or not (
+                    isinstance(output, Tensor | Coded) or (isinstance(output, np.ndarray) and output.dtype != object)):
+                continue
+            wanted, got = element_type(kind.element), element_type_of(output)
+            if wanted.code != got.code:
+                raise self._error(f"the output {declared.name!r} is declared as {wanted.name}, and is {got.name}")
+        return outputs
+
     def _specialised(self, need: NeedsValue, values: list[Any]) -> bool:
         """Make the inputs that a value depends on static, if they are few small integers."""
         sources = need.sources or frozenset[str]()
@@ -273,7 +285,7 @@ class Network:
         walk = GraphWalk(self.model, self._constants, False, self._counts, self.name)
         values = [mo.asarray(value) if isinstance(value, np.ndarray) and value.dtype.kind in "fc" else value
                   for value in values]  # integers may be shapes, and are known; the rest is computed by compiled code
-        outputs = walk.run(self.model.graph, self._arguments(dict(zip(self.input_names, values))))
+        outputs = self._as_declared(walk.run(self.model.graph, self._arguments(dict(zip(self.input_names, values)))))
         results = [tensor(output) if isinstance(output, np.ndarray) and not is_text(output) else output
                    for output in outputs]
         mo.realise(*(result for result in results if isinstance(result, Tensor)))

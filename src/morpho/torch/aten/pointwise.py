@@ -26,7 +26,7 @@ _FLOATING: dict[str, Callable[[Any], Any]] = {  # integers become floats first
     "special_bessel_j1": lambda x: mo.special.bessel_j1(x),
 }
 _KEEPING: dict[str, Callable[[Any], Any]] = {  # the dtype stays
-    "abs": mo.abs, "neg": mo.negative, "relu": mo.relu, "sign": mo.sign, "ceil": mo.ceil, "floor": mo.floor,
+    "abs": mo.abs, "neg": mo.negative, "relu": mo.relu, "ceil": mo.ceil, "floor": mo.floor,
     "trunc": mo.trunc, "bitwise_not": mo.bitwise_invert, "square": mo.square, "positive": mo.positive,
 }
 
@@ -42,6 +42,14 @@ for _name, _function in _KEEPING.items():
         op("bitwise_not.default")(lambda x, f=_function: f(x))
     else:  # of a bool: itself, as of 0 and 1
         op(f"{_name}.default")(lambda x, f=_function: x if x.dtype is mo.bool else f(x))
+
+
+@op("sign.default")
+def sign(x: Tensor) -> Tensor:
+    """NaN has the sign 0 in PyTorch."""
+    if x.dtype is mo.bool or not x.dtype.is_float:
+        return x if x.dtype is mo.bool else mo.sign(x)
+    return mo.where(mo.isnan(x), mo.zeros((), dtype=x.dtype), mo.sign(x))
 
 
 @op("conj_physical.default", "_conj.default", "_conj_physical.default")

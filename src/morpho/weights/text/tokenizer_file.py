@@ -21,7 +21,7 @@ from morpho.weights.scanner import shortened
 from morpho.weights.text.bpe import BytePairs
 from morpho.weights.text.pretokenise import GROUPS, published_pattern
 from morpho.weights.text.tokenizer import Tokenizer, checked_ids, checked_text
-from morpho.weights.text.tokenizer_keys import check_around, check_config, check_document
+from morpho.weights.text.tokenizer_keys import check_around, check_config, check_document, check_numbers
 
 NAME, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MOST_BYTES = 64 << 20
@@ -68,6 +68,7 @@ def load_tokenizer(path: str | os.PathLike[str], *, ignore: Collection[str] = ()
         found: Tokenizer = LibraryTokenizer(raw.decode("utf-8"), specials, name=file.name, **options)
     else:
         found = _byte_pairs(document["model"], specials, file.name, {**options, **form, "added": added})
+    check_numbers(document, file.name)  # of a vocabulary that is one
     check_around(config, found, CONFIG, ignore)
     return found
 

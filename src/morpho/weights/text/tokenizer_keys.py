@@ -89,6 +89,30 @@ def check_document(document: Mapping[str, Any], file: str, ignore: Collection[st
                            f"if it does not matter, go on without it: ignore=[{f'{name}.{key}'!r}]")
 
 
+def check_numbers(document: Mapping[str, Any], file: str) -> None:
+    """Added tokens have the numbers that follow from the vocabulary: its own, or the next ones after it. The tokenizers
+    library gives them those, whatever the file says."""
+    model = document.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, dict):
+        numbers = dict(vocab)
+    elif isinstance(vocab, list) and all(isinstance(row, list) and row and isinstance(row[0], str) for row in vocab):
+        numbers = {row[0]: place for place, row in enumerate(vocab)}
+    else:
+        return  # the library's error
+    size = after = len(numbers)
+    for place, token in enumerate(document.get("added_tokens") or []):
+        text, said = token["content"], token["id"]
+        if not text:
+            continue
+        if numbers.setdefault(text, after) != said:
+            raise fail(FileFault, "load_tokenizer", f"{file}: added_tokens.{place}.id is {shortened(said)}, and by the "
+                                                    f"vocabulary {shortened(text)} has the number {numbers[text]}",
+                       "give the added tokens the numbers after the vocabulary, or fetch the file again")
+        if said >= size:
+            after = max(after, said + 1)
+
+
 def _parts(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The parts of the pipeline, and of sequences in it, with where they stand."""
     waiting = [(name, document.get(name)) for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder",

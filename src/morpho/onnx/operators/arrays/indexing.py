@@ -11,7 +11,7 @@ import morpho as mo
 from morpho.onnx.operators.arrays.shape import over_codes
 from morpho.onnx.operators.registry import Family
 from morpho.onnx.run.call import Call
-from morpho.onnx.run.values import cast, dtype_of, is_static, scalar, tensor
+from morpho.onnx.run.values import bounded, cast, dtype_of, is_static, scalar, tensor
 
 FAMILY = Family("indexing")
 
@@ -141,6 +141,7 @@ def one_hot(call: Call, indices: Any, depth: Any, values: Any) -> Any:
     count = int(call.static(depth, "its depth").reshape(-1)[0])
     rank = len(indices.shape) + 1
     axis = call.axis(call.get("axis", -1), rank)
+    bounded([*indices.shape, count], call.op)
     indices = tensor(indices)
     places = cast(indices if not indices.dtype.is_float else mo.floor(indices), mo.int64)
     places = mo.expand_dims(mo.where(places < 0, places + count, places), axis=axis)

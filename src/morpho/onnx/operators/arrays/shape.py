@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ FAMILY = Family("shape")
 
 def over_codes(function: Any) -> Any:
     """An operator that moves elements, of coded types as well: it moves their codes."""
+    @wraps(function)
     def apply(call: Call, x: Any, *rest: Any) -> Any:
         if not isinstance(x, Coded):
             return function(call, x, *rest)

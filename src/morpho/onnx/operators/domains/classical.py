@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,9 @@ def imputer(call: Call, x: Any) -> Any:
 
 @FAMILY.op("FeatureVectorizer")
 def feature_vectorizer(call: Call, *parts: Any) -> Any:
+    widths = [math.prod(part.shape[1:]) for part in parts]
+    if call.get("inputdimensions", widths) != widths:
+        raise call.error(f"inputdimensions is {call.get('inputdimensions')}, and the inputs are {widths} wide")
     return mo.concat([cast(mo.reshape(tensor(part), (part.shape[0], -1)), mo.float32) for part in parts], axis=1)
 
 

@@ -55,6 +55,8 @@ ACTIVATIONS = {"Relu": mo.relu, "Sigmoid": mo.sigmoid, "Tanh": mo.tanh}
 def activated(call: Call, y: Any) -> Any:
     """The activation that a fused node names, with its parameters."""
     name, numbers = call.get("activation", ""), call.get("activation_params", [])
+    if not numbers and "activation_beta" in call.attributes:  # as FusedGemm has them
+        numbers = [call.get("activation_alpha", 0.0), call.get("activation_beta")]
     if name in ACTIVATIONS:
         return ACTIVATIONS[name](y)
     if name == "LeakyRelu":

@@ -40,6 +40,8 @@ def key_mask(call: Call, mask: Any, total: Any) -> Any:
     """Which keys each query may see, from lengths (batch,), or masks of two to four axes."""
     if mask is None:
         return None
+    if call.get("mask_filter_value", -10000.0) > -10000.0:  # smaller ones leave nothing of a key, as ours do
+        raise call.error(f"mask_filter_value is {call.get('mask_filter_value')}, and keys are left out altogether")
     mask = tensor(mask)
     if len(mask.shape) == 1:
         place = mo.reshape(mo.arange(total), (1, 1, 1, total))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,18 @@ def _unary(function: Callable[[Call, Any], Any]) -> Callable[..., Any]:
 
 FAMILY.op("QLinearSigmoid")(_unary(lambda call, x: mo.sigmoid(x)))
 FAMILY.op("QLinearLeakyRelu")(_unary(lambda call, x: mo.where(x < 0, x * scalar(call.get("alpha", 0.01), x), x)))
-FAMILY.op("QLinearSoftmax")(_unary(lambda call, x: mo.softmax(x, axis=call.get("axis", -1))))
+
+
+def _softmax(call: Call, x: Any) -> Any:
+    """Over one axis, or as before opset 13 over all from one on."""
+    axis = call.axis(call.get("axis", -1), len(x.shape))
+    if call.get("opset", 13) >= 13:
+        return mo.softmax(x, axis=axis)
+    flat = mo.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+    return mo.reshape(mo.softmax(flat, axis=-1), x.shape)
+
+
+FAMILY.op("QLinearSoftmax")(_unary(_softmax))
 
 
 @FAMILY.op("QLinearGlobalAveragePool")

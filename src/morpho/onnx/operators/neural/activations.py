@@ -13,9 +13,14 @@ from morpho.onnx.run.values import cast, scalar, tensor
 
 FAMILY = Family("activations")
 
+
+def _plain(function: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda call, x: function(tensor(x))
+
+
 for _op, _function in {"Relu": mo.relu, "Sigmoid": mo.sigmoid, "Softplus": mo.softplus, "Mish": mo.mish,
                        "Softsign": lambda x: x / (scalar(1, x) + mo.abs(x))}.items():
-    FAMILY.op(_op)(lambda call, x, function=_function: function(tensor(x)))
+    FAMILY.op(_op)(_plain(_function))
 
 
 def floating(function: Callable[..., Any]) -> Callable[..., Any]:

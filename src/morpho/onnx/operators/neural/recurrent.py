@@ -153,6 +153,8 @@ def _recurrence(kind: type[Cell], gates: int, count: int, defaults: list[str]) -
     def apply(call: Call, x: Any, weight: Any, recurrence: Any, bias: Any = None, lengths: Any = None,
               hidden: Any = None, cell: Any = None, peepholes: Any = None) -> Any:
         x, weight, recurrence = tensor(x), tensor(weight), tensor(recurrence)
+        if call.get("hidden_size", recurrence.shape[-1]) != recurrence.shape[-1]:
+            raise call.error(f"hidden_size is {call.get('hidden_size')}, and the weights have {recurrence.shape[-1]}")
         direction = call.choice("direction", "forward", ("forward", "reverse", "bidirectional"))
         directions, batch_first = (2 if direction == "bidirectional" else 1), bool(call.get("layout", 0))
         if weight.shape[0] != directions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from morpho.onnx.run.call import Call
+from morpho.onnx.run.values import bounded
 
 
 class Windows(NamedTuple):
@@ -32,6 +33,7 @@ def windows(call: Call, sizes: Any, kernel: Any = None) -> Windows:
         raise call.error(f"kernel, strides, dilations and pads are not for {rank} axes")
     if min([*kernel, *strides, *dilations, 1]) < 1 or min([*pads, 0]) < 0:
         raise call.error("a kernel, stride or dilation is less than 1, or a pad less than 0")
+    bounded([size + low + high for size, low, high in zip(sizes, pads, pads[rank:])], call.op)
     made = Windows(kernel, strides, dilations, pads[:rank], pads[rank:])
     how = call.choice("auto_pad", "NOTSET", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
     if how == "VALID":
