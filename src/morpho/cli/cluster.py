@@ -64,12 +64,17 @@ def _corrected(names: list[str], figures: list[dict[str, Any]], share: int, loca
 
 
 def status() -> None:
-    """Which pipelines run on this machine, and who of them does what."""
+    """Which pipelines and launched scripts run on this machine, and who of them does what."""
     from morpho.cluster.frontend.status import running
+    from morpho.cluster.launch import standing
 
-    runs = running()
-    if not runs:
-        print("no pipeline runs here")
+    runs, launched = running(), standing.running()
+    if not runs and not launched:
+        print("no pipeline and no launched script runs here")
+    for each in launched:
+        print(f"{' '.join(each['program'])}: {each['count']} ranks, launcher {each['launcher']}")
+        for row in each["rows"]:
+            print(f"  {standing.sentence(row, time.time())}")
     for run in runs:
         print(f"{Path(run['model']).name}: epoch {run['epoch']}, {run['texts']} texts, frontend {run['frontend']}")
         for node, worker in run["workers"].items():
@@ -82,10 +87,13 @@ def status() -> None:
 def doctor(hosts_path: Path | None) -> bool:
     """What pipelines need, whether it is there, and who hangs; whether all is well."""
     from morpho.cluster.frontend.status import diagnosis, running
+    from morpho.cluster.launch import standing
 
     problems = [*_machine_problems(), *(_host_problems(hosts_path) if hosts_path is not None else [])]
     for run in running():
         problems += [f"{Path(run['model']).name}: {line}" for line in diagnosis(run)]
+    for run in standing.running():
+        problems += [f"{Path(run['program'][0]).name}: {line}" for line in standing.diagnosis(run)]
     for line in problems:
         print(f"- {line}")
     print("all is well" if not problems else f"{len(problems)} problems")

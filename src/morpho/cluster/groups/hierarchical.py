@@ -24,6 +24,7 @@ class HierarchicalGroup(Group):
 
     def __init__(self, flat: Group) -> None:
         self.flat, self.rank, self.size, self.epoch, self.hosts = flat, flat.rank, flat.size, flat.epoch, flat.hosts
+        self.members = flat.members
         colors = host_colors(flat.hosts)
         within = flat.split(colors[self.rank])
         if within is None:

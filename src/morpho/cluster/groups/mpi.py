@@ -28,6 +28,7 @@ from morpho.cluster.groups.limit import AGREE_S, limited
 from morpho.cluster.groups.shared_memory import SharedBuffers, create
 from morpho.cluster.launch.mpiexec import needs_mpi
 from morpho.cluster.launch.told import JOINED, JOINING, started, telling
+from morpho.runtime.groups import waiting
 from morpho.runtime.groups.group import DONE, Group, Later, Work
 from morpho.runtime.groups.reducing import is_half, reduce_into
 
@@ -110,6 +111,7 @@ class MPIGroup(Group):
         communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
         self.communicator, self.epoch = communicator, epoch
         self.rank, self.size = communicator.Get_rank(), communicator.Get_size()
+        self.members = tuple(communicator.Get_group().Translate_ranks(None, self._mpi.COMM_WORLD.Get_group()))
         self._thread: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
         self._hosts: tuple[str, ...] = ()
@@ -137,14 +139,16 @@ class MPIGroup(Group):
         return self._processes
 
     def split(self, color: int | None, key: int = 0) -> Group | None:
-        found = self._guarded(lambda: self.communicator.Split(self._mpi.UNDEFINED if color is None else color, key))
+        with waiting.inside(self._call("split")):
+            found = self._guarded(lambda: self.communicator.Split(self._mpi.UNDEFINED if color is None else color, key))
         return None if found == self._mpi.COMM_NULL else MPIGroup(found, self.epoch)
 
     def buffer(self, count: int, dtype: Any) -> np.ndarray:
         dtype = np.dtype(dtype)
         found: list[np.ndarray] = []
         if self.size > 1 and count * dtype.itemsize >= _LEAST_SHARED:
-            self._run("share", True, found, count, dtype)
+            with waiting.inside(self._call("buffer")):
+                self._run("share", True, found, count, dtype)
         return found[0] if found else np.empty(count, dtype)
 
     def _share(self, found: list[np.ndarray], count: int, dtype: np.dtype) -> None:
@@ -295,7 +299,7 @@ class MPIGroup(Group):
 
     def shrink(self) -> Group:
         _lost.set()
-        with limited(AGREE_S, "the survivors' agreement on who is left"):
+        with limited(AGREE_S, "the survivors' agreement on who is left"), waiting.inside(self._call("shrink")):
             self._settle()
             new = MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
         if self._processes is not None and self._hosts:
@@ -318,7 +322,8 @@ class MPIGroup(Group):
 
     def agree(self, flag: bool) -> bool:
         try:
-            return bool(self.communicator.Agree(int(flag)))
+            with waiting.inside(self._call("agree")):
+                return bool(self.communicator.Agree(int(flag)))
         except self._mpi.Exception as error:
             raise self._told(error) from error
 

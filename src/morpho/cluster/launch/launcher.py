@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.cluster.launch import mpiexec, told
+from morpho.cluster.launch import mpiexec, standing, told
 from morpho.cluster.launch.mpiexec import HERE, Hosts
 
 WORKER = "morpho.cluster.launch.worker"
@@ -78,7 +78,8 @@ def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
     for attempt in range(job.max_restarts + 1):
         if attempt:
             say(f"restart {attempt} of {job.max_restarts}")
-        with tempfile.TemporaryDirectory(prefix="morpho-ranks-") as folder:
+        with tempfile.TemporaryDirectory(prefix="morpho-ranks-", ignore_cleanup_errors=True) as folder, \
+                standing.listed(job.program, job.count, Path(folder)):
             process = mpiexec.start(job.count, job.words(folder), job.hosts, threads=job.threads,
                                     heartbeat_s=job.heartbeat_s, extra=job.extra, preexec_fn=_dies_with_us())
             with _handing_on(process) as asked:

@@ -16,9 +16,11 @@ import sys
 import traceback
 from typing import NoReturn
 
+from morpho.base import settings
 from morpho.cluster import world
 from morpho.cluster.groups.limit import leave
 from morpho.cluster.groups.mpi import has_lost, has_peers
+from morpho.cluster.launch import standing
 from morpho.cluster.launch.told import telling
 
 
@@ -41,6 +43,7 @@ def main(words: list[str]) -> None:
         words = words[2:]
     if words[:1] == ["--told"]:
         telling.begin(words[1])
+        standing.report(words[1], settings.world_rank() or 0)
         words = words[2:]
     signal.signal(signal.SIGUSR1, lambda number, frame: signal.raise_signal(signal.SIGINT))
     module = words[0] == "-m"

@@ -16,6 +16,7 @@ import numpy as np
 
 from morpho.base.dtypes import DType, as_dtype
 from morpho.base.errors import ArgumentError, DTypeError, GroupError, ShapeError, fail
+from morpho.runtime.groups import waiting
 from morpho.runtime.metrics import metrics
 from morpho.runtime.trace import spans
 
@@ -48,10 +49,11 @@ class Later(Work):
 
     def __init__(self, wait: Callable[[], object], done: Callable[[], bool]) -> None:
         self._wait, self._done, self._over = wait, done, False
+        self.call: waiting.Call | None = None  # which collective it is
 
     def wait(self) -> None:
         if not self._over:
-            with spans.span("network", "wait") as told:
+            with spans.span("network", "wait") as told, waiting.inside(self.call):
                 told["in_step"] = spans.in_step()
                 self._wait()
             self._over = True
@@ -75,6 +77,7 @@ class Group(ABC):
     epoch: int = 0
     kind: str = ""
     hosts: tuple[str, ...] = ()  # of each rank
+    members: tuple[int, ...] = ()  # the rank of each in the world; empty: the same numbers
 
     # -- what users call ---------------------------------------------------------------------------------------------
     def broadcast(self, buffer: np.ndarray, root: int = 0, *, wait: bool = True) -> Work:
@@ -161,9 +164,20 @@ class Group(ABC):
         _calls.add(1, operation)
         if arguments:
             _bytes.add(arguments[0].nbytes, operation)
-        with spans.span("network", operation) as told:
+        call = self._call(operation, *arguments)
+        with spans.span("network", operation) as told, waiting.inside(call):
             told |= {"bytes": arguments[0].nbytes if arguments else 0, "in_step": spans.in_step()}
-            return self._run(operation, wait, *arguments)
+            work = self._run(operation, wait, *arguments)
+        if isinstance(work, Later):
+            work.call = call
+        return work
+
+    def _call(self, operation: str, *arguments: Any) -> waiting.Call | None:
+        """What is noted of an operation that may have to wait for others."""
+        if self.size == 1:
+            return None
+        members = self.members or tuple(range(self.size))
+        return waiting.come(operation, members, members[arguments[1]] if operation in ("send", "recv") else None)
 
     def _check(self, operation: str, buffer: Any, dtype: DType | None = None, op: str | None = None,
                writes: bool = False) -> DType | None:
