@@ -9,6 +9,7 @@ import pytest
 from pipeline_models import FAMILIES, folder_of, plan_of
 
 import morpho as mo
+from morpho.cluster.frontend.local import LEAST_IN_RESERVE, local_cluster, local_plan
 from morpho.cluster.pipeline.chain import Chain
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import Place, placement, places_of, stored_failures
@@ -111,3 +112,13 @@ def test_what_runs_when_nodes_are_gone(tmp_path):
 def test_more_workers_than_layers_can_use(tmp_path):
     with pytest.raises(mo.errors.ArgumentError, match=r"200 workers are too many for the \d+ layers"):
         mo.cluster.Pipeline(folder_of(tmp_path, "llama"), nodes=200)
+
+
+def test_workers_without_work_are_in_reserve_up_to_as_many_as_work(tmp_path):
+    place = folder_of(tmp_path, "llama", num_hidden_layers=12)
+    found = {count: local_plan(place, count) for count in (3, 24)}
+    for count, chosen in found.items():
+        busy, there = chosen.predicted.nodes_used, len(chosen.cluster.nodes)
+        assert there == min(count, busy + max(busy, LEAST_IN_RESERVE))
+    assert len(found[24].cluster.nodes) < 24 and [*found[24].cluster.nodes] == [
+        *local_cluster(24).nodes[:len(found[24].cluster.nodes)]]

@@ -40,6 +40,10 @@ class Spread:
             raise fail(ArgumentError, "run", f"the plan is for {len(given.cluster.nodes)} nodes, and --nodes says "
                                              f"{self.nodes}", "leave out one of them")
         _show(plan)
+        started = len(plan.cluster.nodes)
+        if self.nodes is not None and started < self.nodes:
+            print(f"[{started} of {self.nodes} workers are started: the plan has work for {plan.predicted.nodes_used}, "
+                  f"and the others are enough in reserve]", file=sys.stderr, flush=True)
         return Pipeline(place, plan, **more)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from morpho.runtime.measure import machine_profile
 from morpho.weights import load_gguf
 
 SHARED_MEMORY_BYTES_PER_S, SHARED_MEMORY_LATENCY_S = 4e9, 3e-5  # between processes of one machine
+LEAST_IN_RESERVE = 2  # so many deaths in a row cost no stage
 
 
 def config_of(place: str | Path) -> dict[str, Any]:
@@ -49,15 +51,26 @@ def local_cluster(count: int) -> Cluster:
     share = min(count, here.cores)
     nodes = [Node(f"worker-{number}", here.memory_bytes // count, rates.bytes_per_s / share,
                   {"f32": rates.flops_per_s / share}) for number in range(1, count + 1)]
+    return _linked(nodes)
+
+
+def _linked(nodes: Sequence[Node]) -> Cluster:
     return Cluster.uniform(nodes, SHARED_MEMORY_BYTES_PER_S, SHARED_MEMORY_LATENCY_S, "this machine")
 
 
 def local_plan(place: str | Path, count: int, streams: int = 1, constraints: Constraints | None = None,
                objective: str = "throughput") -> Plan:
-    """A plan over workers on this machine: at most two for each layer, one of which is in reserve."""
+    """A plan over workers on this machine: at most two for each layer, and of those that it has no work for as many in
+    reserve as work, or `LEAST_IN_RESERVE`. The others are left out: each would be a process that only waits."""
     card = card_of(place, streams=streams)
     if count > 2 * len(card.layers):
         raise fail(ArgumentError, "pipeline", f"{count} workers are too many for the {len(card.layers)} layers of "
                                               f"{card.name}",
                    f"give at most {2 * len(card.layers)}: those beyond one for each layer wait in reserve")
-    return solve(card, local_cluster(count), objective=objective, constraints=constraints)
+    cluster = local_cluster(count)
+    found = solve(card, cluster, objective=objective, constraints=constraints)
+    busy = found.predicted.nodes_used
+    kept = busy + max(busy, LEAST_IN_RESERVE)
+    if count <= kept:
+        return found
+    return solve(card, _linked(cluster.nodes[:kept]), objective=objective, constraints=constraints)
