@@ -31,10 +31,11 @@ def config_of(place: str | Path) -> dict[str, Any]:
     return found
 
 
-def card_of(place: str | Path, context: int | None = None, streams: int = 1) -> ModelCard:
-    """The model as the planner sees it."""
-    dtype = "q4" if str(place).lower().endswith(".gguf") else "f32"
-    card = ModelCard.from_config(config_of(place), context=context, dtype=dtype, micro_batches=streams)
+def card_of(place: str | Path, context: int | None = None, streams: int = 1, batch: int = 1, dtype: str = ""
+            ) -> ModelCard:
+    """The model as the planner sees it; without a type that of its file."""
+    dtype = dtype or ("q4" if str(place).lower().endswith(".gguf") else "f32")
+    card = ModelCard.from_config(config_of(place), batch, context, dtype, streams)
     return card.with_(name=Path(place).name)
 
 

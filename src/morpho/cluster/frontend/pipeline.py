@@ -21,7 +21,7 @@ from morpho.cluster.frontend.times import StageTimes
 from morpho.cluster.frontend.watching import watch
 from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, has_cores, mpiexec, own_cores
 from morpho.cluster.pipeline.baseline import FAST, Baseline
-from morpho.cluster.pipeline.placement import from_rows, places_of, stored_failures
+from morpho.cluster.pipeline.placement import faults_of, from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
 from morpho.cluster.pipeline.shares import HEADS, check_packed, check_shares
 from morpho.cluster.workers.job import WORKER, Job
@@ -37,6 +37,7 @@ MOST_WISHES = 8  # for another plan or worker, that a worker may not have heard 
 SPIN_S = 0.05  # where each worker has a core: how long it looks for messages of texts on their way without a sleep
 ENCODER_CHUNK = 512  # an encoder looks both ways: a prompt goes through it as a whole
 START_S = 120.0  # what workers are given until they have met
+FOR_THIS = "plan for this model: morpho plan MODEL --cluster FILE"
 WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
 
 
@@ -122,12 +123,20 @@ class Pipeline:
             self._reviving.start()
 
     def _checked(self, plan: Plan) -> tuple[Any, ...]:
-        """The places of a plan for this model; a plan for another one is an error."""
+        """The places of a plan for this model; a plan for another one, or one that is no placement, is an error."""
+        card, name = plan.card, Path(self.place).name
+        own = card_of(self.place, card.context, batch=card.batch, dtype=card.dtype)
+        if card.depth != own.depth:
+            raise fail(ArgumentError, "pipeline", f"the plan is for a model of {card.depth} layers, and {name} has "
+                       f"{own.depth}", FOR_THIS)
+        for number, (planned, layer) in enumerate(zip(card.layers, own.layers, strict=True)):
+            if planned.key != layer.key:
+                raise fail(ArgumentError, "pipeline", f"the plan is for another model: its layer {number} is "
+                           f"{planned.key!r}, and that of {name} is {layer.key!r}", FOR_THIS)
         places = places_of(plan)
-        depth = card_of(self.place).depth
-        if places[-1].end != depth or plan.card.depth != depth:
-            raise fail(ArgumentError, "pipeline", f"the plan is for a model of {plan.card.depth} layers, and "
-                       f"{Path(self.place).name} has {depth}", "plan for this model: morpho plan MODEL --cluster FILE")
+        if wrong := faults_of(plan):
+            raise fail(ArgumentError, "pipeline", f"the plan cannot be run: {'; '.join(wrong)}",
+                       "`morpho plan check` says all that is wrong with it")
         return places
 
     # -- what the user calls -----------------------------------------------------------------------------------------

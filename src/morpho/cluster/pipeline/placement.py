@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
-from morpho.plan import Plan, adapt, failures
+from morpho.plan import Plan, Prediction, Stage, adapt, failures
+from morpho.plan.verify.placement import placement_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,19 @@ class Place:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "members", tuple(self.members) or (self.node,))
+
+
+def faults_of(plan: Plan) -> list[str]:
+    """Why a plan cannot be run: it is no placement, or states what no time, rate or count can be."""
+    wrong = placement_faults(plan.card, plan.cluster, plan.constraints, plan.stages)
+    parts: list[tuple[str, Prediction | Stage]] = [
+        ("the prediction", plan.predicted), *((f"the stage on {each.node}", each) for each in plan.stages)]
+    for what, part in parts:
+        wrong += [f"{what} has {name} = {value}" for name, value in asdict(part).items()
+                  if isinstance(value, int | float) and value < 0]
+    if plan.predicted.bottleneck >= len(plan.stages):
+        wrong.append(f"stage {plan.predicted.bottleneck + 1} of {len(plan.stages)} is said to be the bottleneck")
+    return wrong
 
 
 def places_of(plan: Plan) -> tuple[Place, ...]:
