@@ -177,6 +177,19 @@ def test_running_pipelines_are_shown_and_dead_ones_forgotten():
     assert os.getpid() not in [run["frontend"] for run in status.running()] and not gone.exists()
 
 
+def test_a_cache_that_cannot_be_written_stops_no_text(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    plan = plan_of(folder_of(tmp_path, "llama"), [3])
+    with mo.settings(cache_dir=str(tmp_path / "file")), caplog.at_level("WARNING", "morpho"):
+        for _ in range(2):
+            status.write({"model": "m", "workers": {}})
+        status.clear()
+        assert status.running() == []
+        history.record(plan, "m", 1, 4, {})
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and "status and doctor do not see this process" in said[0] and "ledger" in said[1]
+
+
 def test_workers_that_do_not_belong_here_are_named(tmp_path):
     good = {"node": "a", "version": "1", "proof": proof(b"secret", "run", "a")}
     assert stranger([good], b"secret", "run") == ""

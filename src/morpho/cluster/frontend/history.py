@@ -7,6 +7,7 @@ bandwidth that `morpho plan measure` and `morpho cluster measure` write instead 
 from __future__ import annotations
 
 import json
+import logging
 import statistics
 import time
 from collections.abc import Iterable, Mapping
@@ -60,20 +61,27 @@ def measured(answers: Iterable[Answer], said: Mapping[str, Mapping[str, Any]], s
 
 def record(plan: Plan, model: str, streams: int, prompt_tokens: int, measured: Mapping[str, Any], new_tokens: int = 0,
            overheads: Overheads | None = None) -> dict[str, Any]:
-    """Add a run to the ledger; the context of the prediction is said beside the prompt that was measured."""
+    """Add a run to the ledger; the context of the prediction is said beside the prompt that was measured. Where the
+    ledger cannot be written the run is not in it, which is said."""
     row = {"time": time.time(), "model": model, "cluster": plan.cluster.name, "plan": content_hash(plan.cluster)[:12],
            "nodes": len(plan.cluster.nodes), "stages": [[s.node, s.start, s.end] for s in plan.stages],
            "streams": streams, "context": plan.card.context, "prompt_tokens": prompt_tokens,
            "predicted": predicted(plan, streams, prompt_tokens, new_tokens, overheads), "measured": dict(measured)}
     if settings.get().cache:
-        path = ledger_path()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size > MOST_BYTES:  # the older half goes
-            lines = path.read_bytes().splitlines(keepends=True)
-            path.write_bytes(b"".join(lines[len(lines) // 2:]))
-        with open(path, "ab") as file:
-            file.write(json.dumps(row).encode() + b"\n")
+        try:
+            _append(ledger_path(), row)
+        except OSError as error:
+            logging.getLogger("morpho").warning("[cluster] the run is not in the ledger: %s", error)
     return row
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > MOST_BYTES:  # the older half goes
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[len(lines) // 2:]))
+    with open(path, "ab") as file:
+        file.write(json.dumps(row).encode() + b"\n")
 
 
 def rows(path: Path | None = None) -> list[dict[str, Any]]:

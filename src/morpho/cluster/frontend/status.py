@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import os
 import time
 from collections.abc import Container, Iterable, Mapping
@@ -20,15 +22,25 @@ def folder() -> Path:
     return settings.get().cache_path / "cluster" / "running"
 
 
+@functools.cache
+def _unwritten(place: str, why: str) -> None:
+    """Said once: this is written twice a second."""
+    logging.getLogger("morpho").warning("[cluster] %s cannot be written (%s): status and doctor do not see this process",
+                                        place, why)
+
+
 def write(data: Mapping[str, Any]) -> None:
-    """Say what this process's pipeline does."""
+    """Say what this process's pipeline does. Where the folder cannot be written nobody is told, and texts go on."""
     if not settings.get().cache:
         return
     place = folder()
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = place / f"{os.getpid()}.part"
-    part.write_text(json.dumps({**data, "frontend": os.getpid(), "time": time.time()}))
-    part.replace(place / f"{os.getpid()}.json")
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part.write_text(json.dumps({**data, "frontend": os.getpid(), "time": time.time()}))
+        part.replace(place / f"{os.getpid()}.json")
+    except OSError as error:
+        _unwritten(str(place), str(error))
 
 
 def workers(processes: Mapping[str, int], layers: Mapping[str, list[int]], statistics: Mapping[str, Mapping[str, Any]],
@@ -55,7 +67,10 @@ def stages(nodes: Iterable[str], alive: Container[str], processes: Mapping[str, 
 
 def clear() -> None:
     """This process's pipeline is over."""
-    (folder() / f"{os.getpid()}.json").unlink(missing_ok=True)
+    try:
+        (folder() / f"{os.getpid()}.json").unlink(missing_ok=True)
+    except OSError:
+        pass  # it cannot have been written either
 
 
 def running() -> list[dict[str, Any]]:
