@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,26 @@ def threads_in_force() -> int:
     from morpho.base import settings
 
     return settings.get().threads
+
+
+class Unreadable:
+    """What can be written and not read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return fail_to_read, ()
+
+
+def fail_to_read() -> None:
+    raise OSError("cannot be read")
+
+
+def unreadable(number: int) -> Unreadable:
+    return Unreadable()
+
+
+def lock(number: int) -> Any:
+    return threading.Lock()
+
+
+def leave(number: int) -> None:
+    raise SystemExit(3)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,3 +106,30 @@ def test_a_rank_that_dies_is_left_out() -> None:
             return mo.tasks.map(functions.square, range(6), 1, scheduler=scheduler)
 
     assert run_threads(3, rank)[0] == [n * n for n in range(6)]
+
+
+ODD = [(functions.lock, ArgumentError, "the result of lock cannot go to another process: cannot pickle"),
+       (functions.unreadable, OSError, "cannot be read"), (functions.leave, SystemExit, "3")]
+
+
+@pytest.mark.parametrize(("function", "kind", "said"), ODD)
+def test_results_that_cannot_travel(scheduler: mo.tasks.Scheduler, function: Callable[[int], Any],
+                                    kind: type[BaseException], said: str) -> None:
+    died = scheduler.stats()["processes_died"]
+    with pytest.raises(kind, match=said):
+        scheduler.submit(function, 0).result()
+    assert scheduler.submit(functions.square, 3).result() == 9 and scheduler.stats()["processes_died"] == died
+
+
+def test_results_that_cannot_travel_between_ranks_cost_no_rank() -> None:
+    def rank(group: Group) -> Any:
+        if group.rank:
+            return mo.tasks.serve(group)
+        with mo.tasks.Scheduler(group=group) as made:
+            for function, kind, said in ODD * 2:  # more often than there are ranks
+                with pytest.raises(kind, match=said):
+                    made.submit(function, 0).result(timeout=20)
+            return made.submit(functions.square, 3).result(timeout=20), made.stats()["processes_died"]
+
+    found = run_threads(3, rank)
+    assert found[0] == (9, 0) and sum(found[1:]) == 7

@@ -25,8 +25,8 @@ def folder() -> Path:
 @functools.cache
 def _unwritten(place: str, why: str) -> None:
     """Said once: this is written twice a second."""
-    logging.getLogger("morpho").warning("[cluster] %s cannot be written (%s): status and doctor do not see this process",
-                                        place, why)
+    logging.getLogger("morpho").warning("[cluster] %s cannot be written (%s): status and doctor do not see this "
+                                        "process", place, why)
 
 
 def write(data: Mapping[str, Any]) -> None:

@@ -42,7 +42,7 @@ class RankPool:
             rank = self._taken()
             try:
                 send(self.group, rank, call, CALL)
-                well, value = ForkingPickler.loads(receive(self.group, rank, ANSWER).tobytes())
+                answer = receive(self.group, rank, ANSWER).tobytes()
             except GroupError:
                 with self._lock:
                     self.deaths += 1
@@ -52,6 +52,7 @@ class RankPool:
             with self._lock:
                 self._free.append(rank)
                 self._lock.notify()
+            well, value = ForkingPickler.loads(answer)  # which may fail: the rank is free again by now
             if well:
                 return value
             raise value
@@ -82,9 +83,17 @@ def serve(group: Group) -> int:
             return done
         done += 1
         well, answer = worker.answer((_settings(), Message(call.tobytes())))
-        value = unpack(answer)
+        send(group, 0, _bytes(_read(well, answer)), ANSWER)
+
+
+def _read(well: bool, answer: Message) -> tuple[bool, Any]:
+    """An answer as it travels between hosts; one that cannot be read is the task's failure, not this rank's."""
+    try:
+        return well, unpack(answer)
+    except Exception as error:
+        return False, unpack(worker.carried(error))
+    finally:
         answer.drop()
-        send(group, 0, _bytes((well, value)), ANSWER)
 
 
 def _settings() -> Any:

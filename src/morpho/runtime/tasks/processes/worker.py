@@ -8,7 +8,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from morpho.base import settings
-from morpho.runtime.tasks.processes.message import pack, unpack
+from morpho.base.errors import ArgumentError, fail
+from morpho.runtime.tasks.futures import function_name
+from morpho.runtime.tasks.processes.message import Message, pack, unpack
 
 
 def run(connection: Connection) -> None:
@@ -30,19 +32,29 @@ def answer(call: Any) -> tuple[bool, Any]:
         chosen, message = call
         function, arguments = unpack(message)
         with settings.of(chosen):
-            return True, pack(function(*arguments))
+            return True, _packed(function, function(*arguments))
     except BaseException as error:
         error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
-        return False, _carried(error)
+        return False, carried(error)
 
 
-def _carried(error: BaseException) -> Any:
+def _packed(function: Any, value: Any) -> Message:
+    try:
+        return pack(value)
+    except Exception as error:
+        raise fail(ArgumentError, "tasks", f"the result of {function_name(function)} cannot go to another process: "
+                   f"{error}", "return what can be pickled: numbers, texts, arrays, lists of them", line="") from None
+
+
+def carried(error: BaseException) -> Message:
     """An error as a message; one that cannot travel as its text."""
+    message = Message(b"")
     try:
         message = pack(error)
         unpack(message)
         return message
     except Exception:
+        message.drop()
         made = RuntimeError(f"{type(error).__name__}: {error}")
         for note in getattr(error, "__notes__", ()):
             made.add_note(note)
