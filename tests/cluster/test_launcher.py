@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="ranks are MPI processes: pip install 'morpho-tensor[cluster]'")
 
+from morpho.base.errors import GroupError
 from morpho.cluster.launch import launcher, told
 from morpho.cluster.launch.launcher import Job
+from morpho.cluster.launch.mpiexec import Hosts
 from morpho.cluster.launch.told import BEGUN, JOINED, JOINING, Rank
 
 HERE = Path(__file__).parent
@@ -48,6 +50,36 @@ def test_a_request_to_terminate_is_not_waited_for_without_end(monkeypatch: pytes
 @pytest.mark.parametrize(("when", "status"), [("early", 3), ("late", 4)])
 def test_a_rank_that_fails_leaves_nobody_waiting(when: str, status: int) -> None:
     assert launcher.launch(Job((str(HERE / "failing.py"), when), 3, threads=1)) in (status, 1)  # 1: of a survivor
+
+
+def restarted(answering: list[set[str]], monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[tuple[int, str]]:
+    """Ranks and hosts of each start of a job of 2 + 2 ranks that fails, and which hosts answer at each restart."""
+    started: list[tuple[int, str]] = []
+    hosts = Hosts((("a", 2), ("b", 2)))
+
+    def start(count: int, program: Any, where: Hosts, **options: Any) -> subprocess.Popen[Any]:
+        started.append((count, " ".join(host for host, _ in where.slots)))
+        return subprocess.Popen(["false"])
+
+    monkeypatch.setattr(launcher.mpiexec, "start", start)
+    monkeypatch.setattr(launcher, "is_reachable", lambda host, agent: host in answering[len(started) - 1])
+    job = Job((str(HERE / "failing.py"),), 4, hosts, max_restarts=len(answering), **more)
+    assert launcher.launch(job) == 1
+    return started
+
+
+def test_a_restart_leaves_out_hosts_that_do_not_answer_and_takes_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = restarted([{"a"}, {"a", "b"}, {"b"}], monkeypatch, least=2, narrows=True)
+    assert found == [(4, "a b"), (2, "a"), (4, "a b"), (2, "b")]
+
+
+def test_a_number_that_is_not_elastic_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert restarted([{"a"}], monkeypatch) == [(4, "a b")] * 2
+
+
+def test_fewer_than_the_least_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(GroupError, match="b cannot be reached: 2 ranks are left, and 3 are the least"):
+        restarted([{"a"}], monkeypatch, least=3, narrows=True)
 
 
 @pytest.mark.parametrize(("code", "ranks", "status"), [

@@ -57,7 +57,8 @@ def launch(program: Sequence[str], count: int | None, hosts: str | None, max_res
     check_reachable([(host, host) for host, _ in where.slots], where.agent)
     if threads is None and not where.slots:
         threads = mpiexec.fair_threads(wanted)
-    job = Job(tuple(program), wanted, where, bounds.least if bounds else 1, max_restarts, threads, heartbeat_s or None)
+    job = Job(tuple(program), wanted, where, bounds.least if bounds else 1, max_restarts, threads, heartbeat_s or None,
+              narrows=bounds is not None)
     _end(job, dashboard)
 
 

@@ -17,11 +17,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, GroupError, fail
+from morpho.cluster.hosts.reaching import is_reachable
 from morpho.cluster.launch import mpiexec, standing, told
 from morpho.cluster.launch.mpiexec import HERE, Hosts
 
@@ -65,6 +66,7 @@ class Job:
     heartbeat_s: float | None = None
     extra: Mapping[str, str] | None = None
     worker: tuple[str, ...] = (WORKER,)  # the module that a rank is, and its first arguments
+    narrows: bool = False  # whether a restart may have fewer ranks, `least` or more, where hosts no longer answer
 
     def words(self, folder: str = "") -> list[str]:
         """The command of one rank, which tells a folder how it ends."""
@@ -75,9 +77,11 @@ class Job:
 def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
     """Run a job to its end, with restarts; the exit status of the last try."""
     _check(job)
-    for attempt in range(job.max_restarts + 1):
+    wanted = job
+    for attempt in range(wanted.max_restarts + 1):
         if attempt:
-            say(f"restart {attempt} of {job.max_restarts}")
+            say(f"restart {attempt} of {wanted.max_restarts}")
+            job = _on_those_that_answer(wanted, say)
         with tempfile.TemporaryDirectory(prefix="morpho-ranks-", ignore_cleanup_errors=True) as folder, \
                 standing.listed(job.program, job.count, Path(folder)):
             process = mpiexec.start(job.count, job.words(folder), job.hosts, threads=job.threads,
@@ -90,6 +94,22 @@ def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
         if job.max_restarts:
             say(f"the {job.count} ranks ended with status {code}")
     return code
+
+
+def _on_those_that_answer(job: Job, say: Callable[[str], Any]) -> Job:
+    """The job on the hosts that answer now: hosts that were lost are left out, and hosts that came back take part."""
+    if not job.narrows:
+        return job
+    slots = tuple((host, count) for host, count in job.hosts.slots if is_reachable(host, job.hosts.agent))
+    if len(slots) == len(job.hosts.slots):
+        return job
+    count = min(job.count, sum(number for _, number in slots))
+    silent = ", ".join(host for host, number in job.hosts.slots if (host, number) not in slots)
+    if count < job.least:
+        raise fail(GroupError, "launch", f"{silent} cannot be reached: {count} ranks are left, and {job.least} are the "
+                   "least", line="")
+    say(f"{silent} cannot be reached: {count} of {job.count} ranks are started")
+    return replace(job, count=count, hosts=replace(job.hosts, slots=slots))
 
 
 def _check(job: Job) -> None:
