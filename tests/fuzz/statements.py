@@ -34,11 +34,11 @@ def _mo_at(x: Array, index: Any, name: str, value: Any) -> Array:
 
 
 NUMPY = SimpleNamespace(maximum=np.maximum, minimum=np.minimum, where=np.where, roll=np.roll, concat=np.concatenate,
-                        stack=np.stack, flip=lambda x, axis: np.flip(x, axis).copy(), value=np.copy, own=np.copy, at=_np_at,
-                        pad=lambda x, widths, value: np.pad(x, widths, constant_values=value), array=np.asarray)
+                        stack=np.stack, flip=lambda x, axis: np.flip(x, axis).copy(), value=np.copy, own=np.copy,
+                        at=_np_at, pad=lambda x, widths, value: np.pad(x, widths, constant_values=value), array=np.asarray)
 MORPHO = SimpleNamespace(maximum=mo.maximum, minimum=mo.minimum, where=mo.where, roll=mo.roll, concat=mo.concat,
-                         stack=mo.stack, flip=lambda x, axis: mo.flip(x, axis=axis), value=lambda x: x, own=lambda x: x[...],
-                         at=_mo_at,
+                         stack=mo.stack, flip=lambda x, axis: mo.flip(x, axis=axis), value=lambda x: x,
+                         own=lambda x: x[...], at=_mo_at,
                          pad=lambda x, widths, value: mo.pad(x, widths, value=value), array=np.asarray)
 
 
@@ -77,8 +77,8 @@ class Statements:
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    return rng.integers(-40, 40, shape).astype(dtype) / (8 if dtype.startswith("f") else 1) if dtype[0] == "f" \
-        else rng.integers(-40, 40, shape).astype(dtype)
+    whole = rng.integers(-40, 40, shape).astype(dtype)
+    return whole if dtype[0] == "i" else whole / whole.dtype.type(8)
 
 
 # -- making them -----------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Writer:
         return f"v{self.rng.integers(self.count)}"
 
     def number(self) -> str:
-        return str(self.choose((-2, -1, 1, 2, 3)) if self.dtype[0] == "i" else self.choose((-1.5, -0.5, 0.25, 0.5, 1.0)))
+        return str(self.choose((-2, -1, 1, 2, 3) if self.dtype[0] == "i" else (-1.5, -0.5, 0.25, 0.5, 1.0)))
 
     def region(self) -> tuple[int, ...]:
         return tuple(int(self.rng.integers(1, side + 1)) for side in self.shape)
