@@ -1,5 +1,5 @@
 """Compiled functions with states and captured tensors, called again and again: with arguments that alias each other, a
-state or an earlier result, and with `out=` that is an argument. Every call has what NumPy has, and nothing else changes.
+state or an earlier result, and with `out=` that is one. Every call has what NumPy has, and nothing else changes.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def _mo_at(x: Array, index: Any, name: str, value: Any) -> Array:
 
 NUMPY = SimpleNamespace(maximum=np.maximum, minimum=np.minimum, where=np.where, roll=np.roll, concat=np.concatenate,
                         stack=np.stack, flip=lambda x, axis: np.flip(x, axis).copy(), value=np.copy, own=np.copy,
-                        at=_np_at, pad=lambda x, widths, value: np.pad(x, widths, constant_values=value), array=np.asarray)
+                        at=_np_at, array=np.asarray,
+                        pad=lambda x, widths, value: np.pad(x, widths, constant_values=value))
 MORPHO = SimpleNamespace(maximum=mo.maximum, minimum=mo.minimum, where=mo.where, roll=mo.roll, concat=mo.concat,
                          stack=mo.stack, flip=lambda x, axis: mo.flip(x, axis=axis), value=lambda x: x,
                          own=lambda x: x[...], at=_mo_at,
