@@ -2,6 +2,8 @@
 
 Each seed is one program, taken through the passes, the reference, every level, the instruction sets of this machine,
 one and two threads, lazily and compiled, static and dynamic. A failure is minimised and printed as Python lines.
+`--kind statements` runs programs that write in place, eagerly, compiled, in loops and over rows, against NumPy;
+`--kind calls` calls such functions with states again and again, with arguments that alias each other or a state.
 """
 
 from __future__ import annotations
@@ -20,10 +22,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--kind", choices=("graphs", "statements", "calls"), default="graphs")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     arguments = parser.parse_args()
     from checks import Mismatch, check_threads, large_n, run_seed
     from programs import random_program
+    from repeated_calls import run_calls
+    from statements import run_statements
 
     from morpho.base.machine import available_isas, machine
 
@@ -31,8 +36,11 @@ def main() -> int:
     ends, seed, failures = time.monotonic() + arguments.seconds, arguments.seed, 0
     while time.monotonic() < ends:
         try:
-            run_seed(seed, isas)
-            if seed % 10 == 0:
+            if arguments.kind != "graphs":
+                (run_calls if arguments.kind == "calls" else run_statements)(seed)
+            else:
+                run_seed(seed, isas)
+            if arguments.kind == "graphs" and seed % 10 == 0:
                 program = random_program(seed, rowwise=seed % 3 == 0, native=True)
                 check_threads(program, large_n(program))
         except Mismatch as error:

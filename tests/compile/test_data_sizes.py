@@ -77,6 +77,17 @@ def test_assigning_by_a_mask(rng: np.random.Generator) -> None:
     check(function, by_numpy, inputs(rng))
 
 
+def test_what_was_selected_for_nothing() -> None:
+    """It is counted, and no value that is left has that size."""
+    def f(a: Any, b: Any) -> Any:
+        b[a > 2] = a[a > 2]
+        return a + 1
+
+    compiled = mo.compile(f)
+    for numbers in ([1, 3, 5], [0, 0, 0], [4, 4, 4]):
+        assert compiled(mo.asarray(numbers), mo.asarray([1, 2, 3])).tolist() == [n + 1 for n in numbers]
+
+
 def test_gradients(rng: np.random.Generator) -> None:
     check(mo.grad(lambda x: mo.sum(x[x > 0] ** 2)), lambda x: np.where(x > 0, 2 * x, 0), inputs(rng))
 

@@ -71,6 +71,23 @@ def test_a_region_given_elements_of_the_same_value(shift: int, rng: np.random.Ge
     equal(found, x)
 
 
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_a_turn_that_gives_its_written_value_turned(turns: int) -> None:
+    """The memory of the carried value is written over, and what is passed on is another view of it."""
+    def turned(i: Any, x: mo.Tensor) -> mo.Tensor:
+        return x.at[np.array([2, 3])].add(1.0)[::-1]
+
+    def moved(i: Any, x: mo.Tensor) -> mo.Tensor:
+        return x.at[np.array([0, 1]), np.array([1, 0])].add(2.0).T
+
+    for shape, body in (((6,), turned), ((3, 3), moved)):
+        x = mo.asarray(np.arange(np.prod(shape), dtype=np.float32).reshape(shape))
+        want = x
+        for i in range(turns):
+            want = body(i, want)
+        assert mo.compile(lambda x, body=body: mo.fori_loop(0, turns, body, x))(x).tolist() == want.tolist()
+
+
 def test_the_old_value_stays_where_it_is_wanted(rng: np.random.Generator) -> None:
     def both(x: mo.Tensor) -> Any:
         old = x * 2.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import repeat
 from typing import Any
 
@@ -45,6 +46,9 @@ def flatten(tree: Any, leaves: list[Any]) -> Any:
         return (type(tree).__name__, tuple(flatten(item, leaves) for item in tree))
     if isinstance(tree, dict):
         return ("dict", tuple((key, flatten(tree[key], leaves)) for key in tree))
+    if isinstance(tree, np.generic):  # of a dtype of its own, unlike Python's, and known by its bytes
+        is_nan = isinstance(tree, np.inexact) and tree != tree
+        return ("static", type(tree).__name__, tree.tobytes(), _nan(type(tree).__name__) if is_nan else tree)
     if isinstance(tree, float | complex):  # equal numbers are not always the same: 0.0 == -0.0, and nan != nan
         parts = (tree.real, tree.imag)
         same = math.nan if isinstance(tree, float) and tree != tree else tree
@@ -52,6 +56,12 @@ def flatten(tree: Any, leaves: list[Any]) -> Any:
     if hasattr(tree, "static_key"):  # an object such as a module: one program for each of its modes
         return ("static", type(tree).__name__, tree.static_key(), tree)
     return ("static", type(tree).__name__, tree)
+
+
+@cache
+def _nan(name: str) -> Any:
+    """One NaN of a class of NumPy's, which is itself."""
+    return np.dtype(name).type("nan")
 
 
 def unflatten(structure: Any, leaves: Iterator[Any]) -> Any:

@@ -32,6 +32,7 @@ from morpho.tensor.eager import is_quiet, number_tensor, quiet
 from morpho.tensor.interop.interop import from_dlpack
 from morpho.tensor.interop.libraries.arrow import column, speaks_arrow
 from morpho.tensor.interop.ownership import is_fixed, is_temporary
+from morpho.tensor.lifted import LiftedScalar
 from morpho.tensor.scalars import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
 from morpho.tensor.tools.foreign_calls import hinted
 
@@ -135,6 +136,8 @@ def unplaced(obj: Any) -> Tensor:
 def following(obj: Any) -> Tensor:
     """What a user writes beside tensors: numbers, lists and arrays follow them to their device. Arrays around a
     compiled function do not: they are read at every call, where they lie."""
+    if type(obj) is LiftedScalar:
+        return Tensor.of_node(obj.strong())
     if type(obj) in (bool, int, float, complex) or isinstance(obj, np.generic | list | tuple) or (
             isinstance(obj, np.ndarray) and tracing.current is None):
         return unplaced(obj)
@@ -156,7 +159,7 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     if copy and type(obj) is np.ndarray and dtype is None and tracing.current is None and is_plain(obj):
         return Tensor.of_buffer(_copied_array(obj))  # no program: a model's file has hundreds of weights
     wanted = None if dtype is None else as_dtype(dtype)
-    obj = _unlabelled(obj)
+    obj = Tensor.of_node(obj.strong()) if type(obj) is LiftedScalar else _unlabelled(obj)
     if isinstance(obj, Tensor):
         found = obj
     elif _is_column(obj):

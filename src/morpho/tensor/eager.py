@@ -216,6 +216,17 @@ def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
     return made
 
 
+def scalar_tensor(kind: type, value: Any, dtype: DType) -> Any:
+    """One of NumPy's numbers in memory, whatever its dtype."""
+    memory = (ctypes.c_ubyte * dtype.itemsize).from_buffer_copy(value.tobytes())
+    address = _address(memory)
+    made: Any = _new(kind)
+    made._node = None
+    made._storage, made._layout = memory, (address, (), (), dtype, True)
+    made._record = _pack(address, 1, dtype.code)
+    return made
+
+
 native_row: list[Callable[..., Any]] = []  # `Tensor.__getitem__` once native code serves it
 load_driver: list[Callable[[], object]] = []  # told by the floor above: loads native code, `native_row` with it
 MANY = 10_000  # elements taken one by one take longer than that

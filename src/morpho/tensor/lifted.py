@@ -1,8 +1,9 @@
-"""Python numbers among the arguments of a compiled function, as inputs of its program instead of constants.
+"""Numbers among the arguments of a compiled function, as inputs of its program instead of constants.
 
 A compiled function that is called with one number and then with another is traced with a `LiftedNumber` in its place.
 It is a number to whoever looks (`isinstance(n, int)`), and beside a tensor it is the value of an input. Whatever asks
 for the number itself (a shape, `range`, `if`, `math.exp`) gets it, and is noted: such a number stays a constant.
+Python's numbers take the dtype of what they meet (`LiftedNumber`), NumPy's have one (`LiftedScalar`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dtypes import DType, bfloat16, float32, float64, int64
+from morpho.base.dtypes import BY_NUMPY, DType, bfloat16, float16, float32, float64, int64, uint64
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant
 
@@ -151,13 +152,81 @@ class LiftedNumber:
         return getattr(self.seen(), name)
 
 
+class LiftedScalar(LiftedNumber):
+    """A number of NumPy's that is an input of the program being traced: beside tensors it is one, of its own dtype."""
+
+    __slots__ = ()
+
+    def strong(self) -> Node:
+        """The value as that of a tensor."""
+        self._lifting.constants[self.node.serial] = (self, self.node.dtype)
+        return self.node
+
+    def as_index(self) -> Node:
+        self._lifting.is_indexing = True
+        return cast(self.node, int64)
+
+    def in_dtype(self, dtype: DType) -> Node | None:
+        return None
+
+    def _combined(self, name: str, function: Callable[[Any, Any], Any], other: Any, swapped: bool = False) -> Any:
+        """Sums, differences and products are rounded, and wrap, as NumPy's; what else there is asks for the number."""
+        if type(other) is LiftedNumber:
+            other = other.seen()
+        known = type(other) is LiftedScalar
+        value = other._value if known else other
+        if type(value) not in (int, float) and type(value) not in _KINDS:
+            return NotImplemented
+        result = function(value, self._value) if swapped else function(self._value, value)
+        dtype = _KINDS.get(type(result))
+        if dtype is None or dtype.kind not in "iuf" or dtype is float16:
+            self._lifting.seen |= self._places | (other._places if known else frozenset())
+            return result
+        nodes = [cast(self.node, dtype), cast(other.node, dtype) if known else constant(value, dtype)]
+        mine, at = self._at, other._at if known else lambda values: value
+
+        def evaluate(values: Any) -> Any:
+            return function(at(values), mine(values)) if swapped else function(mine(values), at(values))
+
+        made = build(name, *(reversed(nodes) if swapped else nodes))
+        return LiftedScalar(result, made, self._lifting, self._places | (other._places if known else frozenset()),
+                            evaluate)
+
+    def __neg__(self) -> Any:
+        mine = self._at
+        if self.node.dtype.kind not in "if":
+            return -self.seen()
+        return LiftedScalar(-self._value, build("negative", self.node), self._lifting, self._places,
+                            lambda values: -mine(values))
+
+
+_KINDS = {dtype.type: known for dtype, known in BY_NUMPY.items()}  # NumPy's classes of numbers, and their dtypes
+
+
+def dtype_of(value: Any) -> DType | None:
+    """The dtype of an input that takes the place of this number; None where there is none."""
+    if type(value) in (int, float):
+        return int64 if type(value) is int else float64
+    return _KINDS.get(type(value))
+
+
+def lifted_index(item: Any) -> Any:
+    """A position on an axis that is found when the program runs, as a node, where an index is a lifted integer; else
+    the index itself."""
+    if type(item) is LiftedNumber and isinstance(item, int):
+        return item.as_index()
+    if type(item) is not LiftedScalar:
+        return item
+    return item.as_index() if isinstance(item, np.integer) and item.node.dtype is not uint64 else item.seen()
+
+
 def _asks(name: str) -> Callable[..., Any]:
     """A method of numbers that needs the number."""
     def method(self: LiftedNumber, *arguments: Any) -> Any:
-        if not all(isinstance(one, int | float | complex | str) for one in arguments):
+        if not all(isinstance(one, int | float | complex | str | np.generic) for one in arguments):
             return NotImplemented  # a tensor knows what to do
         value = self.seen()
-        plain = [one.seen() if type(one) is LiftedNumber else one for one in arguments]
+        plain = [one.seen() if issubclass(type(one), LiftedNumber) else one for one in arguments]
         found = getattr(type(value), name, None)
         if found is None:
             raise TypeError(f"{type(value).__name__} has no {name}")

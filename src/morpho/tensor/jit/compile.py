@@ -167,9 +167,9 @@ def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str,
     `f.stats` holds the numbers, `f.dot("graph.dot")` draws the graph.
 
     function: takes and returns tensors, or tuples, lists and dicts of them. Strings among its arguments are constants
-        of the compiled code, and Python numbers are as long as they stay the same: one that changes from call to call
-        becomes an input, unless its value is asked for (a shape, `range`, `if`). Tensors of the surroundings and
-        `mo.State` slots are inputs.
+        of the compiled code, and numbers are as long as they stay the same: one that changes from call to call
+        becomes an input, unless its value is asked for (a shape, `range`, `if`). NumPy's numbers keep their dtype.
+        Tensors of the surroundings and `mo.State` slots are inputs.
     dynamic: sizes that may change without recompiling, by parameter and axis: `{"x": {0: mo.Dim("n", 1, 4096)}}`.
         For a parameter that is a tuple, list or dict of tensors, the same form with such a dict, or None, in place
         of each tensor: `{"pair": ({0: n}, None)}`.

@@ -1,4 +1,4 @@
-"""Which Python numbers among the arguments of a compiled function are inputs of its program, instead of constants.
+"""Which numbers among the arguments of a compiled function are inputs of its program, instead of constants.
 
 A number is a constant as long as it is the same at every call. When it changes, and nothing else does, the function is
 traced with a `LiftedNumber` in its place. If the trace asked for no value of it, and is the program that the earlier
@@ -11,20 +11,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from morpho.base.dtypes import DType, float64, int64
+import numpy as np
+
 from morpho.base.trees import LEAF
-from morpho.ir.node import Node, rebuild, toposort
+from morpho.ir.node import Node, make, rebuild, toposort
+from morpho.ops.algebra import constant
 from morpho.ops.control.records import bodies_of
 from morpho.tensor.core import Tensor
-from morpho.tensor.eager import number_tensor
+from morpho.tensor.eager import number_tensor, scalar_tensor
 from morpho.tensor.jit.changes import is_same_tree
 from morpho.tensor.jit.specialise import Specialisation, capture
-from morpho.tensor.lifted import LARGEST_INT, LiftedNumber, Lifting
+from morpho.tensor.lifted import LARGEST_INT, LiftedNumber, LiftedScalar, Lifting, dtype_of
 from morpho.tensor.scalars import scalar_node
 from morpho.tensor.state.trace import Trace
 
 Path = tuple[Any, ...]  # where a number stands: the parameter's name, then positions and keys
-DTYPES: dict[str, DType] = {"int": int64, "float": float64}
 MOST_COMPARED_BYTES = 1 << 20  # of a captured array that a function makes anew
 
 
@@ -40,7 +41,7 @@ class Numbers:
     """What is known of the numbers of one compiled function."""
 
     def __init__(self) -> None:
-        self.lifted: dict[Path, tuple[str, int, int]] = {}  # type and, of integers, limits
+        self.lifted: dict[tuple[Path, str], tuple[int, int]] = {}  # by the name of the type; of integers, the limits
         self.constant: set[Path] = set()  # those whose value was asked for
 
     def applied(self, structure: Any, leaves: list[Any]) -> tuple[Any, list[Any]]:
@@ -48,14 +49,14 @@ class Numbers:
         if not self.lifted:
             return structure, leaves
         paths = {path for path, tree in numbers_of(structure)
-                 if (known := self.lifted.get(path)) is not None and known[0] == tree[1]
-                 and (tree[1] == "float" or known[1] <= tree[-1] <= known[2])}
+                 if (known := self.lifted.get((path, tree[1]))) is not None
+                 and (type(tree[-1]) is not int or known[0] <= tree[-1] <= known[1])}
         return marked(structure, leaves, paths) if paths else (structure, leaves)
 
     def lift(self, path: Path, value: Any, low: int, high: int) -> None:
         """A number is an input from now on; an integer within limits."""
-        known = self.lifted.get(path, ("", low, high))
-        self.lifted[path] = (type(value).__name__, max(low, known[1]), min(high, known[2]))
+        known = self.lifted.get((path, type(value).__name__), (low, high))
+        self.lifted[path, type(value).__name__] = (max(low, known[0]), min(high, known[1]))
 
     def changed(self, structure: Any, key: Any, known: Mapping[Any, Specialisation]) -> Changed | None:
         """The earlier compilation that differs from this call in numbers alone, and in which."""
@@ -89,14 +90,14 @@ def _children(tree: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def numbers_of(structure: Any) -> Iterator[tuple[Path, Any]]:
-    """The Python numbers among arguments that are constants: where, and what."""
+    """The numbers among arguments that are constants: where, and what."""
     stack: list[tuple[Path, Any]] = [((name,), tree) for name, tree in reversed(structure)]
     while stack:
         path, tree = stack.pop()
         if tree is LEAF:
             continue
         if tree[0] == "static":
-            if tree[1] in DTYPES and type(tree[-1]) in (int, float):
+            if dtype_of(tree[-1]) is not None:
                 yield path, tree
             continue
         stack += [((*path, key), child) for key, child in reversed(list(_children(tree)))]
@@ -113,13 +114,19 @@ def marked(structure: Any, leaves: Sequence[Any], paths: Collection[Path]) -> tu
         if tree[0] == "static":
             if path not in paths:
                 return tree
-            found.append(number_tensor(Tensor, tree[-1], DTYPES[tree[1]]))
+            found.append(tensor_of(tree[-1]))
             return ("number", tree[1], path, ())
         if tree[0] == "dict":
             return ("dict", tuple([(key, walk((*path, key), child)) for key, child in tree[-1]]))
         return (*tree[:-1], tuple([walk((*path, key), child) for key, child in enumerate(tree[-1])]))
 
     return tuple([(name, walk((name,), tree)) for name, tree in structure]), found
+
+
+def tensor_of(value: Any) -> Tensor:
+    """A number in memory, as an input of a program takes it."""
+    make = scalar_tensor if isinstance(value, np.generic) else number_tensor
+    return make(Tensor, value, dtype_of(value))  # type: ignore[arg-type, no-any-return]
 
 
 def marks_of(structure: Any) -> dict[int, Path]:
@@ -144,7 +151,7 @@ def with_limits(structure: Any, numbers: Numbers) -> Any:
         if tree is LEAF or tree[0] == "static":
             return tree
         if tree[0] == "number":
-            return (*tree[:2], numbers.lifted[tree[2]][1:], ())
+            return (*tree[:2], numbers.lifted[tree[2], tree[1]], ())
         if tree[0] == "dict":
             return ("dict", tuple([(key, walk(child)) for key, child in tree[-1]]))
         return (*tree[:-1], tuple([walk(child) for child in tree[-1]]))
@@ -165,9 +172,9 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> dict[Path, Any] |
         if new[0] in ("static", "number"):
             if is_same_tree(old, new):
                 continue
-            if new[0] == "number" or old[1] != new[1] or new[1] not in DTYPES or type(old[-1]) is not type(new[-1]):
+            if new[0] == "number" or dtype_of(new[-1]) is None or type(old[-1]) is not type(new[-1]):
                 return None
-            if new[1] == "int" and not all(abs(tree[-1]) <= LARGEST_INT for tree in (old, new)):
+            if type(new[-1]) is int and not all(abs(tree[-1]) <= LARGEST_INT for tree in (old, new)):
                 return None
             found[path] = old[-1]
             continue
@@ -183,7 +190,8 @@ def lifted_arguments(parameters: list[Tensor], numbers: Mapping[int, Any], lifti
     """What the function is called with: its tensors, and lifted numbers of these values."""
     found: list[Any] = list(parameters)
     for number, value in numbers.items():
-        found[number] = LiftedNumber(value, parameters[number].node, lifting, frozenset({number}), itemgetter(number))
+        kind = LiftedScalar if isinstance(value, np.generic) else LiftedNumber
+        found[number] = kind(value, parameters[number].node, lifting, frozenset({number}), itemgetter(number))
     return found
 
 
@@ -195,7 +203,9 @@ def with_constants(nodes: Sequence[Node], trace: Trace, lifting: Lifting,
         attributes = dict(node.attributes)
         if node.serial in lifting.constants:
             number, dtype = lifting.constants[node.serial]
-            done[node.serial] = scalar_node(number.at(values), dtype, "compile")
+            value = number.at(values)
+            done[node.serial] = (constant(value, dtype) if isinstance(value, np.generic) else
+                                 scalar_node(value, dtype, "compile"))
         elif node.op.name == "parameter" and attributes.pop("trace", None) == trace.number:
             index = attributes.pop("index")
             done[node.serial] = trace.parameter(index - sum(place < index for place in values), attributes.pop("shape"),
@@ -211,11 +221,33 @@ def with_constants(nodes: Sequence[Node], trace: Trace, lifting: Lifting,
     return graph.outputs, captured
 
 
-def is_same(one: Sequence[Node], captured: Sequence[Tensor], other: Sequence[Node], others: Sequence[Tensor]) -> bool:
-    """Whether two programs are one: the same nodes, over captured tensors with the same elements."""
+def is_same(one: Sequence[Node], captured: Sequence[Tensor], other: Sequence[Node], others: Sequence[Tensor],
+            first: int) -> bool:
+    """Whether two programs are one: the same nodes, over captured tensors with the same elements, which are inputs from
+    the `first` on."""
+    if any(tensor.shape == () for tensor in (*captured, *others)):
+        one, captured = _with_numbers(one, captured, first)
+        other, others = _with_numbers(other, others, first)
     if len(one) != len(other) or any(a is not b for a, b in zip(one, other, strict=True)):
         return False
     return len(captured) == len(others) and all(_equal(a, b) for a, b in zip(captured, others, strict=True))
+
+
+def _with_numbers(nodes: Sequence[Node], captured: Sequence[Tensor],
+                  first: int) -> tuple[list[Node], list[Tensor]]:
+    """A program with its captured numbers as constants: each use of one of NumPy's captures it once more."""
+    done: dict[int, Node] = {}
+    left = [tensor for tensor in captured if tensor.shape]
+    places = {number: place for place, number in enumerate(n for n, tensor in enumerate(captured) if tensor.shape)}
+    for node in toposort(nodes):
+        number = node["index"] - first if node.op.name == "parameter" else -1
+        if number < 0:
+            done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
+        elif number in places:
+            done[node.serial] = make(node.op, (), {**node.attributes, "index": first + places[number]})
+        else:
+            done[node.serial] = constant(captured[number].elements().numpy()[()], node.dtype)
+    return [done[node.serial] for node in nodes], left
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

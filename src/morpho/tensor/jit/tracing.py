@@ -277,14 +277,15 @@ def _is_program_of(made: CompiledFunction, structure: Any, specs: list[tuple[Any
     if run.structure != chosen.structure or run.updates != chosen.updates:
         return False
     nodes, captured = with_constants(run.nodes, run.trace, run.lifting, before)
-    if is_same(nodes, captured, chosen.plan.graph.outputs, chosen.captured):
+    first = chosen.arguments + len(chosen.states.states)
+    if is_same(nodes, captured, chosen.plan.graph.outputs, chosen.captured, first):
         return True
     if not is_beyond_constants(run.nodes, run.lifting):
         return False
     again = _run_traced(made, structure, specs, before)
     graph, captured = capture(run.nodes, run.trace)
     other, others = capture(again.nodes, again.trace)
-    return not again.lifting.seen and is_same(graph.outputs, captured, other.outputs, others)
+    return not again.lifting.seen and is_same(graph.outputs, captured, other.outputs, others, first + len(before))
 
 
 def _call_original(made: CompiledFunction, arguments: dict[str, Any]) -> Any:

@@ -249,6 +249,9 @@ class Executable:
         for size in self.table.sizes:
             if isinstance(size, Dim):
                 symbols |= size.symbols
+        for step in self.steps:  # what is counted, also where nothing that is left of the program has that size
+            if isinstance(step, Control) and step.kind == "size" and isinstance(step.turns, Dim):
+                symbols |= step.turns.symbols
         self.symbols = sorted(symbols)
         self.symbol_places = [self.table.one(Dim(name, *symbols[name])) for name in self.symbols] \
             if self.control_tables.counted else []

@@ -27,7 +27,7 @@ from morpho.tensor.eager import row
 from morpho.tensor.functions.indexing.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
 from morpho.tensor.functions.searching.selection import is_data, selected, unravelled
-from morpho.tensor.lifted import LiftedNumber
+from morpho.tensor.lifted import lifted_index
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
@@ -66,8 +66,9 @@ def as_items(key: Any, rank: int) -> list[Any]:
 
 
 def _converted(item: Any) -> Any:
-    if type(item) is LiftedNumber and isinstance(item, int):
-        return Tensor.of_node(item.as_index())
+    item = lifted_index(item)
+    if isinstance(item, Node):
+        return Tensor.of_node(item)
     if not is_array(item):
         return item
     if isinstance(item, list) and not item:

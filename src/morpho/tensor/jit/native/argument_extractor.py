@@ -12,11 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from morpho.base.dtypes import float64, int64
 from morpho.base.trees import LEAF, is_flat
 from morpho.tensor.core import Tensor
-from morpho.tensor.eager import number_tensor
+from morpho.tensor.eager import number_tensor, scalar_tensor
 from morpho.tensor.jit.lifetimes import held
+from morpho.tensor.lifted import dtype_of
 
 Take = Callable[[Any], Sequence[Any]]  # the leaves of a tree, in order; `Other` where it is not of the structure
 COMPARED = (int, str, bytes)  # constants of these types may be other objects of the same value
@@ -100,7 +103,7 @@ def taker(tree: Any) -> Take:
     if kind == "static":
         return _of_object(content, tree[2]) if may_change(tree) else _of_constant(content)
     if kind == "number":
-        return _of_number(tree[1], *tree[2])
+        return _of_number(tree[1], *tree[2]) if tree[1] in ("int", "float") else _of_scalar(np.dtype(tree[1]).type)
     if kind == "dict":
         return _of_dict(tuple(key for key, _ in content), _of_children([child for _, child in content]))
     if kind not in ("named", "tuple", "list"):
@@ -115,7 +118,11 @@ def _one(leaf: Any) -> Sequence[Any]:
 
 def _of_constant(constant: Any) -> Take:
     kind = type(constant)
-    compared: Callable[[Any], Any] = repr if kind is float else lambda thing: thing  # 0.0 == -0.0, but not in writing
+    compared: Callable[[Any], Any] = lambda thing: thing
+    if kind is float:
+        compared = repr  # 0.0 == -0.0, but not in writing
+    elif isinstance(constant, np.generic):
+        compared = np.generic.tobytes
     wanted = compared(constant)
 
     def take_by_value(thing: Any) -> Sequence[Any]:
@@ -123,7 +130,8 @@ def _of_constant(constant: Any) -> Take:
             raise Other
         return ()
 
-    return take_by_value if kind is float or kind in COMPARED else _of_identity(held(constant))
+    by_value = kind is float or kind in COMPARED or isinstance(constant, np.generic)
+    return take_by_value if by_value else _of_identity(held(constant))
 
 
 def _of_number(kind: str, low: int, high: int) -> Take:
@@ -139,6 +147,19 @@ def _of_number(kind: str, low: int, high: int) -> Take:
         return (number_tensor(Tensor, thing, float64),)
 
     return take_int if kind == "int" else take_float
+
+
+def _of_scalar(kind: type[np.generic]) -> Take:
+    """A number of NumPy's that is an input of the program."""
+    dtype = dtype_of(kind(0))
+    assert dtype is not None, "it was lifted"
+
+    def take(thing: Any) -> Sequence[Any]:
+        if type(thing) is not kind:
+            raise Other
+        return (scalar_tensor(Tensor, thing, dtype),)
+
+    return take
 
 
 def _of_identity(same: Callable[[], Any]) -> Take:

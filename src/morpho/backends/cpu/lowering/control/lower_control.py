@@ -157,8 +157,8 @@ class Loop:
         targets = [*self.homes, *self.rows]
         taken: set[int] = set()
         for number, (result, target) in enumerate(zip(region.results, targets, strict=True)):
-            if number < len(self.homes) and result.slot == target.slot:
-                continue  # passed on as it is
+            if number < len(self.homes) and _is_all(result, target):
+                continue  # passed on as it is, or written over; another view of the same memory is copied
             slot = low.program.slots[result.slot]
             own = (result.slot not in region.outside and slot.kind == "temporary" and result.slot not in taken
                    and all(result.slot != home.slot for home in self.homes)
@@ -235,6 +235,12 @@ def _written_first(touched: Sequence[View], program: Program) -> list[View]:
     known = {place.slot for step in program.steps for place in written(step)}
     return [place for place in touched
             if program.slots[place.slot].kind == "temporary" and place.slot not in known]
+
+
+def _is_all(result: View, home: View) -> bool:
+    """Whether a result lies in a carried value's memory as that does."""
+    return (result.slot == home.slot and result.offset == 0 and result.shape == home.shape and result.is_contiguous
+            and not result.borders and result.part == home.part)
 
 
 def _plain(program: Program, slots: set[int]) -> bool:
