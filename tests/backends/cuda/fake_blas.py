@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.cuda.emulator.addresses import on_host
+
 TYPES: dict[int, Any] = {0: np.float32, 1: np.float64, 2: np.float16, 14: np.uint16}
 
 
@@ -59,7 +61,7 @@ class FakeBlas:
     def _matrix(self, address: Any, layout: dict[Any, int], number: int) -> np.ndarray:
         kind = TYPES[layout["kind"]]
         item = np.dtype(kind).itemsize
-        start = _number(address) + number * layout[6] * item
+        start = on_host(_number(address)) + number * layout[6] * item
         count = (layout["columns"] - 1) * layout["step"] + layout["rows"]
         flat = np.frombuffer((ctypes.c_uint8 * (count * item)).from_address(start), kind)
         return np.lib.stride_tricks.as_strided(flat, (layout["rows"], layout["columns"]), (item, layout["step"] * item))

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.cuda.emulator.addresses import on_host
+
 LWORK = 7
 
 
@@ -42,12 +44,12 @@ class FakeSolver:
     @staticmethod
     def matrix(dtype: Any, address: Any, rows: int, columns: int) -> np.ndarray:
         kind = ctypes.c_float if dtype is np.float32 else ctypes.c_double
-        flat = np.ctypeslib.as_array((kind * (rows * columns)).from_address(_number(address)))
+        flat = np.ctypeslib.as_array((kind * (rows * columns)).from_address(on_host(_number(address))))
         return flat.reshape(columns, rows).T
 
     @staticmethod
     def said(info: Any, status: int) -> None:
-        ctypes.c_int32.from_address(_number(info)).value = status
+        ctypes.c_int32.from_address(on_host(_number(info))).value = status
 
     def _potrf(self, dtype: Any, fill: int, n: int, a: Any, lda: int, work: Any, count: Any, info: Any) -> None:
         assert count.value == LWORK

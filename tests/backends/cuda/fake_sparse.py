@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.cuda.emulator.addresses import on_host
+
 TYPES: dict[int, Any] = {0: np.float32, 1: np.float64, 2: np.float16, 14: np.uint16}
 INDICES: dict[int, Any] = {2: np.int32, 3: np.int64}
 NOT_SUPPORTED = 10
 
 
 def _array(address: ctypes.c_void_p, count: int, kind: Any) -> np.ndarray:
-    return np.frombuffer((ctypes.c_uint8 * (count * np.dtype(kind).itemsize)).from_address(address.value or 0), kind)
+    room = (ctypes.c_uint8 * (count * np.dtype(kind).itemsize)).from_address(on_host(address.value or 0))
+    return np.frombuffer(room, kind)
 
 
 def _wide(x: np.ndarray) -> np.ndarray:

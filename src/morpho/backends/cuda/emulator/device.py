@@ -1,7 +1,8 @@
 """A device whose grid runs on the CPU: the kernels' own text, compiled for this machine, block by block.
 
-It is for tests of indexing, masks and barriers on machines without a GPU, not for speed. Memory is the host's, at
-addresses of its own, with red zones around every block: a kernel that writes past its end is found at the next free.
+It is for tests of indexing, masks and barriers on machines without a GPU, not for speed. Memory is the host's, with red
+zones around every block: a kernel that writes past its end is found at the next free. Its addresses are the device's
+own (`addresses.py`), so that the host cannot follow one, nor a kernel one of the host's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from morpho.backends.cuda.codegen.grid import ENTRY, Header
 from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.tensor_map import TensorMap
+from morpho.backends.cuda.emulator.addresses import on_device, on_host, words_on_host
 from morpho.backends.cuda.emulator.hopper import functions
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
 from morpho.backends.cuda.emulator.tensor_cores import tensor_cores
@@ -29,7 +31,7 @@ from morpho.base.target import isa_named
 from morpho.base.units import format_bytes
 
 ZONE = 256  # bytes before and after every block
-PATTERN = 0xA5
+PATTERN = 0xFF  # NaN to all floats: what nobody has written spoils a result
 MOST_THREADS = 1024
 # Where threads wait for others.
 MEETING = ("call void @gpu.barrier(ptr %ctx)", "call void @gpu.warp_barrier(", "@gpu.shuffle", "@gpu.mma", "@gpu.ld",
@@ -40,7 +42,7 @@ class PlainWords:
     """Words that host and device share."""
 
     def __init__(self, array: np.ndarray) -> None:
-        self.array, self.address = array, int(array.ctypes.data)
+        self.array, self.address = array, on_device(array.ctypes.data)
 
 
 class EmulatedDevice:
@@ -67,9 +69,9 @@ class EmulatedDevice:
                        f"{format_bytes(self.properties.memory_bytes)}",
                        "drop tensors that are no longer needed, use a smaller batch, or another device")
         memory = np.full(nbytes + 3 * ZONE, PATTERN, np.uint8)
-        address = -(-(memory.ctypes.data + ZONE) // ZONE) * ZONE
+        address = on_device(-(-(memory.ctypes.data + ZONE) // ZONE) * ZONE)
         self.blocks[address] = memory, nbytes
-        return int(address)
+        return address
 
     def free_bytes(self) -> int:
         """What is left."""
@@ -78,7 +80,7 @@ class EmulatedDevice:
     def free(self, address: int, nbytes: int) -> None:
         """Check the zones."""
         memory, size = self.blocks.pop(address)
-        start = address - memory.ctypes.data
+        start = on_host(address) - memory.ctypes.data
         if not (np.all(memory[:start] == PATTERN) and np.all(memory[start + size:] == PATTERN)):
             raise fail(DeviceError, "cuda", "a kernel wrote outside its memory")
 
@@ -89,7 +91,7 @@ class EmulatedDevice:
     def copy_in(self, address: int, source: Bytes, stream: int) -> Event:
         """Now."""
         data = bytes(memoryview(source).cast("B"))
-        ctypes.memmove(address, data, len(data))
+        ctypes.memmove(on_host(address), data, len(data))
         return FINISHED
 
     def copy_ahead(self, address: int, source: Bytes) -> Event:
@@ -107,16 +109,16 @@ class EmulatedDevice:
     def copy_out(self, address: int, target: memoryview, stream: int) -> Event:
         """Now."""
         view = memoryview(target).cast("B")
-        view[:] = ctypes.string_at(address, len(view))
+        view[:] = ctypes.string_at(on_host(address), len(view))
         return FINISHED
 
     def copy(self, source: int, target: int, nbytes: int, stream: int) -> None:
         """Now."""
-        ctypes.memmove(target, source, nbytes)
+        ctypes.memmove(on_host(target), on_host(source), nbytes)
 
     def zero(self, address: int, nbytes: int, stream: int) -> None:
         """Now."""
-        ctypes.memset(address, 0, nbytes)
+        ctypes.memset(on_host(address), 0, nbytes)
 
     def host_room(self, nbytes: int) -> np.ndarray | None:
         """Any memory will do."""
@@ -135,22 +137,25 @@ class EmulatedDevice:
             RUNTIME + tensor_cores(text) + functions(text)).replace("@emu.run(", f"@{name}_run(")
         full = full.replace("@kernel_", f"@{name}_kernel_")
         fibers = any(word in text for word in MEETING)
-        return f"{name} {int(fibers)}\n".encode() + llvm.compile_text(full, isa_named("native"))
+        counts = ",".join(f"{entry}:{count}" for entry, count in ENTRY.findall(text))  # words of every kernel
+        return f"{name} {int(fibers)} {counts}\n".encode() + llvm.compile_text(full, isa_named("native"))
 
-    def load(self, image: bytes, name: str) -> tuple[int, Any, bool]:
-        """The address of the kernel, what runs a grid of it, and whether its threads meet."""
+    def load(self, image: bytes, name: str) -> tuple[int, Any, bool, int]:
+        """The address of the kernel, what runs a grid of it, whether its threads meet, and the number of its words."""
         head, _, code = image.partition(b"\n")
-        stem, fibers = head.decode().split()
+        stem, fibers, counts = head.decode().split()
         wanted = [f"{stem}_{name}", f"{stem}_run"]
         known = self.loaded
         if stem not in known:
             known[stem] = llvm.load(code, isa_named("native"), wanted)
         kernel, run = known[stem]
-        return kernel, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(run), fibers == "1"
+        return kernel, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(run), fibers == "1", int(
+            dict(one.split(":") for one in counts.split(","))[name])
 
     def launch(self, function: Any, geometry: Geometry, words: ctypes.Array[ctypes.c_int64], stream: int) -> None:
         """Run all blocks now."""
-        kernel, run, fibers = function
+        kernel, run, fibers, count = function
+        here = words_on_host(words[:count])
         if not 0 < geometry.threads <= MOST_THREADS or not 0 < geometry.blocks < 1 << 31:
             raise fail(DeviceError, "cuda", f"a grid of {geometry.blocks} blocks of {geometry.threads} threads")
         if geometry.shared_bytes > self.properties.shared_bytes:
@@ -160,7 +165,8 @@ class EmulatedDevice:
             context = np.zeros(int(Context.SIZE), np.int64)
             context[Context.BLOCKS], context[Context.THREADS] = geometry.blocks, geometry.threads
             context[Context.SHARED] = self._room("shared", geometry.shared_bytes + 1024, 1024)
-            context[Context.KERNEL], context[Context.WORDS] = kernel, ctypes.addressof(words)
+            context[Context.KERNEL], context[Context.WORDS] = kernel, ctypes.addressof(here)
+            self.room["shared"][:] = PATTERN
             context[Context.EXCHANGE] = self._room("exchange", geometry.threads * EXCHANGE_WORDS * 8, 64)
             if fibers:
                 context[Context.FIBERS] = 1
