@@ -266,3 +266,30 @@ def test_rule_weights_join_the_derivation() -> None:
     answer = program.run("max_times")["p"]
     assert answer.rows == [("a",), ("b",)] and answer.weights.tolist() == [0.4, 0.5]
     assert list(program.run()["p"]) == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("engine", ["tuples", "dense", "sparse"])
+@pytest.mark.parametrize("semantics", ["boolean", "min_plus", "max_times", "plus_times"])
+def test_a_chain_may_be_longer_than_the_rounds_that_are_waited_for(semantics: str, engine: str,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("tuples", "dense"):
+        monkeypatch.setattr(f"morpho.logic.{module}.fixpoint.MOST_ROUNDS", 20)
+    monkeypatch.setattr("morpho.logic.dense.linear.MOST_ROUNDS", 20)
+    monkeypatch.setattr("morpho.logic.tuples.fixpoint.MOST_UNBOUNDED_ROUNDS", 20)
+    program = mo.logic.Program("path(X, Y) :- start(X), edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z). start(0).")
+    program.add("edge", [(one, one + 1) for one in range(50)])
+    model = program.run(semantics, engine)
+    assert model.count("path") == 50 and model.counters["rounds"] >= 50
+    if semantics != "boolean":  # a cycle that makes values better without end
+        program.add("edge", [(50, 10)], weights=[-100.0 if semantics == "min_plus" else 3.0])
+        with pytest.raises(ValueError, match="no end after .*cycle"):
+            program.run(semantics, engine)
+
+
+def test_a_recursion_may_count_through_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rounds than constants and facts: an odometer of two digits."""
+    monkeypatch.setattr("morpho.logic.tuples.fixpoint.MOST_UNBOUNDED_ROUNDS", 20)
+    program = mo.logic.Program("p(0, 0). p(X, Z) :- p(X, Y), next(Y, Z). p(Z, 0) :- p(X, 9), next(X, Z).")
+    program.add("next", [(one, one + 1) for one in range(9)])
+    for semantics in ("boolean", "min_plus"):
+        assert program.run(semantics, "tuples").count("p") == 100
