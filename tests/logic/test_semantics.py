@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.errors import MemoryLimit
+from morpho.base.machine import machine
 from morpho.logic.semantics.semirings import SEMIRINGS
 from morpho.logic.semantics.truth_values import LOGICS
 
@@ -282,7 +284,7 @@ def test_a_chain_may_be_longer_than_the_rounds_that_are_waited_for(semantics: st
     assert model.count("path") == 50 and model.counters["rounds"] >= 50
     if semantics != "boolean":  # a cycle that makes values better without end
         program.add("edge", [(50, 10)], weights=[-100.0 if semantics == "min_plus" else 3.0])
-        with pytest.raises(ValueError, match="no end after .*cycle"):
+        with pytest.raises(ValueError, match=r"no end after .*cycle"):
             program.run(semantics, engine)
 
 
@@ -293,3 +295,16 @@ def test_a_recursion_may_count_through_pairs(monkeypatch: pytest.MonkeyPatch) ->
     program.add("next", [(one, one + 1) for one in range(9)])
     for semantics in ("boolean", "min_plus"):
         assert program.run(semantics, "tuples").count("p") == 100
+
+
+def test_a_join_beyond_memory_names_its_rule_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused while it grows, long before the memory is full."""
+    monkeypatch.setattr("morpho.logic.tuples.evaluate.BLOCK_ROWS", 1000)
+    monkeypatch.setattr("morpho.logic.tuples.evaluate.SHARE_OF_MEMORY", machine().memory_bytes // 100_000)
+    program = mo.logic.Program("pairs(A, B, C, D) :- n(A), n(B), n(C), n(D).")
+    program.add("n", [(one,) for one in range(30)])
+    with pytest.raises(MemoryLimit, match=r"rule pairs\(A, B.* :- .* gives more than \d,\d\d\d tuples, \d\d\d? kB"):
+        program.run("boolean", "tuples")
+    small = mo.logic.Program("few(A, D) :- n(A), n(B), n(C), n(D).")  # the same join, of which little is kept
+    small.add("n", [(one,) for one in range(30)])
+    assert small.run("boolean", "tuples").count("few") == 900
