@@ -127,6 +127,19 @@ def test_eigenvalues(rng: np.random.Generator) -> None:
     assert np.allclose(dense @ found.numpy(), found.numpy() * small.numpy(), atol=1e-3)
 
 
+def test_lobpcg_ends_at_its_tolerance_and_says_what_it_did_not_find(rng: np.random.Generator) -> None:
+    a, dense = laplacian()
+    start = mo.asarray(rng.normal(size=(SIDE * SIDE, 3)))
+    run = mo.compile(partial(mo.sparse.lobpcg, a, tol=1e-9, maxiter=500))
+    values, vectors = (one.numpy() for one in run(start))
+    assert np.allclose(values, np.linalg.eigvalsh(dense)[::-1][:3], rtol=0, atol=1e-12) and run.stats["host_steps"] == 0
+    assert np.linalg.norm(dense @ vectors - vectors * values, axis=0).max() <= 1.001e-9 * values[0]
+    short = mo.sparse.lobpcg(a, start, tol=1e-9, maxiter=2)
+    assert np.isnan(short[0].numpy()).all() and np.isnan(short[1].numpy()).all()
+    with pytest.raises(ArgumentError, match="tol"):
+        mo.sparse.lobpcg(a, start, tol=0.0)
+
+
 def test_lanczos_goes_on_until_its_values_are_right(rng: np.random.Generator) -> None:
     dense = rng.normal(size=(90, 90)) * (rng.random((90, 90)) < 0.1)
     for which, own, matrix in (("largest", slice(-4, None), dense + dense.T),
