@@ -69,6 +69,8 @@ HEAD = "%%MatrixMarket matrix coordinate real general\n"
     ("%%MatrixMarket matrix array real general\n100000 100000\n1\n", "in a file of"),
     ("%%MatrixMarket matrix array real general\n1 2\n1\n", "ends before"),
     ("%%MatrixMarket matrix coordinate integer general\n1 1 1\n1 1 99999999999999999999\n", "is not integer"),
+    ("%%MatrixMarket matrix array unsigned-integer skew-symmetric\n2 2\n1\n", "does not go with"),
+    ("%%MatrixMarket matrix array integer skew-symmetric\n2 2\n-9223372036854775808\n", "is not integer"),
     (HEAD + "1 1 1\n1 1 1_000\n", "'1_000' is not real"), (HEAD + "1 1 1\n1 1 \u0663\n", "is not real"),
     (HEAD + "1 1 1\n1 1\x1f5\n", "2 numbers instead of 3"), (HEAD + "1\u00a01 1\n1 1 5\n", "3 whole numbers"),
 ])

@@ -95,7 +95,8 @@ class _Reader:
         if self.field not in FIELDS or (form == "array" and self.field == "pattern"):
             raise self.wrong(f"field {self.field!r} is unknown here: real, integer, complex"
                              + (", pattern" if form == "coordinate" else ""))
-        if self.symmetry not in SYMMETRIES or (self.symmetry == "hermitian") > (self.field == "complex"):
+        if self.symmetry not in SYMMETRIES or (self.symmetry == "hermitian") > (self.field == "complex") or (
+                self.symmetry, self.field) == ("skew-symmetric", "unsigned-integer"):
             raise self.wrong(f"symmetry {self.symmetry!r} does not go with {self.field}")
         return self.coordinates() if form == "coordinate" else self.dense()
 
@@ -122,7 +123,7 @@ class _Reader:
                 raise ValueError
             if self.field in RANGES:
                 found, (low, high) = int(words[0]), RANGES[self.field]
-                if not low <= found < high:
+                if not low + (self.symmetry == "skew-symmetric") <= found < high:  # its negative is written too
                     raise ValueError
                 return found
             parts = [float(word) for word in words]
