@@ -108,6 +108,36 @@ def test_gradients_of_large_native_factors(rng: np.random.Generator) -> None:
     assert np.allclose(native, np.linalg.inv(a) / 2, atol=1e-10)
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (1, 4), (4, 1), (2, 40, 37), (2, 3, 37, 50), (0, 3), (2, 0, 4)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_lu_of_rectangular_matrices_is_scipys(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> None:
+    """With its P too, ties and singular matrices included."""
+    scipy = pytest.importorskip("scipy.linalg", reason="compares with SciPy where it is installed")
+    whole = rng.integers(-3, 4, shape).astype(dtype) * (1 if dtype[0] == "f" else 1 + 2j)
+    for a in (whole, whole * 0, rng.normal(size=shape).astype(dtype)):
+        found, want = mo.linalg.lu(a), scipy.lu(a)
+        np.testing.assert_array_equal(found.P.numpy(), want[0])
+        for mine, its in zip(found[1:], want[1:], strict=True):
+            assert mine.shape == its.shape
+            assert np.allclose(mine.numpy(), its, atol=1e-4 if dtype == "float32" else 1e-10)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (2, 4, 2)])
+def test_gradients_of_rectangular_lu(shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    a, step = rng.normal(size=shape), 1e-6
+    weights = [mo.asarray(rng.normal(size=part.shape)) for part in mo.linalg.lu(a)[1:]]
+
+    def value(x: Any) -> Any:
+        return sum(mo.sum(part * weight) for part, weight in zip(mo.linalg.lu(x)[1:], weights, strict=True))
+
+    slope = mo.grad(value)(mo.asarray(a)).numpy()
+    for place in np.ndindex(shape):
+        move = np.zeros(shape)
+        move[place] = step
+        numeric = (value(mo.asarray(a + move)).item() - value(mo.asarray(a - move)).item()) / (2 * step)
+        assert np.isclose(slope[place], numeric, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(slope).max()))
+
+
 def test_a_gradient_at_equal_eigenvalues_is_finite() -> None:
     slope = mo.grad(lambda x: mo.sum(mo.real(mo.linalg.eigvals(x))))(mo.asarray(np.eye(3))).numpy()
     assert np.allclose(slope, np.eye(3))

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.errors import MemoryLimit
+from morpho.base.machine import machine
 from morpho.logic.semantics.semirings import SEMIRINGS
 from morpho.logic.semantics.truth_values import LOGICS
 
@@ -266,3 +268,43 @@ def test_rule_weights_join_the_derivation() -> None:
     answer = program.run("max_times")["p"]
     assert answer.rows == [("a",), ("b",)] and answer.weights.tolist() == [0.4, 0.5]
     assert list(program.run()["p"]) == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("engine", ["tuples", "dense", "sparse"])
+@pytest.mark.parametrize("semantics", ["boolean", "min_plus", "max_times", "plus_times"])
+def test_a_chain_may_be_longer_than_the_rounds_that_are_waited_for(semantics: str, engine: str,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("tuples", "dense"):
+        monkeypatch.setattr(f"morpho.logic.{module}.fixpoint.MOST_ROUNDS", 20)
+    monkeypatch.setattr("morpho.logic.dense.linear.MOST_ROUNDS", 20)
+    monkeypatch.setattr("morpho.logic.tuples.fixpoint.MOST_UNBOUNDED_ROUNDS", 20)
+    program = mo.logic.Program("path(X, Y) :- start(X), edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z). start(0).")
+    program.add("edge", [(one, one + 1) for one in range(50)])
+    model = program.run(semantics, engine)
+    assert model.count("path") == 50 and model.counters["rounds"] >= 50
+    if semantics != "boolean":  # a cycle that makes values better without end
+        program.add("edge", [(50, 10)], weights=[-100.0 if semantics == "min_plus" else 3.0])
+        with pytest.raises(ValueError, match=r"no end after .*cycle"):
+            program.run(semantics, engine)
+
+
+def test_a_recursion_may_count_through_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rounds than constants and facts: an odometer of two digits."""
+    monkeypatch.setattr("morpho.logic.tuples.fixpoint.MOST_UNBOUNDED_ROUNDS", 20)
+    program = mo.logic.Program("p(0, 0). p(X, Z) :- p(X, Y), next(Y, Z). p(Z, 0) :- p(X, 9), next(X, Z).")
+    program.add("next", [(one, one + 1) for one in range(9)])
+    for semantics in ("boolean", "min_plus"):
+        assert program.run(semantics, "tuples").count("p") == 100
+
+
+def test_a_join_beyond_memory_names_its_rule_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused while it grows, long before the memory is full."""
+    monkeypatch.setattr("morpho.logic.tuples.evaluate.BLOCK_ROWS", 1000)
+    monkeypatch.setattr("morpho.logic.tuples.evaluate.SHARE_OF_MEMORY", machine().memory_bytes // 100_000)
+    program = mo.logic.Program("pairs(A, B, C, D) :- n(A), n(B), n(C), n(D).")
+    program.add("n", [(one,) for one in range(30)])
+    with pytest.raises(MemoryLimit, match=r"rule pairs\(A, B.* :- .* gives more than \d,\d\d\d tuples, \d\d\d? kB"):
+        program.run("boolean", "tuples")
+    small = mo.logic.Program("few(A, D) :- n(A), n(B), n(C), n(D).")  # the same join, of which little is kept
+    small.add("n", [(one,) for one in range(30)])
+    assert small.run("boolean", "tuples").count("few") == 900

@@ -35,6 +35,15 @@ def test_the_function_computes_what_a_run_does(semantics: str, rng: np.random.Ge
             assert np.isclose(float(found[i, j]), value, rtol=1e-5), (source, target)
 
 
+@pytest.mark.parametrize("semantics", ["goedel", "max_times", "max_min", "min_plus", "log_sum_exp", "ltn"])
+def test_a_function_of_no_facts(semantics: str) -> None:
+    """A domain without values: the largest of nothing is the semiring's zero."""
+    program = mo.logic.Program(PATHS + " some :- path(X, X).")
+    program.add("edge", np.zeros((0, 2), np.int64))
+    found = program.tensors(semantics, rounds=2)()
+    assert found["path"].shape == (0, 0) and found["some"].item() == mo.logic.semiring(semantics).zero
+
+
 @pytest.mark.parametrize("semantics", ["plus_times", "max_times", "product", "log_sum_exp", "min_plus", "ltn"])
 def test_gradients_are_the_numeric_ones(semantics: str, rng: np.random.Generator) -> None:
     """With respect to facts and to the weights of rules."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ HEAD = "%%MatrixMarket matrix coordinate real general\n"
     ("%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n1 1 5\n", "no diagonal"),
     (HEAD + "2 2\n", "3 whole numbers"), (HEAD + "2 -2 1\n", "3 whole numbers"), (HEAD + "2 2 5\n", "5 elements in a"),
     (HEAD + "1000000 1000000 900000000\n", "in a file of"), (HEAD + "99999999999999 1 0\n", "beyond"),
+    (HEAD + "1000000000000 1 1\n1 1 5\n", "beyond the memory"),
     (HEAD + "2 2 1\n", "in a file|ends after"), (HEAD + "2 2 2\n1 1 5\n", "ends after 1 of 2"),
     (HEAD + "2 2 1\n3 1 5\n", "row 3 is not between 1 and 2"), (HEAD + "2 2 1\n1 0 5\n", "column 0"),
     (HEAD + "2 2 1\n1 1\n", "2 numbers instead of 3"), (HEAD + "2 2 1\n1 1 five\n", "'five' is not real"),
@@ -67,6 +69,10 @@ HEAD = "%%MatrixMarket matrix coordinate real general\n"
     ("%%MatrixMarket matrix array real general\n100000 100000\n1\n", "in a file of"),
     ("%%MatrixMarket matrix array real general\n1 2\n1\n", "ends before"),
     ("%%MatrixMarket matrix coordinate integer general\n1 1 1\n1 1 99999999999999999999\n", "is not integer"),
+    ("%%MatrixMarket matrix array unsigned-integer skew-symmetric\n2 2\n1\n", "does not go with"),
+    ("%%MatrixMarket matrix array integer skew-symmetric\n2 2\n-9223372036854775808\n", "is not integer"),
+    (HEAD + "1 1 1\n1 1 1_000\n", "'1_000' is not real"), (HEAD + "1 1 1\n1 1 \u0663\n", "is not real"),
+    (HEAD + "1 1 1\n1 1\x1f5\n", "2 numbers instead of 3"), (HEAD + "1\u00a01 1\n1 1 5\n", "3 whole numbers"),
 ])
 def test_damaged_files_are_told(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.mtx"
@@ -116,6 +122,72 @@ def test_packed_files_and_numbers_without_a_sign(tmp_path: Path) -> None:
         (tmp_path / "b.mtx.gz").write_bytes(damaged)
         with pytest.raises(MorphoError, match=r"\[read_mm\]"):
             mo.sparse.read_mm(tmp_path / "b.mtx.gz")
+
+
+def test_infinite_parts_of_complex_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    head = "%%MatrixMarket matrix coordinate complex general\n"
+    (tmp_path / "a.mtx").write_text(f"{head}2 2 4\n2 1 1 inf\n1 2 -inf 2\n1 1 3 nan\n2 1 1 1\n")
+    found = mo.sparse.read_mm(tmp_path / "a.mtx")
+    want = np.array([[complex(3, np.nan), complex(-np.inf, 2)], [complex(2, np.inf), 0]])
+    np.testing.assert_array_equal(found.to_dense().numpy().view(np.float64), want.view(np.float64))
+
+
+def _scipys(io: Any, path: Path) -> Any:
+    try:
+        found = io.mmread(path)
+    except (ValueError, OverflowError):
+        return None
+    return found.toarray() if hasattr(found, "toarray") else found
+
+
+WORDS = [b"-1", b"0", b"1e400", b"nan", b"abc", b"1.5", b"+3", b"0x10", b"1_000", b"", b"\t", b"1 1", b"%", b"1d5",
+         b"\xff", b"\x00", b"\r", b"18446744073709551616", b"1e", b".5", b"infinity", b"1,5", b"99999999999", b"\x1f",
+         b"9" * 25]
+
+
+def _mutated(raw: bytes, rng: np.random.Generator) -> bytes:
+    """Truncated, or with a word, a line or a count that is another one, twice or not there."""
+    lines = [line.split(b" ") for line in raw.split(b"\n")]
+    at = int(rng.integers(len(lines)))
+    how, word, spot = int(rng.integers(5)), WORDS[rng.integers(len(WORDS))], int(rng.integers(len(lines[at])))
+    if how == 0:
+        return raw[:rng.integers(len(raw))]
+    if how == 1:
+        lines.insert(at, lines[rng.integers(len(lines))])
+    elif how == 2:
+        del lines[at]
+    else:
+        line = lines[at] if how == 3 else lines[min(2, len(lines) - 1)]
+        line[min(spot, len(line) - 1)] = word
+    return b"\n".join(b" ".join(line) for line in lines)
+
+
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric", "hermitian"])
+def test_mutated_files_are_errors_in_words_or_what_scipy_reads(symmetry: str, tmp_path: Path,
+                                                               rng: np.random.Generator) -> None:
+    """Where both accept a file, both read the same numbers."""
+    io = pytest.importorskip("scipy.io", reason="compares with SciPy where it is installed")
+    sparse = pytest.importorskip("scipy.sparse", reason="compares with SciPy where it is installed")
+    whole = rng.integers(-4, 5, (4, 4)) + (1j * rng.integers(-3, 4, (4, 4)) if symmetry == "hermitian" else 0)
+    whole = {"symmetric": whole + whole.T, "skew-symmetric": whole - whole.T,
+             "hermitian": whole + whole.conj().T}.get(symmetry, whole)
+    path = tmp_path / "a.mtx"
+    for a in (whole, whole * 1.5, sparse.coo_array(whole), sparse.coo_array(whole * 0.5)):
+        io.mmwrite(path, a, comment="said", symmetry=symmetry)
+        good = path.read_bytes()
+        for _ in range(40):
+            raw = _mutated(good, rng)
+            path.write_bytes(raw)
+            try:
+                found: Any = mo.sparse.read_mm(path)
+            except MorphoError as error:
+                assert "a.mtx" in str(error)
+                continue
+            if math.prod(found.shape) > 10_000:  # of a size that was mutated
+                continue
+            mine = (found.to_dense() if mo.sparse.is_sparse(found) else found).numpy()
+            its = _scipys(io, path)
+            assert its is None or (mine.shape == its.shape and np.array_equal(mine, its, equal_nan=True)), raw
 
 
 def test_files_that_scipy_writes(tmp_path: Path, rng: np.random.Generator) -> None:

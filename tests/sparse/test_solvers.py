@@ -69,9 +69,48 @@ def test_least_squares(shape: tuple[int, int], rng: np.random.Generator) -> None
 
 def test_a_zero_right_side_takes_no_turn() -> None:
     a, _ = laplacian(3)
-    for solve in (mo.sparse.cg, mo.sparse.bicgstab, mo.sparse.gmres):
+    for solve in (mo.sparse.cg, mo.sparse.bicgstab, mo.sparse.gmres, mo.sparse.lsqr):
         found = solve(a, mo.zeros(9, dtype=mo.float64))
-        assert found.iterations.item() == 0 and not found.x.numpy().any()
+        assert found.iterations.item() == 0 and not found.x.numpy().any() and found.residual.item() == 0
+    assert mo.sparse.lsqr(a, mo.zeros(9)).slope.item() == 0
+
+
+@pytest.mark.parametrize("dense", [[[1, 0, 0], [0, 0, 0], [0, 0, 2]], [[0, 1, 2], [-1, 0, 3], [-2, -3, 0]],
+                                   [[0, 0, 0], [0, 0, 0], [0, 0, 0]], [[1, 1, 1], [1, 1, 1], [1, 1, 1]]])
+def test_a_breakdown_keeps_x_and_tells_that_it_did_not_converge(dense: list[list[float]]) -> None:
+    """Singular and skew matrices, none with a solution: what is returned is what it says of itself."""
+    a, b = np.array(dense, np.float64), np.array([1.0, 2.0, 4.0])
+    for solve in (mo.sparse.cg, mo.sparse.bicgstab, mo.sparse.gmres, mo.sparse.lsqr):
+        found = solve(mo.sparse.from_dense(a), b)
+        left = np.linalg.norm(b - a @ found.x.numpy()) / np.linalg.norm(b)
+        assert np.isfinite(found.x.numpy()).all() and found.residual.item() > 0.1
+        if solve is not mo.sparse.bicgstab:  # whose x may grow where the matrix is 0
+            assert found.residual.item() == pytest.approx(left, rel=1e-9), solve
+    slope = mo.sparse.lsqr(a, b).slope.item()
+    assert slope < 1e-6
+
+
+def test_one_of_several_right_sides_breaks_down() -> None:
+    a = mo.sparse.from_dense(np.diag([1.0, 2.0, 0.0]))
+    sides = mo.asarray(np.array([[1.0, 2.0, 0.0], [1.0, 2.0, 1.0], [0.0, 0.0, 0.0]]))
+    for solve in (mo.sparse.cg, mo.sparse.bicgstab, mo.sparse.gmres):
+        x, _, residual = mo.vmap(partial(solve, a, tol=1e-9))(sides)
+        assert np.allclose(x.numpy()[::2], [[1, 1, 0], [0, 0, 0]]) and np.isfinite(x.numpy()).all()
+        assert [one < 1e-9 for one in residual.tolist()] == [True, False, True]
+
+
+def test_complex_systems(rng: np.random.Generator) -> None:
+    noise = rng.normal(size=(20, 20)) + 1j * rng.normal(size=(20, 20))
+    hermitian = noise @ noise.conj().T + 20 * np.eye(20)
+    b = rng.normal(size=20) + 1j * rng.normal(size=20)
+    for solve, a in ((mo.sparse.cg, hermitian), (mo.sparse.bicgstab, noise + 20 * np.eye(20)),
+                     (partial(mo.sparse.gmres, restart=7), noise + 20 * np.eye(20))):
+        for right in (b, b.real):
+            found = mo.compile(partial(solve, tol=1e-11))(mo.sparse.from_dense(a), mo.asarray(right))
+            assert np.allclose(found.x.numpy(), np.linalg.solve(a, right), rtol=0, atol=1e-9)
+            assert found.residual.item() <= 1e-11 and found.residual.dtype == mo.float64
+        improved = solve(mo.asarray(a), b, tol=1e-11, M=lambda r, a=a: r / np.diag(a))
+        assert np.allclose(improved.x.numpy(), np.linalg.solve(a, b), rtol=0, atol=1e-9)
 
 
 def test_eigenvalues(rng: np.random.Generator) -> None:
@@ -86,6 +125,19 @@ def test_eigenvalues(rng: np.random.Generator) -> None:
     small, found = mo.sparse.lobpcg(a, start, maxiter=40, largest=False, M=mo.sparse.ic0(a))
     assert np.allclose(small.numpy(), want[:3], atol=1e-6)
     assert np.allclose(dense @ found.numpy(), found.numpy() * small.numpy(), atol=1e-3)
+
+
+def test_lobpcg_ends_at_its_tolerance_and_says_what_it_did_not_find(rng: np.random.Generator) -> None:
+    a, dense = laplacian()
+    start = mo.asarray(rng.normal(size=(SIDE * SIDE, 3)))
+    run = mo.compile(partial(mo.sparse.lobpcg, a, tol=1e-9, maxiter=500))
+    values, vectors = (one.numpy() for one in run(start))
+    assert np.allclose(values, np.linalg.eigvalsh(dense)[::-1][:3], rtol=0, atol=1e-12) and run.stats["host_steps"] == 0
+    assert np.linalg.norm(dense @ vectors - vectors * values, axis=0).max() <= 1.001e-9 * values[0]
+    short = mo.sparse.lobpcg(a, start, tol=1e-9, maxiter=2)
+    assert np.isnan(short[0].numpy()).all() and np.isnan(short[1].numpy()).all()
+    with pytest.raises(ArgumentError, match="tol"):
+        mo.sparse.lobpcg(a, start, tol=0.0)
 
 
 def test_lanczos_goes_on_until_its_values_are_right(rng: np.random.Generator) -> None:

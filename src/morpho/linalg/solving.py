@@ -28,19 +28,39 @@ def cholesky(x: Any, /, *, upper: bool = False, algorithm: str = "auto") -> Tens
 
 
 def lu(x: Any, /, *, algorithm: str = "auto") -> LUResult:
-    """x = P L U of square matrices: Gaussian elimination, whose pivots are the first of the largest in their column.
-    `algorithm="native"` factorises large matrices in blocks on Morpho's products.
+    """x = P L U: Gaussian elimination, whose pivots are the first of the largest in their column. Of m x n matrices L
+    is m x k and U k x n, with k the smaller of both. `algorithm="native"` factorises large square matrices in blocks on
+    Morpho's products.
 
     >>> p, l, u = mo.linalg.lu(mo.asarray([[1.0, 2.0], [2.0, 2.0]]))
     >>> l.tolist(), u.tolist(), (p @ l @ u).tolist()
     ([[1.0, 0.0], [0.5, 1.0]], [[2.0, 2.0], [0.0, 1.0]], [[1.0, 2.0], [2.0, 2.0]])
     """
     if not blocked.choice("lu", algorithm):
-        return plain.lu(x)
+        found = x if isinstance(x, Tensor) else mo.asarray(x)
+        sizes = found.shape[-2:]
+        known = found.ndim >= 2 and all(isinstance(size, int) for size in sizes)
+        return plain.lu(found) if not known or sizes[0] == sizes[1] else _rectangular(found)
     a = blocked.matrix_of("lu", x)
     both, order = blocked.lu(a)
     exchange = mo.astype(mo.arange(a.shape[0])[:, None] == order[None, :], a.dtype)
     return LUResult(exchange, mo.tril(both, k=-1) + mo.eye(int(a.shape[0]), dtype=a.dtype), mo.triu(both))
+
+
+def _rectangular(a: Tensor) -> LUResult:
+    """Of a wide matrix: its square part's factors, and L^-1 P^T of what is beside it. A tall matrix gets columns for
+    which nothing is exchanged or eliminated: zeros to find P, then those of P (so that U has an inverse for gradients).
+    """
+    rows, columns = (int(size) for size in a.shape[-2:])
+    if rows < columns:
+        p, lower, upper = plain.lu(a[..., :rows])
+        beside = mo.matrix_transpose(p) @ mo.astype(a[..., rows:], lower.dtype)
+        rest = plain.solve_triangular(lower, beside, unitriangular=True)
+        return LUResult(p, lower, mo.concat([upper, rest], axis=-1))
+    nothing = mo.zeros((*a.shape[:-1], rows - columns), dtype=a.dtype)
+    p = plain.lu(mo.concat([a, nothing], axis=-1)).P
+    _, lower, upper = plain.lu(mo.concat([a, p[..., columns:]], axis=-1))
+    return LUResult(p, lower[..., :columns], upper[..., :columns, :columns])
 
 
 def qr(x: Any, /, *, mode: str = "reduced", algorithm: str = "auto") -> QRResult:

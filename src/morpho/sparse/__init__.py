@@ -9,7 +9,7 @@ from morpho.sparse.combine import add, divide, multiply, subtract
 from morpho.sparse.convert import coo, csc, csr, diags, eye, from_dense, from_scipy, random, sum_duplicates, to_scipy
 from morpho.sparse.eigen import lanczos, lobpcg
 from morpho.sparse.einsum import einsum
-from morpho.sparse.krylov import Solved, bicgstab, cg, gmres, lsqr
+from morpho.sparse.krylov import LeastSquares, Solved, bicgstab, cg, gmres, lsqr
 from morpho.sparse.market import read_mm, write_mm
 from morpho.sparse.products import matmul, sddmm
 from morpho.sparse.reduce import diagonal, max, mean, min, norm, softmax, sum
@@ -27,8 +27,10 @@ __all__ = [
     "add", "diagonal", "divide", "einsum", "matmul", "max", "mean", "min", "multiply", "norm", "sddmm", "softmax",
     "subtract", "sum", "triangle",
     # solvers and preconditioners
-    "Solved", "bicgstab", "cg", "gmres", "ic0", "ilu0", "jacobi", "lanczos", "lobpcg", "lsqr", "solve_triangular",
+    "LeastSquares", "Solved", "bicgstab", "cg", "gmres", "ic0", "ilu0", "jacobi", "lanczos", "lobpcg", "lsqr",
+    "solve_triangular",
 ]
 
-_hint_calls(globals(), [name for name in __all__ if name not in ("BSR", "COO", "CSC", "CSR", "Solved")])
+_hint_calls(globals(), [name for name in __all__
+                        if name not in ("BSR", "COO", "CSC", "CSR", "LeastSquares", "Solved")])
 __getattr__ = _module_attribute("sparse", __name__)  # a hint for names of other libraries

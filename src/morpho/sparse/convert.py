@@ -285,6 +285,9 @@ def sum_duplicates(a: CSR, /) -> CSR:
     >>> mo.sparse.sum_duplicates(mo.sparse.CSR(mo.asarray([1.0, 2.0]), mo.asarray([0, 0]), mo.asarray([0, 2]), (1, 1)))
     CSR(1 x 1, 1 stored, float32)
     """
+    if a.dtype.kind == "c":  # in parts: an infinite part times 1 + 0j makes the other NaN
+        real, imaginary = (sum_duplicates(a.with_data(part(a.data))) for part in (mo.real, mo.imag))
+        return real.with_data(op("complex", real.data, imaginary.data))
     narrow = a.dtype.kind == "b"
     numbers = a.with_data(mo.astype(a.data, mo.int8)) if narrow else a
     found = spgemm(numbers, eye(a.shape[1], dtype=numbers.dtype, index_dtype=a.indices.dtype))

@@ -146,11 +146,14 @@ def _whole(upper: Tensor) -> Tensor:
     return mo.triu(upper) + mo.conj(above).T
 
 
-def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, largest: bool = True
-           ) -> tuple[Tensor, Tensor]:
+def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, largest: bool = True,
+           tol: float | None = None) -> tuple[Tensor, Tensor]:
     """The extreme eigenvalues of a symmetric matrix by locally optimal block conjugate gradients.
 
-    `X` is a start, one column for each eigenvalue; `M` a preconditioner of a matrix of columns.
+    `X` is a start, one column for each eigenvalue; `M` a preconditioner of a matrix of columns. With `tol` it ends when
+    |a x - value x| is at most `tol` times the largest value found, for every pair; pairs that are not as good after
+    `maxiter` turns are NaN. Without, it makes `maxiter` turns and returns what they give, which says nothing of how
+    good that is.
 
     >>> a = mo.sparse.diags([mo.arange(1, 9, dtype=mo.float64)])
     >>> X = mo.random.normal(mo.random.key(1), (8, 2), dtype=mo.float64)
@@ -162,6 +165,8 @@ def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, larg
     if start.ndim != 2 or 3 * start.shape[1] > start.shape[0]:
         raise fail(ShapeError, "lobpcg", f"a start of shape {tuple(start.shape)} is not a matrix of few columns",
                    "at most a third as many columns as rows; mo.linalg.eigh takes small matrices")
+    if tol is not None and not tol > 0:
+        raise fail(ArgumentError, "lobpcg", f"tol={tol!r} is not above 0")
     width, improve = start.shape[1], M or (lambda r: r)
     sign = -1.0 if largest else 1.0
 
@@ -170,10 +175,18 @@ def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, larg
         values, vectors = mo.linalg.eigh(sign * (q.T @ apply(q)))
         return values, q @ vectors
 
+    def left(x: Tensor) -> tuple[Tensor, Tensor]:
+        ax = apply(x)
+        values = mo.sum(x * ax, axis=0)
+        return ax - x * values[None, :], values
+
+    def good(x: Tensor) -> Tensor:
+        r, values = left(x)
+        return mo.sqrt(mo.sum(r * r, axis=0)) <= tol * mo.max(mo.abs(values))
+
     def turn(_: Any, state: Any) -> Any:
         x, p = state
-        ax = apply(x)
-        r = ax - x * mo.sum(x * ax, axis=0)[None, :]
+        r, _ = left(x)
         w = improve(r)
         w = w - x @ (x.T @ w)
         _, vectors = rayleigh(mo.concat([x, w / _sizes(w), p / _sizes(p)], axis=1))
@@ -184,9 +197,17 @@ def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, larg
     _, vectors = rayleigh(start)
     first = vectors[:, :width]
     spare = mo.random.normal(mo.random.key(7), tuple(start.shape), dtype=start.dtype)
-    x, _ = mo.fori_loop(0, maxiter, turn, (first, spare - first @ (first.T @ spare)))
+    begin = (first, spare - first @ (first.T @ spare))
+    if tol is None:
+        x, _ = mo.fori_loop(0, maxiter, turn, begin)
+        values, vectors = rayleigh(x)
+        return sign * values, vectors
+
+    _, (x, _) = mo.while_loop(lambda s: (s[0] < maxiter) & ~mo.all(good(s[1][0])),
+                              lambda s: (s[0] + 1, turn(s[0], s[1])), (mo.zeros((), dtype=mo.int64), begin))
     values, vectors = rayleigh(x)
-    return sign * values, vectors
+    found = good(vectors)
+    return mo.where(found, sign * values, mo.nan), mo.where(found[None, :], vectors, mo.nan)
 
 
 def _sizes(x: Tensor) -> Tensor:

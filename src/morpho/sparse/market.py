@@ -13,6 +13,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, ValueFault, fail
+from morpho.base.machine import machine
 from morpho.sparse.arrays import CSR, Matrix, Tensor, is_sparse
 from morpho.sparse.checks import compressed, places
 from morpho.sparse.convert import coo, tocsr
@@ -25,6 +26,7 @@ MOST_PACKED = 1032  # bytes that gzip makes one of, at most
 SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 LONGEST_LINE = 4096
 MOST_SIDE = 1 << 40
+SIDE_BYTES = 24  # that a row or a column takes while elements are put in order
 
 
 def read_mm(path: str | os.PathLike[str], /) -> CSR | Tensor:
@@ -47,6 +49,11 @@ def read_mm(path: str | os.PathLike[str], /) -> CSR | Tensor:
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise fail(ArgumentError, "read_mm", f"{os.fspath(path)!r} cannot be read: {why}") from None
+
+
+def _words(line: str) -> list[str]:
+    """What stands between ASCII's white space; Python's also is made of separators and of other alphabets' spaces."""
+    return [word.decode() for word in line.encode().split()]
 
 
 class _Reader:
@@ -88,12 +95,13 @@ class _Reader:
         if self.field not in FIELDS or (form == "array" and self.field == "pattern"):
             raise self.wrong(f"field {self.field!r} is unknown here: real, integer, complex"
                              + (", pattern" if form == "coordinate" else ""))
-        if self.symmetry not in SYMMETRIES or (self.symmetry == "hermitian") > (self.field == "complex"):
+        if self.symmetry not in SYMMETRIES or (self.symmetry == "hermitian") > (self.field == "complex") or (
+                self.symmetry, self.field) == ("skew-symmetric", "unsigned-integer"):
             raise self.wrong(f"symmetry {self.symmetry!r} does not go with {self.field}")
         return self.coordinates() if form == "coordinate" else self.dense()
 
     def sizes(self, count: int) -> list[int]:
-        words = (self.content() or "").split()
+        words = _words(self.content() or "")
         if len(words) != count or not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words):
             raise self.wrong(f"the sizes are not {count} whole numbers")
         found = [int(word) for word in words]
@@ -104,16 +112,18 @@ class _Reader:
         return found
 
     def numbers(self, line: str, count: int) -> list[str]:
-        words = line.split()
+        words = _words(line)
         if len(words) != count:
             raise self.wrong(f"{len(words)} numbers instead of {count}")
         return words
 
     def value(self, words: list[str]) -> Any:
         try:
+            if any("_" in word or not word.isascii() for word in words):  # which Python reads as numbers
+                raise ValueError
             if self.field in RANGES:
                 found, (low, high) = int(words[0]), RANGES[self.field]
-                if not low <= found < high:
+                if not low + (self.symmetry == "skew-symmetric") <= found < high:  # its negative is written too
                     raise ValueError
                 return found
             parts = [float(word) for word in words]
@@ -137,6 +147,8 @@ class _Reader:
             raise self.wrong(f"{count} elements in a matrix of {rows} x {columns}")
         if 4 * count > self.size:  # a line has at least four bytes: nothing is allocated for what cannot be there
             raise self.wrong(f"{count} elements in a file of {self.size} bytes")
+        if SIDE_BYTES * (rows + columns) > machine().memory_bytes:
+            raise self.wrong(f"{rows} x {columns} is beyond the memory, however few its elements")
         row, col = np.empty(count, np.int64), np.empty(count, np.int64)
         data = np.ones(count, self.dtype)
         width = FIELDS[self.field]

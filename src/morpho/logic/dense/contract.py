@@ -53,7 +53,14 @@ def tensor_semiring(ring: Semiring) -> TensorSemiring:
     if ring.name not in _TABLE:
         raise fail(ArgumentError, "logic", f"semiring {ring.name} has no operations on tensors", "run it on tuples")
     plus, times, reduce, is_einsum = _TABLE[ring.name]
-    return TensorSemiring(ring, plus, times, reduce, is_einsum)
+
+    def along(x: Any, axes: Labels) -> Any:
+        if all(x.shape[axis] != 0 for axis in axes):
+            return reduce(x, axes)
+        rest = tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
+        return mo.full(rest, ring.zero, dtype=x.dtype)  # of nothing
+
+    return TensorSemiring(ring, plus, times, along, is_einsum)
 
 
 def contract(semiring: TensorSemiring, operands: Sequence[Any], labels: Sequence[Labels], output: Labels) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,11 @@ from morpho.logic.analysis.strata import Stratum
 from morpho.logic.dense.contract import TensorSemiring, tensor_semiring
 from morpho.logic.dense.domains import Axes
 from morpho.logic.dense.rules import DenseRule
+from morpho.logic.semantics.semirings import Semiring
 from morpho.logic.syntax.terms import Atom
 from morpho.logic.tuples.relation import Relation
 
-MOST_ROUNDS = 10_000
+MOST_ROUNDS = 10_000  # or one for every tuple that there may be: so long is the longest chain of them
 TOLERANCE = 1e-12
 
 
@@ -53,9 +55,9 @@ class DenseStratum:
         return [position for position, literal in enumerate(rule.rule.body)
                 if isinstance(literal, Atom) and literal.predicate in self.stratum.predicates]
 
-    def fixpoint(self, inputs: list[Any], facts: list[Any]) -> list[Any]:
-        """The function that is compiled: relations of other strata and facts of this one -> its relations, and
-        rounds."""
+    def fixpoint(self, inputs: list[Any], facts: list[Any], most: Any) -> list[Any]:
+        """The function that is compiled: relations of other strata, facts of this one and the most rounds -> its
+        relations, and rounds."""
         known = dict(zip(self.inputs, inputs))
         begin = self.start(lambda name, _: known[name], dict(zip(self.names, facts)), False) \
             if self.semiring.ring.distributive else dict(zip(self.names, facts))
@@ -64,9 +66,9 @@ class DenseStratum:
                 begin = self.start(lambda name, _: known[name], begin, True)
             return [begin[name] for name in self.names] + [mo.asarray(1)]
         turn = self._semi_naive if self.semiring.ring.idempotent else self._again
-        return turn(known, [begin[name] for name in self.names], facts)
+        return turn(known, [begin[name] for name in self.names], facts, most)
 
-    def _semi_naive(self, known: dict[str, Any], begin: list[Any], facts: list[Any]) -> list[Any]:
+    def _semi_naive(self, known: dict[str, Any], begin: list[Any], facts: list[Any], most: Any) -> list[Any]:
         zero = self.semiring.ring.zero
         crisp = self.semiring.ring.crisp
 
@@ -92,12 +94,12 @@ class DenseStratum:
             test = some[0]
             for more in some[1:]:
                 test = mo.logical_or(test, more)
-            return mo.logical_and(test, state[2] < MOST_ROUNDS)
+            return mo.logical_and(test, state[2] < most)
 
         totals, _, rounds = mo.while_loop(goes_on, turn, (tuple(begin), tuple(begin), mo.asarray(0)))
         return [*totals, rounds]
 
-    def _again(self, known: dict[str, Any], begin: list[Any], facts: list[Any]) -> list[Any]:
+    def _again(self, known: dict[str, Any], begin: list[Any], facts: list[Any], most: Any) -> list[Any]:
         """Everything again from the last round: for sums and for logics that do not distribute."""
         def turn(state: Any) -> Any:
             totals, _, rounds = state
@@ -107,7 +109,7 @@ class DenseStratum:
             return tuple(after), largest_change(after, totals), rounds + 1
 
         def goes_on(state: Any) -> Any:
-            return mo.logical_and(state[1] > TOLERANCE, state[2] < MOST_ROUNDS)
+            return mo.logical_and(state[1] > TOLERANCE, state[2] < most)
 
         large = mo.asarray(1.0, dtype=begin[0].dtype)
         totals, _, rounds = mo.while_loop(goes_on, turn, (tuple(begin), large, mo.asarray(0)))
@@ -130,7 +132,13 @@ def largest_change(after: list[Any], before: Any) -> Any:
     return largest
 
 
-def run_dense(stratum: Stratum, axes: Axes, ring: Any, relations: Mapping[str, Relation],
+def endless_hint(ring: Semiring) -> str:
+    """What makes values better without end."""
+    return ("a cycle must not make values better without end" if ring.idempotent else
+            "sums over a cycle whose product is 1 or more have no limit")
+
+
+def run_dense(stratum: Stratum, axes: Axes, ring: Semiring, relations: Mapping[str, Relation],
               types: Mapping[int, Mapping[Any, Any]],
               empty: Callable[[str], Relation]) -> tuple[dict[str, Relation], Native]:
     """A stratum's relations from dense ones, and the native function that computed them."""
@@ -142,12 +150,13 @@ def run_dense(stratum: Stratum, axes: Axes, ring: Any, relations: Mapping[str, R
         return mo.asarray(axes.dense(name, relations.get(name) or empty(name), dtype, ring.zero, ring.one))
 
     function = mo.compile(dense.fixpoint)
-    *found, rounds = function([array(name) for name in dense.inputs], [array(name) for name in dense.names])
+    facts = [array(name) for name in dense.names]
+    most = max(MOST_ROUNDS, 2 + sum(math.prod(one.shape) for one in facts))
+    *found, rounds = function([array(name) for name in dense.inputs], facts, mo.asarray(most))
     turns = int(rounds.item())
     endless = not ring.idempotent and any(bool(mo.any(tensor == np.inf).item()) for tensor in found)
-    if turns >= MOST_ROUNDS or endless:
-        raise fail(ValueFault, "logic", f"no end after {turns} rounds of {', '.join(dense.names)}",
-                   "sums over a cycle whose product is 1 or more have no limit")
+    if turns >= most or endless:
+        raise fail(ValueFault, "logic", f"no end after {turns} rounds of {', '.join(dense.names)}", endless_hint(ring))
     made = {}
     for name, tensor in zip(dense.names, found):
         columns, values = axes.sparse(name, np.asarray(tensor.numpy()), ring.zero)

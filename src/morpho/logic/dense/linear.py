@@ -21,7 +21,7 @@ from morpho.base.errors import ValueFault, fail
 from morpho.ir.node import build
 from morpho.logic.analysis.core import CoreRule, Literal, bound_by, is_unnamed, variables_of
 from morpho.logic.analysis.strata import Stratum
-from morpho.logic.dense.fixpoint import MOST_ROUNDS, TOLERANCE, Native, largest_change
+from morpho.logic.dense.fixpoint import MOST_ROUNDS, TOLERANCE, Native, endless_hint, largest_change
 from morpho.logic.semantics.semirings import Semiring
 from morpho.logic.syntax.terms import Atom, Variable
 from morpho.logic.tuples.codes import Codes, Columns
@@ -171,17 +171,19 @@ def run_linear(ready: Prepared, ring: Semiring) -> tuple[Relation, Native]:
     masks = [None if keep is None else mo.asarray(_mask(keep, ready, ring)) for keep in ready.keeps]
     loop = _Loop(ring, [mask is not None for mask in masks])
     function = mo.compile(loop.run)
-    found, rounds = function(mo.asarray(first), matrices, [mask for mask in masks if mask is not None])
+    most = max(MOST_ROUNDS, 2 + len(ready.nodes))  # a passenger comes to no node twice with anything new
+    found, rounds = function(mo.asarray(first), matrices, [mask for mask in masks if mask is not None],
+                             mo.asarray(most))
     turns = int(rounds.item())
     values = found.numpy()
-    if turns >= MOST_ROUNDS or (not ring.idempotent and bool(np.isposinf(values).any())):
+    if turns >= most or (not ring.idempotent and bool(np.isposinf(values).any())):
         raise fail(ValueFault, "logic", f"no end after {turns} rounds of {ready.form.predicate}",
-                   "sums over a cycle whose product is 1 or more have no limit")
+                   endless_hint(ring))
     return _relation(values, ready, ring), Native(function, turns)
 
 
 class _Loop:
-    """The function that is compiled: start, matrices and masks -> the whole relation, and rounds."""
+    """The function that is compiled: start, matrices, masks, most rounds -> the whole relation, and rounds."""
 
     def __init__(self, ring: Semiring, masked: Sequence[bool]) -> None:
         self.ring, self.masked = ring, masked
@@ -191,10 +193,10 @@ class _Loop:
         self.times: Callable[[Any, Any], Any] = {"bits": mo.bitwise_and, "min_plus": mo.add, "max_min": mo.minimum}.get(
             SPMM[ring.name], mo.multiply)
 
-    def run(self, start: Any, matrices: Any, masks: Any) -> Any:
+    def run(self, start: Any, matrices: Any, masks: Any, most: Any) -> Any:
         """Rounds until nothing is new."""
         if not self.ring.idempotent:
-            return self._sums(start, matrices, masks)
+            return self._sums(start, matrices, masks, most)
         zero = mo.asarray(0 if self.ring.crisp else self.ring.zero, dtype=start.dtype)
 
         def turn(state: Any) -> Any:
@@ -205,7 +207,7 @@ class _Loop:
             return after, mo.where(after != total, after, zero), rounds + 1
 
         def goes_on(state: Any) -> Any:
-            return mo.logical_and(mo.any(state[1] != zero), state[2] < MOST_ROUNDS)
+            return mo.logical_and(mo.any(state[1] != zero), state[2] < most)
 
         total, _, rounds = mo.while_loop(goes_on, turn, (start, start, mo.asarray(0)))
         return total, rounds
@@ -225,14 +227,14 @@ class _Loop:
             total = found if total is None else self.plus(total, found)
         return total
 
-    def _sums(self, start: Any, matrices: Any, masks: Any) -> Any:
+    def _sums(self, start: Any, matrices: Any, masks: Any, most: Any) -> Any:
         def turn(state: Any) -> Any:
             total, _, rounds = state
             after = start + self._product(total, matrices, masks)
             return after, largest_change([after], [total]), rounds + 1
 
         def goes_on(state: Any) -> Any:
-            return mo.logical_and(state[1] > TOLERANCE, state[2] < MOST_ROUNDS)
+            return mo.logical_and(state[1] > TOLERANCE, state[2] < most)
 
         total, _, rounds = mo.while_loop(goes_on, turn, (start, mo.asarray(1.0, dtype=start.dtype), mo.asarray(0)))
         return total, rounds

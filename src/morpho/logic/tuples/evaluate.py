@@ -14,6 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from morpho.base.errors import MemoryLimit, fail
+from morpho.base.machine import machine
+from morpho.base.units import format_bytes
 from morpho.logic.analysis.check import Type
 from morpho.logic.analysis.core import Grouped, Negated, is_unnamed
 from morpho.logic.semantics.semirings import Semiring
@@ -25,6 +28,7 @@ from morpho.logic.tuples.relation import Relation, Values
 from morpho.logic.tuples.terms import Scope
 
 BLOCK_ROWS = 4_000_000
+SHARE_OF_MEMORY = 4  # what a rule gives may take one part of so many; the others are to sort it
 
 
 @dataclass
@@ -59,6 +63,8 @@ def run_rule(plan: RulePlan, context: Context) -> Relation:
     start = Table({}, 1, None if semiring.crisp else np.full(1, semiring.one))
     head = plan.rule.head
     pieces: list[Relation] = []
+    row_bytes = 8 * (len(head.terms) + (not semiring.crisp))
+    rows, most = 0, machine().memory_bytes // SHARE_OF_MEMORY // max(row_bytes, 1)
     for table in _run(plan.steps, 0, start, context):
         columns = [_head_column(term, table, context.columns[head.predicate][place], context)
                    for place, term in enumerate(head.terms)]
@@ -66,13 +72,31 @@ def run_rule(plan: RulePlan, context: Context) -> Relation:
         if values is not None and plan.rule.weight is not None:
             values = np.asarray(semiring.times(values, plan.rule.weight))
         pieces.append(Relation.of(columns, table.count, values, semiring))
+        rows += len(pieces[-1])
+        if rows <= most:
+            continue
+        pieces = [_together(pieces, len(head.terms), semiring)]
+        rows = len(pieces[0])
+        if rows > most // 2:
+            raise fail(MemoryLimit, "logic", f"the rule {_shown(plan)} gives more than {rows:,} tuples, "
+                       f"{format_bytes(rows * row_bytes)} so far, and sorting them takes three times as much",
+                       "ask for fewer variables at once, or for a query's part with `query`")
+    return _together(pieces, len(head.terms), semiring)
+
+
+def _together(pieces: list[Relation], arity: int, semiring: Semiring) -> Relation:
+    """The tuples of all pieces, those of several once."""
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:
-        return Relation.empty(len(head.terms), semiring)
+        return Relation.empty(arity, semiring)
     columns = [np.concatenate(parts) for parts in zip(*(piece.columns for piece in pieces))]
     values = None if semiring.crisp else np.concatenate([piece.values for piece in pieces if piece.values is not None])
     return Relation.of(columns, sum(map(len, pieces)), values, semiring)
+
+
+def _shown(plan: RulePlan) -> str:
+    return str(plan.rule.source or plan.rule)
 
 
 def _head_column(term: object, table: Table, kind: Type, context: Context) -> Codes:

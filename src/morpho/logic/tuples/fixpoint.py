@@ -7,6 +7,7 @@ before that one read everything and those behind it what was there before, so th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ from morpho.logic.tuples.evaluate import Context, Table, run_rule
 from morpho.logic.tuples.plan import RulePlan, plan_rule
 from morpho.logic.tuples.relation import Relation, places, union
 
-MOST_ROUNDS = 100_000
+MOST_ROUNDS = 100_000  # of sums, and of numbers that a comparison may end; more where there are more tuples
 MOST_UNBOUNDED_ROUNDS = 10_000  # of a recursion in which nothing ends what arithmetic makes, beside one for each tuple
 MOST_TUPLES = 200_000_000
 TOLERANCE = 1e-12
@@ -136,9 +137,10 @@ class Evaluator:
         plans = self._delta_plans(stratum)
         old = {name: Relation.empty(len(self.columns[name]), self.semiring) for name in stratum.predicates}
         rounds, most = 0, self._most_rounds(stratum)
+        makes_numbers = any(_computes(literal) for rule in stratum.rules for literal in rule.body)
         while any(len(each) for each in delta.values()):
             rounds += 1
-            if rounds > most:
+            if rounds > most and (makes_numbers or rounds > 2 + self._tuples(stratum)):
                 raise self._endless(stratum.predicates, rounds)
             new: dict[str, Relation] = {}
             for plan in plans:
@@ -187,7 +189,9 @@ class Evaluator:
         """Everything again from what the last round gave, until it stays: for logics that do not distribute."""
         facts = {name: self.relation(name) for name in stratum.predicates}
         plans = [self.plan(rule) for rule in stratum.rules]
-        for _ in range(MOST_ROUNDS):
+        for rounds in itertools.count():
+            if rounds >= MOST_ROUNDS and rounds > 2 + self._tuples(stratum):
+                raise self._endless(stratum.predicates, rounds + 1)
             self.counters.rounds += 1
             found = dict(facts)
             for plan in plans:
@@ -197,13 +201,16 @@ class Evaluator:
             self.relations.update(found)
             if same:
                 return
-        raise self._endless(stratum.predicates, MOST_ROUNDS + 1)
+
+    def _tuples(self, stratum: Stratum) -> int:
+        """How many there are by now. Where no numbers are made, a chain that is longer has a tuple twice: a cycle."""
+        return sum(len(self.relation(name)) for name in stratum.predicates)
 
     def _most_rounds(self, stratum: Stratum) -> int:
         """How many rounds are waited for: as long a chain as there are tuples ends in any case."""
         literals = [literal for rule in stratum.rules for literal in rule.body]
         if not self.semiring.idempotent or any(_ends(literal) for literal in literals):
-            return MOST_ROUNDS
+            return max(MOST_ROUNDS, sum(len(relation) for relation in self.relations.values()))
         return max(MOST_UNBOUNDED_ROUNDS, sum(len(relation) for relation in self.relations.values()))
 
     def _endless(self, names: frozenset[str], rounds: int) -> Exception:
@@ -218,6 +225,10 @@ def _ends(literal: Literal) -> bool:
     if isinstance(literal, Compare):
         return literal.operator != "=" or _divides(literal.left) or _divides(literal.right)
     return not isinstance(literal, Atom)
+
+
+def _computes(literal: Literal) -> bool:
+    return isinstance(literal, Compare) and isinstance(literal.left, Arithmetic) | isinstance(literal.right, Arithmetic)
 
 
 def _divides(term: Term) -> bool:
