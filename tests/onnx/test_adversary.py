@@ -88,4 +88,24 @@ def test_slices_far_outside_a_named_size(start: int, end: int, step: int) -> Non
     network = mo.onnx.loads(data, dynamic=True)
     for rows in (4, 1, 3):
         x = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
-        close(network(x), [x[start:end:step]])
+        close(network(x), runtime(data, {"x": x}))
+
+
+@pytest.mark.parametrize("size", [3, 0])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_backward_slice_from_before_the_first_begins_at_the_first(size: int, dynamic: bool) -> None:
+    """The specification clamps the start of a negative step to the first position; Python's slices are empty there."""
+    for start, end, step in ((-9, -(1 << 62), -1), (-4, -9, -2), (-3, -9, -1), (9, -9, -2)):
+        weights = {"s": np.int64([start]), "e": np.int64([end]), "a": np.int64([0]), "p": np.int64([step])}
+        data = model([node("Slice", ["x", *weights], ["y"])], [value("x", ["n"])], [value("y", None)], weights)
+        x = np.arange(size, dtype=np.float32)
+        close(mo.onnx.loads(data, dynamic=dynamic)(x), runtime(data, {"x": x}))
+
+
+@pytest.mark.parametrize("how", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(("kernel", "stride", "more"), [(1, 3, 0), (2, 3, 0), (3, 2, 0), (2, 3, 2), (4, 1, 0)])
+def test_a_transposed_convolution_adds_nothing_for_same(how: str, kernel: int, stride: int, more: int) -> None:
+    data = model([node("ConvTranspose", ["x", "w"], ["y"], auto_pad=how, strides=[stride], output_padding=[more])],
+                 [value("x", [1, 2, "n"])], [value("y", None)], {"w": np.ones((2, 1, kernel), np.float32)})
+    x = np.arange(10, dtype=np.float32).reshape(1, 2, 5)
+    close(mo.onnx.loads(data, dynamic=True)(x), runtime(data, {"x": x}))

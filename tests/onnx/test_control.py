@@ -10,6 +10,7 @@ from onnx_building import BOOL, INT64, close, helper, model, runtime, value
 
 import morpho as mo
 from morpho.base.errors import MorphoError
+from morpho.onnx.operators import control
 
 node = helper.make_node
 
@@ -85,3 +86,24 @@ def test_an_endless_loop_on_the_host_is_bounded(monkeypatch: pytest.MonkeyPatch)
     network = mo.onnx.loads(loop_model(True, False))
     with pytest.raises(MorphoError, match="has not ended after 3 turns"):
         network(np.float32([1, 2]), np.asarray(1 << 40))
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_loop_whose_end_depends_on_data_has_to_end(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one compiled loop, and given up after so many turns; one that ends on the last of them is not."""
+    monkeypatch.setattr(control, "MOST_TURNS", 100)
+    body = helper.make_graph([node("Add", ["v", "x"], ["w"]), node("Less", ["w", "limit"], ["on"])], "body",
+                             [value("i", [], INT64), value("c", [], BOOL), value("v", [])],
+                             [value("on", [], BOOL), value("w", [])])
+    data = model([node("Loop", ["n" if counted else "", "", "zero"], ["y"], body=body)],
+                 [value("x", []), value("limit", []), *([value("n", [], INT64)] if counted else [])],
+                 [value("y", [])], {"zero": np.float32(0)})
+    network = mo.onnx.loads(data)
+    more = [np.asarray(1 << 40)] if counted else []
+    for limit in (30, 99.5):
+        close(network(np.float32(1), np.float32(limit), *more), [np.ceil(np.float32(limit))])
+    with pytest.raises(IndexError, match=r"\[Loop\] .*turn.* out of range for a loop .* its condition still holds"):
+        network(np.float32(0), np.float32(1), *more)
+    assert not network.stats["host_loops"]
+    if counted:  # a count within the bound is the file's own end
+        close(network(np.float32(0), np.float32(1), np.asarray(100)), [np.float32(0)])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +179,23 @@ def test_attributes_are_those_of_the_specifications() -> None:
             if names - ATTRIBUTES.get(key, set())} == refused_ones
     assert not {key: names for key, names in ATTRIBUTES.items() if names - known.get(key, names)}
     assert set(ATTRIBUTES) <= set(TABLE)
+
+
+def unread(operator: Any) -> set[str]:
+    """The inputs of an operator's function that its text does not mention."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(operator)))
+    read = {name.id for name in ast.walk(tree) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}
+    return {*[*inspect.signature(operator).parameters][1:]} - read
+
+
+def test_every_input_of_every_operator_is_looked_at() -> None:
+    """An input that is taken is used, or refused with a reason: none is left out in silence."""
+    assert not {key: names for key, rows in TABLE.items() for _, operator in rows if (names := unread(operator))}
+
+    def careless(call: Any, x: Any, mask: Any = None) -> Any:
+        return x
+
+    assert unread(careless) == {"mask"}
 
 
 def test_loops_without_end_and_tensors_without_bound() -> None:

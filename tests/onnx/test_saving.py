@@ -36,6 +36,18 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                          mo.fori_loop(0, 3, lambda i, v: v + i, x)), (array(3, 4),)),
     "rows": (lambda x: (mo.layer_norm(x), mo.rms_norm(x), mo.log_softmax(x), mo.logsumexp(x, axis=1), mo.silu(x),
                         mo.mish(x), mo.softplus(x), mo.elu(x)), (array(3, 4),)),
+    "numbers": (lambda a, b: (a // b, a % b, a & 5, a | 3, a ^ 6, ~a, mo.astype(a, mo.float64) / b, mo.sum(a)),
+                (RNG.integers(-20, 20, 12), np.where(RNG.random(12) > 0.5, 3, -4))),
+    "means": (lambda x: (mo.var(x, axis=0), mo.mean(x, axis=(0, 1), keepdims=True), mo.prod(x, axis=1),
+                         mo.median(x, axis=1), mo.quantile(x, 0.3), mo.any(x > 1, axis=0),
+                         mo.linalg.vector_norm(x, axis=1)), (array(3, 5),)),
+    "places": (lambda x, k: (x[k], x[k, k], x[..., ::2], x[:, None, -1], x[:0], mo.tril(x), mo.flip(x, axis=0),
+                             mo.repeat(x, 2, axis=1), mo.take_along_axis(x, mo.argsort(x, axis=1), axis=1)),
+               (array(4, 4), np.asarray([3, 0, 0]))),
+    "products": (lambda a, b, v: (a @ b, a[0, 0] @ v, v @ a[0, 0].T, mo.einsum("bij,ck->bcjik", a[:, 0], b[0])),
+                 (array(2, 1, 3, 4), array(5, 4, 2), array(4))),
+    "gradient": (lambda x: mo.grad(lambda z: mo.sum(mo.tanh(z) ** 2))(x), (array(4),)),
+    "mapped": (lambda x: mo.vmap(lambda row: mo.cumulative_sum(row, axis=0) * 2)(x), (array(3, 4),)),
     "attention": (lambda q, k: mo.attention(q, k, k, causal=True), (array(1, 2, 8, 16), array(1, 2, 8, 16))),
 }
 

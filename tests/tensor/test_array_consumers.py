@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import DTypeError, ShapeError, ValueFault
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
 from morpho.tensor.interop.libraries.arrow import column
 
 
@@ -179,8 +179,16 @@ def test_xarray(x: Any) -> None:
     assert mo.asarray(labelled) is x
     for found in (labelled + 1, labelled.mean("a"), labelled.sum(), labelled.max("b"), labelled.sel(a=2), labelled.T,
                   labelled.std("a"), labelled.var(ddof=1), labelled.where(labelled > 1, 0),
+                  labelled.shift(a=1, fill_value=0), labelled.pad(a=(1, 2), constant_values=3),
                   xr.apply_ufunc(mo.gelu, labelled), xr.dot(labelled, labelled), xr.concat([labelled, labelled], "a")):
         assert isinstance(found.data, mo.Tensor)
+
+
+def test_pad_by_numpys_name() -> None:
+    assert mo.pad(mo.asarray([1, 2]), (1, 1), constant_values=3).tolist() == [3, 1, 2, 3]
+    for wrong in ({"constant_values": (3, 4)}, {"constant_values": 3, "value": 4}):
+        with pytest.raises(ArgumentError, match="constant_values"):
+            mo.pad(mo.asarray([1, 2]), (1, 1), **wrong)
 
 
 # -- arrays of NumPy's kind --------------------------------------------------------------------------------------------

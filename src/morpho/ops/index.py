@@ -41,7 +41,8 @@ _CLASS = ("class", "{} classes", "classes are counted from 0; ignore_index=... l
 _LABEL = (*_CLASS[:2], "classes are counted from 0")
 _WORDS = {"embedding": ("id", "a table of {} rows", "ids are counted from 0"), "cross_entropy": _CLASS,
           "nll_loss": _CLASS, "ctc_loss": _LABEL, "multi_margin_loss": _LABEL,
-          "positions": ("position", "a table of {} positions", "cut the sequence")}
+          "positions": ("position", "a table of {} positions", "cut the sequence"),
+          "Loop": ("turn", "a loop whose end depends on data", "after 2**24 turns its condition still holds")}
 
 
 def out_of_range(name: str, size: object, worst: int | None = None, line: str | None = None) -> MorphoError:

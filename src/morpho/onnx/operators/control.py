@@ -17,11 +17,13 @@ from morpho.onnx.proto.dtypes import element_type
 from morpho.onnx.run.call import Call
 from morpho.onnx.run.values import NeedsValue, is_static, tensor
 from morpho.tensor.core import Tensor
+from morpho.tensor.functions.searching.search import rows_of
 
 FAMILY = Family("control flow")
 MOST_UNROLLED = 1024  # turns that are followed while tracing, to see how many there are
 LEAST_SCANNED = 4  # fewer are left written out
-MOST_TURNS = 1 << 24  # of a loop on the host: a file may ask for any number
+MOST_TURNS = 1 << 24  # of a loop whose end depends on data: a file may ask for any number
+ENDLESS = "Loop"  # what the lookup is called that fails where such a loop has not ended
 
 
 def _tensors(values: Any) -> tuple[Any, ...] | None:
@@ -174,9 +176,9 @@ def _scanned(turn: Any, states: tuple[Any, ...], known: Unrolled) -> tuple[Any, 
 
 
 def _while(turn: Any, trips: Any, condition: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-    most = mo.asarray(1 << 62, dtype=mo.int64)
-    if trips is not None:
-        most = mo.astype(mo.reshape(tensor(trips), ()), mo.int64)
+    bound = mo.asarray(MOST_TURNS, dtype=mo.int64)
+    asked = bound + 1 if trips is None else mo.astype(mo.reshape(tensor(trips), ()), mo.int64)
+    most = mo.minimum(asked, bound)
     first = mo.asarray(True) if condition is None else mo.reshape(tensor(condition), ())
 
     def step(value: Any) -> Any:
@@ -186,7 +188,9 @@ def _while(turn: Any, trips: Any, condition: Any, states: tuple[Any, ...]) -> tu
 
     found = mo.while_loop(lambda value: mo.logical_and(value[1], value[0] < most), step,
                           (mo.asarray(0, dtype=mo.int64), first, states))
-    return tuple(found[2])
+    endless = mo.logical_and(found[1], mo.logical_and(found[0] >= bound, asked > bound))
+    ended = rows_of(ENDLESS, mo.ones((1, 1), dtype=mo.bool), mo.where(endless, bound, mo.zeros_like(bound)))
+    return tuple(mo.where(mo.reshape(ended, ()), value, mo.zeros_like(value)) for value in found[2])
 
 
 def _never_ends_itself(call: Call) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError, fail
+from morpho.onnx.operators.control import ENDLESS
 from morpho.onnx.proto.dtypes import element_type
 from morpho.onnx.proto.model import Model, TypeInfo, Value
 from morpho.onnx.run.coded import Coded
@@ -184,6 +185,8 @@ class Network:
                         self._give_up(need.what)
                         break
                 except MorphoError as error:
+                    if str(error).startswith(f"[{ENDLESS}]"):
+                        raise  # it would not end on the host either
                     if self._symbols:
                         self._symbols, self._programs, self._repeated = {}, OrderedDict(), None
                         self._counts["specialised"] += 1

@@ -242,8 +242,9 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
     return concat([expand_dims(a, axis=number) for a in arrays], axis=number)
 
 
-def pad(x: Any, /, widths: Any, *, value: Any = 0, mode: str = "constant") -> Tensor:
+def pad(x: Any, /, widths: Any, *, value: Any = 0, mode: str = "constant", constant_values: Any = None) -> Tensor:
     """x with a border of one value: `widths` is one number, one (before, after) pair for all axes, or a pair per axis.
+    `constant_values` is NumPy's name of `value`, for libraries that call a namespace by it (xarray).
 
     mode: "constant" for `value`; "edge" ("replicate") repeats the last element; "reflect" goes back from it without
         repeating it, "symmetric" with; "wrap" ("circular") goes on at the other end.
@@ -254,6 +255,11 @@ def pad(x: Any, /, widths: Any, *, value: Any = 0, mode: str = "constant") -> Te
     [3, 2, 1, 2, 3, 2, 1]
     """
     node, mode = as_node(x, "pad"), as_mode("pad", mode)
+    if constant_values is not None:
+        if isinstance(constant_values, tuple | list) or not (value == 0):
+            raise fail(ArgumentError, "pad", "constant_values is several numbers, or stands beside a value",
+                       "give one number, and pad in turns for several")
+        value = constant_values
     pairs = _widths(widths, len(node.shape))
     if all(p == (0, 0) for p in pairs):
         return Tensor.of_node(node)

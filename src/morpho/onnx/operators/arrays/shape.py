@@ -213,14 +213,16 @@ def _key(call: Call, begin: Any, end: Any, stride: int, size: Any) -> slice:
         if far[stride < 0]:
             raise call.error("a slice that may be empty is cut for each size")
         if stride < 0:
+            if isinstance(begin, int) and begin < 0 and not size >= -begin:
+                begin = 0
             return slice(None if far[0] else begin, end, stride)
         return slice(begin, None if far[1] else end, stride)
     if stride > 0:
         begin, end, _ = slice(begin, end, stride).indices(size)
         return slice(begin, max(begin, end), stride)
-    begin = min(begin + size if begin < 0 else begin, size - 1)
+    begin = min(max(begin + size if begin < 0 else begin, 0), size - 1)  # before the first is the first, unlike Python
     end = max(end + size if end < 0 else end, -1)
-    if begin < 0 or end >= begin:
+    if size == 0 or end >= begin:
         return slice(0, 0, 1)
     return slice(begin, None if end < 0 else end, stride)
 

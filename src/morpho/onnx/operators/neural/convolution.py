@@ -88,8 +88,8 @@ def conv_transpose(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
     before, after = pads[:rank], pads[rank:]
     wanted = call.get("output_shape")
     how = call.choice("auto_pad", "NOTSET", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
-    if wanted is None and how.startswith("SAME"):
-        wanted = [size * stride for size, stride in zip(sizes, strides)]
+    if wanted is None and how.startswith("SAME"):  # padding only: kernels smaller than their stride leave less
+        wanted = [min(size * stride, each + more) for size, stride, each, more in zip(sizes, strides, full, extra)]
     if wanted is not None:
         total = [each + more - size for each, more, size in zip(full, extra, wanted[-rank:])]
         halves = [int(each / 2) for each in total]  # towards zero, also where more is added than removed
