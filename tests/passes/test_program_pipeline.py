@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from programs import random_program
 from running import Native
 
+import morpho as mo
 import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.base.dtypes import float32
 from morpho.ir.graph import Graph
@@ -74,3 +76,28 @@ def test_what_stays_keeps_its_readers_however_far_behind() -> None:
     hoist(program, {1})
     assert [step.label for step in program.steps] == [f"{a} to {b}" for a, b in of_argument]
     assert [step.label for step in program.prepare] == [f"{a} to {b}" for a, b in of_constant]
+
+
+def test_what_is_read_between_two_writers_stays() -> None:
+    """Slot 2 is made of a constant and changed in place; what an argument is put beside reads it before the change."""
+    slots = [Slot("input" if index < 2 else "temporary", float32, 4, index) for index in range(5)]
+    pairs = [(1, 2), (0, 3), (2, 3), (2, 2), (1, 4)]
+    program = Program(slots, [step_between(*pair) for pair in pairs])
+    hoist(program, {1})
+    assert [step.label for step in program.steps] == [f"{a} to {b}" for a, b in pairs[:4]]
+    assert [step.label for step in program.prepare] == ["1 to 4"]
+
+
+def test_an_element_of_a_constant_value_that_is_written_afterwards() -> None:
+    table = mo.asarray(np.arange(6, dtype=np.float32))
+
+    @mo.compile
+    def f(rows: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
+        turned = -table[::-1] + 0
+        rows[:, 0] = turned[4]
+        turned[4:0:-3] -= table[5:1:-3]
+        return rows, turned
+
+    rows, turned = f(mo.ones((3, 6)))
+    np.testing.assert_array_equal(rows.numpy()[:, 0], [-1, -1, -1])
+    np.testing.assert_array_equal(turned.numpy(), [-5, -6, -3, -2, -6, 0])

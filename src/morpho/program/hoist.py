@@ -32,14 +32,18 @@ def _movable(program: Program, fixed: set[int]) -> set[int]:
     """The steps whose operands are `fixed`, or written by such steps alone.
 
     A slot written by several steps moves with all of them or not at all, and with it whatever reads it: one step that
-    stays keeps its slots, and so their other writers and all readers, however far behind.
+    stays keeps its slots, and so their other writers and all readers, however far behind. So does one that stays and
+    reads a slot before its last writer: a prepared slot is as it was left.
     """
     inside = {n for first in range(len(program.steps)) if (length := span(program.steps, first)) > 1
               for n in range(first, first + length)}
     moved = {n for n, step in enumerate(program.steps) if n not in inside and _can_move(program, step)}
     written_here = {place.slot for step in program.steps for place in written(step)}
     staying = {place.slot for n, step in enumerate(program.steps) if n not in moved for place in written(step)}
+    last = {place.slot: n for n, step in enumerate(program.steps) for place in written(step)}
     while True:
+        staying |= {place.slot for n, step in enumerate(program.steps) if n not in moved for place in step.reads
+                    if last.get(place.slot, n) > n}
         stay = set()
         for number in sorted(moved):
             step = program.steps[number]
