@@ -8,7 +8,7 @@ from programs import random_program
 from running import Native
 
 import morpho as mo
-import morpho.ops  # noqa: F401  (fills the registry)
+import morpho.ops
 from morpho.base.dtypes import float32
 from morpho.ir.graph import Graph
 from morpho.ir.node import build
