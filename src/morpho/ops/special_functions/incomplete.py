@@ -15,6 +15,7 @@ from morpho.ops.special_functions.gamma import LARGE, lgamma, stirling
 EPSILON = 2.0**-53
 MOST = 6000  # terms: some sqrt(a) times 9 are needed
 HUGE = 200000.0  # from which the expansion is used
+POWERS = 600.0  # exponents of e up to which powers have all their digits
 
 
 def _log_less_line(m: Any, u: Any, ratio: Any) -> Any:
@@ -147,15 +148,29 @@ def _gamma_edges(m: Any, a: Any, x: Any, found: Any, at_zero: float) -> Any:
 
 
 # -- beta -------------------------------------------------------------------------------------------------------------
-def _log_beta_front(m: Any, a: Any, b: Any, x: Any, y: Any) -> Any:
-    """log(x**a y**b / B(a, b)), y = 1 - x; both large: from the distances to the middle."""
+def _beta_front(m: Any, a: Any, b: Any, x: Any) -> Any:
+    """x**a y**b / B(a, b), y = 1 - x; both large: from the distances to the middle, or far from it by powers, whose
+    exponents are then the smaller numbers."""
+    y = 1.0 - x
     wide_a, wide_b = m.maximum(a, m.constant(LARGE, a)), m.maximum(b, m.constant(LARGE, b))
     whole = wide_a + wide_b
     away = (x * wide_b - y * wide_a)  # x whole - a
-    large = (wide_a * _log_less_line(m, away / wide_a, x * (whole / wide_a))
-             + wide_b * _log_less_line(m, away / wide_b * -1.0, y * (whole / wide_b))
-             + 0.5 * m.log(wide_a / whole * wide_b / (2 * math.pi))
-             + stirling(m, whole) - stirling(m, wide_a) - stirling(m, wide_b))
+    lines = (wide_a * _log_less_line(m, away / wide_a, x * (whole / wide_a))
+             + wide_b * _log_less_line(m, away / wide_b * -1.0, y * (whole / wide_b)))
+    rest = stirling(m, whole) - stirling(m, wide_a) - stirling(m, wide_b)
+    scale = wide_a / whole * wide_b / (2 * math.pi)
+    near = m.exp(lines + 0.5 * m.log(scale) + rest)
+    of_x, of_y = a * m.log(x), b * m.log1p(x * -1.0)
+    inside = m.both(m.less(-2 * POWERS, of_x), m.less(-POWERS, of_y))
+    one = m.constant(1.0, a)
+    exact = m.less(0.5, x)  # then y is
+    by_power = m.pow(m.where(exact, y, one), m.where(inside, b, one))
+    of_y = m.where(exact, by_power, m.exp(of_y))
+    half = m.pow(x, m.where(inside, a * 0.5, one))  # x**a alone may be too small a number
+    tail = m.both(m.both(m.less(whole, lines * -1.0), m.less(whole, POWERS)), inside)
+    even_a, even_b = m.where(tail, wide_a, one), m.where(tail, wide_b, one)
+    middle = m.pow((even_a + even_b) / even_a, even_a) * m.pow((even_a + even_b) / even_b, even_b)
+    large = m.where(tail, half * of_y * middle * (m.sqrt(scale) * m.exp(rest)) * half, near)
     # one or both are small: lgamma of the smaller, and the difference of the others
     small, big = m.minimum(a, b), m.maximum(a, b)
     far = m.maximum(big, m.constant(LARGE, a))
@@ -165,7 +180,9 @@ def _log_beta_front(m: Any, a: Any, b: Any, x: Any, y: Any) -> Any:
     near_big = m.minimum(big, m.constant(LARGE, a))
     plain = lgamma(m, near_big) - lgamma(m, near_big + small)
     log_beta = lgamma(m, small) + m.where(m.less(big, LARGE), plain, difference)
-    other = a * m.log(x) + b * m.log(y) - log_beta
+    inside = m.both(inside, m.less(m.absolute(log_beta), POWERS / 2))
+    other = m.where(inside, half * of_y * m.exp(m.where(inside, log_beta * -1.0, one)) * half,
+                    m.exp(of_x + b * m.log1p(x * -1.0) - log_beta))
     both_large = m.both(m.less(LARGE, a), m.less(LARGE, b))
     return m.where(both_large, large, other)
 
@@ -202,8 +219,8 @@ def betainc(m: Any, a: Any, b: Any, x: Any) -> Any:
     z = m.where(inside, x, m.constant(0.5, x))
     turned = m.less(m.maximum((p + 1.0) / (p + q + 2.0), p / (p + q)), z)  # the smaller share is the one that is found
     first, second = m.where(turned, q, p), m.where(turned, p, q)
-    at, rest = m.where(turned, 1.0 - z, z), m.where(turned, z, 1.0 - z)
-    found = m.exp(_log_beta_front(m, first, second, at, rest)) * _beta_fraction(m, first, second, at) / first
+    at = m.where(turned, 1.0 - z, z)
+    found = _beta_front(m, p, q, z) * _beta_fraction(m, first, second, at) / first
     found = m.where(turned, 1.0 - found, found)
     found = m.where(m.equal(x, 0.0), m.constant(0.0, x), m.where(m.equal(x, 1.0), m.constant(1.0, x), found))
     bad = m.either(m.either(m.less(a, 0.0), m.less(b, 0.0)), m.either(m.less(x, 0.0), m.less(1.0, x)))
