@@ -1,6 +1,5 @@
 """The functions `@gpu.*` of a grid on the CPU. A thread of a block is a fiber (`swapcontext`) with a stack of its own;
-it gives way at barriers and where the lanes of a warp exchange values, and the others of its block run meanwhile, by
-their numbers or the last one first, in turn.
+it gives way at barriers and where the lanes of a warp exchange values, and the others of its block run meanwhile.
 
 The context is a table of words (`Context`). Kernels without barriers need no fibers: threads run in turn.
 """
@@ -168,8 +167,6 @@ away:
 define internal i64 @emu.block(ptr %c) noinline {{
 entry:
   %n = call i64 @gpu.threads(ptr %c)
-  %last = sub i64 %n, 1
-  %b = call i64 @gpu.block(ptr %c)
   %ta = getelementptr i64, ptr %c, i64 {int(Context.THREAD)}
   %da = getelementptr i64, ptr %c, i64 {int(Context.DONE)}
   %d = load ptr, ptr %da
@@ -198,15 +195,11 @@ make:
   br i1 %more, label %make, label %round
 round:
   %r = phi i64 [ 0, %make ], [ %r1, %after ]
-  %parity = xor i64 %r, %b
-  %turned = trunc i64 %parity to i1  ; the last thread first, every other round
   %endless = icmp sgt i64 %r, {MOST_ROUNDS}
   br i1 %endless, label %stuck, label %each
 each:
-  %i2 = phi i64 [ 0, %round ], [ %i3, %next ]
+  %j = phi i64 [ 0, %round ], [ %j1, %next ]
   %left = phi i64 [ 0, %round ], [ %left1, %next ]
-  %back = sub i64 %last, %i2
-  %j = select i1 %turned, i64 %back, i64 %i2
   %dj = getelementptr i64, ptr %d, i64 %j
   %isdone = load volatile i64, ptr %dj
   %skip = icmp ne i64 %isdone, 0
@@ -220,8 +213,8 @@ go:
 next:
   %w = phi i64 [ 0, %each ], [ 1, %go ]
   %left1 = add i64 %left, %w
-  %i3 = add i64 %i2, 1
-  %again = icmp slt i64 %i3, %n
+  %j1 = add i64 %j, 1
+  %again = icmp slt i64 %j1, %n
   br i1 %again, label %each, label %after
 after:
   %r1 = add i64 %r, 1
