@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from morpho.backends.cuda.backend import CudaBackend
+from morpho.backends.cuda.emulator.addresses import on_host
 from morpho.backends.cuda.emulator.device import EmulatedDevice
 from morpho.base.errors import GroupError
 from morpho.cluster.groups.nccl import NcclGroup
@@ -57,11 +58,11 @@ class FakeNccl:
 
     def _move(self, way: str, address: int, count: int, peer: int, group: Any, rank: int) -> None:
         if way == "send":
-            self.pairs[group, rank, peer].put(ctypes.string_at(address, count))
+            self.pairs[group, rank, peer].put(ctypes.string_at(on_host(address), count))
         else:
             found = self.pairs[group, peer, rank].get(timeout=30)
             assert len(found) == count
-            ctypes.memmove(address, found, count)
+            ctypes.memmove(on_host(address), found, count)
 
     def _one(self, way: str, address: Any, count: Any, kind: int, peer: int, made: Any, stream: Any) -> int:
         assert kind == 1 and stream.value

@@ -120,5 +120,5 @@ def test_workers_without_work_are_in_reserve_up_to_as_many_as_work(tmp_path):
     for count, chosen in found.items():
         busy, there = chosen.predicted.nodes_used, len(chosen.cluster.nodes)
         assert there == min(count, busy + max(busy, LEAST_IN_RESERVE))
-    assert len(found[24].cluster.nodes) < 24 and [*found[24].cluster.nodes] == [
-        *local_cluster(24).nodes[:len(found[24].cluster.nodes)]]
+    there = found[24].cluster.nodes  # how many is up to the speeds that were measured here
+    assert [*there] == [*local_cluster(24).nodes[:len(there)]]

@@ -151,7 +151,7 @@ def cg(a: Any, b: Any, /, *, x0: Any = None, tol: float = 1e-5, maxiter: int | N
         return (*mo.cond(sound, step, lambda: (count, x, r, p, rz)), sound)
 
     count, x, r, _, _, _ = mo.while_loop(lambda s: (s[0] < most) & (_size(s[2]) > goal) & s[5], turn,
-                                         (_count(), start, r, z, _dot(r, z), mo.asarray(True)))
+                                         (_count(), start, r, z, _dot(r, z), mo.ones((), dtype=mo.bool)))
     return _ended(right, count, x, _size(r))
 
 
@@ -195,7 +195,7 @@ def bicgstab(a: Any, b: Any, /, *, x0: Any = None, tol: float = 1e-5, maxiter: i
 
     zero = mo.zeros_like(right)
     found = mo.while_loop(lambda s: (s[0] < most) & (_size(s[2]) > goal) & s[8], turn,
-                          (_count(), start, r, zero, zero, one, one, one, mo.asarray(True)))
+                          (_count(), start, r, zero, zero, one, one, one, mo.ones((), dtype=mo.bool)))
     return _ended(right, found[0], found[1], _size(found[2]))
 
 
@@ -225,7 +225,7 @@ def gmres(a: Any, b: Any, /, *, x0: Any = None, tol: float = 1e-5, restart: int 
 
     first = right - apply(start)
     count, x, r, _ = mo.while_loop(lambda s: (s[0] < most) & (_size(s[2]) > goal) & s[3], cycle,
-                                   (_count(), start, first, mo.asarray(True)))
+                                   (_count(), start, first, mo.ones((), dtype=mo.bool)))
     return _ended(right, count, x, _size(r))
 
 
