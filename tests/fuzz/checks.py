@@ -36,6 +36,15 @@ class Mismatch(AssertionError):
     """Two ways of computing a program disagree."""
 
 
+def fails_with(kind: type[Exception], check: Callable[[], object]) -> bool:
+    """Whether a smaller program fails in the same way; one that fails in another way does not."""
+    try:
+        check()
+    except Exception as error:
+        return isinstance(error, kind)
+    return False
+
+
 def same(found: Sequence[Array], wanted: Sequence[Array], outputs: Sequence[Node], how: str) -> None:
     for number, (a, b, node) in enumerate(zip(found, wanted, outputs, strict=True)):
         if not equal_bits(a, b, node.dtype):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-from checks import Mismatch
+from checks import Mismatch, fails_with
 
 import morpho as mo
 
@@ -287,12 +288,8 @@ def _smaller(program: Statements, kind: type[Exception], loops: bool) -> Stateme
     while number < len(program.lines):
         lines = (*program.lines[:number], *program.lines[number + 1:])
         tried = made_of(program.seed, lines, program.shape, program.dtype, program.count, program.turns)
-        try:
-            check_statements(tried, loops)
-        except kind:
+        if fails_with(kind, partial(check_statements, tried, loops)):
             program = tried
-        except Exception:
-            number += 1
         else:
             number += 1
     return program
