@@ -45,7 +45,7 @@ def show_steps(run: Any, device: str) -> None:
     clock, found, words_of = Clock(device), collections.defaultdict(list), call.table
     labels = [(number, executable.program.steps[number]) for number, _ in executable._prepare({}).launches]
     for place, (_, step) in enumerate(labels):
-        function, blocks, threads, shared, words = words_of.table[place * 10:place * 10 + 5]
+        function, blocks, threads, shared, words = words_of.entry(place)[:5]
         given = (gpu_words(words), Geometry(blocks, threads, shared))
         handle = type(gpu.context)(function)
         taken = clock.in_graph(lambda handle=handle, given=given: gpu.launch(handle, given[1], given[0], 0), 20)
@@ -63,14 +63,14 @@ def leave_out(run: Any, device: str) -> None:
     executable: Any = on_device.executable(plan.graph, plan.device)
     steps = [executable.program.steps[number] for number, _ in executable._prepare({}).launches]
     labels = [f"{step.label} {[v.shape for v in step.views if v is not None][-1]}" for step in steps]
-    launch, table, clock = gpu._launch_address, call.table.table, Clock(device)
+    launch, table, clock = gpu._launch_address, call.table, Clock(device)
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)(launch)
 
     def seconds(without: str, early: bool) -> float:
         def work() -> None:
             for place, label in enumerate(labels):
                 if label != without:
-                    kernel, blocks, threads, shared, _, arguments = table[place * 10:place * 10 + 6]
+                    kernel, blocks, threads, shared, _, arguments = table.entry(place)[:6]
                     function(kernel, blocks, 1, 1, threads, 1, 1, shared, gpu.stream(0), arguments,
                              int(early and place > 0))
 

@@ -126,7 +126,7 @@ def by_kernel(device: str, run: Any, times: int = 3, most: int = 70) -> None:
     table, clock, found = run.current.served.executable.call.table, Clock(device), collections.defaultdict(list)
     for place, (number, _) in enumerate(executable._prepare({}).launches):
         step = executable.program.steps[number]
-        function, blocks, threads, shared, words = table.table[place * 10:place * 10 + 5]
+        function, blocks, threads, shared, words = table.entry(place)[:5]
         given = gpu_words(words), Geometry(blocks, threads, shared)
         handle = type(gpu.context)(function)
         taken = clock.seconds(lambda handle=handle, given=given: gpu.launch(handle, given[1], given[0], 0), times)

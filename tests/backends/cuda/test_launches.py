@@ -13,7 +13,7 @@ import morpho as mo
 from morpho.backends.cuda.assembly import ptx
 from morpho.backends.cuda.codegen.grid import entry
 from morpho.backends.cuda.driver.early_launch import launch_function
-from morpho.backends.cuda.driver.launch_code import EARLY, ENTRY_WORDS, MISALIGNED, Kernel, LaunchTable
+from morpho.backends.cuda.driver.launch_code import EARLY, MISALIGNED, Kernel, LaunchTable
 from morpho.backends.cuda.prepared import _kept_late
 from morpho.base.errors import IndexFault, MemoryLimit
 
@@ -31,6 +31,7 @@ def test_launches_get_their_grid_and_addresses() -> None:
     words = [(ctypes.c_int64 * 11)(*range(11)) for _ in range(2)]
     table = LaunchTable([Kernel(5, 3, 64, 100, words[0], [(1, 16, 15), (-1, 0, 0)], -1, 8),
                          Kernel(6, 7, 32, 0, words[1], [(0, 8, 0)], 4, 8)], 2)
+    assert [table.entry(number)[:4] for number in (0, 1)] == [[5, 3, 64, 100], [6, 7, 32, 0]]  # what benchmarks read
     assert table.launch([1000, 1600], 99, 500, 42, address) == 700
     assert seen[0] == (5, 3, 64, 100, 42, [0, 1, 2, 3, 99, 5, 0, 7, 1616, 0, 10])
     assert seen[1] == (6, 7, 32, 0, 42, [0, 1, 2, 3, 99, 5, 504, 7, 1008, 9, 10])
@@ -194,4 +195,4 @@ def test_launches_beside_large_ones_do_not_come_early() -> None:
     found = _kept_late([kernel(8), kernel(264), kernel(265), kernel(4), kernel(4), kernel(4, False), kernel(4)], 132)
     assert [one.early for one in found] == [True, True, False, False, True, False, True]
     table = LaunchTable(found, 0)
-    assert [table.table[ENTRY_WORDS * number + EARLY] for number in range(7)] == [1, 1, 0, 0, 1, 0, 1]
+    assert [table.entry(number)[EARLY] for number in range(7)] == [1, 1, 0, 0, 1, 0, 1]

@@ -281,6 +281,10 @@ class LaunchTable:
             if is_traced(number):
                 self.moving.append((ctypes.addressof(words) + 8 * at, number))
 
+    def entry(self, number: int) -> list[int]:
+        """The words of one launch: function, blocks, threads, bytes of shared memory, where its words lie, ..."""
+        return list(self.table[number * ENTRY_WORDS:(number + 1) * ENTRY_WORDS])
+
     def _mapped(self, kernels: Sequence[Kernel]) -> ctypes.Array[ctypes.c_int64]:
         """A row for every tensor map: where it goes, the word that holds its address, the address it was made for, and
         what else the driver's function is given."""
