@@ -17,6 +17,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "rows": (lambda x: mo.softmax(x, axis=-1), [(5, 37)]),
     "rows of blocks": (lambda x: mo.softmax(x, axis=-1), [(3, 4500)]),
     "long lines": (lambda x: mo.sum(x, axis=-1), [(2, 70001)]),
+    "columns of passes": (lambda x: mo.softmax(x, axis=0), [(300, 19)]),
     "columns": (lambda x: mo.sum(x, axis=0), [(4100, 19)]),
     "attention": (lambda q, k, v: mo.attention(q, k, v),
                   [(1, 1, 37, 40), (1, 1, 70, 40), (1, 1, 70, 40)]),

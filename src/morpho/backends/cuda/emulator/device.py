@@ -31,7 +31,7 @@ from morpho.base.target import isa_named
 from morpho.base.units import format_bytes
 
 ZONE = 256  # bytes before and after every block
-PATTERN = 0xA5
+PATTERN = 0xFF  # NaN to all floats: what nobody has written spoils a result
 MOST_THREADS = 1024
 # Where threads wait for others.
 MEETING = ("call void @gpu.barrier(ptr %ctx)", "call void @gpu.warp_barrier(", "@gpu.shuffle", "@gpu.mma", "@gpu.ld",
@@ -166,6 +166,7 @@ class EmulatedDevice:
             context[Context.BLOCKS], context[Context.THREADS] = geometry.blocks, geometry.threads
             context[Context.SHARED] = self._room("shared", geometry.shared_bytes + 1024, 1024)
             context[Context.KERNEL], context[Context.WORDS] = kernel, ctypes.addressof(here)
+            self.room["shared"][:] = PATTERN
             context[Context.EXCHANGE] = self._room("exchange", geometry.threads * EXCHANGE_WORDS * 8, 64)
             if fibers:
                 context[Context.FIBERS] = 1
