@@ -97,3 +97,18 @@ def test_threads_that_wait_for_nobody_are_an_error() -> None:
 
     with pytest.raises(DeviceError, match="do not all reach the same barrier"):
         numbers_of(EmulatedDevice(), write)
+
+
+def test_nan_of_one_zone_in_another_is_found() -> None:
+    """As a mask that is one too wide leaves it, of operands of the same size."""
+    device = EmulatedDevice()
+    source, target = device.allocate(8), device.allocate(8)
+    e = GridEmitter()
+    value = e.load(e.offset(e.address(Header.SIZE), "float", 2), "float", 1)
+    e.store(value + 1.0, e.offset(e.address(Header.SIZE + 1), "float", 2))
+    words = (ctypes.c_int64 * 10)(*[0] * 8, source, target)
+    image = device.build(entry("kernel_main", 10, e.text()))
+    device.launch(device.load(image, "kernel_main"), Geometry(1, 1), words, 0)
+    device.free(source, 8)
+    with pytest.raises(DeviceError, match="outside its memory"):
+        device.free(target, 8)
