@@ -298,8 +298,8 @@ class CudaBackend:
 
     # -- other libraries -----------------------------------------------------------------------------------------------
     @property
-    def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's numbers of the memory: a GPU's, or the host's where the device is emulated."""
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """DLPack's numbers of the memory; None where the device is emulated."""
         return self.gpu.dlpack_device
 
     def stream_handle(self) -> int:

@@ -63,9 +63,10 @@ class EmulatedDevice:
     """A GPU that is not there. Work is over when its call returns."""
 
     loads_in_threads = False
+    dlpack_device: tuple[int, int] | None = None  # nobody else can follow its addresses
 
     def __init__(self, number: int = 0, capability: tuple[int, int] = (9, 0), memory_bytes: int = 8 << 30) -> None:
-        self.number, self.dlpack_device = number, (1, 0)
+        self.number = number
         self.properties = Properties(f"emulated sm_{capability[0]}{capability[1]}", capability, 4, memory_bytes, 232448,
                                      1 << 20)
         self.blocks: dict[int, tuple[np.ndarray, int, int]] = {}  # address -> memory with its zones, bytes, whose zones
