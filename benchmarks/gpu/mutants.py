@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 TESTS, TAILS = "tests/backends/cuda", "test_tails.py"
 LIMIT_S = 150  # threads that wait for ever are caught too
 BARRIER = "e.barrier()"
+ATTENTION = "test_kernels.py -k attention_by_warpgroups"
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,19 @@ MUTANTS = [
     Mutant("attention: a key behind the last", "attention/simt/tiles.py", 'e.icmp("slt", key, n["keys"])',
            'e.icmp("sle", key, n["keys"])', f"{TAILS} -k attention"),
     Mutant("convolution: values behind k", "gemm/conv.py", 'e.icmp("slt", depth + k, self.frame.k)',
-           'e.icmp("sle", depth + k, self.frame.k)', f"{TAILS} -k convolution"),
+           'e.icmp("sle", depth + k, self.frame.k)', f"{TAILS} -k convolved"),
+    Mutant("convolution: half floats behind k", "gemm/conv.py", 'e.icmp("slt", k, f.k)', 'e.icmp("sle", k, f.k)',
+           f"{TAILS} -k convolved"),
     Mutant("convolution: a row behind the last", "gemm/conv.py", 'e.icmp("slt", row, frame.m)',
            'e.icmp("sle", row, frame.m)', f"{TAILS} -k convolution"),
+    Mutant("warpgroups: a stage is filled before it is empty", "gemm/half/wgmma.py",
+           'self.call("mbarrier_wait", full + 8, phase ^ 1)', "pass", "test_generation.py -k rows_have"),
+    Mutant("warpgroups: a stage is read before it is full", "gemm/half/wgmma.py",
+           'self.call("mbarrier_wait", full, phase)', "pass", "test_generation.py -k rows_have"),
+    Mutant("warpgroups: sums are taken before they are there", "gemm/half/handover.py", "self.wait(READY, turn)",
+           "pass", "test_kernels.py -k handed"),
+    Mutant("warpgroups: keys are loaded before they were read", "attention/hopper.py",
+           'self.call("mbarrier_wait", self.ring(stage, 2), phase ^ 1)', "pass", ATTENTION),
     Mutant("sort: an element behind the last", "sorting/radix.py", 'e.icmp("slt", first + number, self.length)',
            'e.icmp("sle", first + number, self.length)', f"{TAILS} -k sorted"),
     Mutant("sort: no barrier before counting", "sorting/radix.py", BARRIER, "pass", f"{TAILS} -k sorted", 0),

@@ -85,7 +85,7 @@ class GradScaler:
         wide = mo.asarray(loss)
         wide = wide.astype(wide.dtype.compute)
         for state in (self._scale, self._good):  # they lie where the loss does
-            state.move(wide.device)
+            state.follow(wide.device)
         return wide * self._scale.value.astype(wide.dtype)
 
     def unscale_(self, optimizer: Any) -> None:

@@ -32,7 +32,7 @@ def next_key(device: str = "") -> mo.Tensor:
     """A key nobody else has, on a device; the default one if none is named. The sequence follows to where it is drawn
     from: it is the same one on all devices."""
     state = _state()
-    state.move(device or memory_of(default_device()))
+    state.follow(device or memory_of(default_device()))
     pair: mo.Tensor = mo.random.split(state.value)
     state.value = pair[0]
     return pair[1]

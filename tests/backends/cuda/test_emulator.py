@@ -1,8 +1,10 @@
-"""What the emulated device sees that a GPU's driver would not say: addresses of the other side, and writes outside."""
+"""What the emulated device sees that a GPU's driver would not say: addresses of the other side, writes outside, memory
+that nobody wrote, and threads whose order is nobody's."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,3 +51,64 @@ def test_writes_outside_are_found_when_memory_goes_back(at: int) -> None:
     launched(device, there, there, at)
     with pytest.raises(DeviceError, match="outside its memory"):
         device.free(there, 8)
+
+
+def numbers_of(device: EmulatedDevice, write: Callable[[GridEmitter, str], None], blocks: int = 1) -> list[int]:
+    """The words that a kernel of 64 threads leaves, one a block."""
+    e = GridEmitter()
+    write(e, e.offset(e.address(Header.SIZE), "i64", e.ask("block")))
+    there = device.allocate(8 * blocks)
+    words = (ctypes.c_int64 * 9)(*[0] * 8, there)
+    image = device.build(entry("kernel_main", 9, e.text()))
+    found = bytearray(8 * blocks)
+    try:
+        device.launch(device.load(image, "kernel_main"), Geometry(blocks, 64, 64), words, 0)
+        device.copy_out(there, memoryview(found), 0)
+    finally:
+        device.free(there, 8 * blocks)
+    return [*np.frombuffer(found, np.int64)]
+
+
+def test_memory_that_nobody_wrote_is_nan() -> None:
+    device = EmulatedDevice()
+
+    def write(e: GridEmitter, place: str) -> None:
+        e.store(e.load(e.shared(), "i64", 1), place)
+
+    device.room["shared"] = np.zeros(4096, np.uint8)  # of a launch before
+    assert numbers_of(device, write) == [-1]
+    assert numbers_of(device, lambda e, place: None, 2) == [-1, -1]
+    for kind in (np.float16, np.float32, np.float64):
+        assert np.isnan(np.full(1, -1, np.int64).view(kind)).all()
+
+
+def test_threads_run_in_both_orders() -> None:
+    def write(e: GridEmitter, place: str) -> None:
+        e.store(e.ask("thread"), place)  # the last one's stays
+        e.barrier()
+
+    assert numbers_of(EmulatedDevice(), write, 2) == [63, 0]
+
+
+def test_threads_that_wait_for_nobody_are_an_error() -> None:
+    def write(e: GridEmitter, place: str) -> None:
+        with e.when(e.icmp("slt", e.ask("thread"), 63)):
+            e.barrier()
+
+    with pytest.raises(DeviceError, match="do not all reach the same barrier"):
+        numbers_of(EmulatedDevice(), write)
+
+
+def test_nan_of_one_zone_in_another_is_found() -> None:
+    """As a mask that is one too wide leaves it, of operands of the same size."""
+    device = EmulatedDevice()
+    source, target = device.allocate(8), device.allocate(8)
+    e = GridEmitter()
+    value = e.load(e.offset(e.address(Header.SIZE), "float", 2), "float", 1)
+    e.store(value + 1.0, e.offset(e.address(Header.SIZE + 1), "float", 2))
+    words = (ctypes.c_int64 * 10)(*[0] * 8, source, target)
+    image = device.build(entry("kernel_main", 10, e.text()))
+    device.launch(device.load(image, "kernel_main"), Geometry(1, 1), words, 0)
+    device.free(source, 8)
+    with pytest.raises(DeviceError, match="outside its memory"):
+        device.free(target, 8)

@@ -14,7 +14,7 @@ from morpho.backends import registry
 from morpho.backends.cuda.backend import CudaBackend
 from morpho.backends.cuda.emulator.device import EmulatedDevice
 from morpho.base.errors import DeviceError
-from morpho.tensor.interop.capsule import live_exports
+from morpho.tensor.interop.capsule import live_exports, open_capsule
 
 
 class Watched(EmulatedDevice):
@@ -80,16 +80,46 @@ def test_streams_and_copies(device: Watched) -> None:
     capsules = [x.__dlpack__(max_version=(1, 0)), x.__dlpack__(max_version=(1, 0), stream=2)]
     assert device.waits[:2] == [("they", 1), ("they", 2)]
     del capsules  # nobody took them: they are given back at once
-    assert ("we", 1) in device.waits and ("we", 2) in device.waits
+    assert device.waits[2:] == [("we", 1), ("we", 1)]  # another thread's own default stream would be another one
     count = len([w for w in device.waits if w[0] == "they"])
     x.__dlpack__(max_version=(1, 0), stream=-1)
     assert len([w for w in device.waits if w[0] == "they"]) == count
-    with pytest.raises(DeviceError, match="is not a stream"):
-        x.__dlpack__(stream=0)
+    for stream in (0, -2, True, "1", 1.0):
+        with pytest.raises(DeviceError, match="is not a stream"):
+            x.__dlpack__(stream=stream)
     assert np.from_dlpack(Host(x)).tolist() == [0, 1, 2, 3, 4]
     assert mo.from_dlpack(Other(x), device="cpu").device == "cpu"
-    with pytest.raises(DeviceError, match="copy=False"):
-        mo.from_dlpack(Other(x), device="cpu", copy=False)
+    for kind in (DeviceError, ValueError, BufferError):
+        with pytest.raises(kind, match="copy=False"):
+            mo.from_dlpack(Other(x), device="cpu", copy=False)
+
+
+def test_copies_on_the_host_are_the_consumers_own(device: Watched, gpu: str) -> None:
+    for name in ("cuda", gpu):  # the emulated one's addresses are nobody's but its own
+        x = mo.asarray(np.arange(5, dtype="f"), device=name).realise()
+        for copy in (None, True):
+            capsule = x.__dlpack__(dl_device=(1, 0), max_version=(1, 0), copy=copy)
+            found = open_capsule(capsule)
+            assert found.device == (1, 0) and not found.read_only
+        for asked, said in (({"stream": 1}, "means nothing"), ({"copy": False}, "not on device"),
+                            ({"dl_device": (4, 0)}, "not on device"), ({"dl_device": (1, 1)}, "not on device"),
+                            ({"dl_device": 1}, "two numbers")):
+            with pytest.raises(BufferError, match=said):
+                x.__dlpack__(**{"dl_device": (1, 0), "max_version": (1, 0), **asked})
+    with pytest.raises(BufferError, match="cannot address"):
+        x.__dlpack__()
+    with pytest.raises(BufferError, match="cannot address"):
+        x.__dlpack_device__()
+
+
+def test_capsules_of_versions(device: Watched) -> None:
+    x = mo.ones(3, device="cuda").realise()
+    for version, copies in ((None, True), ((0, 8), True), ((1, 0), False), ((1, 9), False), ((2, 0), False)):
+        found = open_capsule(x.__dlpack__(max_version=version))
+        assert found.read_only is True and (found.address != x.elements().address) is copies
+        if copies:
+            with pytest.raises(BufferError, match="read-only"):
+                x.__dlpack__(max_version=version, copy=False)
 
 
 class Host(Other):

@@ -272,3 +272,26 @@ def test_a_scaler_lies_where_the_loss_does(gpu: str) -> None:
     """Loss scaling and dropout on a GPU: the CPU's losses and scales."""
     there, here = scaled(gpu), scaled("cpu")
     assert there == here and here[3] == 131072.0
+
+
+def test_what_draws_elsewhere_between_calls_compiles_nothing_anew(gpu: str) -> None:
+    """The sequence of keys follows to where it is drawn from: layers are made on the CPU, dropout is on the GPU."""
+    found = {}
+    for device in ("cpu", gpu):
+        mo.nn.seed(3)
+        there, here = mo.nn.Dropout(0.5).to(device), mo.nn.Dropout(0.5)
+        f, g = mo.compile(lambda x, layer=there: layer(x)), mo.compile(lambda x, layer=here: layer(x))
+        x, y, rows = mo.ones(40, device=device), mo.ones(40), []
+        for _ in range(3):
+            rows += [f(x).numpy(), mo.nn.Linear(3, 2).weight.numpy().ravel(), g(y).numpy()]
+        assert f.recompiles == g.recompiles == 0
+        found[device] = np.concatenate(rows)
+    assert np.array_equal(found["cpu"], found[gpu])
+
+
+def test_one_scaler_on_two_devices_compiles_nothing_anew(gpu: str) -> None:
+    scaler = mo.amp.GradScaler(init_scale=4.0)
+    f = mo.compile(lambda loss: scaler.scale(loss))
+    for _ in range(3):
+        assert f(mo.ones(2, device=gpu)).tolist() == scaler.scale(mo.ones(2)).tolist() == [4.0, 4.0]
+    assert f.recompiles == 0

@@ -242,7 +242,8 @@ def test_older_chips_multiply_by_warps(gpu: str, rng: np.random.Generator) -> No
 
 @pytest.mark.parametrize(("heads", "kept", "queries", "keys", "depth", "given"), [
     (2, 2, 70, 130, 64, {}), (2, 1, 20, 140, 128, {"causal": True}),
-    (1, 1, 150, 150, 72, {"causal": True, "window": 40})])
+    (1, 1, 150, 150, 72, {"causal": True, "window": 40}),
+    (1, 1, 5, 520, 72, {})])  # the last one fills its three stages of keys again
 def test_attention_by_warpgroups(gpu: str, rng: np.random.Generator, heads: int, kept: int, queries: int, keys: int,
                                  depth: int, given: dict[str, Any]) -> None:
     q, k, v = (mo.astype(mo.asarray(rng.standard_normal(shape).astype("f")), mo.float16) for shape in (

@@ -17,10 +17,12 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "rows": (lambda x: mo.softmax(x, axis=-1), [(5, 37)]),
     "rows of blocks": (lambda x: mo.softmax(x, axis=-1), [(3, 4500)]),
     "long lines": (lambda x: mo.sum(x, axis=-1), [(2, 70001)]),
+    "columns of passes": (lambda x: mo.softmax(x, axis=0), [(300, 19)]),
     "columns": (lambda x: mo.sum(x, axis=0), [(4100, 19)]),
     "attention": (lambda q, k, v: mo.attention(q, k, v),
                   [(1, 1, 37, 40), (1, 1, 70, 40), (1, 1, 70, 40)]),
-    "convolution": (lambda x, w: mo.conv2d(x, w, padding=1), [(2, 3, 7, 5), (5, 3, 3, 3)]),
+    "convolution": (lambda x, w: mo.conv2d(x, w, padding=1), [(2, 3, 7, 5), (9, 3, 3, 3)]),
+    "convolution of many images": (lambda x, w: mo.conv2d(x, w, padding=1), [(30, 3, 3, 3), (9, 3, 3, 3)]),
 }
 
 
@@ -30,6 +32,17 @@ def test_bits_are_the_cpus(gpu: str, rng: np.random.Generator, case: str) -> Non
     arrays = [rng.standard_normal(shape).astype("f") for shape in shapes]
     got, want = (function(*[mo.asarray(x, device=device) for x in arrays]).numpy() for device in (gpu, "cpu"))
     assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [mo.float32, mo.bfloat16])
+def test_convolved_images_know_nothing_of_each_other(gpu: str, rng: np.random.Generator, dtype: mo.DType) -> None:
+    """Behind the last channel of an image lies the next one; weights that are not there are zero."""
+    x, w = rng.standard_normal((3, 3, 7, 5)).astype("f"), rng.standard_normal((9, 3, 3, 3)).astype("f")
+    kernels = mo.asarray(w, device=gpu).astype(dtype)
+    alone, beside = (mo.conv2d(mo.asarray(x, device=gpu).astype(dtype), kernels, padding=1).astype(mo.float32).numpy()
+                     for x in (x, np.where(np.arange(3)[:, None, None, None] == 1, np.float32("inf"), x)))
+    for image in (0, 2):
+        assert beside[image].tobytes() == alone[image].tobytes()
 
 
 def test_a_line_is_sorted(gpu: str, rng: np.random.Generator) -> None:

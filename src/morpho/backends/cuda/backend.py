@@ -9,7 +9,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,7 @@ from morpho.backends.cuda.faults import StandingFaults
 from morpho.backends.cuda.lowering import optimised_and_lowered, program_of
 from morpho.backends.cuda.vendor.assembler import assembler
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, DeviceError, fail
+from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
 from morpho.base.machine import foreign_machine
 from morpho.base.target import Target
 from morpho.cost.tuned_choices import NO_CHOICES, PLAIN, Choices, choice_from_row
@@ -217,7 +217,12 @@ class CudaBackend:
         """The kernel of a key; it may be on its way."""
         if key not in self.functions:
             ahead = self.loading.pop(key, None)
-            self.functions[key] = self.gpu.load(image(), "kernel_main") if ahead is None else ahead.result()
+            try:
+                self.functions[key] = self.gpu.load(image(), "kernel_main") if ahead is None else ahead.result()
+            except MorphoError:  # what the others' loading has found is told now: the next call loads them again
+                wait(self.loading.values())
+                self.loading = {name: one for name, one in self.loading.items() if one.exception() is None}
+                raise
         return self.functions[key]
 
     def image(self, key: str, text: str) -> bytes:
@@ -298,8 +303,8 @@ class CudaBackend:
 
     # -- other libraries -----------------------------------------------------------------------------------------------
     @property
-    def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's numbers of the memory: a GPU's, or the host's where the device is emulated."""
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """DLPack's numbers of the memory; None where the device is emulated."""
         return self.gpu.dlpack_device
 
     def stream_handle(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -179,6 +179,20 @@ class CudaExecutable:
             arena = gpu.allocate(room) if room else 0
         except MemoryLimit:
             return None  # every call asks again, and may be the CPU's
+        try:
+            found = self._native_call(inputs, symbols, prepared, (arena, room))
+            found.complete = True
+            return found
+        except BaseException:
+            if room:
+                gpu.free(arena, room)
+            raise
+
+    def _native_call(self, inputs: int, symbols: Sequence[Dim], prepared: Prepared,
+                     given: tuple[int, int]) -> NativeCall | DynamicCall:
+        """The same, with an arena and its bytes, which are the call's once it is there."""
+        gpu, program, fast, (arena, room) = self.backend.gpu, self.program, self.fast(), given
+        places = [place.slot for place in program.outputs]
         slots = [arena + slot.offset if slot.kind == "temporary" else 0 for slot in program.slots]
         taken = {slot.index: number for number, slot in enumerate(program.slots) if slot.kind == "input"}
         faults = StandingFaults(gpu.host_words(len(self.faulty)), [program.steps[n] for n in self.faulty],  # type: ignore
@@ -214,9 +228,11 @@ class CudaExecutable:
                 filled[slot] = address
         needed = prepared.room - self.program.arena_bytes
         own = gpu.allocate(needed) if needed > scratch else 0
-        Run(self, prepared.steps, filled, own or behind, faults, sizes, 0).all()
-        if own:
-            gpu.free(own, needed)
+        try:
+            Run(self, prepared.steps, filled, own or behind, faults, sizes, 0).all()
+        finally:
+            if own:
+                gpu.free(own, needed)
 
     def in_place(self, updates: Updates) -> dict[int, int]:
         """Of (output, input) pairs those where a native call may write the output over the input: by kernels whose
@@ -316,32 +332,33 @@ class Run(ControlFlow):
         """One launch. Operands that do not lie as its kernel needs go to another kernel, or are copied first."""
         if self.fast is not None and self.fast.library(prepared.step) and self.multiplied(self.fast, prepared.step):
             return
-        copies: dict[int, tuple[int, int]] = {}
-        if not prepared.fill(self.slots, self.scratch, fault):
-            if prepared.kernel.unaligned() is not prepared.kernel:
-                prepared = prepared.for_any_address(self.executable.backend)
-            else:
-                copies = {at: self.aligned(prepared.words[at], prepared.step.views[at - int(Header.SIZE)])
-                          for at, n in prepared.alignments if prepared.words[at] % n}
-            prepared.fill(self.slots, self.scratch, fault, {at: address for at, (address, _) in copies.items()})
-        self.gpu.launch(prepared.function, prepared.launch.geometry, prepared.words, self.stream)
-        for at, (address, nbytes) in copies.items():
-            number = at - int(Header.SIZE)
-            place = prepared.places[number]
-            if number in prepared.step.writes and place is not None:
-                self.gpu.copy(address, self.slots[place[0]] + place[1], nbytes, self.stream)
-            self.gpu.free(address, nbytes)
+        with ExitStack() as held:
+            copies: dict[int, tuple[int, int]] = {}
+            if not prepared.fill(self.slots, self.scratch, fault):
+                if prepared.kernel.unaligned() is not prepared.kernel:
+                    prepared = prepared.for_any_address(self.executable.backend)
+                else:
+                    copies = {at: self.aligned(prepared.words[at], prepared.step.views[at - int(Header.SIZE)], held)
+                              for at, n in prepared.alignments if prepared.words[at] % n}
+                prepared.fill(self.slots, self.scratch, fault, {at: address for at, (address, _) in copies.items()})
+            self.gpu.launch(prepared.function, prepared.launch.geometry, prepared.words, self.stream)
+            for at, (address, nbytes) in copies.items():
+                number = at - int(Header.SIZE)
+                place = prepared.places[number]
+                if number in prepared.step.writes and place is not None:
+                    self.gpu.copy(address, self.slots[place[0]] + place[1], nbytes, self.stream)
 
     def multiplied(self, fast: FastProducts, step: Step) -> bool:
         """Have a library compute a product; False where it has no way to."""
         return fast.run(step, tuple(self.place(view) if view is not None else 0 for view in step.views))
 
-    def aligned(self, address: int, place: View | None) -> tuple[int, int]:
-        """A copy of an operand at an address of its own, and its bytes."""
+    def aligned(self, address: int, place: View | None, held: ExitStack) -> tuple[int, int]:
+        """A copy of an operand at an address of its own, which goes back with `held`, and its bytes."""
         assert place is not None
         last = sum((self.number(n) - 1) * self.number(step) for n, step in zip(place.shape, place.strides, strict=True))
         nbytes = (last + 1) * place.dtype.itemsize
         fresh = self.gpu.allocate(nbytes)
+        held.callback(self.gpu.free, fresh, nbytes)
         self.gpu.copy(address, fresh, nbytes, self.stream)
         return fresh, nbytes
 

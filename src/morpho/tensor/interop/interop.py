@@ -28,6 +28,14 @@ class ExportError(MorphoError, BufferError):
     """Memory that cannot be shown to another library in the way it asks for."""
 
 
+class ImportRefused(DeviceError, ValueError, BufferError):
+    """Memory of another library that cannot be had where it is asked for, or not without the copy that is forbidden."""
+
+
+class NoExchange(ArgumentError, AttributeError):
+    """An object that does not speak DLPack."""
+
+
 def dlpack_device(self: Tensor) -> tuple[int, int]:
     """DLPack's numbers of the device: (1, 0) is the CPU, (2, n) a GPU."""
     if self.device == "cpu":
@@ -42,6 +50,9 @@ def dlpack_device(self: Tensor) -> tuple[int, int]:
 def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
            dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
     """The elements as a DLPack capsule: read-only without a copy, or a copy of the consumer's own."""
+    if dl_device is not None and not (isinstance(dl_device, tuple | list) and len(dl_device) == 2):
+        raise fail(ExportError, "__dlpack__", f"dl_device is {dl_device!r}",
+                   "a device is two numbers: the CPU is (1, 0)")
     if self.device != "cpu":
         return _from_device(self, stream, max_version, dl_device, copy)
     if dl_device is not None and tuple(dl_device) != (CPU, 0):
@@ -63,11 +74,14 @@ def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] 
 def _from_device(tensor: Tensor, stream: Any, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None,
                  copy: bool | None) -> Any:
     """Device memory as a capsule, or a copy on the host where that is asked for."""
-    place = dlpack_device(tensor)
-    if dl_device is not None and tuple(dl_device) != place:
-        if tuple(dl_device) == (CPU, 0) and copy is not False:
-            return dlpack(tensor.to("cpu"), max_version=max_version, copy=copy)
-        raise fail(ExportError, "__dlpack__", f"the elements lie on {tensor.device}, not on device {tuple(dl_device)}",
+    place = on_device.place_of(tensor.device) if dl_device is not None else dlpack_device(tensor)
+    if place is None or (dl_device is not None and tuple(dl_device) != place):
+        if tuple(dl_device or ()) == (CPU, 0) and copy is not False:
+            if stream is not None:
+                raise fail(ExportError, "__dlpack__", f"stream {stream!r} means nothing for a copy on the CPU",
+                           "leave it out: the elements are there when the call returns")
+            return dlpack(tensor.to("cpu"), max_version=max_version, copy=True)  # says that it is the consumer's own
+        raise fail(ExportError, "__dlpack__", f"the elements lie on {tensor.device}, not on device {dl_device}",
                    "move them first")
     versioned = max_version is not None and max_version[0] >= 1
     if copy is False and not versioned:
@@ -90,7 +104,7 @@ def _onto_device(x: Any, place: tuple[int, int], device: Any, copy: bool | None)
     wanted = name if device is None else canonical(device, "from_dlpack")
     if wanted != name:
         if copy is False:
-            raise fail(DeviceError, "from_dlpack", f"the elements lie on {name}, and copy=False", f"use {name!r}")
+            raise fail(ImportRefused, "from_dlpack", f"the elements lie on {name}, and copy=False", f"use {name!r}")
         return tensor.to(wanted)
     return copied(tensor) if copy else tensor
 
@@ -105,14 +119,15 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     if isinstance(x, Tensor):
         return copied(x) if copy else x
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
-        raise fail(ArgumentError, "from_dlpack", f"a {type(x).__name__} does not speak DLPack", "use mo.asarray")
+        raise fail(NoExchange, "from_dlpack", f"a {type(x).__name__} does not speak DLPack", "use mo.asarray")
     kind, number = x.__dlpack_device__()
     if int(kind) == on_device.CUDA and f"cuda:{number}" in all_devices():
         return _onto_device(x, (int(kind), int(number)), device, copy)
     moved = int(kind) != CPU
     if moved and (device is None or copy is False):
-        raise fail(DeviceError, "from_dlpack", f"the elements lie on {_DEVICES.get(int(kind), f'device {int(kind)}')}:"
-                   f"{number}, not on the CPU", "move them first, or pass device='cpu' to let the owner copy")
+        name = _DEVICES.get(int(kind), f"device {int(kind)}")
+        raise fail(ImportRefused, "from_dlpack", f"the elements lie on {name}:{number}, not on the CPU",
+                   "move them first, or pass device='cpu' to let the owner copy")
     found = open_capsule(_ask(x, moved, copy))
     if found.device[0] != CPU:
         raise fail(DeviceError, "from_dlpack", f"the capsule lies on device {found.device}, not on the CPU")
@@ -134,7 +149,7 @@ def _ask(x: Any, moved: bool, copy: bool | None) -> Any:
         options["copy"] = False
     if not _takes(x.__dlpack__, options):
         if moved:
-            raise fail(DeviceError, "from_dlpack", f"{type(x).__name__} cannot copy itself to the CPU")
+            raise fail(ImportRefused, "from_dlpack", f"{type(x).__name__} cannot copy itself to the CPU")
         return x.__dlpack__()
     return x.__dlpack__(**options)
 

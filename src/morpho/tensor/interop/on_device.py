@@ -58,14 +58,17 @@ def _give_back(backend: Any, held: list[Any]) -> None:
 
 
 def handed_over(device: str, stream: Any) -> int:
-    """Let a consumer's stream (DLPack's number, None: the default one) wait for what was queued; its handle."""
-    if stream == 0 or not (stream is None or isinstance(stream, int)):
+    """Let a consumer's stream (DLPack's number, None: the default one) wait for what was queued; the handle of the one
+    that is waited for when the memory comes back. Another thread may give it back, whose own default stream is another
+    one: the default stream comes after those of all threads."""
+    known = stream is None or (isinstance(stream, int) and not isinstance(stream, bool))
+    if not known or stream == 0 or (stream is not None and stream < -1):
         raise fail(DeviceError, "__dlpack__", f"stream {stream!r} is not a stream",
                    "None and 1 are the default stream, 2 that of the thread, -1 asks for no waiting")
     handle = LEGACY if stream is None else stream
     if handle != -1:
         backend_of(device).let_wait(handle)  # type: ignore[attr-defined]
-    return LEGACY if handle == -1 else handle
+    return LEGACY if handle in (-1, PER_THREAD) else handle
 
 
 def lent(buffer: Buffer, device: str, stream: Any) -> Lent:

@@ -78,6 +78,8 @@ def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor],
 def _known(made: CompiledFunction, key: Any) -> Specialisation | None:
     """The program of a signature, if there is one and the surroundings are what they were."""
     found = made.specialisations.get((key, _assumptions(made, key)))
+    if found is not None:
+        found.states.gather()
     if found is None or not found.fits:
         return None
     use(found)

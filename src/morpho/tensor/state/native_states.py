@@ -79,6 +79,12 @@ class States:
         return all(state.place == place for state, place in zip(self.states, self._places, strict=True)
                    if state is not None)
 
+    def gather(self) -> None:
+        """Have those come that follow whoever uses them."""
+        for state, (device, _) in zip(self.states, self._places, strict=True):
+            if state is not None and state.follows:
+                state.move(device)
+
     def shown(self) -> States:
         """What is told of them, without them."""
         made = States([], [], {})

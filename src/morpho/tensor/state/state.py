@@ -89,7 +89,7 @@ class State:
     """
 
     # `_held` and the words are read and written by compiled code; see backends/cpu/driver/entry/state_code.py.
-    __slots__ = ("__weakref__", "_held", "_is_left", "_waiting", "_words", "lock", "number")
+    __slots__ = ("__weakref__", "_held", "_is_left", "_waiting", "_words", "follows", "lock", "number")
 
     def __init__(self, value: Any, filled: bool = True) -> None:
         self._words = (ctypes.c_int64 * int(StateField.SIZE))()
@@ -103,7 +103,7 @@ class State:
                        "make modules, optimisers and states outside of it") from None
         self._waiting: Tensor | None = None  # the next value, not computed yet
         self.number = next(_numbers)  # locks are taken in this order
-        self._is_left = False
+        self._is_left = self.follows = False
         self.lock = Lock(self._words)  # held by a call through Python, and by a long native one, from start to end
         _live.add(self)
 
@@ -181,6 +181,12 @@ class State:
             return
         with self.lock:
             self.replace(Tensor.of_buffer(elsewhere(self._tensor.elements(), device)))
+
+    def follow(self, device: str) -> None:
+        """Go to whoever draws from it next: the same as `move`, and compiled functions have it come to them, where
+        another state that lies elsewhere than they take it to be has them compiled again."""
+        self.follows = True
+        self.move(device)
 
     def leave(self) -> None:
         """Its owner takes another state in its stead: programs that were compiled for this one are made again."""

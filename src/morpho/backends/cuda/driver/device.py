@@ -62,6 +62,10 @@ class CudaEvent:
         self.over, self.held = True, None
         self.device.events.append(self.handle)
 
+    def __del__(self) -> None:
+        if not self.over:  # nobody asks any more: what waits for it was told so already
+            self.device.events.append(self.handle)
+
 
 class TimedMark:
     """A point in a stream whose time the device notes."""
@@ -158,8 +162,9 @@ class CudaDevice:
         except IndexError:
             handle = ctypes.c_void_p()
             self.driver.call("cuEventCreate", ctypes.byref(handle), NO_TIMING)
+        found = CudaEvent(self, handle, held)
         self.driver.call("cuEventRecord", handle, queue)
-        return CudaEvent(self, handle, held)
+        return found
 
     def join_streams(self) -> None:
         """Let every stream wait for what all others have queued: memory may then pass between them."""
@@ -176,16 +181,19 @@ class CudaDevice:
 
     def let_wait(self, stream: int) -> None:
         """Let another library's stream wait for stream 0."""
-        self.driver.call("cuStreamWaitEvent", ctypes.c_void_p(stream), self.record(0).handle, 0)
+        event = self.record(0)
+        self.driver.call("cuStreamWaitEvent", ctypes.c_void_p(stream), event.handle, 0)
 
     def wait_for_stream(self, stream: int) -> None:
         """Let stream 0 wait for another library's stream."""
         self.enter()
         handle = ctypes.c_void_p()
         self.driver.call("cuEventCreate", ctypes.byref(handle), NO_TIMING)
-        self.driver.call("cuEventRecord", handle, ctypes.c_void_p(stream))
-        self.driver.call("cuStreamWaitEvent", self.stream(0), handle, 0)
-        self.driver.call("cuEventDestroy_v2", handle)
+        try:
+            self.driver.call("cuEventRecord", handle, ctypes.c_void_p(stream))
+            self.driver.call("cuStreamWaitEvent", self.stream(0), handle, 0)
+        finally:
+            self.driver.call("cuEventDestroy_v2", handle)
 
     def synchronize(self) -> None:
         """Wait for all streams."""
@@ -204,7 +212,11 @@ class CudaDevice:
         if self.driver.broken:
             return
         self.enter()
-        self.join_streams()
+        try:
+            self.join_streams()
+        except MorphoError:  # nobody hears of it here: everything must be over instead, or the block stays
+            if any(self.driver.status("cuStreamSynchronize", queue) for queue in list(self.streams.values())):
+                return
         self.pool.free(address, nbytes)
 
     def free_blocks(self, nbytes: int) -> int:
@@ -237,8 +249,9 @@ class CudaDevice:
         handle = ctypes.c_void_p()
         self.enter()
         self.driver.call("cuEventCreate", ctypes.byref(handle), 0)
+        found = TimedMark(self.driver, handle)
         self.driver.call("cuEventRecord", handle, self.stream(0))
-        return TimedMark(self.driver, handle)
+        return found
 
     def seconds_between(self, first: TimedMark, last: TimedMark) -> float:
         """By the driver, which waits for both."""
@@ -298,13 +311,17 @@ class CudaDevice:
             raise fail(CompileError, "load", f"the driver does not assemble a kernel: {self.driver.said(status)} "
                                              f"{log.value.decode(errors='replace').strip()}",
                        "this is a defect of Morpho; please report it with the program")
+        try:
+            self.driver.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+            if self.properties.shared_bytes > SMALL_SHARED:
+                static = ctypes.c_int()
+                self.driver.call("cuFuncGetAttribute", ctypes.byref(static), 1, function)  # its own shared memory
+                self.driver.call("cuFuncSetAttribute", function, _MAXIMUM_SHARED,
+                                 self.properties.shared_bytes - static.value)
+        except MorphoError:
+            self.driver.status("cuModuleUnload", module)
+            raise
         self.modules.append(module)
-        self.driver.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
-        if self.properties.shared_bytes > SMALL_SHARED:
-            static = ctypes.c_int()
-            self.driver.call("cuFuncGetAttribute", ctypes.byref(static), 1, function)  # its own shared memory
-            self.driver.call("cuFuncSetAttribute", function, _MAXIMUM_SHARED,
-                             self.properties.shared_bytes - static.value)
         return function
 
     def encode_map(self, made: TensorMap, words: ctypes.Array[ctypes.c_int64]) -> None:

@@ -90,6 +90,11 @@ entry:
   %o3 = getelementptr i64, ptr %c, i64 3
   %which = load ptr, ptr %o3
   %current = call i32 %setp(ptr %context)
+  %refused0 = icmp ne i32 %current, 0
+  br i1 %refused0, label %outside, label %inside
+outside:
+  ret i32 %current
+inside:
   %o7 = getelementptr i64, ptr %c, i64 7
   %scratch = load i64, ptr %o7
   %o8 = getelementptr i64, ptr %c, i64 8
@@ -117,7 +122,7 @@ entry:
   %graphed = icmp ne i64 %graphs, 0
   br i1 %graphed, label %look, label %prepare
 look:
-  %g = phi i64 [ 0, %entry ], [ %g1, %other ]
+  %g = phi i64 [ 0, %inside ], [ %g1, %other ]
   %at = mul i64 %g, %width
   %row = getelementptr i64, ptr %kept, i64 %at
   %graph = load ptr, ptr %row
@@ -181,7 +186,7 @@ remember:
   call void @keep_key(ptr %nrow, ptr %places, i64 %n, ptr %sizes, i64 %m)
   br label %prepare
 prepare:
-  %capture = phi i1 [ false, %entry ], [ %do, %worth ], [ true, %past ], [ false, %remember ]
+  %capture = phi i1 [ false, %inside ], [ %do, %worth ], [ true, %past ], [ false, %remember ]
   br i1 %dynamic, label %search, label %static
 static:
   %o4 = getelementptr i64, ptr %c, i64 4
@@ -288,6 +293,13 @@ begun:
   %wrong = icmp ne i64 %ls, 0
   br i1 %wrong, label %failed, label %ended
 failed:
+  %half = icmp eq i32 %fs, 0
+  br i1 %half, label %unused, label %why
+unused:
+  %part = load ptr, ptr %made
+  %us = call i32 %drop(ptr %part)
+  br label %why
+why:
   %lm = icmp eq i64 %ls, -1
   br i1 %lm, label %instead, label %told
 told:

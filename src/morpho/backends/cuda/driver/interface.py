@@ -155,7 +155,7 @@ class Device(Protocol):
         """The end of what was queued so far."""
         ...
 
-    dlpack_device: tuple[int, int]
+    dlpack_device: tuple[int, int] | None  # None: other libraries cannot address its memory
 
     def stream_handle(self) -> int:
         """The driver's handle of stream 0."""

@@ -131,10 +131,13 @@ class MemoryPool:
     def _trim(self) -> int:
         self.device.synchronize()
         before = self.total_bytes
-        over, self.over = self.over, {}
-        for address in [*self.free_blocks.drained(), *(one for blocks in over.values() for one in blocks)]:
-            self.device.driver.call("cuMemFree_v2", ctypes.c_uint64(address))
-            self.total_bytes -= self.sizes.pop(address)
+        for address in self.free_blocks.drained():
+            self.over.setdefault(self.sizes[address], []).append(address)
+        for blocks in self.over.values():  # those whose call fails stay
+            while blocks:
+                self.device.driver.call("cuMemFree_v2", ctypes.c_uint64(blocks[-1]))
+                self.total_bytes -= self.sizes.pop(blocks.pop())
+        self.over.clear()
         return before - self.total_bytes
 
 

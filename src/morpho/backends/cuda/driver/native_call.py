@@ -104,7 +104,9 @@ class Asking:
 
 class GraphCall(Asking):
     """The function and what it reads, for programs of static and of dynamic sizes. `arena` is given back to the device
-    when nobody holds this any more."""
+    when nobody holds this any more, once this is `complete`."""
+
+    complete = False
 
     def __init__(self, device: Any, symbols: Sequence[Any], which: Sequence[int], arena: tuple[int, int, int],
                  faults: Any, run: Callable[[Mapping[str, int], Sequence[int]], None],
@@ -153,7 +155,7 @@ class GraphCall(Asking):
         return len(self.handles)
 
     def __del__(self) -> None:
-        if sys.is_finalizing() or not hasattr(self, "words"):
+        if sys.is_finalizing() or not self.complete:
             return
         for handle in self.handles:
             self.device.destroy_graph(handle)

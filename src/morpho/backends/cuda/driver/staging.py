@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,17 @@ class StagingRing:
             self.device.driver.call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(CHUNK_BYTES * CHUNKS), 0)
             self.addresses = [(address.value or 0) + CHUNK_BYTES * number for number in range(CHUNKS)]
 
+    @contextmanager
+    def _settled(self, stream: int) -> Iterator[None]:
+        """The ring for a copy. Where that ends early, nothing uses its chunks any more: they have no events then."""
+        with self.lock:
+            self._ready()
+            try:
+                yield
+            except BaseException:
+                self.device.driver.status("cuStreamSynchronize", self.device.stream(stream))
+                raise
+
     def _chunk(self) -> int:
         """The number of a chunk that no copy uses any more."""
         number = self.next
@@ -51,8 +64,7 @@ class StagingRing:
         if total <= DIRECT_BYTES:
             self._to_device(address, origin, total, stream)
             return
-        with self.lock:
-            self._ready()
+        with self._settled(stream):
             for offset, count in _sizes(total):
                 number = self._chunk()
                 copy_on_host(self.addresses[number], origin + offset, count)
@@ -65,8 +77,7 @@ class StagingRing:
 
     def copy_out(self, address: int, target: int, total: int, stream: int) -> None:
         """Copy from the device; returns when the bytes are there."""
-        with self.lock:
-            self._ready()
+        with self._settled(stream):
             queued: list[tuple[int, int, int, Any]] = []
 
             def land(number: int, offset: int, count: int, event: Any) -> None:

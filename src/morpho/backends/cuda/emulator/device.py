@@ -31,11 +31,25 @@ from morpho.base.target import isa_named
 from morpho.base.units import format_bytes
 
 ZONE = 256  # bytes before and after every block
-PATTERN = 0xA5
+PATTERN = 0xFF  # NaN to all floats: what nobody has written spoils a result
+# NaN to all floats too, each with a payload of its own: arithmetic hands payloads on, so that a NaN read from one zone
+# and written to another would not be seen otherwise.
+NANS = np.random.default_rng(0).integers(0x7FF0, 0x8000, 1024).astype(np.uint16).view(np.uint8)
+ZONES = 512  # different ones
 MOST_THREADS = 1024
 # Where threads wait for others.
 MEETING = ("call void @gpu.barrier(ptr %ctx)", "call void @gpu.warp_barrier(", "@gpu.shuffle", "@gpu.mma", "@gpu.ld",
            "@gpu.mbarrier")
+
+
+def _zones(memory: np.ndarray, address: int, nbytes: int, number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What lies before and behind a block, and what should lie there."""
+    start = address - memory.ctypes.data
+    found = []
+    for first, zone in ((0, memory[:start]), (start + nbytes, memory[start + nbytes:])):
+        at = number % ZONES * 2 + first % 2
+        found.append((zone, NANS[at:at + len(zone)]))
+    return found
 
 
 class PlainWords:
@@ -49,12 +63,14 @@ class EmulatedDevice:
     """A GPU that is not there. Work is over when its call returns."""
 
     loads_in_threads = False
+    dlpack_device: tuple[int, int] | None = None  # nobody else can follow its addresses
 
     def __init__(self, number: int = 0, capability: tuple[int, int] = (9, 0), memory_bytes: int = 8 << 30) -> None:
-        self.number, self.dlpack_device = number, (1, 0)
+        self.number = number
         self.properties = Properties(f"emulated sm_{capability[0]}{capability[1]}", capability, 4, memory_bytes, 232448,
                                      1 << 20)
-        self.blocks: dict[int, tuple[np.ndarray, int]] = {}  # address -> memory with its zones, bytes
+        self.blocks: dict[int, tuple[np.ndarray, int, int]] = {}  # address -> memory with its zones, bytes, whose zones
+        self.allocations = 0
         self.lock = threading.Lock()
         self.room: dict[str, np.ndarray] = {}
         self.loaded: dict[str, Any] = {}
@@ -70,18 +86,20 @@ class EmulatedDevice:
                        "drop tensors that are no longer needed, use a smaller batch, or another device")
         memory = np.full(nbytes + 3 * ZONE, PATTERN, np.uint8)
         address = on_device(-(-(memory.ctypes.data + ZONE) // ZONE) * ZONE)
-        self.blocks[address] = memory, nbytes
+        self.allocations += 1
+        for zone, wanted in _zones(memory, on_host(address), nbytes, self.allocations):
+            zone[:] = wanted
+        self.blocks[address] = memory, nbytes, self.allocations
         return address
 
     def free_bytes(self) -> int:
         """What is left."""
-        return self.properties.memory_bytes - sum(size for _, size in list(self.blocks.values()))
+        return self.properties.memory_bytes - sum(size for _, size, _ in list(self.blocks.values()))
 
     def free(self, address: int, nbytes: int) -> None:
         """Check the zones."""
-        memory, size = self.blocks.pop(address)
-        start = on_host(address) - memory.ctypes.data
-        if not (np.all(memory[:start] == PATTERN) and np.all(memory[start + size:] == PATTERN)):
+        memory, size, number = self.blocks.pop(address)
+        if not all(np.array_equal(*pair) for pair in _zones(memory, on_host(address), size, number)):
             raise fail(DeviceError, "cuda", "a kernel wrote outside its memory")
 
     def free_blocks(self, nbytes: int) -> int:
@@ -166,6 +184,7 @@ class EmulatedDevice:
             context[Context.BLOCKS], context[Context.THREADS] = geometry.blocks, geometry.threads
             context[Context.SHARED] = self._room("shared", geometry.shared_bytes + 1024, 1024)
             context[Context.KERNEL], context[Context.WORDS] = kernel, ctypes.addressof(here)
+            self.room["shared"][:] = PATTERN
             context[Context.EXCHANGE] = self._room("exchange", geometry.threads * EXCHANGE_WORDS * 8, 64)
             if fibers:
                 context[Context.FIBERS] = 1

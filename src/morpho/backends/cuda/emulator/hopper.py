@@ -4,7 +4,8 @@
 A barrier is a word of shared memory: arrivals that are wanted (bits 0-7) and still missing (8-15), bytes still to come
 (16-47, a signed number), and its phase (48). A box lies in shared memory as the GPU's copy engine leaves it: chunks of
 16 bytes of a line of 128, in the order of their number xor the line's, modulo 8; `wgmma` reads them through the same map
-of addresses, from its descriptor's strides.
+of addresses, from its descriptor's strides. The four warps of a warpgroup multiply together: none goes on before all
+have read, as on the GPU, where one thread of them then says that a stage may be filled again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _ATTEND = re.compile(r"@gpu\.attend_(bf16|f16)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _TMA = re.compile(r"@gpu\.tma_load_(\d)\(")
 _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 DEPTH = 64
+TOGETHER = "call void @emu.group_barrier(ptr %c)"
 
 BARRIERS = """
 define internal ptr @emu.at(ptr %c, i32 %offset) {
@@ -94,7 +96,14 @@ look:
   br i1 %same, label %wait, label %over
 wait:
   call void @emu.give_way(ptr %c)
-  br label %look
+  %v1 = load volatile i64, ptr %p
+  %f1 = lshr i64 %v1, 48
+  %phase1 = and i64 %f1, 1
+  %still = icmp eq i64 %phase1, %w
+  br i1 %still, label %again, label %over
+again:
+  call void @emu.in_vain(ptr %c)
+  br label %wait
 over:
   ret void
 }
@@ -168,6 +177,7 @@ def _wgmma(kind: str, columns: int, left: bool, right: bool) -> str:
                 ks.next(ks.values[0] + a * b)
             steps.next(e.convert("fptrunc", ks.values[0], "float"))
         e.store(steps.values[0], e.offset("%sums", "float", loop.index))
+    e.line(TOGETHER)
     struct, text = "{ " + ", ".join(["float"] * count) + " }", "poison"
     for n in range(count):
         value = e.load(e.offset("%sums", "float", n), "float", 1)
@@ -213,7 +223,7 @@ def _weighted(kind: str, columns: int, keys: int) -> str:
                 ks.next(ks.values[0] + a * _element(e, place, column, steps.index + ks.index, True, dtype, keys))
             steps.next(e.convert("fptrunc", ks.values[0], "float"))
         e.store(steps.values[0], e.offset("%sums", "float", loop.index))
-    e.line("call void @gpu.warp_barrier(ptr %c)")
+    e.line(TOGETHER)
     struct, text = "{ " + ", ".join(["float"] * count) + " }", "poison"
     for n in range(count):
         value = e.load(e.offset("%sums", "float", n), "float", 1)

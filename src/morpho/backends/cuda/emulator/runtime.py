@@ -1,5 +1,6 @@
 """The functions `@gpu.*` of a grid on the CPU. A thread of a block is a fiber (`swapcontext`) with a stack of its own;
-it gives way at barriers and where the lanes of a warp exchange values, and the others of its block run meanwhile.
+it gives way at barriers and where the lanes of a warp exchange values, and the others of its block run meanwhile, by
+their numbers or the last one first, in turn.
 
 The context is a table of words (`Context`). Kernels without barriers need no fibers: threads run in turn.
 """
@@ -27,15 +28,14 @@ class Context(IntEnum):
     DONE = 12  # address: a word per thread
     KERNEL = 13
     WORDS = 14
-    WARPS = 15  # address: arrived and phase of every warp
-    ROUNDS = 16  # how often a thread gave way in vain
+    WARPS = 15  # address: arrived and phase of every warp; of every warpgroup, from the end on
+    VAIN = 16  # threads of this round that found nothing changed where they wait
     SIZE = 24
 
 
 EXCHANGE_WORDS = 64  # of a thread
 LINE_BYTES = 8192  # of a ucontext_t, at most
 STACK_BYTES = 256 << 10
-MOST_ROUNDS = 1 << 22  # of giving way: more is a barrier that not all threads reach
 
 
 def _get(name: str, field: int, kind: str = "i64") -> str:
@@ -72,6 +72,14 @@ define internal void @emu.give_way(ptr %c) noinline {{
   ret void
 }}
 
+define internal void @emu.in_vain(ptr %c) {{
+  %va = getelementptr i64, ptr %c, i64 {int(Context.VAIN)}
+  %v = load volatile i64, ptr %va
+  %v1 = add i64 %v, 1
+  store volatile i64 %v1, ptr %va
+  ret void
+}}
+
 define internal void @emu.meet(ptr %c, ptr %place, i64 %all) noinline {{
 entry:
   %pa = getelementptr i64, ptr %place, i64 1
@@ -92,7 +100,10 @@ look:
   call void @emu.give_way(ptr %c)
   %now = load volatile i64, ptr %pa
   %still = icmp eq i64 %now, %phase
-  br i1 %still, label %look, label %over
+  br i1 %still, label %again, label %over
+again:
+  call void @emu.in_vain(ptr %c)
+  br label %look
 over:
   ret void
 }}
@@ -121,6 +132,20 @@ define internal void @gpu.warp_barrier(ptr %c) noinline {{
   %at = shl i64 %w, 1
   %place = getelementptr i64, ptr %warps, i64 %at
   call void @emu.meet(ptr %c, ptr %place, i64 32)
+  ret void
+}}
+
+define internal void @emu.group_barrier(ptr %c) noinline {{
+  %t = call i64 @gpu.thread(ptr %c)
+  %n = call i64 @gpu.threads(ptr %c)
+  %g = lshr i64 %t, 7
+  %last = sub i64 %n, 1
+  %behind = sub i64 %last, %g
+  %wa = getelementptr i64, ptr %c, i64 {int(Context.WARPS)}
+  %warps = load ptr, ptr %wa
+  %at = shl i64 %behind, 1
+  %place = getelementptr i64, ptr %warps, i64 %at
+  call void @emu.meet(ptr %c, ptr %place, i64 128)
   ret void
 }}
 
@@ -167,6 +192,8 @@ away:
 define internal i64 @emu.block(ptr %c) noinline {{
 entry:
   %n = call i64 @gpu.threads(ptr %c)
+  %last = sub i64 %n, 1
+  %b = call i64 @gpu.block(ptr %c)
   %ta = getelementptr i64, ptr %c, i64 {int(Context.THREAD)}
   %da = getelementptr i64, ptr %c, i64 {int(Context.DONE)}
   %d = load ptr, ptr %da
@@ -174,6 +201,7 @@ entry:
   %stacks = load ptr, ptr %sa
   %ma = getelementptr i64, ptr %c, i64 {int(Context.MAIN)}
   %main = load ptr, ptr %ma
+  %va = getelementptr i64, ptr %c, i64 {int(Context.VAIN)}
   br label %make
 make:
   %i = phi i64 [ 0, %entry ], [ %i1, %make ]
@@ -194,12 +222,16 @@ make:
   %more = icmp slt i64 %i1, %n
   br i1 %more, label %make, label %round
 round:
-  %r = phi i64 [ 0, %make ], [ %r1, %after ]
-  %endless = icmp sgt i64 %r, {MOST_ROUNDS}
-  br i1 %endless, label %stuck, label %each
+  %r = phi i64 [ 0, %make ], [ %r1, %waiting ]
+  %parity = xor i64 %r, %b
+  %turned = trunc i64 %parity to i1  ; the last thread first, every other round
+  store volatile i64 0, ptr %va
+  br label %each
 each:
-  %j = phi i64 [ 0, %round ], [ %j1, %next ]
+  %i2 = phi i64 [ 0, %round ], [ %i3, %next ]
   %left = phi i64 [ 0, %round ], [ %left1, %next ]
+  %back = sub i64 %last, %i2
+  %j = select i1 %turned, i64 %back, i64 %i2
   %dj = getelementptr i64, ptr %d, i64 %j
   %isdone = load volatile i64, ptr %dj
   %skip = icmp ne i64 %isdone, 0
@@ -213,13 +245,17 @@ go:
 next:
   %w = phi i64 [ 0, %each ], [ 1, %go ]
   %left1 = add i64 %left, %w
-  %j1 = add i64 %j, 1
-  %again = icmp slt i64 %j1, %n
+  %i3 = add i64 %i2, 1
+  %again = icmp slt i64 %i3, %n
   br i1 %again, label %each, label %after
 after:
   %r1 = add i64 %r, 1
   %any = icmp ne i64 %left1, 0
-  br i1 %any, label %round, label %fine
+  br i1 %any, label %waiting, label %fine
+waiting:
+  %vain = load volatile i64, ptr %va
+  %endless = icmp eq i64 %vain, %left1  ; nobody did anything that another could wait for
+  br i1 %endless, label %stuck, label %round
 stuck:
   ret i64 1
 fine:
