@@ -23,7 +23,7 @@ from morpho.base.target import current_isa
 from morpho.cli.server.dashboard import watching
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.training.run import DistributedRun
-from morpho.cluster.world import init
+from morpho.cluster.world import init, terms
 from morpho.models.training import Run, Settings
 from morpho.observe.runs import Events, RunLog
 from morpho.observe.runs.known import remember
@@ -75,6 +75,7 @@ def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, 
     an MPI launcher started, or with `nodes` 1, by shards: the bits do not depend on the number of processes."""
     settings_in_force.get(), current_isa()  # mistakes in these are not mistakes in the run's files
     console = Console(stderr=True)
+    resume = resume or (terms().starts > 0 and (out / "run.json").is_file())  # ranks that were started anew
     habits = habits.kept(out, given) if resume else habits
     ranks = settings_in_force.world_size() is not None
     group = init() if ranks else OneGroup() if nodes == 1 else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from morpho.models.training.checkpoints import Checkpoints, LossLog
 from morpho.models.training.settings import Progress
 from morpho.runtime.groups.group import Group
 from morpho.weights.atomic import FolderLock
+from morpho.weights.files import SINGLE as MODEL
 
 _MESSAGE_BYTES = 2048
 
@@ -84,13 +85,20 @@ class DistributedRun(Run):
     # -- who writes ----------------------------------------------------------------------------------------------------
     def advance(self, until: int | None = None, *, save_every: int = 200, check_every: int = 100,
                 stopped: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
-        """As of `Run`; a request to stop, of any rank, stops all after the same step."""
+        """As of `Run`; a request to stop, of any rank, stops all after the same step. Where there is room for more
+        ranks, all are ended with what they know saved, and started anew by the launcher."""
         if self.group.rank == 0:
             self._become_writer()
+        last = self.settings.steps if until is None else min(until, self.settings.steps)
         try:
-            yield from self._steps(until, save_every, check_every, lambda: self._stopping(stopped()))
-            if self._trainer is not None:
-                self._trainer.finish()
+            while True:
+                yield from self._steps(until, save_every, check_every, lambda: self._stopping(stopped()))
+                if self._trainer is None:
+                    break
+                if self._trainer.stopping or self.step >= last:
+                    self._trainer.finish(self._saved)
+                    break
+                self._trainer.widen(self._saved)
         finally:
             if self._alone._depth:
                 self._alone.__exit__()
@@ -101,7 +109,7 @@ class DistributedRun(Run):
             return False
         if asked:
             self._trainer.ask_to_stop()
-        return self._trainer.stopping
+        return self._trainer.stopping or self._trainer.widening
 
     def _become_writer(self) -> None:
         """Be the one that writes."""
@@ -109,12 +117,27 @@ class DistributedRun(Run):
             self._alone.__enter__()
             self._tidy()
 
+    def _save_last(self) -> None:
+        """Not yet: `advance` does it, by whoever lives then."""
+
+    def _saved(self) -> None:
+        """Have a checkpoint of this step, and the lines of all steps."""
+        self._write_on(self.losses)
+        if self.step in self.checkpoints.steps():  # rank 0 may have died between the checkpoint and the model
+            self.checkpoints.publish(self.folder / MODEL)
+        else:
+            self.save()
+
+    def _write_on(self, losses: Sequence[float]) -> None:
+        """Write from now on, where rank 0 died: its lines may be halves, or behind."""
+        if not self._alone._depth:
+            self._become_writer()
+            self.log.mend([{"step": n + 1, "loss": known, "lr": self.settings.rate(n)}
+                           for n, known in enumerate(losses)])
+
     def _log(self, loss: float, held: float | None, rate: float) -> None:
         if self.group.rank == 0:
-            if not self._alone._depth:  # rank 0 died: its lines may be halves, or behind
-                self._become_writer()
-                self.log.mend([{"step": n + 1, "loss": known, "lr": self.settings.rate(n)}
-                               for n, known in enumerate(self.losses[:-1])])
+            self._write_on(self.losses[:-1])
             super()._log(loss, held, rate)
 
     def held_out_loss(self, batches: int = 4) -> float | None:
