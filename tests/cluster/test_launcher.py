@@ -29,8 +29,10 @@ def launched(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **mor
             mark.touch()
             return super().wait(timeout)
 
-    def start(*arguments: Any, **options: Any) -> Process:
-        return Process(["sh", "-c", f"while [ ! -e {mark} ]; do sleep 0.02; done; {script}"], start_new_session=True)
+    def start(count: int, program: list[str], *arguments: Any, **options: Any) -> Process:
+        folder = program[program.index("--told") + 1]
+        return Process(["sh", "-c", f"while [ ! -e {mark} ]; do sleep 0.02; done; {script}", "sh", folder],
+                       start_new_session=True)
 
     monkeypatch.setattr(launcher.mpiexec, "start", start)
     return launcher.launch(Job((str(HERE / "failing.py"),), 2, **more))
@@ -45,6 +47,13 @@ def test_a_second_request_ends_ranks_that_do_not_hear_the_first(monkeypatch: pyt
 def test_a_request_to_terminate_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(launcher, "GRACE_S", 0.05)
     assert launched("trap '' USR1; kill -TERM $PPID; while :; do sleep 0.02; done", monkeypatch, tmp_path) == -15
+
+
+def test_a_rank_that_is_killed_before_it_says_anything_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
+                                                                        tmp_path: Path) -> None:
+    """One of two ranks, of which the other has come to MPI's start."""
+    script = f'sleep 60 & echo {JOINING} 0 > "$1/$!"; trap "kill $!; exit 7" TERM; wait'
+    assert launched(script, monkeypatch, tmp_path) == 7
 
 
 def test_ranks_that_saved_are_not_started_anew_when_the_user_ends_them(monkeypatch: pytest.MonkeyPatch,

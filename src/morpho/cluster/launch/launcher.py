@@ -96,7 +96,7 @@ def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
             process = mpiexec.start(job.count, job.words(folder, starts), job.hosts, threads=job.threads,
                                     heartbeat_s=job.heartbeat_s, extra=job.extra, preexec_fn=_dies_with_us())
             with _handing_on(process) as asked, _looking_for_room(wanted, job, process, Path(folder)):
-                code = _waited(process, asked, Path(folder), say)
+                code = _waited(process, asked, job, Path(folder), say)
             code = told.verdict(code, told.read(Path(folder)), job.count)
         if code == told.AGAIN and job.narrows:
             if asked:  # they have saved, as they were to
@@ -170,7 +170,8 @@ def _check(job: Job) -> None:
         raise fail(ArgumentError, "launch", f"--widen-after {job.widen_s} is no number of seconds", line="")
 
 
-def _waited(process: subprocess.Popen[Any], asked: list[int], folder: Path, say: Callable[[str], Any]) -> int:
+def _waited(process: subprocess.Popen[Any], asked: list[int], job: Job, folder: Path,
+            say: Callable[[str], Any]) -> int:
     """The status of mpiexec, once it is over: by itself, or because it was asked to, or waited for nobody."""
     deadline = None
     while True:
@@ -182,9 +183,16 @@ def _waited(process: subprocess.Popen[Any], asked: list[int], folder: Path, say:
             deadline = time.monotonic() + GRACE_S
         if len(asked) > 1 or (deadline is not None and time.monotonic() > deadline):
             end(process)
-        elif told.is_stuck(told.read(folder)):
+        elif _is_stuck(process, job, told.read(folder)):
             say("a rank ended before the ranks had found each other: the others wait for it, and are ended")
             end(process)
+
+
+def _is_stuck(process: subprocess.Popen[Any], job: Job, ranks: list[told.Rank]) -> bool:
+    """Whether ranks wait in MPI's start for one that is gone, perhaps before it could say that it was there."""
+    waits = any(rank.came == told.JOINING for rank in ranks)
+    silent = waits and len(ranks) < job.count and not job.hosts.slots
+    return told.is_stuck(ranks) or (silent and 0 < len(children(process.pid)) < job.count)
 
 
 def _dies_with_us() -> Callable[[], None] | None:
@@ -238,16 +246,31 @@ def descendants(number: int) -> list[int]:
     >>> descendants(-1)
     []
     """
-    parents: dict[int, list[int]] = {}
+    parents = _parents()
+    found = list(parents.get(number, ()))
+    for child in found:  # which grows
+        found += parents.get(child, ())
+    return found
+
+
+def children(number: int) -> list[int]:
+    """The processes that a process of this machine started, and that have not ended.
+
+    >>> children(-1)
+    []
+    """
+    return [child for child in _parents().get(number, ()) if told.started(child)]
+
+
+def _parents() -> dict[int, list[int]]:
+    """The processes that each process of this machine started."""
+    found: dict[int, list[int]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             words = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        parents.setdefault(int(words[1]), []).append(int(file.parent.name))
-    found = list(parents.get(number, ()))
-    for child in found:  # which grows
-        found += parents.get(child, ())
+        found.setdefault(int(words[1]), []).append(int(file.parent.name))
     return found
 
 
