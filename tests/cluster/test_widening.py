@@ -17,13 +17,17 @@ from test_training import model_of_a_thread
 from training_ranks import train
 
 from morpho import cluster
-from morpho.base.errors import ArgumentError
+from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.cluster import world
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.groups.threads import run_threads
 from morpho.cluster.launch import launcher, told
 from morpho.cluster.launch.launcher import Job
 from morpho.cluster.launch.mpiexec import Hosts
+from morpho.cluster.training.run import DistributedRun
+from morpho.models.training import Settings
+from morpho.models.training.checkpoints import Checkpoints, LossLog
+from morpho.weights.errors import StorageError
 
 
 def a_text(tmp_path: Path) -> Path:
@@ -111,6 +115,57 @@ def test_what_cannot_be_saved_ends_nobody() -> None:
 
     alone = train(OneGroup())
     assert [found[:2] for found in ranks_that(save)] == [alone[:2]] * 3
+
+
+def test_what_cannot_be_saved_at_the_end_is_an_error_of_all() -> None:
+    def rank(group: Any) -> Any:
+        try:
+            return train(group, model=model_of_a_thread(), trainer=Full)
+        except (OSError, GroupError) as error:
+            return type(error)
+
+    class Full(cluster.Trainer):
+        def finish(self, save: Any = None) -> None:
+            super().finish(self.refuse)
+
+        def refuse(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    assert run_threads(3, rank) == [OSError, GroupError, GroupError]
+
+
+@pytest.mark.parametrize("when", [(2, "write"), (2, "add"), (3, "write")])
+def test_a_full_disk_ends_a_run_after_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                    when: tuple[int, str]) -> None:
+    """And it goes on from the last whole checkpoint when there is room, with the bits of one that always had it."""
+    def opened(name: str, **options: Any) -> DistributedRun:
+        settings = Settings(layers=1, width=16, heads=2, vocabulary=270, context=8, batch=8, steps=4, warmup=1)
+        return DistributedRun(OneGroup(), tmp_path / name, a_text(tmp_path), settings, say=said.append, **options)
+
+    def refusing(self: Any, *arguments: Any) -> Any:
+        if run.step >= when[0]:
+            raise fail(StorageError, "save", "the disk is full")
+        return before(self, *arguments)
+
+    said: list[str] = []
+    run = opened("always")
+    assert [now.step for now in run.advance(save_every=1)] == [1, 2, 3, 4]
+    run = opened("full")
+    kind = Checkpoints if when[1] == "write" else LossLog
+    before = getattr(kind, when[1])
+    monkeypatch.setattr(kind, when[1], refusing)
+    if when[1] == "write":
+        with pytest.raises(StorageError, match="the disk is full"):
+            list(run.advance(save_every=1))
+        assert run.step == when[0] + 1 and run.checkpoints.steps()[-1] == when[0] - 1
+    else:  # there is room for what is saved in the end
+        assert [now.step for now in run.advance(save_every=1)] == [1, 2, 3]
+    assert "the disk is full; stopping after the next step" in said
+    monkeypatch.undo()
+    run = opened("full", resume=True)
+    list(run.advance(save_every=1))
+    for name in ("losses.jsonl", "model.safetensors", "checkpoints/step-00000004/optimiser.safetensors"):
+        assert (tmp_path / "always" / name).read_bytes() == (tmp_path / "full" / name).read_bytes(), name
 
 
 def test_nobody_asks_for_ranks_without_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,9 +98,14 @@ def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, 
         console.print(f"the run is finished: morpho run {out} \"Once\"; go on with --resume "
                       f"--steps {2 * max(s.steps, run.step)}")
         return
-    with watching(dashboard and not console.quiet, [out]), _stop_on_interrupt(console) as stopped, \
-            Told(out, run.step, console, tensorboard) as told:
-        _loop(run, console, stopped, habits, until, told)
+    try:
+        with watching(dashboard and not console.quiet, [out]), _stop_on_interrupt(console) as stopped, \
+                Told(out, run.step, console, tensorboard) as told:
+            _loop(run, console, stopped, habits, until, told)
+    except GroupError:  # of all ranks
+        if not console.quiet:
+            raise
+        raise SystemExit(2) from None
     console.print(loss_curve(run.losses))
     if run.step < s.steps:
         console.print(f"saved at step {run.step}; go on with: morpho train --out {out} --resume")

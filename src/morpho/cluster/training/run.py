@@ -20,6 +20,7 @@ from morpho.models.training.checkpoints import Checkpoints, LossLog
 from morpho.models.training.settings import Progress
 from morpho.runtime.groups.group import Group
 from morpho.weights.atomic import FolderLock
+from morpho.weights.errors import StorageError
 from morpho.weights.files import SINGLE as MODEL
 
 _MESSAGE_BYTES = 2048
@@ -33,6 +34,7 @@ class DistributedRun(Run):
                  settings: Settings | None = None, *, ordered: bool = True, keep: int = 3,
                  say: Callable[[str], Any] = lambda text: None, **options: Any) -> None:
         self._first, self.ordered = group, ordered
+        self._failed = False  # something could not be written
         failure = ""
         if group.rank == 0:
             try:
@@ -122,23 +124,39 @@ class DistributedRun(Run):
 
     def _saved(self) -> None:
         """Have a checkpoint of this step, and the lines of all steps."""
+        if self._failed:
+            self.log.mend(self._lines(self.losses))
         self._write_on(self.losses)
         if self.step in self.checkpoints.steps():  # rank 0 may have died between the checkpoint and the model
             self.checkpoints.publish(self.folder / MODEL)
         else:
-            self.save()
+            self._write()
 
     def _write_on(self, losses: Sequence[float]) -> None:
         """Write from now on, where rank 0 died: its lines may be halves, or behind."""
         if not self._alone._depth:
             self._become_writer()
-            self.log.mend([{"step": n + 1, "loss": known, "lr": self.settings.rate(n)}
-                           for n, known in enumerate(losses)])
+            self.log.mend(self._lines(losses))
+
+    def _lines(self, losses: Sequence[float]) -> list[dict[str, Any]]:
+        return [{"step": n + 1, "loss": known, "lr": self.settings.rate(n)} for n, known in enumerate(losses)]
+
+    def _unless_refused(self, write: Callable[[], Any]) -> None:
+        """Write; where the system refuses, on a full disk, have all ranks stop together after the next step: the others
+        would train on, and meet the same disk."""
+        try:
+            write()
+        except StorageError as error:
+            if self._trainer is None:
+                raise
+            self._failed = True
+            self.say(f"{error.message}; stopping after the next step")
+            self._trainer.ask_to_stop()
 
     def _log(self, loss: float, held: float | None, rate: float) -> None:
         if self.group.rank == 0:
-            self._write_on(self.losses[:-1])
-            super()._log(loss, held, rate)
+            self._unless_refused(lambda: self._write_on(self.losses[:-1]))
+            self._unless_refused(lambda: super(DistributedRun, self)._log(loss, held, rate))
 
     def held_out_loss(self, batches: int = 4) -> float | None:
         """As of `Run`, on rank 0."""
@@ -148,8 +166,12 @@ class DistributedRun(Run):
         """As of `Run`: written once, by rank 0."""
         if self.group.rank:
             return self.checkpoints.path(self.step)
+        self._unless_refused(self._write)
+        return self.checkpoints.path(self.step)
+
+    def _write(self) -> None:
         self._mark = self._marked()
-        return super().save()
+        super().save()
 
 
 def _tell(group: Group, text: str) -> str:

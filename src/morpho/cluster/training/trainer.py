@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, MorphoError, PeerLost, fail
+from morpho.base.errors import ArgumentError, GroupError, MorphoError, PeerLost, fail
 from morpho.cluster import world
 from morpho.cluster.collectives import all_reduce
 from morpho.cluster.launch.told import AGAIN
@@ -100,33 +100,42 @@ class Trainer:
         """End all ranks once `save` was called on rank 0, so that `morpho launch --elastic` starts them anew, as many
         as there can be: call it after a step at which `widening` is true. The script must go on from what was saved. It
         returns where nothing could be saved: training goes on, and is `widening` once more later."""
-        saved = np.zeros(1, np.uint8)
-        while True:
-            agreed = False
-            try:
-                saved[0] = self.group.rank == 0 and _is_done(save)
-                self.group.broadcast(saved, 0)
-                agreed = True
-                if self._survivors.is_over():
-                    break
-            except PeerLost:
-                pass
-            self.steps = self._survivors.recover(self.steps, self._numbers, agreed=agreed)
-        if saved[0]:
+        failure = self._at_its_end(save)
+        if failure is None:
             raise SystemExit(AGAIN)
+        if self.group.rank == 0:
+            log.warning("no ranks are added, since nothing can be saved: %s", failure)
         world.not_now()
         self._numbers[2] = 0
 
     def finish(self, save: Callable[[], Any] | None = None) -> None:
         """Return when every rank that lives has made all its steps, and rank 0 has called `save`: call it after the
         last one. A rank that learns of a death in that step may need the others' state, and where rank 0 dies, the next
-        one saves."""
+        one saves. Where the system refuses to, all ranks have an error: rank 0 that of `save`."""
+        failure = self._at_its_end(save or (lambda: None))
+        if failure is not None:
+            raise failure
+
+    def _at_its_end(self, save: Callable[[], Any]) -> Exception | None:
+        """Come together after a step, once rank 0, or the next one where that dies of it, has called `save`; why that
+        could not be done, on all ranks or none."""
+        failure, done = None, np.zeros(1, np.uint8)
         while True:
-            if save is not None and self.group.rank == 0:
-                save()
-            if self._survivors.is_over():
-                return
-            self.steps = self._survivors.recover(self.steps, self._numbers, agreed=True)
+            agreed = False
+            try:
+                if self.group.rank == 0:
+                    failure = _failure(save)
+                    done[0] = failure is None
+                self.group.broadcast(done, 0)
+                agreed = True
+                if self._survivors.is_over():
+                    break
+            except PeerLost:
+                pass
+            self.steps = self._survivors.recover(self.steps, self._numbers, agreed=agreed)
+        if done[0]:
+            return None
+        return failure or fail(GroupError, "train", "rank 0 could not save", line="")
 
     def step(self, *batch: np.ndarray) -> float:
         """One step on the global batch, given whole to every rank, which takes its rows; the mean loss of all rows,
@@ -216,13 +225,12 @@ class Trainer:
         return means
 
 
-def _is_done(save: Callable[[], Any]) -> bool:
-    """Whether something could be saved; what the system refuses is said."""
+def _failure(save: Callable[[], Any]) -> Exception | None:
+    """What the system says against saving."""
     try:
         save()
     except PeerLost:
         raise
     except (MorphoError, OSError) as error:
-        log.warning("nothing could be saved, so that no ranks are added: %s", error)
-        return False
-    return True
+        return error
+    return None
