@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from training_ranks import train
 
 from morpho import cluster
 from morpho.base.errors import ArgumentError, GroupError, fail
+from morpho.cli.train import _was_begun
 from morpho.cluster import world
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.groups.threads import run_threads
@@ -177,6 +179,15 @@ def test_nobody_asks_for_ranks_without_the_launcher(monkeypatch: pytest.MonkeyPa
     assert not world.wants_more()
     monkeypatch.setattr(world.mpi, "has_lost", lambda: True)
     assert world.wants_more()
+
+
+def test_only_what_the_same_launch_began_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    os.utime(tmp_path / "run.json", (1000.0, 1000.0))
+    for starts, began_s, expected in [(0, 999.0, False), (1, 999.0, True), (1, 1001.0, False)]:
+        monkeypatch.setattr(world, "_terms", world.Terms(starts=starts, began_s=began_s))
+        assert _was_begun(tmp_path) is expected
+        assert not _was_begun(tmp_path / "none")
 
 
 # -- the launcher ------------------------------------------------------------------------------------------------------

@@ -68,6 +68,15 @@ def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, d
         _train(data, out, settings, habits, **options)
 
 
+def _was_begun(out: Path) -> bool:
+    """Whether these are ranks that were started anew, and an earlier start of the same launch began the run: another
+    one that was there before must not be taken for it."""
+    try:
+        return terms().starts > 0 and (out / "run.json").stat().st_mtime >= terms().began_s
+    except OSError:
+        return False
+
+
 def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, resume: bool, steps: int | None,
            start: Path | None, until: int | None, given: Collection[str] = (), nodes: int | None = None,
            tensorboard: Path | None = None, dashboard: bool = False) -> None:
@@ -75,7 +84,7 @@ def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, 
     an MPI launcher started, or with `nodes` 1, by shards: the bits do not depend on the number of processes."""
     settings_in_force.get(), current_isa()  # mistakes in these are not mistakes in the run's files
     console = Console(stderr=True)
-    resume = resume or (terms().starts > 0 and (out / "run.json").is_file())  # ranks that were started anew
+    resume = resume or _was_begun(out)
     habits = habits.kept(out, given) if resume else habits
     ranks = settings_in_force.world_size() is not None
     group = init() if ranks else OneGroup() if nodes == 1 else None

@@ -18,11 +18,13 @@ _world: Group | None = None
 @dataclass(frozen=True)
 class Terms:
     """What the launcher was told. least: ranks without which training ends. widen_s: seconds after the start from which
-    ranks that are lost are wanted back, by a start anew; None: never. starts: how many starts came before this one."""
+    ranks that are lost are wanted back, by a start anew; None: never. starts: how many starts came before this one.
+    began_s: when the first of them was, in seconds since 1970."""
 
     least: int = 1
     widen_s: float | None = None
     starts: int = 0
+    began_s: float = 0.0
 
 
 _terms = Terms()

@@ -77,9 +77,9 @@ class Job:
     narrows: bool = False  # whether a start may have fewer ranks, `least` or more, where hosts do not answer
     widen_s: float = WIDEN_S  # seconds after a start from which lost ranks are wanted back, if it narrows
 
-    def words(self, folder: str = "", starts: int = 0) -> list[str]:
+    def words(self, folder: str = "", starts: int = 0, began_s: float = 0.0) -> list[str]:
         """The command of one rank, which tells a folder how it ends."""
-        options = ["--least", str(self.least), "--starts", str(starts)]
+        options = ["--least", str(self.least), "--starts", str(starts), "--began", str(began_s)]
         if self.narrows:
             options += ["--widen-after", str(self.widen_s)]
         return [sys.executable, "-m", *self.worker, *options, *(["--told", folder] if folder else []), *self.program]
@@ -88,12 +88,12 @@ class Job:
 def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
     """Run a job to its end, with restarts; the exit status of the last try."""
     _check(job)
-    wanted, failures = job, 0
+    wanted, failures, began_s = job, 0, time.time()
     for starts in itertools.count():
         job = _on_those_that_answer(wanted, say)
         with tempfile.TemporaryDirectory(prefix="morpho-ranks-", ignore_cleanup_errors=True) as folder, \
                 standing.listed(job.program, job.count, Path(folder)):
-            process = mpiexec.start(job.count, job.words(folder, starts), job.hosts, threads=job.threads,
+            process = mpiexec.start(job.count, job.words(folder, starts, began_s), job.hosts, threads=job.threads,
                                     heartbeat_s=job.heartbeat_s, extra=job.extra, preexec_fn=_dies_with_us())
             with _handing_on(process) as asked, _looking_for_room(wanted, job, process, Path(folder)):
                 code = _waited(process, asked, job, Path(folder), say)
@@ -115,8 +115,8 @@ def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
 
 @contextmanager
 def _looking_for_room(wanted: Job, job: Job, process: subprocess.Popen[Any], folder: Path) -> Iterator[None]:
-    """While the block runs, look whether hosts that were left out answer, and tell the ranks once: those that know
-    better than to go on without save and end. Ranks that were lost they see themselves."""
+    """While the block runs, look whether hosts that were left out answer, and tell the ranks once: those that can
+    go on from what they save do so, and end. Ranks that were lost they see themselves."""
     missing = [host for host, count in wanted.hosts.slots if (host, count) not in job.hosts.slots]
     over = threading.Event()
 
@@ -128,7 +128,7 @@ def _looking_for_room(wanted: Job, job: Job, process: subprocess.Popen[Any], fol
                 process.send_signal(ROOM)
                 return
 
-    if missing:
+    if job.count < wanted.count:
         threading.Thread(target=look, name="morpho-room", daemon=True).start()
     try:
         yield

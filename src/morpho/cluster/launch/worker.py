@@ -5,7 +5,8 @@ launcher its status, and kills itself, and so is a lost rank for them (where a r
 than 0, MPI tells nobody, and the others wait for ever). The launcher's request to stop (SIGUSR1, which
 mpiexec hands on) reaches the script as Ctrl-C does; its word that there is room for more ranks (SIGUSR2) is noted.
 
-Options are the launcher's: `--least N`, `--widen-after SECONDS` and `--starts N` (`world.Terms`), `--told FOLDER`.
+Options are the launcher's: `--told FOLDER`, and what `world.Terms` says: `--least N`, `--widen-after SECONDS`,
+`--starts N`, `--began SECONDS`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _end_for_more() -> NoReturn:
 def _understood(words: list[str]) -> list[str]:
     """Do what the launcher's options say; the words after them."""
     terms = world.Terms()
-    while words[0] in ("--least", "--widen-after", "--starts", "--told"):
+    while words[0] in ("--least", "--widen-after", "--starts", "--began", "--told"):
         name, value, words = words[0], words[1], words[2:]
         if name == "--least":
             terms = replace(terms, least=int(value))
@@ -61,6 +62,8 @@ def _understood(words: list[str]) -> list[str]:
             terms = replace(terms, widen_s=float(value))
         elif name == "--starts":
             terms = replace(terms, starts=int(value))
+        elif name == "--began":
+            terms = replace(terms, began_s=float(value))
         else:
             telling.begin(value)
             standing.report(value, settings.world_rank() or 0)
