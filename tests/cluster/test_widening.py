@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from morpho.cluster.launch.mpiexec import Hosts
 from morpho.cluster.training.run import DistributedRun
 from morpho.models.training import Settings
 from morpho.models.training.checkpoints import Checkpoints, LossLog
-from morpho.weights.errors import StorageError
+from morpho.weights.errors import FolderInUse, StorageError
 
 
 def a_text(tmp_path: Path) -> Path:
@@ -168,6 +169,15 @@ def test_a_full_disk_ends_a_run_after_the_next_step(tmp_path: Path, monkeypatch:
     list(run.advance(save_every=1))
     for name in ("losses.jsonl", "model.safetensors", "checkpoints/step-00000004/optimiser.safetensors"):
         assert (tmp_path / "always" / name).read_bytes() == (tmp_path / "full" / name).read_bytes(), name
+
+
+def test_two_runs_that_begin_in_one_folder(tmp_path: Path) -> None:
+    settings = Settings(layers=1, width=16, heads=2, vocabulary=270, context=8, batch=8, steps=2, warmup=1)
+    first, second = (DistributedRun(OneGroup(), tmp_path / "run", a_text(tmp_path), replace(settings, width=width))
+                     for width in (16, 32))
+    with pytest.raises(FolderInUse, match="another process trained in"):
+        list(first.advance())
+    assert len(list(second.advance())) == 2
 
 
 def test_nobody_asks_for_ranks_without_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
-from morpho.base.errors import GroupError, MorphoError, fail
+from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
 from morpho.cluster.training.trainer import Trainer
 from morpho.models.training import Run, Settings
 from morpho.models.training.checkpoints import Checkpoints, LossLog
@@ -35,17 +35,7 @@ class DistributedRun(Run):
                  say: Callable[[str], Any] = lambda text: None, **options: Any) -> None:
         self._first, self.ordered = group, ordered
         self._failed = False  # something could not be written
-        failure = ""
-        if group.rank == 0:
-            try:
-                super().__init__(folder, data, settings, keep=keep, say=say, **options)
-            except (MorphoError, OSError) as error:
-                failure = str(error) or type(error).__name__
-                _tell(group, failure)
-                raise
-        told = _tell(group, failure)
-        if told:  # rank 0 says it to the user
-            raise fail(GroupError, "train", "rank 0 could not open the run", line="")
+        _by_rank_0(group, lambda: Run.__init__(self, folder, data, settings, keep=keep, say=say, **options))
         if group.rank:
             self._join(Path(folder), keep, say)
 
@@ -89,10 +79,9 @@ class DistributedRun(Run):
                 stopped: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """As of `Run`; a request to stop, of any rank, stops all after the same step. Where there is room for more
         ranks, all are ended with what they know saved, and started anew by the launcher."""
-        if self.group.rank == 0:
-            self._become_writer()
         last = self.settings.steps if until is None else min(until, self.settings.steps)
         try:
+            self._begin_to_write()
             while True:
                 yield from self._steps(until, save_every, check_every, lambda: self._stopping(stopped()))
                 if self._trainer is None:
@@ -112,6 +101,20 @@ class DistributedRun(Run):
         if asked:
             self._trainer.ask_to_stop()
         return self._trainer.stopping or self._trainer.widening
+
+    def _begin_to_write(self) -> None:
+        """Have rank 0 write, unless another process trained here since the run was opened."""
+        def alone() -> None:
+            self._become_writer()
+            self._check_mark()
+
+        if self._trainer is None:
+            try:
+                _by_rank_0(self.group, alone)
+            except PeerLost:  # the trainer's first collective recovers
+                pass
+        elif self.group.rank == 0:
+            self._become_writer()
 
     def _become_writer(self) -> None:
         """Be the one that writes."""
@@ -172,6 +175,20 @@ class DistributedRun(Run):
     def _write(self) -> None:
         self._mark = self._marked()
         super().save()
+
+
+def _by_rank_0(group: Group, act: Callable[[], Any]) -> None:
+    """Have rank 0 do something while all wait; where it cannot, that is an error of all ranks."""
+    failure = ""
+    if group.rank == 0:
+        try:
+            act()
+        except (MorphoError, OSError) as error:
+            failure = str(error) or type(error).__name__
+            _tell(group, failure)
+            raise
+    if _tell(group, failure):  # rank 0 says it to the user
+        raise fail(GroupError, "train", "rank 0 could not open the run", line="")
 
 
 def _tell(group: Group, text: str) -> str:
