@@ -7,12 +7,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("mpi4py", reason="ranks are MPI processes: pip install 'morpho-tensor[cluster]'")
 
+from morpho.cli.main import app
 from morpho.cluster.launch import launcher, mpiexec
 
 HERE = Path(__file__).parent
+TINY = ["--layers", "1", "--width", "16", "--heads", "2", "--vocabulary", "270", "--context", "8", "--batch", "8",
+        "--steps", "3", "--warmup", "1", "--sample-every", "0", "--save-every", "2"]
+
+
+def call(*words: object) -> int:
+    """The status of a command."""
+    return CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False).exit_code
 
 
 def run_ranks(count: int, script: str | Path, *arguments: object, timeout: float = 120.0, code: int | None = 0,

@@ -5,20 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from starting import HERE
-from typer.testing import CliRunner
+from starting import HERE, TINY, call
 
 from morpho.base.errors import ArgumentError
 from morpho.cli.launch import read_hosts
-from morpho.cli.main import app
 from morpho.cluster.launch.launcher import Elastic
-
-TINY = ["--layers", "1", "--width", "16", "--heads", "2", "--vocabulary", "270", "--context", "8", "--batch", "8",
-        "--steps", "3", "--warmup", "1", "--sample-every", "0", "--save-every", "2"]
-
-
-def call(*words: object) -> int:
-    return CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False).exit_code
 
 
 def test_a_job_is_started_again(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ mkdir -p ROOT/$host; cd ROOT/$host
 echo "$host" >> ROOT/called
 set -- env -i HOME=ROOT/$host PATH="$PATH" PYTHONPATH="$PYTHONPATH" sh -c "$*"
 if [ $host = far ] && unshare -m true 2> /dev/null; then
-    exec unshare -m sh -c 'mount -t tmpfs none ROOT/frontend && exec "$@"' sh "$@"
+    exec unshare -m sh -c 'mount -t tmpfs none ROOT/frontend && echo another > ROOT/frontend/secret &&
+                           exec "$@"' sh "$@"
 fi
 exec "$@"
 """
@@ -76,6 +77,20 @@ def test_a_text_over_hosts_is_that_of_one_process(machines: Path) -> None:
     assert {*(machines / "called").read_text().split()} == {"near", "far"}
     kept = [*(machines / "far").glob(".cache/morpho/cluster/models/*/*/model.safetensors")]
     assert len(kept) == 1  # in the cache of that host, whose home it is
+
+
+def test_a_host_with_another_secret_gets_nothing(machines: Path) -> None:
+    pytest.importorskip("mpi4py", reason="workers are MPI processes: pip install 'morpho-tensor[cluster]'")
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("the kernel gives no second view of the files")
+    (machines / "frontend" / "secret").write_text("random letters")
+    hosts = (machines / "hosts.toml").read_text().replace(f"{machines}/secret", f"{machines}/frontend/secret")
+    (machines / "hosts.toml").write_text(hosts)
+    run = morpho(machines, "run", "In the beginning", "--tokens", "8", "--hosts", str(machines / "hosts.toml"))
+    text, said = run.communicate(timeout=120)
+    assert run.returncode != 0 and text.strip() == "In the beginning"
+    assert "the worker on far does not know the shared secret" in said, said
+    assert not [*(machines / "far").glob(".cache/morpho/cluster/models/*")]
 
 
 def test_a_server_over_hosts_survives_a_machine(machines: Path) -> None:

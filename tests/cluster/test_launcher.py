@@ -20,7 +20,7 @@ from morpho.cluster.launch.told import BEGUN, JOINED, JOINING, Rank
 HERE = Path(__file__).parent
 
 
-def launched(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> int:
+def launched(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **more: Any) -> int:
     """The status of a launch whose mpiexec is a shell's script, which begins when it is waited for."""
     mark = tmp_path / "waited"
 
@@ -29,11 +29,13 @@ def launched(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> in
             mark.touch()
             return super().wait(timeout)
 
-    def start(*arguments: Any, **options: Any) -> Process:
-        return Process(["sh", "-c", f"while [ ! -e {mark} ]; do sleep 0.02; done; {script}"], start_new_session=True)
+    def start(count: int, program: list[str], *arguments: Any, **options: Any) -> Process:
+        folder = program[program.index("--told") + 1]
+        return Process(["sh", "-c", f"while [ ! -e {mark} ]; do sleep 0.02; done; {script}", "sh", folder],
+                       start_new_session=True)
 
     monkeypatch.setattr(launcher.mpiexec, "start", start)
-    return launcher.launch(Job((str(HERE / "failing.py"),), 2))
+    return launcher.launch(Job((str(HERE / "failing.py"),), 2, **more))
 
 
 def test_a_second_request_ends_ranks_that_do_not_hear_the_first(monkeypatch: pytest.MonkeyPatch,
@@ -45,6 +47,19 @@ def test_a_second_request_ends_ranks_that_do_not_hear_the_first(monkeypatch: pyt
 def test_a_request_to_terminate_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(launcher, "GRACE_S", 0.05)
     assert launched("trap '' USR1; kill -TERM $PPID; while :; do sleep 0.02; done", monkeypatch, tmp_path) == -15
+
+
+def test_a_rank_that_is_killed_before_it_says_anything_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
+                                                                        tmp_path: Path) -> None:
+    """One of two ranks, of which the other has come to MPI's start."""
+    script = f'sleep 60 & echo {JOINING} 0 > "$1/$!"; trap "kill $!; exit 7" TERM; wait'
+    assert launched(script, monkeypatch, tmp_path) == 7
+
+
+def test_ranks_that_saved_are_not_started_anew_when_the_user_ends_them(monkeypatch: pytest.MonkeyPatch,
+                                                                      tmp_path: Path) -> None:
+    script = f"trap 'exit {told.AGAIN}' USR1; kill -INT $PPID; while :; do sleep 0.02; done"
+    assert launched(script, monkeypatch, tmp_path, narrows=True) == 0
 
 
 @pytest.mark.parametrize(("when", "status"), [("early", 3), ("late", 4)])
@@ -62,7 +77,8 @@ def restarted(answering: list[set[str]], monkeypatch: pytest.MonkeyPatch, **more
         return subprocess.Popen(["false"])
 
     monkeypatch.setattr(launcher.mpiexec, "start", start)
-    monkeypatch.setattr(launcher, "is_reachable", lambda host, agent: host in answering[len(started) - 1])
+    monkeypatch.setattr(launcher, "is_reachable",
+                        lambda host, agent: not started or host in answering[len(started) - 1])
     job = Job((str(HERE / "failing.py"),), 4, hosts, max_restarts=len(answering), **more)
     assert launcher.launch(job) == 1
     return started

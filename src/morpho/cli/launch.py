@@ -17,7 +17,7 @@ from morpho.cluster.hosts.file import QUEUE
 from morpho.cluster.hosts.file import read_hosts as read_file
 from morpho.cluster.hosts.reaching import check_reachable
 from morpho.cluster.launch import mpiexec
-from morpho.cluster.launch.launcher import Elastic, Job, module_job
+from morpho.cluster.launch.launcher import WIDEN_S, Elastic, Job, module_job
 from morpho.cluster.launch.launcher import launch as run_job
 from morpho.cluster.launch.mpiexec import HERE, Hosts
 
@@ -47,22 +47,35 @@ def read_hosts(text: str | None, count: int | None = None) -> Hosts:
 
 
 def launch(program: Sequence[str], count: int | None, hosts: str | None, max_restarts: int, elastic: str | None,
-           threads: int | None, heartbeat_s: float, dashboard: bool = False) -> None:
+           threads: int | None, heartbeat_s: float, dashboard: bool = False,
+           widen_after_s: float | None = None) -> None:
     """Start the ranks, and end as they ended; with `dashboard`, a page of them while they run."""
     where = read_hosts(hosts, count)
     bounds = None if elastic is None else Elastic.of(elastic)
     wanted = count or (bounds.most if bounds else sum(slots for _, slots in where.slots) or 1)
-    if bounds is not None and not bounds.least <= wanted <= bounds.most:
-        raise fail(ArgumentError, "launch", f"-n {wanted} lies outside --elastic {elastic}", line="")
-    check_reachable([(host, host) for host, _ in where.slots], where.agent)
+    if bounds is None:
+        check_reachable([(host, host) for host, _ in where.slots], where.agent)
     if threads is None and not where.slots:
         threads = mpiexec.fair_threads(wanted)
-    job = Job(tuple(program), wanted, where, bounds.least if bounds else 1, max_restarts, threads, heartbeat_s or None,
-              narrows=bounds is not None)
-    _end(job, dashboard)
+    job = Job(tuple(program), wanted, where, 1, max_restarts, threads, heartbeat_s or None)
+    _end(_elastic(job, elastic, widen_after_s, "-n"), dashboard)
 
 
-def again(command: str, given: Mapping[str, object], nodes: int) -> None:
+def _elastic(job: Job, elastic: str | None, widen_after_s: float | None, counted_by: str) -> Job:
+    """The job with the bounds that its user set."""
+    if elastic is None:
+        if widen_after_s is not None:
+            raise fail(ArgumentError, "launch", "--widen-after says when an elastic job gets lost ranks back",
+                       "give --elastic LEAST:MOST too", line="")
+        return job
+    bounds = Elastic.of(elastic)
+    if not bounds.least <= job.count <= bounds.most:
+        raise fail(ArgumentError, "launch", f"{counted_by} {job.count} lies outside --elastic {elastic}", line="")
+    return replace(job, least=bounds.least, narrows=True, widen_s=WIDEN_S if widen_after_s is None else widen_after_s)
+
+
+def again(command: str, given: Mapping[str, object], nodes: int, max_restarts: int = 0,
+          elastic: str | None = None, widen_after_s: float | None = None) -> None:
     """A command with the options that were given, on several ranks of this machine; the page of `--dashboard` is this
     process's, and shows all of them."""
     given = dict(given)
@@ -71,7 +84,8 @@ def again(command: str, given: Mapping[str, object], nodes: int) -> None:
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
         words += [option] if value is True else [f"{option}={value}"]
-    _end(module_job("morpho", words, nodes), dashboard, [Path(str(out))] if out else [])
+    job = module_job("morpho", words, nodes, max_restarts=max_restarts)
+    _end(_elastic(job, elastic, widen_after_s, "--nodes"), dashboard, [Path(str(out))] if out else [])
 
 
 def _end(job: Job, dashboard: bool = False, runs: Sequence[Path] = ()) -> None:

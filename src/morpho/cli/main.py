@@ -145,6 +145,7 @@ def run(
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",
                 "weight_decay", "dropout", "clip", "seed", "data", "start")
+LAUNCHER_OPTIONS = ("max_restarts", "elastic", "widen_after")
 SHAPE_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "dropout")
 
 
@@ -159,6 +160,12 @@ def _refuse(context: typer.Context, names: tuple[str, ...], reason: str) -> None
     for name in names:
         if _is_given(context, name):
             raise typer.BadParameter(f"--{name.replace('_', '-')} {reason}")
+
+
+MAX_RESTARTS = "How often to start all ranks again where they fail."
+ELASTIC = ("How many ranks may be left; fewer end and start again. A training that lost some, or whose hosts answer "
+           "again, saves after a step and goes on with more.")
+WIDEN_AFTER = "With --elastic: seconds after a start before ranks are started anew to be more; default: 60."
 
 
 @app.command("train")
@@ -195,6 +202,9 @@ def train(
         typer.Option(min=1, help="Processes on this machine, each with a part of every batch: the same files and, for "
                                  "any number of them, the same bits. One that dies is done without."),
     ] = None,
+    max_restarts: Annotated[int, typer.Option(help=MAX_RESTARTS)] = 0,
+    elastic: Annotated[str | None, typer.Option(metavar="LEAST:MOST", help=ELASTIC)] = None,
+    widen_after: Annotated[float | None, typer.Option(metavar="SECONDS", help=WIDEN_AFTER)] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="Where it runs: cuda, or another of mo.devices().")] = "",
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also write event files for TensorBoard here.")
@@ -214,8 +224,10 @@ def train(
         from morpho.cli import launch as launching
 
         launching.again("train", {name: value for name, value in context_.params.items()
-                                  if name != "nodes" and _is_given(context_, name)}, nodes)
+                                  if name not in ("nodes", *LAUNCHER_OPTIONS) and _is_given(context_, name)},
+                        nodes, max_restarts, elastic, widen_after)
         return
+    _refuse(context_, LAUNCHER_OPTIONS, "is of several ranks: give --nodes too, or use `morpho launch`")
     settings = Settings(layers=layers, width=width, heads=heads, kv_heads=kv_heads, vocabulary=vocabulary,
                         context=context, batch=batch, accumulate=accumulate, steps=steps, lr=lr, warmup=warmup,
                         weight_decay=weight_decay, dropout=dropout, clip=clip, seed=seed)
@@ -235,10 +247,9 @@ def launch(
     hosts: Annotated[
         str | None, typer.Option(metavar="HOST[:RANKS],...|FILE.toml", help="Where they run, in turn; default: here.")
     ] = None,
-    max_restarts: Annotated[int, typer.Option(help="How often to start all of them again where they fail.")] = 0,
-    elastic: Annotated[
-        str | None, typer.Option(metavar="LEAST:MOST", help="How many ranks may be left; fewer end and start again.")
-    ] = None,
+    max_restarts: Annotated[int, typer.Option(help=MAX_RESTARTS)] = 0,
+    elastic: Annotated[str | None, typer.Option(metavar="LEAST:MOST", help=ELASTIC)] = None,
+    widen_after: Annotated[float | None, typer.Option(metavar="SECONDS", help=WIDEN_AFTER)] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of a rank; default: its share of the cores.")
     ] = None,
@@ -250,7 +261,7 @@ def launch(
     """Start ranks of a script: `morpho launch -n 4 train.py`. Where one dies, the others go on without it."""
     from morpho.cli import launch as part
 
-    part.launch(program, count, hosts, max_restarts, elastic, threads, heartbeat, dashboard)
+    part.launch(program, count, hosts, max_restarts, elastic, threads, heartbeat, dashboard, widen_after)
 
 
 @app.command("doctor")

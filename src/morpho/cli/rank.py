@@ -1,4 +1,4 @@
-"""A rank of `morpho launch --dashboard`: `python -m morpho.cli.rank PLACE [--least N] SCRIPT ARGUMENTS` tells a folder,
+"""A rank of `morpho launch --dashboard`: `python -m morpho.cli.rank PLACE OPTIONS SCRIPT ARGUMENTS` tells a folder,
 or the launcher at `tcp:ADDRESS:PORT`, how it stands, and is a rank like any other beside that."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from morpho.observe.monitor.ranks import RankReport
 def main(words: list[str]) -> None:
     """Report, and run what a rank runs."""
     if len(words) < 2:
-        raise SystemExit("usage: python -m morpho.cli.rank PLACE [--least N] [-m MODULE | SCRIPT] [ARGUMENTS]")
+        raise SystemExit("usage: python -m morpho.cli.rank PLACE [OPTIONS] [-m MODULE | SCRIPT] [ARGUMENTS]")
     place = Line(words[0].removeprefix(AT), settings.ranks_secret()) if words[0].startswith(AT) else Path(words[0])
     report = RankReport(place, settings.world_rank() or 0)
     with report:

@@ -23,7 +23,7 @@ from morpho.base.target import current_isa
 from morpho.cli.server.dashboard import watching
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.training.run import DistributedRun
-from morpho.cluster.world import init
+from morpho.cluster.world import init, terms
 from morpho.models.training import Run, Settings
 from morpho.observe.runs import Events, RunLog
 from morpho.observe.runs.known import remember
@@ -68,6 +68,15 @@ def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, d
         _train(data, out, settings, habits, **options)
 
 
+def _was_begun(out: Path) -> bool:
+    """Whether these are ranks that were started anew, and an earlier start of the same launch began the run: another
+    one that was there before must not be taken for it."""
+    try:
+        return terms().starts > 0 and (out / "run.json").stat().st_mtime >= terms().began_s
+    except OSError:
+        return False
+
+
 def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, resume: bool, steps: int | None,
            start: Path | None, until: int | None, given: Collection[str] = (), nodes: int | None = None,
            tensorboard: Path | None = None, dashboard: bool = False) -> None:
@@ -75,6 +84,7 @@ def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, 
     an MPI launcher started, or with `nodes` 1, by shards: the bits do not depend on the number of processes."""
     settings_in_force.get(), current_isa()  # mistakes in these are not mistakes in the run's files
     console = Console(stderr=True)
+    resume = resume or _was_begun(out)
     habits = habits.kept(out, given) if resume else habits
     ranks = settings_in_force.world_size() is not None
     group = init() if ranks else OneGroup() if nodes == 1 else None
@@ -97,9 +107,14 @@ def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, 
         console.print(f"the run is finished: morpho run {out} \"Once\"; go on with --resume "
                       f"--steps {2 * max(s.steps, run.step)}")
         return
-    with watching(dashboard and not console.quiet, [out]), _stop_on_interrupt(console) as stopped, \
-            Told(out, run.step, console, tensorboard) as told:
-        _loop(run, console, stopped, habits, until, told)
+    try:
+        with watching(dashboard and not console.quiet, [out]), _stop_on_interrupt(console) as stopped, \
+                Told(out, run.step, console, tensorboard) as told:
+            _loop(run, console, stopped, habits, until, told)
+    except GroupError:  # of all ranks
+        if not console.quiet:
+            raise
+        raise SystemExit(2) from None
     console.print(loss_curve(run.losses))
     if run.step < s.steps:
         console.print(f"saved at step {run.step}; go on with: morpho train --out {out} --resume")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster.groups import hierarchical, mpi, nccl, one
@@ -10,7 +13,23 @@ from morpho.runtime.groups.group import Group
 
 KINDS = ("auto", "one", "mpi", "nccl")
 _world: Group | None = None
-_least = 1  # ranks without which training ends: what the launcher was told
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the launcher was told. least: ranks without which training ends. widen_s: seconds after the start from which
+    ranks that are lost are wanted back, by a start anew; None: never. starts: how many starts came before this one.
+    began_s: when the first of them was, in seconds since 1970."""
+
+    least: int = 1
+    widen_s: float | None = None
+    starts: int = 0
+    began_s: float = 0.0
+
+
+_terms = Terms()
+_since_s = time.monotonic()  # from when `widen_s` counts
+_can_widen = False  # the launcher said that there is room for more ranks
 registry.set_alone(one.OneGroup())
 
 
@@ -47,15 +66,38 @@ def current() -> Group | None:
     return _world
 
 
-def least() -> int:
-    """How many ranks must live for training to go on."""
-    return _least
+def terms() -> Terms:
+    """What the launcher was told."""
+    return _terms
 
 
-def set_least(count: int) -> None:
-    """Say how many ranks must live."""
-    global _least
-    _least = count
+def set_terms(told: Terms) -> None:
+    """Say what the launcher was told."""
+    global _terms
+    _terms = told
+
+
+def widen() -> None:
+    """Note that the launcher could start more ranks than it did: its word."""
+    global _can_widen
+    _can_widen = True
+
+
+def not_now() -> None:
+    """Ask for no more ranks until `widen_s` are over once more: what they would go on from could not be saved."""
+    global _since_s, _can_widen
+    _since_s, _can_widen = time.monotonic(), False
+
+
+def wants_more() -> bool:
+    """Whether a start anew would have more ranks than live now, and is due.
+
+    >>> wants_more()
+    False
+    """
+    if _terms.widen_s is None:
+        return False
+    return _can_widen or (mpi.has_lost() and time.monotonic() - _since_s >= _terms.widen_s)
 
 
 def become(group: Group) -> None:

@@ -2,18 +2,23 @@
 
 A rank that dies is a lost one: scripts that train with `cluster.Trainer`, or call `shrink()`, go on without it. Where
 all end in failure, or fewer live than are allowed, the launcher starts them anew, up to `max_restarts` times; the
-script goes on from its own checkpoint. The first Ctrl-C reaches the script as it would alone; a second one ends
-everything, as `GRACE_S` after the first request to terminate does. A launcher that is killed takes its ranks along.
+script goes on from its own checkpoint. An elastic job is started anew too where it can have more ranks than live: ranks
+that see this save after the step they are in, and end with the status `told.AGAIN`. The first Ctrl-C reaches the script
+as it would alone; a second one ends everything, as `GRACE_S` after the first request to terminate does. A launcher that
+is killed takes its ranks along.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,8 +33,11 @@ from morpho.cluster.launch.mpiexec import HERE, Hosts
 
 WORKER = "morpho.cluster.launch.worker"
 ASKED = signal.SIGUSR1  # what mpiexec hands on to its ranks; the worker makes it a Ctrl-C
+ROOM = signal.SIGUSR2  # what it hands on too: there is room for more ranks
+WIDEN_S = 60.0  # seconds after a start from which it may end for more ranks
 GRACE_S = 20.0  # what ranks have to end after a request to terminate, which nobody repeats
 _LOOK_EVERY_S = 0.2
+_ASK_HOSTS_EVERY_S = 15.0
 _PATIENCE_S = 5.0  # what mpiexec has to end its ranks before they are killed
 
 
@@ -66,38 +74,76 @@ class Job:
     heartbeat_s: float | None = None
     extra: Mapping[str, str] | None = None
     worker: tuple[str, ...] = (WORKER,)  # the module that a rank is, and its first arguments
-    narrows: bool = False  # whether a restart may have fewer ranks, `least` or more, where hosts no longer answer
+    narrows: bool = False  # whether a start may have fewer ranks, `least` or more, where hosts do not answer
+    widen_s: float = WIDEN_S  # seconds after a start from which lost ranks are wanted back, if it narrows
 
-    def words(self, folder: str = "") -> list[str]:
+    def words(self, folder: str = "", starts: int = 0, began_s: float = 0.0) -> list[str]:
         """The command of one rank, which tells a folder how it ends."""
-        return [sys.executable, "-m", *self.worker, "--least", str(self.least), *(["--told", folder] if folder else []),
-                *self.program]
+        options = ["--least", str(self.least), "--starts", str(starts), "--began", str(began_s)]
+        if self.narrows:
+            options += ["--widen-after", str(self.widen_s)]
+        return [sys.executable, "-m", *self.worker, *options, *(["--told", folder] if folder else []), *self.program]
 
 
 def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
     """Run a job to its end, with restarts; the exit status of the last try."""
     _check(job)
-    wanted = job
-    for attempt in range(wanted.max_restarts + 1):
-        if attempt:
-            say(f"restart {attempt} of {wanted.max_restarts}")
-            job = _on_those_that_answer(wanted, say)
+    wanted, failures, began_s = job, 0, time.time()
+    for starts in itertools.count():
+        job = _on_those_that_answer(wanted, say)
         with tempfile.TemporaryDirectory(prefix="morpho-ranks-", ignore_cleanup_errors=True) as folder, \
                 standing.listed(job.program, job.count, Path(folder)):
-            process = mpiexec.start(job.count, job.words(folder), job.hosts, threads=job.threads,
+            process = mpiexec.start(job.count, job.words(folder, starts, began_s), job.hosts, threads=job.threads,
                                     heartbeat_s=job.heartbeat_s, extra=job.extra, preexec_fn=_dies_with_us())
-            with _handing_on(process) as asked:
-                code = _waited(process, asked, Path(folder), say)
+            with _handing_on(process) as asked, _looking_for_room(wanted, job, process, Path(folder)):
+                code = _waited(process, asked, job, Path(folder), say)
             code = told.verdict(code, told.read(Path(folder)), job.count)
-        if code == 0 or asked:
+        if code == told.AGAIN and job.narrows:
+            if asked:  # they have saved, as they were to
+                return 0
+            say("the ranks have saved, and are started anew")
+            continue
+        if code == 0 or asked or not wanted.max_restarts:
             return code
-        if job.max_restarts:
-            say(f"the {job.count} ranks ended with status {code}")
-    return code
+        say(f"the {job.count} ranks ended with status {code}")
+        if failures == wanted.max_restarts:
+            return code
+        failures += 1
+        say(f"restart {failures} of {wanted.max_restarts}")
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def _looking_for_room(wanted: Job, job: Job, process: subprocess.Popen[Any], folder: Path) -> Iterator[None]:
+    """While the block runs, look whether hosts that were left out answer, and tell the ranks once: those that can
+    go on from what they save do so, and end. Ranks that were lost they see themselves."""
+    missing = [host for host, count in wanted.hosts.slots if (host, count) not in job.hosts.slots]
+    over = threading.Event()
+
+    def look() -> None:
+        began = time.monotonic()
+        while not over.wait(max(began + wanted.widen_s - time.monotonic(), _ASK_HOSTS_EVERY_S)):
+            if (_hear(told.read(folder), time.monotonic() - began)
+                    and any(is_reachable(host, wanted.hosts.agent) for host in missing) and not over.is_set()):
+                process.send_signal(ROOM)
+                return
+
+    if job.count < wanted.count:
+        threading.Thread(target=look, name="morpho-room", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _hear(ranks: list[told.Rank], seconds: float) -> bool:
+    """Whether all ranks, of other hosts too, are far enough to take a signal, which ends a process that expects none:
+    one is past MPI's start only if all have come to it."""
+    return any(rank.came == told.JOINED for rank in ranks) or (not ranks and seconds > WIDEN_S)
 
 
 def _on_those_that_answer(job: Job, say: Callable[[str], Any]) -> Job:
-    """The job on the hosts that answer now: hosts that were lost are left out, and hosts that came back take part."""
+    """The job on the hosts that answer now; others are left out, until a start that they answer at."""
     if not job.narrows:
         return job
     slots = tuple((host, count) for host, count in job.hosts.slots if is_reachable(host, job.hosts.agent))
@@ -120,9 +166,12 @@ def _check(job: Job) -> None:
         raise fail(ArgumentError, "launch", f"--max-restarts {job.max_restarts} is negative", line="")
     if job.least > job.count:
         raise fail(ArgumentError, "launch", f"{job.count} ranks are fewer than the least, {job.least}", line="")
+    if not 0 <= job.widen_s < math.inf:
+        raise fail(ArgumentError, "launch", f"--widen-after {job.widen_s} is no number of seconds", line="")
 
 
-def _waited(process: subprocess.Popen[Any], asked: list[int], folder: Path, say: Callable[[str], Any]) -> int:
+def _waited(process: subprocess.Popen[Any], asked: list[int], job: Job, folder: Path,
+            say: Callable[[str], Any]) -> int:
     """The status of mpiexec, once it is over: by itself, or because it was asked to, or waited for nobody."""
     deadline = None
     while True:
@@ -134,9 +183,16 @@ def _waited(process: subprocess.Popen[Any], asked: list[int], folder: Path, say:
             deadline = time.monotonic() + GRACE_S
         if len(asked) > 1 or (deadline is not None and time.monotonic() > deadline):
             end(process)
-        elif told.is_stuck(told.read(folder)):
+        elif _is_stuck(process, job, told.read(folder)):
             say("a rank ended before the ranks had found each other: the others wait for it, and are ended")
             end(process)
+
+
+def _is_stuck(process: subprocess.Popen[Any], job: Job, ranks: list[told.Rank]) -> bool:
+    """Whether ranks wait in MPI's start for one that is gone, perhaps before it could say that it was there."""
+    waits = any(rank.came == told.JOINING for rank in ranks)
+    silent = waits and len(ranks) < job.count and not job.hosts.slots
+    return told.is_stuck(ranks) or (silent and 0 < len(children(process.pid)) < job.count)
 
 
 def _dies_with_us() -> Callable[[], None] | None:
@@ -190,16 +246,31 @@ def descendants(number: int) -> list[int]:
     >>> descendants(-1)
     []
     """
-    parents: dict[int, list[int]] = {}
+    parents = _parents()
+    found = list(parents.get(number, ()))
+    for child in found:  # which grows
+        found += parents.get(child, ())
+    return found
+
+
+def children(number: int) -> list[int]:
+    """The processes that a process of this machine started, and that have not ended.
+
+    >>> children(-1)
+    []
+    """
+    return [child for child in _parents().get(number, ()) if told.started(child)]
+
+
+def _parents() -> dict[int, list[int]]:
+    """The processes that each process of this machine started."""
+    found: dict[int, list[int]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             words = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        parents.setdefault(int(words[1]), []).append(int(file.parent.name))
-    found = list(parents.get(number, ()))
-    for child in found:  # which grows
-        found += parents.get(child, ())
+        found.setdefault(int(words[1]), []).append(int(file.parent.name))
     return found
 
 

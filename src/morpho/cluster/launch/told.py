@@ -13,6 +13,7 @@ from pathlib import Path
 
 BEGUN, JOINING, JOINED = range(3)  # how far a rank has come: started, in MPI's start, past it
 KILLED = 137  # the status of a process that SIGKILL ended, as shells say it
+AGAIN = 75  # the status of ranks that saved what they know, to be started anew with more: sysexits' "try again later"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Telling:
     def __init__(self) -> None:
         self._file: Path | None = None
         self._came = BEGUN
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the launcher reads what this rank tells: it does not where it runs on another host."""
+        return self._file is not None
 
     def begin(self, folder: str) -> None:
         """This rank has started."""
@@ -101,11 +107,14 @@ def is_stuck(ranks: list[Rank]) -> bool:
 
 def verdict(status: int, ranks: list[Rank], count: int) -> int:
     """The status of a job: well where mpiexec and one rank at least ended well, otherwise what a rank that failed said.
+    `AGAIN` where one rank says it, which ranks do when all that live have agreed.
 
     >>> verdict(0, [Rank(-1, 0, JOINED, 3), Rank(-1, 0, JOINED, None)], 2)
     3
     """
     said = [rank.status for rank in ranks if rank.status is not None]
+    if AGAIN in (*said, status):
+        return AGAIN
     if status not in (0, KILLED) or (status == 0 and (len(ranks) < count or 0 in said)):
         return status
     return next((each for each in said if each), status or KILLED)

@@ -1,10 +1,12 @@
-"""A rank: `python -m morpho.cluster.launch.worker [--least N] [--told FOLDER] SCRIPT ARGUMENTS` runs a script as
-`python SCRIPT` would.
+"""A rank: `python -m morpho.cluster.launch.worker OPTIONS SCRIPT ARGUMENTS` runs a script as `python SCRIPT` would.
 
 A rank whose script fails must not leave the others waiting for it in a collective: it says what happened, tells the
 launcher its status, and kills itself, and so is a lost rank for them (where a rank merely ends with a status other
 than 0, MPI tells nobody, and the others wait for ever). The launcher's request to stop (SIGUSR1, which
-mpiexec hands on) reaches the script as Ctrl-C does.
+mpiexec hands on) reaches the script as Ctrl-C does; its word that there is room for more ranks (SIGUSR2) is noted.
+
+Options are the launcher's: `--told FOLDER`, and what `world.Terms` says: `--least N`, `--widen-after SECONDS`,
+`--starts N`, `--began SECONDS`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import runpy
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from typing import NoReturn
 
 from morpho.base import settings
@@ -21,7 +24,7 @@ from morpho.cluster import world
 from morpho.cluster.groups.limit import leave
 from morpho.cluster.groups.mpi import has_lost, has_peers
 from morpho.cluster.launch import standing
-from morpho.cluster.launch.told import telling
+from morpho.cluster.launch.told import AGAIN, telling
 
 
 def end(code: int) -> NoReturn:
@@ -29,23 +32,52 @@ def end(code: int) -> NoReturn:
     telling.tell(status=code)
     if code and has_peers():
         leave()
+    _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _end_for_more() -> NoReturn:
+    """End this process to be started anew with others. All ranks have agreed on it, and nobody waits for this one;
+    mpiexec is told where the launcher does not hear it."""
+    telling.tell(status=AGAIN)
+    code = 0 if telling.is_heard else AGAIN
+    if has_lost():  # survivors would wait for the dead when MPI is finalised
+        _exit(code)
+    raise SystemExit(code)
+
+
+def _understood(words: list[str]) -> list[str]:
+    """Do what the launcher's options say; the words after them."""
+    terms = world.Terms()
+    while words[0] in ("--least", "--widen-after", "--starts", "--began", "--told"):
+        name, value, words = words[0], words[1], words[2:]
+        if name == "--least":
+            terms = replace(terms, least=int(value))
+        elif name == "--widen-after":
+            terms = replace(terms, widen_s=float(value))
+        elif name == "--starts":
+            terms = replace(terms, starts=int(value))
+        elif name == "--began":
+            terms = replace(terms, began_s=float(value))
+        else:
+            telling.begin(value)
+            standing.report(value, settings.world_rank() or 0)
+    world.set_terms(terms)
+    return words
 
 
 def main(words: list[str]) -> None:
     """Run a script, or a module after -m."""
     if not words:
         raise SystemExit("usage: python -m morpho.cluster.launch.worker [-m MODULE | SCRIPT] [ARGUMENTS]")
-    if words[0] == "--least":
-        world.set_least(int(words[1]))
-        words = words[2:]
-    if words[:1] == ["--told"]:
-        telling.begin(words[1])
-        standing.report(words[1], settings.world_rank() or 0)
-        words = words[2:]
+    words = _understood(words)
     signal.signal(signal.SIGUSR1, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGUSR2, lambda number, frame: world.widen())
     module = words[0] == "-m"
     sys.argv = words[1:] if module else words
     try:
@@ -55,6 +87,8 @@ def main(words: list[str]) -> None:
             sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
             runpy.run_path(words[0], run_name="__main__")
     except SystemExit as left:
+        if left.code == AGAIN and world.terms().widen_s is not None:
+            _end_for_more()
         if left.code not in (None, 0):
             if not isinstance(left.code, int):
                 print(left.code, file=sys.stderr)

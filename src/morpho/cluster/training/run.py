@@ -6,20 +6,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
-from morpho.base.errors import GroupError, MorphoError, fail
+from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
 from morpho.cluster.training.trainer import Trainer
 from morpho.models.training import Run, Settings
 from morpho.models.training.checkpoints import Checkpoints, LossLog
 from morpho.models.training.settings import Progress
 from morpho.runtime.groups.group import Group
 from morpho.weights.atomic import FolderLock
+from morpho.weights.errors import StorageError
+from morpho.weights.files import SINGLE as MODEL
 
 _MESSAGE_BYTES = 2048
 
@@ -32,17 +34,8 @@ class DistributedRun(Run):
                  settings: Settings | None = None, *, ordered: bool = True, keep: int = 3,
                  say: Callable[[str], Any] = lambda text: None, **options: Any) -> None:
         self._first, self.ordered = group, ordered
-        failure = ""
-        if group.rank == 0:
-            try:
-                super().__init__(folder, data, settings, keep=keep, say=say, **options)
-            except (MorphoError, OSError) as error:
-                failure = str(error) or type(error).__name__
-                _tell(group, failure)
-                raise
-        told = _tell(group, failure)
-        if told:  # rank 0 says it to the user
-            raise fail(GroupError, "train", "rank 0 could not open the run", line="")
+        self._failed = False  # something could not be written
+        _by_rank_0(group, lambda: Run.__init__(self, folder, data, settings, keep=keep, say=say, **options))
         if group.rank:
             self._join(Path(folder), keep, say)
 
@@ -84,13 +77,19 @@ class DistributedRun(Run):
     # -- who writes ----------------------------------------------------------------------------------------------------
     def advance(self, until: int | None = None, *, save_every: int = 200, check_every: int = 100,
                 stopped: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
-        """As of `Run`; a request to stop, of any rank, stops all after the same step."""
-        if self.group.rank == 0:
-            self._become_writer()
+        """As of `Run`; a request to stop, of any rank, stops all after the same step. Where there is room for more
+        ranks, all are ended with what they know saved, and started anew by the launcher."""
+        last = self.settings.steps if until is None else min(until, self.settings.steps)
         try:
-            yield from self._steps(until, save_every, check_every, lambda: self._stopping(stopped()))
-            if self._trainer is not None:
-                self._trainer.finish()
+            self._begin_to_write()
+            while True:
+                yield from self._steps(until, save_every, check_every, lambda: self._stopping(stopped()))
+                if self._trainer is None:
+                    break
+                if self._trainer.stopping or self.step >= last:
+                    self._trainer.finish(self._saved)
+                    break
+                self._trainer.widen(self._saved)
         finally:
             if self._alone._depth:
                 self._alone.__exit__()
@@ -101,7 +100,21 @@ class DistributedRun(Run):
             return False
         if asked:
             self._trainer.ask_to_stop()
-        return self._trainer.stopping
+        return self._trainer.stopping or self._trainer.widening
+
+    def _begin_to_write(self) -> None:
+        """Have rank 0 write, unless another process trained here since the run was opened."""
+        def alone() -> None:
+            self._become_writer()
+            self._check_mark()
+
+        if self._trainer is None:
+            try:
+                _by_rank_0(self.group, alone)
+            except PeerLost:  # the trainer's first collective recovers
+                pass
+        elif self.group.rank == 0:
+            self._become_writer()
 
     def _become_writer(self) -> None:
         """Be the one that writes."""
@@ -109,13 +122,44 @@ class DistributedRun(Run):
             self._alone.__enter__()
             self._tidy()
 
+    def _save_last(self) -> None:
+        """Not yet: `advance` does it, by whoever lives then."""
+
+    def _saved(self) -> None:
+        """Have a checkpoint of this step, and the lines of all steps."""
+        if self._failed:
+            self.log.mend(self._lines(self.losses))
+        self._write_on(self.losses)
+        if self.step in self.checkpoints.steps():  # rank 0 may have died between the checkpoint and the model
+            self.checkpoints.publish(self.folder / MODEL)
+        else:
+            self._write()
+
+    def _write_on(self, losses: Sequence[float]) -> None:
+        """Write from now on, where rank 0 died: its lines may be halves, or behind."""
+        if not self._alone._depth:
+            self._become_writer()
+            self.log.mend(self._lines(losses))
+
+    def _lines(self, losses: Sequence[float]) -> list[dict[str, Any]]:
+        return [{"step": n + 1, "loss": known, "lr": self.settings.rate(n)} for n, known in enumerate(losses)]
+
+    def _unless_refused(self, write: Callable[[], Any]) -> None:
+        """Write; where the system refuses, on a full disk, have all ranks stop together after the next step: the others
+        would train on, and meet the same disk."""
+        try:
+            write()
+        except StorageError as error:
+            if self._trainer is None:
+                raise
+            self._failed = True
+            self.say(f"{error.message}; stopping after the next step")
+            self._trainer.ask_to_stop()
+
     def _log(self, loss: float, held: float | None, rate: float) -> None:
         if self.group.rank == 0:
-            if not self._alone._depth:  # rank 0 died: its lines may be halves, or behind
-                self._become_writer()
-                self.log.mend([{"step": n + 1, "loss": known, "lr": self.settings.rate(n)}
-                               for n, known in enumerate(self.losses[:-1])])
-            super()._log(loss, held, rate)
+            self._unless_refused(lambda: self._write_on(self.losses[:-1]))
+            self._unless_refused(lambda: super(DistributedRun, self)._log(loss, held, rate))
 
     def held_out_loss(self, batches: int = 4) -> float | None:
         """As of `Run`, on rank 0."""
@@ -125,8 +169,26 @@ class DistributedRun(Run):
         """As of `Run`: written once, by rank 0."""
         if self.group.rank:
             return self.checkpoints.path(self.step)
+        self._unless_refused(self._write)
+        return self.checkpoints.path(self.step)
+
+    def _write(self) -> None:
         self._mark = self._marked()
-        return super().save()
+        super().save()
+
+
+def _by_rank_0(group: Group, act: Callable[[], Any]) -> None:
+    """Have rank 0 do something while all wait; where it cannot, that is an error of all ranks."""
+    failure = ""
+    if group.rank == 0:
+        try:
+            act()
+        except (MorphoError, OSError) as error:
+            failure = str(error) or type(error).__name__
+            _tell(group, failure)
+            raise
+    if _tell(group, failure):  # rank 0 says it to the user
+        raise fail(GroupError, "train", "rank 0 could not open the run", line="")
 
 
 def _tell(group: Group, text: str) -> str:

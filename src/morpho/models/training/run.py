@@ -317,7 +317,10 @@ class Run:
             yield Progress(self.step, self.settings.steps, loss, held, rate, rows[..., 1:].size, stepped - started,
                            parts)
         if saved != self.step:
-            self.save()
+            self._save_last()
+
+    def _save_last(self) -> None:
+        self.save()
 
     def _log(self, loss: float, held: float | None, rate: float) -> None:
         record = {"step": self.step, "loss": round(loss, 5), "lr": rate}
