@@ -45,6 +45,21 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("stft", [(2, 40)], {"n_fft": 16}), ("stft", [(40,)], {"n_fft": 16, "hop_length": 5, "win_length": 12,
                                                            "normalized": True}),
     ("stft", [(40,)], {"n_fft": 8, "center": False, "onesided": False}),
+    ("max_pool2d", [(1, 2, 2, 3)], {"kernel_size": (4, 2), "stride": 3, "ceil_mode": True, "return_indices": True}),
+    ("avg_pool1d", [(1, 2, 3)], {"kernel_size": 4, "stride": 2, "ceil_mode": True}),
+    *[("grid_sample", [(1, 2, 4, 5), (1, 3, 3, 2)], {"mode": "bicubic", "padding_mode": padding,
+                                                     "align_corners": padding == "border"})
+      for padding in ("zeros", "border", "reflection")],
+    *[("grid_sample", [(1, 2, 3, 4, 2), (1, 2, 3, 2, 3)], {"mode": mode, "padding_mode": padding})
+      for mode, padding in (("bilinear", "zeros"), ("bilinear", "reflection"), ("nearest", "border"))],
+    *[("interpolate", [(1, 2, 5, 3)], {"mode": "bicubic", **given})
+      for given in ({"size": (3, 7)}, {"scale_factor": (1.7, 0.6), "align_corners": True},
+                    {"scale_factor": 1.3, "recompute_scale_factor": True}, {"size": (2, 2), "antialias": True})],
+    ("interpolate", [(1, 2, 7, 5)], {"mode": "bilinear", "size": (3, 8), "antialias": True}),
+    ("interpolate", [(1, 2, 7)], {"mode": "area", "size": 3}),
+    ("interpolate", [(1, 1, 3, 4, 5)], {"mode": "area", "size": (2, 5, 3)}),
+    ("interpolate", [(1, 2, 7)], {"mode": "nearest-exact", "scale_factor": 1.6}),
+    ("interpolate", [(1, 1, 3, 4, 5)], {"mode": "nearest-exact", "size": (2, 5, 3)}),
 ]
 
 

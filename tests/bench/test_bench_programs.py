@@ -29,6 +29,23 @@ def test_morpho_computes_what_is_defined(name: str) -> None:
         assert stats["host_steps"] == 0 and stats["fallbacks"] == 0 and prepared.function.native_calls == 2
 
 
+# kernels of small programs, and the words of explain() for a loop that is one of them
+KERNELS = {"equation_of_state": (1, ""), "kalman": (3, "scan in registers"), "rk4": (2, "scan in registers"),
+           "crc16": (2, "scan in registers"), "seidel_2d": (6, "scan in registers"), "durbin": (8, "scan in registers"),
+           "deriche": (21, "scan by element"), "collatz": (3, "scan by element"), "jacobi_1d": (4, "turns"),
+           "jacobi_2d": (4, "turns"), "heat_3d": (4, "turns"), "fdtd_2d": (7, "turns")}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_loop_is_few_kernels(name: str) -> None:
+    """A sweep of a stencil is one kernel for each array that it writes; a recurrence is one with its loop."""
+    inputs = cases.make_inputs(name, cases.PROGRAMS[name].small)
+    prepared = morpho_peer.prepare(name, inputs)
+    prepared.function(*prepared.arguments)
+    most, words = KERNELS[name]
+    assert prepared.function.stats["kernels"] <= most and words in prepared.function.explain()
+
+
 def test_there_are_programs_of_every_kind_and_morpho_has_them_all() -> None:
     assert len(cases.PROGRAMS) >= 50 and len(cases.CLASSES["ocean"]) == 3
     assert [*morpho_peer.FUNCTIONS] == [*cases.PROGRAMS]

@@ -240,6 +240,24 @@ def test_cond_and_its_gradient(sign: float) -> None:
     assert run.native_calls == 1
 
 
+def test_a_branch_that_is_not_taken_computes_nothing(rng: np.random.Generator) -> None:
+    """Neither its faults nor its work are there, whether it is given operands or finds them around it."""
+    x = draw(rng, 4)
+    picked = mo.compile(lambda x, i: mo.cond(i < 4, lambda: x[i] * 2, lambda: mo.sum(x)))
+    assert picked(x, mo.asarray(2)).item() == x[2].item() * 2
+    assert picked(x, mo.asarray(9)).item() == mo.sum(x).item()
+    singular = mo.zeros((3, 3))
+    for number, wanted in ((0, singular), (1, singular + 1)):
+        found = mo.switch(mo.asarray(number), [lambda: singular, lambda: singular + 1, lambda: mo.linalg.inv(singular)])
+        equal(found, wanted)
+    steps = mo.compile(lambda x, p: mo.cond(p, lambda: mo.sort(x), lambda: mo.exp(x)))
+    steps(x, mo.asarray(True))
+    text = steps.explain()
+    assert text.index("branch of switch") < min(text.index("kernel sort"), text.index("kernel exp"))
+    slope = mo.grad(lambda x, p: mo.cond(p, lambda: mo.sum(x * x), lambda: mo.sum(mo.sqrt(-mo.abs(x)))))
+    equal(slope(x, mo.asarray(True)), 2 * x)
+
+
 @pytest.mark.parametrize("index", [-5, 0, 1, 2, 9])
 def test_switch(index: int) -> None:
     branches = [lambda x: x + 1, lambda x: x * 10, lambda x: x - 3]

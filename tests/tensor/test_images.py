@@ -25,7 +25,7 @@ def by_morpho(number: int) -> list[np.ndarray]:
     if name == "stft":
         keywords["window"] = mo.hann_window(keywords.get("win_length", keywords["n_fft"]))
     placed = [] if name.startswith("conv") else [keywords.pop(key) for key in PLACED if key in keywords]
-    made = getattr(mo, name)(*arrays, *placed, **keywords)
+    made = getattr(mo.nn if name == "interpolate" else mo, name)(*arrays, *placed, **keywords)
     return [part.numpy() for part in (made if isinstance(made, tuple) else (made,))]
 
 
@@ -41,6 +41,7 @@ def test_as_pytorch(number: int) -> None:
 
 X = np.random.default_rng(3).normal(0, 1, (1, 2, 4, 4))
 GRID = np.random.default_rng(4).uniform(-0.9, 0.9, (1, 3, 3, 2))
+GRID3 = np.random.default_rng(5).uniform(-0.9, 0.9, (1, 2, 1, 2, 3))
 SLOPES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
     "max_pool2d": (lambda x: mo.max_pool2d(x, 3, stride=2, ceil_mode=True), X),
     "avg_pool2d": (lambda x: mo.avg_pool2d(x, 3, stride=2, padding=1, ceil_mode=True), X),
@@ -49,6 +50,10 @@ SLOPES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
     "grid_sample of images": (lambda x: mo.grid_sample(x, GRID), X),
     "of places": (lambda g: mo.grid_sample(X, g), GRID),
     "border": (lambda g: mo.grid_sample(X, g * 1.5, padding_mode="border"), GRID),
+    "bicubic": (lambda x: mo.grid_sample(x, GRID * 1.4, mode="bicubic", padding_mode="reflection"), X),
+    "places of a volume": (lambda g: mo.grid_sample(X[:, :, None] * np.ones((1, 1, 3, 1, 1)), g), GRID3),
+    "interpolate": (lambda x: mo.nn.interpolate(x, (3, 2), mode="bicubic", antialias=True), X),
+    "area": (lambda x: mo.nn.interpolate(x, (3, 5), mode="area"), X),
     "conv3d": (lambda x: mo.conv3d(x[:, :, None], np.ones((1, 2, 1, 2, 2))), X),
     "conv_transpose3d": (lambda x: mo.conv_transpose3d(x[:, :, None], np.arange(8.0).reshape(2, 1, 1, 2, 2),
                                                        stride=2), X),
@@ -88,7 +93,7 @@ def test_back_and_forth() -> None:
 
 @pytest.mark.parametrize(("call", "error", "said"), [
     (lambda: mo.max_pool3d(X, 2), ShapeError, "is not \\[N, C, D, H, W\\]"),
-    (lambda: mo.max_pool2d(X, 9, ceil_mode=True), ShapeError, "larger than the padded input"),
+    (lambda: mo.max_pool2d(X, 9, stride=1, ceil_mode=True), ShapeError, "larger than the padded input"),
     (lambda: mo.avg_pool3d(np.ones((1, 1, 2, 2, 2), int), 2), DTypeError, "not taken"),
     (lambda: mo.max_pool2d(X, 2, padding=2, return_indices=True), ArgumentError, "more than half"),
     (lambda: mo.pixel_shuffle(X, 2), ShapeError, "not a multiple"),
@@ -97,6 +102,11 @@ def test_back_and_forth() -> None:
     (lambda: mo.unfold(X, 9), ShapeError, "does not fit"),
     (lambda: mo.fold(np.ones((1, 4, 5)), 3, 2), ShapeError, "5 columns are not the 2 x 2 windows"),
     (lambda: mo.grid_sample(X, GRID, mode="cubic"), ArgumentError, "mode 'cubic'"),
+    (lambda: mo.grid_sample(X[:, :, None], np.zeros((1, 1, 1, 1, 3)), mode="bicubic"), ArgumentError, "not of volumes"),
+    (lambda: mo.nn.interpolate(X, 3, mode="area", align_corners=True), ArgumentError, "no meaning for mode 'area'"),
+    (lambda: mo.nn.interpolate(X, 3, antialias=True), ArgumentError, "antialias has no meaning"),
+    (lambda: mo.nn.interpolate(X, 3, recompute_scale_factor=True), ArgumentError, "beside size"),
+    (lambda: mo.nn.interpolate(X[0], 3, mode="bicubic"), ShapeError, "'bicubic' takes"),
     (lambda: mo.grid_sample(X, X), ShapeError, "grid_sample"),
     (lambda: mo.conv3d(X, X), ShapeError, "is not \\[O, C, KD, KH, KW\\]"),
     (lambda: mo.conv_transpose3d(X, X), ShapeError, "are not"),

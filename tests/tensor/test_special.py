@@ -75,8 +75,39 @@ def test_edges_of_several() -> None:
                                                      [0.0, 1.0, 1.5, 0.5, 0.5, 0.5]).numpy(), [0, 1, nan, nan, 0, 1])
     np.testing.assert_array_equal(mo.special.zeta([1.0, 0.5, 2.0, 2.0], [1.0, 1.0, 0.0, -0.5]).numpy(),
                                   [inf, nan, inf, nan])
+    most = np.finfo(np.float64).max
+    a = mo.asarray(np.array([0.5, 1.0, 150.0, 1e5, 3e5, 5e-324, most, 1e308, 1e308, 1e305, 1e308]))
+    x = mo.asarray(np.array([1e308, most, 1e308, 1e308, most, most, most, 1e308, 9e307, 1e308, 1.7e308]))
+    np.testing.assert_array_equal(mo.special.gammainc(a, x).numpy(), [1, 1, 1, 1, 1, 1, 0.5, 0.5, 0, 1, 1])
+    np.testing.assert_array_equal(mo.special.gammaincc(a, x).numpy(), [0, 0, 0, 0, 0, 0, 0.5, 0.5, 1, 0, 0])
     large = mo.special.gammainc(mo.asarray([3e5, 1e8, 1e12]), mo.asarray([3e5, 1e8, 1e12])).numpy()
     np.testing.assert_allclose(large, [0.5002428, 0.5000133, 0.5000001], rtol=1e-6)
+
+
+SHARES = [  # a, b, x, and the share of the beta distribution below x by mpmath, 50 digits
+    (0.3850161434425999, 13.621069196671439, 0.35690813601100385, 0.9996282117967379),
+    (84.55313477122425, 275.2503526855402, 0.2111236242873749, 0.14179635613464964),
+    (45.16872308480642, 1.5578101262959683, 0.6726503933000887, 8.699556714662268e-08),
+    (154.03449006647986, 287.96546814209023, 0.1509616830208827, 6.466122740592049e-25),
+    (238.43805550048464, 4.253287371854412, 0.4076397222366829, 1.4653569125594114e-87),
+    (273.4620765093197, 166.67349450249705, 0.1782897691234805, 1.3368001247388223e-94),
+    (271.58791226745575, 37.40362526731908, 0.22280181412002178, 2.3880817149262365e-134),
+    (218.32400316694165, 60.57345775183666, 0.1457279622450065, 6.505559238838127e-126)]
+
+
+def test_betainc_in_its_tails() -> None:
+    a, b, x, wanted = (np.array(column) for column in zip(*SHARES, strict=True))
+    found = mo.special.betainc(mo.asarray(a), mo.asarray(b), mo.asarray(x)).numpy()
+    assert (np.abs(found - wanted) <= 16 * np.spacing(wanted)).all()
+
+
+def test_betainc_of_parameters_at_their_ends() -> None:
+    """Tiny ones count by their quotient; huge ones near the middle have a value as long as the fraction ends."""
+    a = np.array([5e-324, 1e-300, 1e-310, 1e-310, 2.0, 1e9, 1e12, 1e20])
+    b = np.array([5e-324, 3e-300, 2.0, 1e20, 1e-320, 1e9, 1e12, 1e20])
+    found = mo.special.betainc(mo.asarray(a), mo.asarray(b), mo.asarray(np.full(8, 0.5))).numpy()
+    wanted = [0.5, 0.75, 1.0, 1.0, 1.9e-321, 0.5, 0.5, math.nan]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-322)
 
 
 BETALN = [-0.06169893734073618, 0.47008483055501254, -33.968820791977386, 20.723265814952782]

@@ -38,6 +38,14 @@ class Arrays:
         low = x - high
         return ((high * high - square) + 2 * high * low) + low * low
 
+    def product_error(self, x: Array, y: Array, product: Array) -> Array:
+        """x * y less its rounded value, exactly where nothing overflows; 0 where something does."""
+        big, wide = x * 134217729.0, y * 134217729.0
+        high, far = big - (big - x), wide - (wide - y)
+        low, near = x - high, y - far
+        error = ((high * far - product) + (high * near + low * far)) + low * near
+        return np.where(np.isfinite(error), error, 0.0)
+
     def repeat(self, most: int, state: Sequence[Array], step: Callable[..., Sequence[Array]],
                going: Callable[..., Array]) -> Sequence[Array]:
         """`state = step(n, *state)` for n = 1, 2, ..., at most so often, while `going(*state)` holds; each element

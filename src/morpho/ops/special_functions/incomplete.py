@@ -14,7 +14,10 @@ from morpho.ops.special_functions.gamma import LARGE, lgamma, stirling
 
 EPSILON = 2.0**-53
 MOST = 6000  # terms: some sqrt(a) times 9 are needed
+MOST_LINES = 100000  # of a continued fraction: some sqrt(a) are needed, for which parameters may be 1e12; then NaN
 HUGE = 200000.0  # from which the expansion is used
+TINY = 2.0**-300
+FAR = 1e9  # where nothing is left above, for parameters up to HUGE
 POWERS = 600.0  # exponents of e up to which powers have all their digits
 
 
@@ -79,14 +82,14 @@ _SECOND = (1 / 4860, -77 / 77760, 1 / 378, -1 / 288, -1 / 540)
 
 def _middle(m: Any, a: Any, x: Any) -> tuple[Any, Any]:
     """P and Q for huge a, by the normal distribution of eta: eta**2 / 2 = u - log(1 + u), u = (x - a) / a."""
-    a = m.maximum(m.minimum(a, m.constant(1e300, a)), m.constant(HUGE, a))
-    u = (m.minimum(x, a + a) - a) / a
+    a = m.maximum(a, m.constant(HUGE, a))
+    u = m.minimum(x - a, a) / a
     half = m.maximum(_log_less_line(m, u, 1.0 + u) * -1.0, m.constant(0.0, a))
     eta = m.copysign(m.sqrt(2 * half), u)
     scaled = eta * m.sqrt(0.5 * a)
     close = m.minimum(m.maximum(eta, m.constant(-0.2, a)), m.constant(0.2, a))
     rest = m.polynomial(close, _FIRST) + m.polynomial(close, _SECOND) / a
-    rest = rest * m.exp(half * a * -1.0) / m.sqrt(2 * math.pi * a)
+    rest = rest * m.exp(half * a * -1.0) / m.sqrt(2 * math.pi * m.minimum(a, m.constant(1e307, a)))
     return 0.5 * m.erfc(scaled * -1.0) - rest, 0.5 * m.erfc(scaled) + rest
 
 
@@ -96,7 +99,7 @@ def _both_gammas(m: Any, a: Any, x: Any) -> tuple[Any, Any]:
     a, x = (m.where(inside, value, m.constant(1.0, value)) for value in (a, x))
     huge = m.less(HUGE, a)
     one = m.constant(1.0, a)
-    b, y = m.where(huge, one, a), m.where(huge, one, x)
+    b, y = m.where(huge, one, a), m.where(huge, one, m.minimum(x, m.constant(FAR, x)))
     series = m.either(m.less(y, b + 1.0), m.less(y, 1.1))
     front = _gamma_front(m, b, y)
     p = front * _gamma_series(m, b, y, series)
@@ -148,13 +151,31 @@ def _gamma_edges(m: Any, a: Any, x: Any, found: Any, at_zero: float) -> Any:
 
 
 # -- beta -------------------------------------------------------------------------------------------------------------
+def _off_middle(m: Any, a: Any, b: Any, x: Any, y: Any, low: Any) -> Any:
+    """a y - b x with the rounding errors of both products, and y + low = 1 - x."""
+    left, right = a * y, b * x
+    rest = m.product_error(a, y, left) - m.product_error(b, x, right)
+    return (left - right) + (rest + a * low)
+
+
+def _power_of_ratio(m: Any, a: Any, b: Any) -> Any:
+    """((a + b) / a)**a, what the quotient lacks included."""
+    whole = a + b
+    lost = (m.minimum(a, b) - (whole - m.maximum(a, b)))  # of the sum
+    ratio = whole / a
+    product = ratio * a
+    lost = (whole - product) - m.product_error(ratio, a, product) + lost
+    return m.pow(ratio, a) * (1.0 + a * (lost / whole))
+
+
 def _beta_front(m: Any, a: Any, b: Any, x: Any) -> Any:
     """x**a y**b / B(a, b), y = 1 - x; both large: from the distances to the middle, or far from it by powers, whose
     exponents are then the smaller numbers."""
     y = 1.0 - x
+    low = (1.0 - y) - x
     wide_a, wide_b = m.maximum(a, m.constant(LARGE, a)), m.maximum(b, m.constant(LARGE, b))
     whole = wide_a + wide_b
-    away = (x * wide_b - y * wide_a)  # x whole - a
+    away = _off_middle(m, wide_a, wide_b, x, y, low) * -1.0  # x whole - a
     lines = (wide_a * _log_less_line(m, away / wide_a, x * (whole / wide_a))
              + wide_b * _log_less_line(m, away / wide_b * -1.0, y * (whole / wide_b)))
     rest = stirling(m, whole) - stirling(m, wide_a) - stirling(m, wide_b)
@@ -163,14 +184,13 @@ def _beta_front(m: Any, a: Any, b: Any, x: Any) -> Any:
     of_x, of_y = a * m.log(x), b * m.log1p(x * -1.0)
     inside = m.both(m.less(-2 * POWERS, of_x), m.less(-POWERS, of_y))
     one = m.constant(1.0, a)
-    exact = m.less(0.5, x)  # then y is
-    by_power = m.pow(m.where(exact, y, one), m.where(inside, b, one))
-    of_y = m.where(exact, by_power, m.exp(of_y))
+    even_b = m.where(inside, b, one)
+    of_y = m.pow(y, even_b) * m.exp(even_b * (low / y))
     half = m.pow(x, m.where(inside, a * 0.5, one))  # x**a alone may be too small a number
-    tail = m.both(m.both(m.less(whole, lines * -1.0), m.less(whole, POWERS)), inside)
+    tail = m.both(m.both(m.less(lines, -4.0), m.less(whole, POWERS * 1.1)), inside)
     even_a, even_b = m.where(tail, wide_a, one), m.where(tail, wide_b, one)
-    middle = m.pow((even_a + even_b) / even_a, even_a) * m.pow((even_a + even_b) / even_b, even_b)
-    large = m.where(tail, half * of_y * middle * (m.sqrt(scale) * m.exp(rest)) * half, near)
+    middle = _power_of_ratio(m, even_a, even_b) * _power_of_ratio(m, even_b, even_a)
+    large = m.where(tail, half * middle * (m.sqrt(scale) * m.exp(rest)) * of_y * half, near)
     # one or both are small: lgamma of the smaller, and the difference of the others
     small, big = m.minimum(a, b), m.maximum(a, b)
     far = m.maximum(big, m.constant(LARGE, a))
@@ -178,37 +198,63 @@ def _beta_front(m: Any, a: Any, b: Any, x: Any) -> Any:
     difference = ((far - 0.5) * m.log1p(ratio * -1.0) - small * (m.log(far + small) - 1.0)
                   + stirling(m, far) - stirling(m, far + small))
     near_big = m.minimum(big, m.constant(LARGE, a))
-    plain = lgamma(m, near_big) - lgamma(m, near_big + small)
-    log_beta = lgamma(m, small) + m.where(m.less(big, LARGE), plain, difference)
-    inside = m.both(inside, m.less(m.absolute(log_beta), POWERS / 2))
-    other = m.where(inside, half * of_y * m.exp(m.where(inside, log_beta * -1.0, one)) * half,
-                    m.exp(of_x + b * m.log1p(x * -1.0) - log_beta))
+    below_one = m.where(m.less(small, 1.0), small, one)  # 1 / gamma(s) is s / gamma(s + 1)
+    log_small = lgamma(m, m.where(m.less(small, 1.0), small + 1.0, small))
+    plain = m.exp(lgamma(m, near_big + small + 1.0) - log_small - lgamma(m, near_big + 1.0))
+    plain = plain * (below_one * (near_big / (near_big + small)))
+    shared = m.both(m.less(LARGE, big), m.less(big, 1e5))  # then by powers
+    base, power = m.where(shared, far, m.constant(LARGE, a)), m.where(shared, small, one)
+    both = base + power
+    by_powers = (m.pow(both, power) * (1.0 + power * ((power - (both - base)) / both)) * _power_of_ratio(m, base, power)
+                 / m.sqrt(both / base) * m.exp(stirling(m, both) - stirling(m, base) - power - log_small) * below_one)
+    log_beta = log_small + difference
+    modest = m.less(big, LARGE)
+    inside = m.both(inside, m.either(m.less(m.absolute(log_beta), POWERS / 2), m.either(shared, modest)))
+    other = m.exp(m.where(inside, log_beta * -1.0, one)) * below_one
+    other = m.where(modest, plain, m.where(shared, by_powers, other))
+    other = m.where(inside, half * other * of_y * half, m.exp(of_x + b * m.log1p(x * -1.0) - log_beta) * below_one)
     both_large = m.both(m.less(LARGE, a), m.less(LARGE, b))
     return m.where(both_large, large, other)
 
 
-def _beta_fraction(m: Any, a: Any, b: Any, x: Any) -> Any:
-    """The continued fraction of DiDonato and Morris, by Lentz's rule."""
-    one, tiny = m.constant(1.0, a), m.constant(1e-300, a)
+def _beta_fraction(m: Any, a: Any, b: Any, x: Any, away: Any) -> Any:
+    """The continued fraction of DiDonato and Morris, whose parts are positive up to term b: how many terms are wanted
+    by Lentz's rule, then from the last of them back, where an error becomes less with every term. `away` is
+    a - (a + b) x."""
+    one, zero, tiny = m.constant(1.0, a), m.constant(0.0, a), m.constant(1e-300, a)
     total = a + b
+    first = (away + 1.0) / (a + 1.0)
 
     def kept(value: Any) -> Any:
         return m.where(m.equal(value, 0.0), tiny, value)
 
-    def step(n: Any, c: Any, d: Any, h: Any, change: Any) -> tuple[Any, ...]:
+    def term(n: Any) -> tuple[Any, Any]:
+        """What stands above the n-th line, and what is added to what stands below it."""
         twice = a + (n + n)
-        even = (b - n) * x * n / ((twice - 1.0) * twice)
-        d = 1.0 / kept(one + even * d)
-        c = kept(one + even / c)
-        h = h * (d * c)
-        odd = (a + n) * x * (total + n) / (twice * (twice + 1.0)) * -1.0
-        d = 1.0 / kept(one + odd * d)
-        c = kept(one + odd / c)
-        return c, d, h * (d * c), d * c
+        before = twice - 1.0
+        left = (b - n) * x * n
+        above = ((a + n) - 1.0) / before * (((total + n) - 1.0) / before * x) * left
+        return above, n + left / before + (a + n) * ((away + 1.0 + n * (2.0 - x)) / (twice + 1.0))
 
-    first = 1.0 / kept(one - total * x / (a + 1.0))
-    start = (one, first, first, m.constant(2.0, a))
-    return m.repeat(MOST, start, step, lambda c, d, h, change: m.less(EPSILON * 2, m.absolute(change - 1.0)))[2]
+    def step(n: Any, c: Any, d: Any, change: Any, terms: Any) -> tuple[Any, ...]:
+        above, addend = term(n)
+        d = 1.0 / kept(addend + above * d)
+        c = kept(addend + above / c)
+        return c, d, d * c, zero + n
+
+    start = (kept(a * first), zero, m.constant(2.0, a), zero)
+    def going(c: Any, d: Any, change: Any, n: Any) -> Any:
+        return m.less(EPSILON * 8, m.absolute(change - 1.0))  # its own rounding errors are some 4
+
+    found = m.repeat(MOST_LINES, start, step, going)
+    terms = m.where(going(*found), m.constant(math.nan, a), m.floor(found[3] * 1.125) + 2.0)
+
+    def back(turn: Any, n: Any, above: Any, below: Any) -> tuple[Any, ...]:
+        above_next, addend = term(n)
+        return n - 1.0, above_next, addend + above / below
+
+    _, above, below = m.repeat(2 * MOST_LINES, (terms, zero, one), back, lambda n, above, below: m.less(0.5, n))
+    return m.where(m.isnan(terms), terms, 1.0 / (first + above / a / below))
 
 
 def betainc(m: Any, a: Any, b: Any, x: Any) -> Any:
@@ -216,12 +262,20 @@ def betainc(m: Any, a: Any, b: Any, x: Any) -> Any:
     inside = m.both(m.both(m.less(0.0, a), m.less(0.0, b)), m.both(m.less(0.0, x), m.less(x, 1.0)))
     inside = m.both(inside, m.both(m.less(a, math.inf), m.less(b, math.inf)))
     p, q = (m.where(inside, value, m.constant(1.0, value)) for value in (a, b))
+    # of two tiny ones only the quotient matters; where b alone is tiny, the share is a multiple of it
+    tiny = m.less(m.maximum(p, q), TINY)
+    p, q = (m.where(tiny, value * (1.0 / TINY), value) for value in (p, q))
+    wide_q = m.maximum(q, m.constant(TINY**3, x))
+    p, q, rest = m.maximum(p, m.constant(TINY**3, x)), wide_q, q / wide_q
     z = m.where(inside, x, m.constant(0.5, x))
     turned = m.less(m.maximum((p + 1.0) / (p + q + 2.0), p / (p + q)), z)  # the smaller share is the one that is found
     first, second = m.where(turned, q, p), m.where(turned, p, q)
-    at = m.where(turned, 1.0 - z, z)
-    found = _beta_front(m, p, q, z) * _beta_fraction(m, first, second, at) / first
+    y = 1.0 - z
+    away = _off_middle(m, p, q, z, y, (1.0 - y) - z)
+    found = _beta_front(m, p, q, z) * _beta_fraction(m, first, second, m.where(turned, y, z),
+                                                     m.where(turned, away * -1.0, away)) / first
     found = m.where(turned, 1.0 - found, found)
+    found = m.where(m.less(1.0, found), m.constant(1.0, x), found) * rest
     found = m.where(m.equal(x, 0.0), m.constant(0.0, x), m.where(m.equal(x, 1.0), m.constant(1.0, x), found))
     bad = m.either(m.either(m.less(a, 0.0), m.less(b, 0.0)), m.either(m.less(x, 0.0), m.less(1.0, x)))
     found = m.where(m.both(m.equal(b, 0.0), m.less(x, 1.0)), m.constant(0.0, x), found)  # all lies at 1

@@ -1,7 +1,7 @@
 """A user's function traced into a body: the values it is given become parameters, the ones it finds around it inputs.
 
-What does not depend on the parameters is computed once, outside the body. States that the function writes are carried
-from turn to turn, like values it returns.
+What does not depend on the parameters is computed once, outside the body of a loop. States that the function writes are
+carried from turn to turn, like values it returns.
 """
 
 from __future__ import annotations
@@ -126,23 +126,26 @@ def _states_apart(outer: Trace | None, states: Sequence[Any], leaves: Sequence[N
         outer.written |= written
 
 
-def closed(traces: Sequence[tuple[Sequence[Node], Sequence[Node]]]) -> tuple[list[Body], list[Node]]:
+def closed(traces: Sequence[tuple[Sequence[Node], Sequence[Node]]],
+           since: int | None = None) -> tuple[list[Body], list[Node]]:
     """Bodies of several (leaves, outputs) with the constants that any of them finds in its surroundings, which follow
-    its own parameters in all of them."""
+    its own parameters in all of them. What was written after the serial number `since` stays in its body, whether it
+    depends on the parameters or not: a branch that is not taken computes nothing."""
     constants: dict[int, Node] = {}
     for leaves, outputs in traces:
-        for node in _surroundings(leaves, outputs):
+        for node in _surroundings(leaves, outputs, since):
             constants.setdefault(node.serial, node)
     found = list(constants.values())
     return [cut_out(outputs, [*leaves, *found]) for leaves, outputs in traces], found
 
 
-def _surroundings(leaves: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+def _surroundings(leaves: Sequence[Node], outputs: Sequence[Node], since: int | None) -> list[Node]:
     """What a body reads besides its parameters: values that do not depend on them, but numbers."""
     below = toposort(outputs)
     inside = {leaf.serial for leaf in leaves}
     for node in below:
-        if any(child.serial in inside for child in node.inputs):
+        own = since is not None and node.serial > since and node.inputs
+        if own or any(child.serial in inside for child in node.inputs):
             inside.add(node.serial)
     read: dict[int, Node] = {}
     for node in below:

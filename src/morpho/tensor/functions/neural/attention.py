@@ -40,8 +40,7 @@ def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = Fal
 
     A row that may see nothing is 0. Masked keys and values take no part at all, NaN or not, so whole prompts, chunks of
     them and single steps give the same bits. Gradients go to q, k, v and a float mask; q, k and v's are computed
-    in blocks again, a mask's has the size of the scores. They have no gradients themselves: a second derivative, or a
-    `jvp`, which is made of two gradients, is an error.
+    in blocks again, a mask's has the size of the scores, and so have second derivatives.
 
     >>> import morpho as mo
     >>> x = mo.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -150,9 +151,10 @@ def fold(x: Any, /, output_size: Any, kernel_size: Any, *, dilation: Any = 1, pa
 def grid_sample(x: Any, grid: Any, /, *, mode: str = "bilinear", padding_mode: str = "zeros",
                 align_corners: bool = False) -> Tensor:
     """Images x[N, C, H, W] at the places grid[N, OH, OW, 2], of which (-1, -1) is the upper left end and (1, 1) the
-    lower right: (N, C, OH, OW).
+    lower right: (N, C, OH, OW). Volumes x[N, C, D, H, W] at grid[N, OD, OH, OW, 3] likewise.
 
-    mode: "bilinear" between four pixels, or the "nearest" one.
+    mode: "bilinear" between four pixels (eight of a volume), the "nearest" one, or "bicubic" between sixteen of an
+        image.
     padding_mode: beyond the borders "zeros", the pixel of the "border", or a "reflection".
     align_corners: the ends are the middles of the outer pixels, otherwise their outer borders.
 
@@ -161,38 +163,80 @@ def grid_sample(x: Any, grid: Any, /, *, mode: str = "bilinear", padding_mode: s
     1.5
     """
     name = "grid_sample"
-    if mode not in ("bilinear", "nearest"):
-        raise fail(ArgumentError, name, f"mode {mode!r} is unknown", "use 'bilinear' or 'nearest'")
+    if mode not in ("bilinear", "nearest", "bicubic"):
+        raise fail(ArgumentError, name, f"mode {mode!r} is unknown", "use 'bilinear', 'nearest' or 'bicubic'")
     if padding_mode not in ("zeros", "border", "reflection"):
         raise fail(ArgumentError, name, f"padding_mode {padding_mode!r} is unknown",
                    "use 'zeros', 'border' or 'reflection'")
     images, places = (Tensor.of_node(node) for node in promoted(name, x, grid, floating=True))
-    if images.ndim != 4 or places.ndim != 4 or places.shape[-1] != 2 or images.shape[0] != places.shape[0]:
-        raise fail(ShapeError, name, f"shapes {images.shape} and {places.shape} are not [N, C, H, W] and "
-                                     "[N, OH, OW, 2]")
+    rank = images.ndim - 2
+    if rank not in (2, 3) or places.ndim != images.ndim or places.shape[-1] != rank or \
+            images.shape[0] != places.shape[0]:
+        raise fail(ShapeError, name, f"shapes {images.shape} and {places.shape} are neither [N, C, H, W] and "
+                                     "[N, OH, OW, 2] nor [N, C, D, H, W] and [N, OD, OH, OW, 3]")
     if 0 in images.shape[2:] or any(isinstance(size, Dim) for size in images.shape[2:]):
         raise fail(ShapeError, name, f"images of {images.shape[2:]} have no pixels to sample")
-    wide = images.dtype.compute
-    sizes = (int(images.shape[3]), int(images.shape[2]))
-    at = [_placed(ew.astype(places[..., d], wide), sizes[d], padding_mode, align_corners) for d in (0, 1)]
+    if mode == "bicubic" and rank == 3:
+        raise fail(ArgumentError, name, "mode 'bicubic' is of images, not of volumes", "use 'bilinear'")
+    sizes = tuple(int(size) for size in reversed(images.shape[2:]))
+    at = [_scaled(ew.astype(places[..., d], images.dtype.compute), sizes[d], align_corners) for d in range(rank)]
+    if mode == "bicubic":
+        return ew.astype(_by_cubics(images, at, sizes, padding_mode, align_corners), images.dtype)
+    at = [_inside(part, size, padding_mode, align_corners) for part, size in zip(at, sizes, strict=True)]
     if mode == "nearest":
         found = _pixels(images, [ew.round(part) for part in at], sizes)
         return ew.astype(found, images.dtype)
     low = [ew.floor(part) for part in at]
     share = [part - base for part, base in zip(at, low, strict=True)]
     total = None
-    for dy in (0, 1):
-        for dx in (0, 1):
-            weight = (share[0] if dx else 1 - share[0]) * (share[1] if dy else 1 - share[1])
-            part = _pixels(images, [low[0] + dx, low[1] + dy], sizes) * weight[:, None]
-            total = part if total is None else total + part
+    for corner in itertools.product((0, 1), repeat=rank):
+        steps = corner[::-1]  # x goes fastest
+        weight = math.prod([part if step else 1 - part for part, step in zip(share[1:], steps[1:], strict=True)],
+                           start=share[0] if steps[0] else 1 - share[0])
+        part = _pixels(images, [base + step for base, step in zip(low, steps, strict=True)], sizes) * weight[:, None]
+        total = part if total is None else total + part
     assert total is not None
     return ew.astype(total, images.dtype)
 
 
-def _placed(u: Tensor, size: int, padding_mode: str, align_corners: bool) -> Tensor:
-    """Places of -1..1 as numbers of pixels, brought back from beyond the borders as the mode has it."""
-    x = (u + 1) * ((size - 1) / 2) if align_corners else ((u + 1) * size - 1) / 2
+def _by_cubics(images: Tensor, at: list[Tensor], sizes: Numbers, padding_mode: str, align_corners: bool) -> Any:
+    """Between four pixels of four rows, each of which is brought back from beyond the borders by itself."""
+    if padding_mode != "reflection":  # beyond these all are zeros, or the same
+        at = [ew.clip(part, -3.0, size + 2.0) for part, size in zip(at, sizes, strict=True)]
+    at = [ew.where(ew.isfinite(part), part, -3.0) for part in at]
+    low = [ew.floor(part) for part in at]
+    shares = [_keys(part - base) for part, base in zip(at, low, strict=True)]
+    taps = [[_inside(base + (k - 1), size, padding_mode, align_corners) for k in range(4)]
+            for base, size in zip(low, sizes, strict=True)]
+    total: Any = None
+    for j in range(4):
+        line: Any = None
+        for i in range(4):
+            part = _pixels(images, [taps[0][i], taps[1][j]], sizes) * shares[0][i][:, None]
+            line = part if line is None else line + part
+        line = line * shares[1][j][:, None]
+        total = line if total is None else total + line
+    return total
+
+
+def _keys(t: Tensor) -> list[Tensor]:
+    """The shares of the pixels at -1, 0, 1 and 2 of a place t between 0 and 1, by Keys' cubics with a = -0.75."""
+    def near(d: Tensor) -> Tensor:
+        return (1.25 * d - 2.25) * d * d + 1
+
+    def far(d: Tensor) -> Tensor:
+        return ((-0.75 * d + 3.75) * d - 6) * d + 3
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def _scaled(u: Tensor, size: int, align_corners: bool) -> Tensor:
+    """Places of -1..1 as numbers of pixels."""
+    return (u + 1) * ((size - 1) / 2) if align_corners else ((u + 1) * size - 1) / 2
+
+
+def _inside(x: Tensor, size: int, padding_mode: str, align_corners: bool) -> Tensor:
+    """Numbers of pixels, brought back from beyond the borders as the mode has it."""
     if padding_mode == "reflection":
         low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
         length = high - low
@@ -205,16 +249,20 @@ def _placed(u: Tensor, size: int, padding_mode: str, align_corners: bool) -> Ten
     return ew.where(ew.isfinite(x), ew.clip(x, -2.0, size + 1.0), -2.0)
 
 
-def _pixels(images: Tensor, at: list[Tensor], sizes: tuple[int, int]) -> Tensor:
+def _pixels(images: Tensor, at: list[Tensor], sizes: Numbers) -> Tensor:
     """Pixels at whole places, in the wide dtype; zeros beyond the borders."""
-    inside = ew.logical_and(ew.logical_and(ew.greater_equal(at[0], 0), ew.less(at[0], sizes[0])),
-                            ew.logical_and(ew.greater_equal(at[1], 0), ew.less(at[1], sizes[1])))
-    column, row = (ew.astype(ew.clip(part, 0, size - 1), int64) for part, size in zip(at, sizes, strict=True))
+    inside, place = None, None
+    for part, size in reversed([*zip(at, sizes, strict=True)]):
+        here = ew.logical_and(ew.greater_equal(part, 0), ew.less(part, size))
+        number = ew.astype(ew.clip(part, 0, size - 1), int64)
+        inside = here if inside is None else ew.logical_and(here, inside)
+        place = number if place is None else place * size + number
+    assert inside is not None and place is not None
     count, channels = images.shape[:2]
-    out = tuple(column.shape[1:])
-    flat = reshape((row * sizes[0] + column).node, (count, 1, math.prod(out)))
+    out = tuple(place.shape[1:])
+    flat = reshape(place.node, (count, 1, math.prod(out)))
     index = expand(flat, (count, channels, math.prod(out)))
-    lines = reshape(images.node, (count, channels, sizes[0] * sizes[1]))
+    lines = reshape(images.node, (count, channels, math.prod(sizes)))
     found = Tensor.of_node(reshape(build("gather", lines, index, axis=2, called="grid_sample"),
                                    (count, channels, *out)))
     return ew.where(inside[:, None], ew.astype(found, images.dtype.compute), 0.0)

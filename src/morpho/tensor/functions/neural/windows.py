@@ -57,10 +57,10 @@ class Windows:
                 raise fail(ArgumentError, name, f"padding {max(before, after)} is more than half of a window of "
                                                 f"{spans[d]}", "a window must not lie in the padding alone")
             room = size + before + after - spans[d]
-            if room < 0:
+            count = (math.ceil if ceil_mode else math.floor)(room / self.steps[d]) + 1
+            if count < 1 or size == 0:  # with `ceil_mode` the only window may be a partial one
                 raise fail(ShapeError, name, f"a kernel that spans {spans[d]} elements is larger than the padded input "
                                              f"of {size + before + after}", "pad more, or use a smaller kernel")
-            count = (math.ceil if ceil_mode else math.floor)(room / self.steps[d]) + 1
             if ceil_mode and (count - 1) * self.steps[d] >= size + before:  # it would begin in the padding
                 count -= 1
             self.sizes.append(size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,6 +102,10 @@ class Lanes:
 
     def square_error(self, x: Value, square: Value) -> Value:
         return self.e.fma(x, x, -square)
+
+    def product_error(self, x: Value, y: Value, product: Value) -> Value:
+        error = self.e.fma(x, y, -product)
+        return self.e.select(self.e.fcmp("olt", self.e.absolute(error), math.inf), error, self.constant(0.0, error))
 
     def repeat(self, most: int, state: Sequence[Value], step: Callable[..., Sequence[Value]],
                going: Callable[..., Value]) -> Sequence[Value]:
