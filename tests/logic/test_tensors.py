@@ -173,3 +173,17 @@ def test_completion_of_a_knowledge_graph() -> None:
     other = mo.logic.KnowledgeGraph(parents, dimension=16, score="distmult")
     losses = other.train(steps=60)
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize("semantics", ["boolean", "goedel", "product", "lukasiewicz", "ltn", "plus_times", "max_times",
+                                       "max_min", "min_plus", "log_sum_exp"])
+def test_a_join_has_no_intermediate_with_the_variable_that_goes(semantics: str) -> None:
+    """A function of n x n relations needs a few times n^2 numbers."""
+    count = 90
+    program = mo.logic.Program("path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z), path(Z, X).")
+    nodes = np.arange(count)
+    program.add("edge", np.stack([nodes, (7 * nodes + 1) % count], axis=1), np.full(count, 0.5))
+    f = program.tensors(semantics, rounds=2)
+    run = mo.compile(lambda edge: f({"edge": edge})["path"])
+    run(f.facts["edge"])
+    assert run.stats["arena_bytes"] <= 8 * 4 * count**2 and run.stats["host_steps"] == 0
