@@ -149,14 +149,14 @@ def test_text_that_is_none_in_databases_and_tables(folder: Path) -> None:
 
     parts = [None, pyarrow.py_buffer(bytes([0, 0, 0, 0, 2, 0, 0, 0])), pyarrow.py_buffer(b"\xff\xfe")]
     parquet.write_table(pyarrow.table({"a": pyarrow.Array.from_buffers(pyarrow.string(), 1, parts)}), "x.parquet")
-    with pytest.raises(ValueError, match="x.parquet cannot be read"):
+    with pytest.raises(ValueError, match=r"x\.parquet cannot be read"):
         mo.logic.read_facts("x.parquet")
     places = np.array([0, 3, 5], np.int32).tobytes()
     feather.write_feather(pyarrow.table({"a": ["abc", "de"]}), "x.arrow", compression="uncompressed")
     for wrong in ([0, -3, 5], [0, 3, 1 << 30], [7, 3, 5]):
         changed = Path("x.arrow").read_bytes().replace(places, np.array(wrong, np.int32).tobytes())
         Path("y.arrow").write_bytes(changed)
-        with pytest.raises(ValueError, match="y.arrow cannot be read"):
+        with pytest.raises(ValueError, match=r"y\.arrow cannot be read"):
             mo.logic.read_facts("y.arrow")
 
 

@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.logic.model import Answer
@@ -99,7 +100,7 @@ def _print(answer: Answer, output: str) -> None:
         print(f"({len(answer)} row{'' if len(answer) == 1 else 's'})")
 
 
-def _weight(value: float) -> str:
+def _weight(value: Any) -> str:
     """Twelve digits: enough to tell weights apart, too few for what rounding left in the last ones."""
     return f"{value:.12g}"
 

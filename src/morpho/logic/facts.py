@@ -190,9 +190,9 @@ def _from_csv(path: str, delimiter: str, header: bool | None) -> Facts:
             lines = csv.reader(file, delimiter=delimiter, strict=True)
             begun = False
             for row in lines:
-                first, begun = not begun, begun or bool("".join(row).strip())
-                if not begun or not "".join(row).strip() and len(row) < 2:
+                if len(row) < 2 and not "".join(row).strip():  # nothing on the line
                     continue
+                first, begun = not begun, True
                 if first and (header or (header is None and row[0].startswith("#"))):
                     continue
                 rows.append([cell.strip() for cell in row])
