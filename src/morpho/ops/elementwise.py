@@ -311,7 +311,7 @@ def _copysign_rule(node: Node, ct: Node) -> list[Node | None]:
 
 
 def _logaddexp_rule(node: Node, ct: Node) -> list[Node]:
-    """The shares of both. Two equal infinities have no difference: halves of +inf, none of -inf, as logsumexp has it."""
+    """The shares of both. Equal infinities have no difference: halves of +inf, none of -inf, as logsumexp has it."""
     a, b = node.inputs
     nothing = build("equal", node, constant_like(node, -math.inf))
     same = build("logical_and", build("equal", a, b), build("isinf", node))
