@@ -61,3 +61,48 @@ def test_what_matrix_functions_and_factors_promise(dtype: str, rng: np.random.Ge
     root = L.sqrtm(a).numpy()
     np.testing.assert_allclose(root @ root, want, atol=1e-10)
     np.testing.assert_allclose(L.expm(L.logm(a)).numpy(), want, atol=1e-9)
+
+
+STRUCTURED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "kron": (L.kron, ((2, 3), (3, 2))), "block_diag": (L.block_diag, ((2, 3), (3, 2), (1, 1))),
+    "multi_dot": (lambda a, b, c: L.multi_dot([a, b, c]), ((2, 5), (5, 3), (3, 4))),
+    "toeplitz": (L.toeplitz, ((4,), (3,))), "circulant": (L.circulant, ((4,),)),
+    "solve_toeplitz": (lambda c, b: L.solve_toeplitz(c + 9 * mo.astype(mo.arange(4) == 0, c.dtype), b), ((4,), (4,))),
+    "solve_circulant": (lambda c, b: L.solve_circulant(c + 9 * mo.astype(mo.arange(4) == 0, c.dtype), b),
+                        ((4,), (4,)))}
+
+
+def structured(name: str, parts: list[Any]) -> Any:
+    """SciPy's, of NumPy's arrays."""
+    scipy = pytest.importorskip("scipy.linalg")
+    if name == "multi_dot":
+        return np.linalg.multi_dot(parts)
+    if name.startswith("solve"):
+        first = parts[0] + 9 * (np.arange(4) == 0)
+        return getattr(scipy, name)(first, parts[1])
+    return np.kron(*parts) if name == "kron" else getattr(scipy, name)(*parts)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("name", STRUCTURED)
+def test_structured_names_are_complex_under_vmap_and_have_gradients(name: str, dtype: str,
+                                                                    rng: np.random.Generator) -> None:
+    function, shapes = STRUCTURED[name]
+    given = [rng.normal(size=(2, *s)) + (1j * rng.normal(size=(2, *s)) if dtype[0] == "c" else 0) for s in shapes]
+    mapped = mo.vmap(function)(*map(mo.asarray, given)).numpy()
+    for number in range(2):
+        own = [x[number] for x in given]
+        np.testing.assert_allclose(mapped[number], structured(name, own), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(function(*map(mo.asarray, own)).numpy(), mapped[number], rtol=1e-12, atol=1e-12)
+    weight = rng.normal(size=mapped.shape[1:])
+
+    def loss(*own: Any) -> Any:
+        return mo.sum(mo.abs(function(*own)) ** 2 * weight)
+
+    own = [x[0] for x in given]
+    slopes = mo.grad(loss, argnums=tuple(range(len(own))))(*map(mo.asarray, own))
+    directions = [rng.normal(size=x.shape) + (1j * rng.normal(size=x.shape) if dtype[0] == "c" else 0) for x in own]
+    ends = [loss(*(mo.asarray(x + sign * 1e-6 * d) for x, d in zip(own, directions, strict=True))).item()
+            for sign in (1, -1)]
+    along = sum(np.real(np.vdot(slope.numpy(), d)) for slope, d in zip(slopes, directions, strict=True))
+    assert np.isclose(along, (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-6)

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.errors import MorphoError
 
 PATHS = "path(X, Y) :- edge(X, Y).\npath(X, Z) :- path(X, Y), edge(Y, Z).\n"
 
@@ -76,12 +78,104 @@ def test_arrow_and_parquet(folder: Path, ending: str) -> None:
     ("x.csv", b"\xff\xfe\x00", "no table of text"),
     ("x.db", b"not a database at all" * 10, "no SQLite database"),
     ("x.json", b"[]", "the ending .json is not known"),
+    ("x.csv", b"a,b\n\n\"c\nd\"\n", "line 4 of x.csv has 1 columns, and the first has 2"),
 ])
 def test_files_that_are_not_what_they_say(folder: Path, name: str, content: bytes, message: str) -> None:
     """One sentence each."""
     (folder / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         mo.logic.read_facts(name)
+
+
+@pytest.mark.parametrize(("content", "kinds", "first"), [
+    ("1_0,10\n", ["symbol?", "int?"], ("1_0", 10)), ("\u0661,1\n", ["symbol?", "int?"], ("\u0661", 1)),
+    ("inf,nan\n", ["symbol?", "symbol?"], ("inf", "nan")), ("+1,-0\n", ["int?", "int?"], (1, 0)),
+    ("1e3,.5\n", ["float?", "float?"], (1000.0, 0.5)), ("1.,-2E-3\n", ["float?", "float?"], (1.0, -0.002)),
+    ("0x10,1.e\n", ["symbol?", "symbol?"], ("0x10", "1.e")), ("\ufeff1,a\n", ["int?", "symbol?"], (1, "a")),
+    ("  \n\n1,2\n \t \n", ["int?", "int?"], (1, 2))])
+def test_numbers_of_a_file_are_those_of_a_program(folder: Path, content: str, kinds: list[str],
+                                                  first: tuple[object, ...]) -> None:
+    """Digits are 0 to 9, `inf` is a name, a mark of the byte order is none of the text, empty lines are skipped."""
+    Path("x.csv").write_text(content, encoding="utf-8")
+    assert mo.logic.read_facts("x.csv").kinds == kinds
+    program = mo.logic.Program("all(X, Y) :- x(X, Y).")
+    program.read("x", "x.csv")
+    assert program.run()["all"].rows == [first]
+
+
+def test_numbers_that_are_too_large_or_no_numbers_are_told(folder: Path) -> None:
+    Path("x.csv").write_text("9223372036854775808,1\n")
+    Path("y.csv").write_text("a,b,1_0\n")
+    for text, name, message in (("all(X) :- x(X, _).", "x.csv", "9223372036854775808 is more than 64 bits hold"),
+                                ("predicate x(int, int, int).", "y.csv", "'a' is no int")):
+        with pytest.raises(MorphoError, match=message):
+            program = mo.logic.Program(text)
+            program.read("x", name)
+            program.run()
+    with pytest.raises(MorphoError, match="weights, and has what is no number"):
+        mo.logic.read_facts("y.csv", weights=True)
+    named = mo.logic.Program("predicate x(symbol, int).")  # as text it has its place
+    named.read("x", "x.csv")
+    assert named.run()["x"].rows == [("9223372036854775808", 1)]
+    with pytest.raises(MorphoError, match="18446744073709551615 is more than 64 bits hold"):
+        mo.logic.Program("q(X) :- p(X).").add("p", np.array([[2**64 - 1]], np.uint64))
+
+
+def test_a_header_is_the_first_line_that_is_not_empty(folder: Path) -> None:
+    for content, header in (("\n# x,y\n1,2\n", None), (" \nx,y\n1,2\n", True), ("\ufeff# x,y\n1,2\n", None)):
+        Path("x.csv").write_text(content, encoding="utf-8")
+        assert mo.logic.read_facts("x.csv", header=header).columns == [["1"], ["2"]]
+
+
+@pytest.mark.parametrize("name", ["a#b.db", "50%41.db", "who?x.db", "a b.db", "a:b.db"])
+def test_databases_of_any_name(folder: Path, name: str) -> None:
+    """Which an address of a file would read otherwise; a table that begins as SQLite's own begin is one."""
+    with sqlite3.connect(name) as database:
+        database.execute("create table sqlite3data (a text, b text)")
+        database.execute("insert into sqlite3data values ('a', 'b')")
+    database.close()
+    assert mo.logic.read_facts(name).columns == [["a"], ["b"]]
+
+
+def test_text_that_is_none_in_databases_and_tables(folder: Path) -> None:
+    with sqlite3.connect("x.db") as database:
+        database.execute("create table t (a text)")
+        database.execute("insert into t values (cast(x'ff41' as text))")
+    database.close()
+    with pytest.raises(ValueError, match=r"x.db .*UTF-8"):
+        mo.logic.read_facts("x.db")
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import feather, parquet
+
+    parts = [None, pyarrow.py_buffer(bytes([0, 0, 0, 0, 2, 0, 0, 0])), pyarrow.py_buffer(b"\xff\xfe")]
+    parquet.write_table(pyarrow.table({"a": pyarrow.Array.from_buffers(pyarrow.string(), 1, parts)}), "x.parquet")
+    with pytest.raises(ValueError, match=r"x\.parquet cannot be read"):
+        mo.logic.read_facts("x.parquet")
+    places = np.array([0, 3, 5], np.int32).tobytes()
+    feather.write_feather(pyarrow.table({"a": ["abc", "de"]}), "x.arrow", compression="uncompressed")
+    for wrong in ([0, -3, 5], [0, 3, 1 << 30], [7, 3, 5]):
+        changed = Path("x.arrow").read_bytes().replace(places, np.array(wrong, np.int32).tobytes())
+        Path("y.arrow").write_bytes(changed)
+        with pytest.raises(ValueError, match=r"y\.arrow cannot be read"):
+            mo.logic.read_facts("y.arrow")
+
+
+def test_numbers_are_printed_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two that differ look different, sums of tenths do not show their rounding."""
+    from morpho.cli import logic
+
+    Path("roads.csv").write_text("a,b,1234567\nb,c,0.5\nd,e,0.1\ne,f,0.2\n")
+    for goal, shown in (("path(a, X)", ["b", "1234567", "c", "1234567.5"]), ("path(d, X)", ["e", "0.1", "f", "0.3"])):
+        logic.run(Path("program.dl"), ["edge=roads.csv"], [goal], semantics="(min, +)", weights=True)
+        assert capsys.readouterr().out.split()[4:8] == shown
+    Path("values.csv").write_text("0.1,0.30000000000000004\n1234567.5,3.0\n")
+    logic.run(Path("program.dl"), ["edge=values.csv"], ["edge(X, Y)"])
+    assert capsys.readouterr().out.split()[4:8] == ["0.1", "0.30000000000000004", "1234567.5", "3.0"]
+
+
+def test_a_program_with_a_mark_of_the_byte_order(folder: Path) -> None:
+    Path("marked.dl").write_bytes(b"\xef\xbb\xbf" + PATHS.encode())
+    assert len(mo.logic.Program.load("marked.dl").parsed.rules) == 2
 
 
 def test_facts_of_another_width_are_told_to_be_the_facts() -> None:
@@ -92,8 +186,6 @@ def test_facts_of_another_width_are_told_to_be_the_facts() -> None:
 
 def test_facts_that_are_no_facts() -> None:
     """Rows of different lengths, of mixed or unknown types, NaN, wrong arrays."""
-    import numpy as np
-
     program = mo.logic.Program()
     for rows, message in (([(1, 2), (1,)], "different lengths"), ([(1,), ("a",)], "int and symbol"),
                           ([(None,)], "NoneType"), ([(float("nan"),)], "NaN"), (np.zeros(3), "1 dimensions"),

@@ -270,6 +270,23 @@ def test_rule_weights_join_the_derivation() -> None:
     assert list(program.run()["p"]) == [("a",), ("b",)]
 
 
+@pytest.mark.parametrize("engine", ["tuples", "dense"])
+@pytest.mark.parametrize(("semantics", "want"), [
+    ("product", 1 - (1 - 0.8 * 0.5) * (1 - 0.8 * 0.75)), ("lukasiewicz", min(1, (0.8 + 0.5 - 1) + (0.8 + 0.75 - 1))),
+    ("goedel", 0.75), ("max_times", 0.8 * 0.75), ("plus_times", 0.8 * 1.25)])
+def test_a_rule_weight_is_a_factor_of_each_derivation(semantics: str, want: float, engine: str) -> None:
+    """Of two derivations by one rule, also where `or` does not distribute; by every engine, and as a function."""
+    program = mo.logic.Program("0.8 :: p(X) :- q(X, _). r(X) :- p(X).")
+    program.add("q", [(1, 2), (1, 3)], weights=[0.5, 0.75])
+    assert np.isclose(program.run(semantics, engine)["r"].weight(1), want, rtol=1e-12)
+    assert np.isclose(program.tensors(semantics)()["r"].item(), want, rtol=1e-6)
+
+
+def test_a_model_knows_its_predicates() -> None:
+    model = mo.logic.Program("p(X) :- q(X). q(a).").run()
+    assert "p" in model and "gone" not in model and model.get("gone") is None and model.get("p").rows == [("a",)]
+
+
 @pytest.mark.parametrize("engine", ["tuples", "dense", "sparse"])
 @pytest.mark.parametrize("semantics", ["boolean", "min_plus", "max_times", "plus_times"])
 def test_a_chain_may_be_longer_than_the_rounds_that_are_waited_for(semantics: str, engine: str,

@@ -173,3 +173,38 @@ def test_completion_of_a_knowledge_graph() -> None:
     other = mo.logic.KnowledgeGraph(parents, dimension=16, score="distmult")
     losses = other.train(steps=60)
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize("semantics", ["boolean", "goedel", "product", "lukasiewicz", "ltn", "plus_times", "max_times",
+                                       "max_min", "min_plus", "log_sum_exp"])
+def test_a_join_has_no_intermediate_with_the_variable_that_goes(semantics: str) -> None:
+    """A function of n x n relations needs a few times n^2 numbers."""
+    count = 90
+    program = mo.logic.Program("path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z), path(Z, X).")
+    nodes = np.arange(count)
+    program.add("edge", np.stack([nodes, (7 * nodes + 1) % count], axis=1), np.full(count, 0.5))
+    f = program.tensors(semantics, rounds=2)
+    run = mo.compile(lambda edge: f({"edge": edge})["path"])
+    run(f.facts["edge"])
+    assert run.stats["arena_bytes"] <= 8 * 4 * count**2 and run.stats["host_steps"] == 0
+
+
+@pytest.mark.parametrize("semantics", ["log_sum_exp", "min_plus", "ltn"])
+def test_what_a_comparison_or_a_negation_leaves_out_has_no_slope(semantics: str, rng: np.random.Generator) -> None:
+    """Values that no sum has on either side, and those beside them."""
+    program = mo.logic.Program("0.7 :: far(X, Z) :- edge(X, Y), edge(Y, Z), X != Z. far(X, Y) :- edge(Y, X), not "
+                               "edge(X, Y). 0.5 :: far(X, X) :- edge(X, 1), far(1, X).")
+    program.add("edge", [(0, 1), (1, 2), (2, 0)])
+    f = program.tensors(semantics, rounds=2)
+    none = mo.full((3, 3), f.semiring.ring.zero, dtype=mo.float64)
+    edge, weight = rng.uniform(0.55, 0.9, (3, 3)), mo.asarray(rng.uniform(0.2, 1, (3, 3)))
+
+    def value(edge):
+        found = f({"edge": edge, "far": none})["far"]
+        return mo.sum(mo.where(mo.isinf(found), mo.zeros_like(found), found) * weight)
+
+    slope, run = mo.grad(value)(mo.asarray(edge)).numpy(), mo.compile(value)
+    for place in np.ndindex(3, 3):
+        step = 1e-6 * (np.arange(9).reshape(3, 3) == 3 * place[0] + place[1])
+        assert np.isclose(slope[place], (run(mo.asarray(edge + step)) - run(mo.asarray(edge - step))).item() / 2e-6,
+                          atol=1e-6), place

@@ -113,3 +113,18 @@ def test_infinite_sums_of_powers() -> None:
                            ([-INF, 1.0], [0, 1])):
         assert slopes(mo.logsumexp, values) == wanted
     assert all(map(math.isnan, slopes(mo.logsumexp, [NAN, INF])))
+
+
+def test_logaddexp_of_infinities_is_logsumexps() -> None:
+    """What is masked out on both sides has no say; second slopes are those of the logistic function."""
+    inf = math.inf
+    pairs = [(-inf, -inf), (inf, inf), (-inf, 1.0), (inf, 1.0), (2.0, inf), (0.0, 0.0), (1.0, -2.0)]
+    a, b = (mo.asarray(list(one), dtype="float64") for one in zip(*pairs, strict=True))
+    found = mo.grad(lambda a, b: mo.sum(mo.logaddexp(a, b)), argnums=(0, 1))(a, b)
+    want = mo.grad(lambda x: mo.sum(mo.logsumexp(x, axis=0)))(mo.stack([a, b])).numpy()
+    assert np.allclose([one.numpy() for one in found], want, rtol=1e-14, atol=0)
+    second = mo.grad(lambda a: mo.sum(mo.grad(lambda a: mo.sum(mo.logaddexp(a, b)))(a)))(a).numpy()
+    share = want[0]
+    assert np.allclose(second[2:], (share * (1 - share))[2:]) and np.isfinite(second).all()
+    pushed = mo.jvp(lambda a: mo.logaddexp(a, b), (a,), (mo.ones_like(a),))[1].numpy()
+    assert np.allclose(pushed, share)

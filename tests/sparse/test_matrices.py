@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.generators import generate
+from morpho.backends.cpu.sparse.kernels import SpmmKernel
 from morpho.base.errors import ArgumentError, CompileError, DTypeError, IndexFault, ShapeError
+from morpho.base.machine import foreign_machine
+from morpho.base.target import target_for
 from morpho.sparse import CSC, CSR
 
 Array = Any
@@ -417,3 +422,38 @@ def test_blocks_of_complex_numbers_and_semirings(rng: np.random.Generator) -> No
     assert np.allclose((real @ mo.asarray(dense.T)).numpy(), dense.real @ dense.T)
     with pytest.raises(ArgumentError, match="in blocks has no product by semiring min_plus"):
         mo.sparse.matmul(real, mo.ones(6, dtype="float64"), semiring="min_plus")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+                                   "bfloat16", "float32", "float64", "complex64", "complex128"])
+def test_every_format_holds_every_dtype(dtype: str) -> None:
+    x = np.array([[1, 0, 2, 0], [0, 3, 0, 0], [0, 0, 0, 1], [2, 0, 0, 1]])
+    for index in ("int32", "int64"):
+        a = mo.sparse.from_dense(mo.asarray(x).astype(dtype), index_dtype=index)
+        for matrix in (a, a.tocsc(), a.tocoo(), a.tobsr((2, 2))):
+            product = matrix @ mo.ones(4).astype(dtype)
+            assert product.dtype == dtype and matrix.dtype == dtype and matrix.to_dense().dtype == dtype
+            assert np.array_equal(product.astype("complex128").numpy(), x.sum(axis=1))
+            assert np.array_equal(matrix.to_dense().astype("complex128").numpy(), x)
+
+
+@pytest.mark.parametrize("columns", [None, 1, 3, 40])
+def test_work_is_pieces_of_rows_and_elements_and_in_vectors(columns: int | None, rng: np.random.Generator) -> None:
+    """One row of all elements is as many pieces as even rows, so that no thread waits for it; its loops are vectors."""
+    rows, count = 3000, 9000
+    even = np.arange(0, count + 1, 3)
+    lone = np.where(np.arange(rows + 1) > 7, count, 0)
+    x = rng.normal(size=count if columns is None else (count, columns)).astype(np.float32)
+    indices, found = np.arange(count), []
+    for starts in (even, lone):
+        a = mo.sparse.csr(rng.normal(size=count).astype(np.float32), indices, starts, (rows, count))
+        run = mo.compile(lambda a, x: a @ x)
+        want = np.zeros((rows, *x.shape[1:]))
+        np.add.at(want, np.repeat(np.arange(rows), np.diff(starts)), (a.data.numpy() * x[indices].T).T)
+        np.testing.assert_allclose(run(a, mo.asarray(x)).numpy(), want, atol=1e-3)
+        (step,) = run.current.plan.program.steps
+        found.append(step.rows)
+    assert found[0] == found[1] == -(-(rows + count) // 1024)
+    kernel = SpmmKernel(mo.float32, mo.int32, mo.int32, single=columns is None)
+    text = generate(kernel, target_for("avx2", machine=foreign_machine("x86_64")).isa, "kernel")
+    assert re.search(r"load <\d+ x float>" if columns else r"<\d+ x i32>", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -111,6 +112,94 @@ def test_complex_systems(rng: np.random.Generator) -> None:
             assert found.residual.item() <= 1e-11 and found.residual.dtype == mo.float64
         improved = solve(mo.asarray(a), b, tol=1e-11, M=lambda r, a=a: r / np.diag(a))
         assert np.allclose(improved.x.numpy(), np.linalg.solve(a, b), rtol=0, atol=1e-9)
+
+
+def scattered(rng: np.random.Generator, shape: tuple[int, int], dtype: str = "complex128") -> Any:
+    """A dense matrix of which most is zero."""
+    parts = rng.normal(size=(2, *shape)) * (rng.random(shape) < 0.4)
+    return (parts[0] + 1j * parts[1] if dtype[0] == "c" else parts[0]).astype(dtype)
+
+
+@pytest.mark.parametrize(("shape", "damp", "dtype"), [((50, 20), 0.0, "complex128"), ((20, 30), 0.0, "complex128"),
+                                                      ((30, 12), 0.7, "complex64")])
+def test_complex_least_squares(shape: tuple[int, int], damp: float, dtype: str, rng: np.random.Generator) -> None:
+    """Of complex matrices and right sides in every mixture, as NumPy's least squares and SciPy's LSQR find them."""
+    scipy = pytest.importorskip("scipy.sparse.linalg")
+    tol = 1e-12 if dtype == "complex128" else 1e-5
+    a, b = scattered(rng, shape, dtype), rng.normal(size=(2, shape[0]))
+    b = (b[0] + 1j * b[1]).astype(dtype)
+    sparse = mo.sparse.from_dense(a)
+    for matrix, right, form in ((a, b, sparse), (a, b.real, sparse.tocsc()), (a.real, b, mo.asarray(a.real))):
+        below = np.concatenate([matrix, damp * np.eye(shape[1])]), np.concatenate([right, np.zeros(shape[1])])
+        want = np.linalg.lstsq(*below, rcond=None)[0]
+        found = mo.sparse.lsqr(form, mo.asarray(right), tol=tol, damp=damp)
+        assert found.x.dtype == dtype and found.slope.dtype == found.residual.dtype == mo.finfo(dtype).dtype
+        assert np.abs(found.x.numpy() - want).max() < 3000 * tol * max(1, np.abs(want).max()), found
+        left = np.linalg.norm(right - matrix @ found.x.numpy()) / np.linalg.norm(right)
+        assert np.isclose(found.residual.item(), left, atol=10 * np.finfo(dtype).eps)
+        other = scipy.lsqr(matrix.astype("complex128"), right, damp=damp, atol=1e-13, btol=1e-13)[0]
+        assert np.abs(found.x.numpy() - other).max() < 3000 * tol * max(1, np.abs(want).max())
+
+
+@pytest.mark.parametrize(("dtype", "form", "largest"), [("complex128", None, True), ("complex128", "sparse", False),
+                                                        ("float64", "dense", True), ("float64", "function", False)])
+def test_lobpcg_of_hermitian_matrices(dtype: str, form: str | None, largest: bool, rng: np.random.Generator) -> None:
+    """And of pencils, a x = value B x: LAPACK's values, vectors that are orthonormal in B."""
+    parts = [scattered(rng, (40, 40), dtype) for _ in range(2)]
+    a, b = parts[0] + parts[0].conj().T + np.diag(np.arange(40.0)), parts[1] @ parts[1].conj().T + 4 * np.eye(40)
+    b = np.eye(40) if form is None else b
+    start = mo.asarray(rng.normal(size=(40, 3)))  # real, of a complex matrix too
+    B = {None: None, "sparse": mo.sparse.from_dense(b), "dense": mo.asarray(b), "function": lambda x: b @ x}[form]
+    run = mo.compile(partial(mo.sparse.lobpcg, mo.sparse.from_dense(a), B=B, largest=largest, tol=1e-9, maxiter=400))
+    values, vectors = (one.numpy() for one in run(start))
+    want = pytest.importorskip("scipy.linalg").eigh(a, b, eigvals_only=True)
+    assert values.dtype == np.float64 and vectors.dtype == np.dtype(dtype) and run.stats["host_steps"] == 0
+    assert np.allclose(values, want[::-1][:3] if largest else want[:3], rtol=0, atol=1e-9)
+    assert np.abs(a @ vectors - b @ vectors * values).max() < 1e-6
+    assert np.allclose(vectors.conj().T @ b @ vectors, np.eye(3), atol=1e-10)
+
+
+def test_pencils_that_are_none_are_told() -> None:
+    a, start = mo.sparse.eye(9).astype("float64"), mo.eye(9, 2, dtype="float64")
+    with pytest.raises(ValueFault, match="positive definite"):
+        mo.sparse.lobpcg(a, start, B=-a, maxiter=1)[0].numpy()
+    with pytest.raises(ShapeError):
+        mo.sparse.lobpcg(a, start, B=mo.eye(8, dtype="float64"))
+
+
+def test_gradients_of_solvers_are_those_of_loops(rng: np.random.Generator) -> None:
+    """A number of turns that is known has a gradient, complex too; one that is not is refused by name."""
+    noise, turn = (scattered(rng, (15, 15)) for _ in range(2))
+    a, turn = noise + noise.conj().T + np.diag(np.arange(15.0) * 3), turn + turn.conj().T
+    start, B = mo.asarray(rng.normal(size=(15, 2))), mo.asarray(np.diag(rng.uniform(1, 2, 15)))
+
+    def value(x: Any) -> Any:
+        return mo.sum(mo.sparse.lobpcg((x + mo.conj(x).T) / 2, start, B=B, maxiter=30)[0])
+
+    slope, run = np.vdot(mo.grad(value)(mo.asarray(a)).numpy(), turn).real, mo.compile(value)
+    ends = [run(mo.asarray(a + step * turn)).item() for step in (1e-5, -1e-5)]
+    assert np.isclose(slope, (ends[0] - ends[1]) / 2e-5, rtol=1e-5)
+    for refused in (lambda x: mo.real(mo.sum(mo.sparse.lsqr(x, a[0]).x)),
+                    lambda x: mo.sum(mo.sparse.lobpcg(x, start, tol=1e-6)[0])):
+        with pytest.raises(ArgumentError, match="while_loop has no gradient"):
+            mo.grad(refused)(mo.asarray(a))
+
+
+def test_every_solver_and_preconditioner_is_native(rng: np.random.Generator) -> None:
+    a, dense = laplacian(5)
+    b, block = mo.asarray(rng.normal(size=25)), mo.asarray(rng.normal(size=(25, 2)))
+    s, low = mo.sparse, mo.sparse.triangle(a, upper=False)
+    runs: list[Callable[..., Any]] = [
+        *(lambda a, b, solve=solve, improve=improve: solve(a, b, M=improve).x
+          for solve, improve in ((s.cg, s.ic0(a)), (s.bicgstab, s.ilu0(a)), (s.gmres, s.jacobi(a)))),
+        lambda a, b: s.lsqr(a, b, tol=1e-9).x, lambda a, b: s.lanczos(a, k=2),
+        lambda a, b: s.lobpcg(a, block, tol=1e-5), lambda a, b: s.solve_triangular(low, b)]
+    for number, function in enumerate(runs):
+        run = mo.compile(function)
+        found = run(a, b)
+        assert run.stats["host_steps"] == 0 and run.stats["fallbacks"] == 0, number
+        if number < 4:
+            assert np.allclose(dense @ found.numpy(), b.numpy(), atol=1e-3)
 
 
 def test_eigenvalues(rng: np.random.Generator) -> None:

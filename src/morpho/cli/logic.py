@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.logic.model import Answer
@@ -89,13 +90,19 @@ def _print(answer: Answer, output: str) -> None:
     elif output == "json":
         print(json.dumps([dict(zip(names, row)) for row in rows]))
     elif not answer.names:
-        print(("true" if answer else "false") + (f"  {rows[0][0]:g}" if rows and rows[0] else ""))
+        print(("true" if answer else "false") + (f"  {_weight(rows[0][0])}" if rows and rows[0] else ""))
     else:
-        shown = [[show_value(cell) if not isinstance(cell, float) else f"{cell:g}" for cell in row] for row in rows]
+        width = len(answer.names)
+        shown = [[*map(show_value, row[:width]), *map(_weight, row[width:])] for row in rows]
         widths = [max(len(cell) for cell in column) for column in zip(names, *shown)]
         for line in (names, ["-" * width for width in widths], *shown):
             print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
         print(f"({len(answer)} row{'' if len(answer) == 1 else 's'})")
+
+
+def _weight(value: Any) -> str:
+    """Twelve digits: enough to tell weights apart, too few for what rounding left in the last ones."""
+    return f"{value:.12g}"
 
 
 def _print_proofs(program: Program, query: str, answer: Answer) -> None:

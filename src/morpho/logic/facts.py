@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,9 @@ from morpho.base.errors import ArgumentError, DTypeError, MorphoError, fail
 from morpho.logic.analysis.check import Type
 from morpho.logic.tuples.codes import Codes, Symbols, encode
 
+# Texts that are numbers.
+FORMS = {"int": re.compile(r"[+-]?[0-9]+"),
+         "float": re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?)", re.ASCII | re.IGNORECASE)}
 # What columns of relations are called.
 NAMES = frozenset((
     "child", "destination", "dst", "end", "entity", "from", "head", "id", "item", "key", "label", "name", "node",
@@ -65,7 +70,17 @@ class Facts:
 def _converted(value: Any, base: str) -> Any:
     if base == "symbol":
         return str(value)
-    return int(value) if base == "int" else float(value)
+    if isinstance(value, str) and not FORMS[base].fullmatch(value):
+        raise ValueError(f"{value!r} is no {base}")
+    if base == "float":
+        return float(value)
+    return _within_64_bits(int(value))
+
+
+def _within_64_bits(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value} is more than 64 bits hold")
+    return value
 
 
 def from_rows(rows: Any, weights: Any = None, name: str = "") -> Facts:
@@ -75,6 +90,11 @@ def from_rows(rows: Any, weights: Any = None, name: str = "") -> Facts:
         if table.ndim != 2 or table.dtype.kind not in "iuf":
             raise fail(ArgumentError, "logic", f"facts of {name} are an array of {table.ndim} dimensions of "
                        f"{table.dtype}", "give numbers in two dimensions, or a list of tuples")
+        if table.dtype.kind == "u" and table.size:
+            try:
+                _within_64_bits(int(table.max()))
+            except ValueError as error:
+                raise fail(DTypeError, "logic", f"in the facts of {name} {error}") from None
         kind, dtype = ("float", np.float64) if table.dtype.kind == "f" else ("int", np.int64)
         columns: list[Any] = [np.ascontiguousarray(table[:, number].astype(dtype)) for number in range(table.shape[1])]
         return Facts(columns, [kind] * len(columns), len(table), _weights(weights, len(table), name))
@@ -109,15 +129,10 @@ def _kind(column: Sequence[Any], name: str, number: int) -> str:
 
 
 def _guessed(column: Sequence[str]) -> str:
-    """What all texts of a column look like."""
-    for kind, convert in (("int", int), ("float", float)):
-        try:
-            for value in column:
-                if convert(value) != convert(value) or not value.strip() or value != value.strip():
-                    raise ValueError
+    """What all texts of a column look like: numbers as the language has them, so that `inf` and `1_000` are names."""
+    for kind in ("int", "float"):
+        if all(FORMS[kind].fullmatch(value) and value[-1] in "0123456789." for value in column):
             return kind + "?"
-        except (ValueError, OverflowError):
-            continue
     return "symbol?"
 
 
@@ -160,7 +175,7 @@ def _with_weights(found: Facts, path: str) -> Facts:
     if len(found.columns) < 2:
         raise fail(ArgumentError, "logic", f"{path} has {len(found.columns)} columns, so that none is left for weights")
     try:
-        found.weights = _weights([float(value) for value in found.columns[-1]], found.count, path)
+        found.weights = _weights([_converted(value, "float") for value in found.columns[-1]], found.count, path)
     except (ValueError, TypeError):
         raise fail(DTypeError, "logic",
                    f"the last column of {path} is to be weights, and has what is no number",
@@ -171,14 +186,19 @@ def _with_weights(found: Facts, path: str) -> Facts:
 def _from_csv(path: str, delimiter: str, header: bool | None) -> Facts:
     rows: list[list[str]] = []
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            for number, row in enumerate(csv.reader(file, delimiter=delimiter, strict=True)):
-                if not row or (number == 0 and (header or (header is None and row[0].startswith("#")))):
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            lines = csv.reader(file, delimiter=delimiter, strict=True)
+            begun = False
+            for row in lines:
+                if len(row) < 2 and not "".join(row).strip():  # nothing on the line
+                    continue
+                first, begun = not begun, True
+                if first and (header or (header is None and row[0].startswith("#"))):
                     continue
                 rows.append([cell.strip() for cell in row])
                 if len(row) != len(rows[0]):
                     raise fail(ArgumentError, "logic",
-                               f"line {number + 1} of {path} has {len(row)} columns, and the first "
+                               f"line {lines.line_num} of {path} has {len(row)} columns, and the first "
                                f"has {len(rows[0])}")
     except (csv.Error, UnicodeDecodeError) as error:
         raise fail(ArgumentError, "logic", f"{path} is no table of text: {error}") from None
@@ -207,10 +227,11 @@ def _like_names(columns: Sequence[Sequence[str]]) -> bool:
 def _from_sqlite(path: str, table: str | None) -> Facts:
     import sqlite3
 
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    connection = None
     try:
+        connection = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
         names = [name for name, in connection.execute(
-            "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'")]
+            "select name from sqlite_master where type in ('table', 'view') and substr(name, 1, 7) <> 'sqlite_'")]
         if table is None and len(names) != 1:
             raise fail(ArgumentError, "logic", f"{path} has {len(names)} tables ({', '.join(sorted(names))})",
                        "name one: read_facts(path, table=...), or --facts predicate=file.db:table")
@@ -223,7 +244,8 @@ def _from_sqlite(path: str, table: str | None) -> Facts:
     except sqlite3.Error as error:
         raise fail(ArgumentError, "logic", f"{path} is no SQLite database: {error}") from None
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
     if any(value is None for row in rows for value in row):
         raise fail(ArgumentError, "logic", f"table {chosen} of {path} has NULL among its values")
     columns: list[list[Any]] = [list(column) for column in zip(*rows)] or [[] for _ in range(width)]
@@ -238,11 +260,12 @@ def _from_arrow(path: str, ending: str) -> Facts:
         raise fail(ArgumentError, "logic", f"{path} needs pyarrow", "pip install pyarrow") from None
     try:
         table = parquet.read_table(path) if ending == ".parquet" else feather.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
+        table.validate(full=True)  # its places of texts are read as they are otherwise
+        columns: list[Any] = [column.to_pylist() for column in table.columns]
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # of text and times too
         raise fail(ArgumentError, "logic", f"{path} cannot be read: {error}") from None
     if any(column.null_count for column in table.columns):
         raise fail(ArgumentError, "logic", f"{path} has nulls among its values")
-    columns: list[Any] = [column.to_pylist() for column in table.columns]
     return Facts(columns, [_kind(c, path, n) if c else "symbol?" for n, c in enumerate(columns)], table.num_rows)
 
 

@@ -162,6 +162,13 @@ class Model(Mapping[str, Answer]):
             raise fail(ArgumentError, "logic", f"there is no predicate {name}", f"those are {', '.join(self)}")
         return len(self.evaluator.relation(name))
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.compiled.columns
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The tuples of a predicate, or `default` where there is none of that name."""
+        return self[name] if name in self.compiled.columns else default
+
     def __iter__(self) -> Iterator[str]:
         return (name for name in sorted(self.compiled.columns) if not name.startswith("_"))
 

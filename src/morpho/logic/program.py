@@ -101,7 +101,7 @@ class Program:
         from morpho.logic.facts import MissingTable
 
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8-sig") as file:
                 return Program(file.read(), os.path.basename(os.fspath(path)))
         except FileNotFoundError:
             raise fail(MissingTable, "logic", f"there is no file {os.fspath(path)}") from None

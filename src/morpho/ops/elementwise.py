@@ -311,8 +311,12 @@ def _copysign_rule(node: Node, ct: Node) -> list[Node | None]:
 
 
 def _logaddexp_rule(node: Node, ct: Node) -> list[Node]:
+    """The shares of both. Equal infinities have no difference: halves of +inf, none of -inf, as logsumexp has it."""
     a, b = node.inputs
-    return [mul(ct, build("sigmoid", sub(a, b))), mul(ct, build("sigmoid", sub(b, a)))]
+    nothing = build("equal", node, constant_like(node, -math.inf))
+    same = build("logical_and", build("equal", a, b), build("isinf", node))
+    apart, ct = where(same, zeros_like(node), sub(a, b)), where(nothing, zeros_like(ct), ct)
+    return [mul(ct, build("sigmoid", apart)), mul(ct, build("sigmoid", neg(apart)))]
 
 
 _binary("add", "iufc", np.add, lambda n, ct: [ct, ct], properties=COMMUTES | LIFTS, summary="Sum, element by element.")

@@ -146,14 +146,15 @@ def _whole(upper: Tensor) -> Tensor:
     return mo.triu(upper) + mo.conj(above).T
 
 
-def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, largest: bool = True,
+def lobpcg(a: Any, X: Any, /, B: Any = None, M: Apply | None = None, *, maxiter: int = 40, largest: bool = True,
            tol: float | None = None) -> tuple[Tensor, Tensor]:
-    """The extreme eigenvalues of a symmetric matrix by locally optimal block conjugate gradients.
+    """The extreme eigenvalues of a symmetric (Hermitian) matrix by locally optimal block conjugate gradients.
 
-    `X` is a start, one column for each eigenvalue; `M` a preconditioner of a matrix of columns. With `tol` it ends when
-    |a x - value x| is at most `tol` times the largest value found, for every pair; pairs that are not as good after
-    `maxiter` turns are NaN. Without, it makes `maxiter` turns and returns what they give, which says nothing of how
-    good that is.
+    `X` is a start, one column for each eigenvalue; `M` a preconditioner of a matrix of columns. With `B`, which is
+    positive definite, the values are those of the pencil, a x = value B x, and vectors are orthonormal in B. With `tol`
+    it ends when |a x - value B x| is at most `tol` |B x| times the largest value found, for every pair; pairs that are
+    not as good after `maxiter` turns are NaN. Without, it makes `maxiter` turns and returns what they give, which says
+    nothing of how good that is.
 
     >>> a = mo.sparse.diags([mo.arange(1, 9, dtype=mo.float64)])
     >>> X = mo.random.normal(mo.random.key(1), (8, 2), dtype=mo.float64)
@@ -162,42 +163,57 @@ def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, larg
     [8.0, 7.0]
     """
     apply, start = operator("lobpcg", a), mo.asarray(X)
+    metric: Apply = (lambda x: x) if B is None else operator("lobpcg", B)
     if start.ndim != 2 or 3 * start.shape[1] > start.shape[0]:
         raise fail(ShapeError, "lobpcg", f"a start of shape {tuple(start.shape)} is not a matrix of few columns",
                    "at most a third as many columns as rows; mo.linalg.eigh takes small matrices")
     if tol is not None and not tol > 0:
         raise fail(ArgumentError, "lobpcg", f"tol={tol!r} is not above 0")
+    start = mo.astype(start, mo.result_type(start.dtype, apply(start).dtype, metric(start).dtype))
     width, improve = start.shape[1], M or (lambda r: r)
     sign = -1.0 if largest else 1.0
 
     def rayleigh(s: Tensor) -> tuple[Tensor, Tensor]:
         q = mo.linalg.qr(s).Q
-        values, vectors = mo.linalg.eigh(sign * (q.T @ apply(q)))
-        return values, q @ vectors
+        small = sign * (_adjoint(q) @ apply(q))
+        if B is None:
+            values, vectors = mo.linalg.eigh(small)
+            return values, q @ vectors
+        factor = mo.linalg.cholesky(_adjoint(q) @ metric(q))
+        half = mo.linalg.solve_triangular(factor, small)
+        values, vectors = mo.linalg.eigh(_adjoint(mo.linalg.solve_triangular(factor, _adjoint(half))))
+        return values, q @ mo.linalg.solve_triangular(_adjoint(factor), vectors, upper=True)
 
-    def left(x: Tensor) -> tuple[Tensor, Tensor]:
-        ax = apply(x)
-        values = mo.sum(x * ax, axis=0)
-        return ax - x * values[None, :], values
+    def along(x: Tensor, y: Tensor) -> Tensor:
+        return _adjoint(x) @ metric(y)
+
+    def left(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        ax, bx = apply(x), metric(x)
+        values = mo.real(mo.sum(mo.conj(x) * ax, axis=0))
+        return ax - bx * values[None, :], values, bx
 
     def good(x: Tensor) -> Tensor:
-        r, values = left(x)
-        return mo.sqrt(mo.sum(r * r, axis=0)) <= tol * mo.max(mo.abs(values))
+        r, values, bx = left(x)
+        sizes = tol * mo.max(mo.abs(values))
+        return _sizes(r) <= (sizes if B is None else sizes * _sizes(bx))
+
+    def unit(x: Tensor) -> Tensor:
+        sizes = _sizes(x)
+        return x / mo.where(sizes == 0, mo.ones_like(sizes), sizes)[None, :]
 
     def turn(_: Any, state: Any) -> Any:
         x, p = state
-        r, _ = left(x)
-        w = improve(r)
-        w = w - x @ (x.T @ w)
-        _, vectors = rayleigh(mo.concat([x, w / _sizes(w), p / _sizes(p)], axis=1))
+        w = improve(left(x)[0])
+        w = w - x @ along(x, w)
+        _, vectors = rayleigh(mo.concat([x, unit(w), unit(p)], axis=1))
         best = vectors[:, :width]
-        step = best - x @ (x.T @ best)
+        step = best - x @ along(x, best)
         return best, step
 
     _, vectors = rayleigh(start)
     first = vectors[:, :width]
-    spare = mo.random.normal(mo.random.key(7), tuple(start.shape), dtype=start.dtype)
-    begin = (first, spare - first @ (first.T @ spare))
+    spare = _normal(mo.random.key(7), tuple(start.shape), start.dtype)
+    begin = (first, spare - first @ along(first, spare))
     if tol is None:
         x, _ = mo.fori_loop(0, maxiter, turn, begin)
         values, vectors = rayleigh(x)
@@ -207,9 +223,14 @@ def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, larg
                               lambda s: (s[0] + 1, turn(s[0], s[1])), (mo.zeros((), dtype=mo.int64), begin))
     values, vectors = rayleigh(x)
     found = good(vectors)
-    return mo.where(found, sign * values, mo.nan), mo.where(found[None, :], vectors, mo.nan)
+    unknown = mo.full((), mo.nan, dtype=vectors.dtype)
+    return mo.where(found, sign * values, mo.nan), mo.where(found[None, :], vectors, unknown)
+
+
+def _adjoint(x: Tensor) -> Tensor:
+    return mo.conj(x).T if x.dtype.kind == "c" else x.T
 
 
 def _sizes(x: Tensor) -> Tensor:
-    sizes = mo.sqrt(mo.sum(x * x, axis=0))
-    return mo.where(sizes == 0, mo.ones_like(sizes), sizes)[None, :]
+    """The lengths of columns."""
+    return mo.sqrt(mo.sum(mo.real(mo.conj(x) * x), axis=0))

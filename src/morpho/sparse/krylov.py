@@ -32,7 +32,7 @@ class Solved(NamedTuple):
 
 
 class LeastSquares(NamedTuple):
-    """What `lsqr` found: x, the number of turns, |b - a x| / |b|, and |a^T r| / (|a| |r|) with r = b - a x.
+    """What `lsqr` found: x, the number of turns, |b - a x| / |b|, and |a^H r| / (|a| |r|) with r = b - a x.
 
     The residual is small where the system has a solution; the slope, where x is that of least squares (for `damp` that
     of the system with damp x = 0 below it).
@@ -297,9 +297,9 @@ def _least_squares(h: Tensor, norm: Tensor, size: int) -> Tensor:
 
 def lsqr(a: Any, b: Any, /, *, tol: float = 1e-6, maxiter: int | None = None, damp: float = 0.0
          ) -> LeastSquares:
-    """Least squares for any shape of matrix (LSQR): min |a x - b|^2 + damp^2 |x|^2.
+    """Least squares for any shape of matrix, real or complex (LSQR): min |a x - b|^2 + damp^2 |x|^2.
 
-    It goes on until the slope |a^T r| / (|a| |r|) is at most `tol`, as it is at the least squares solution, or the
+    It goes on until the slope |a^H r| / (|a| |r|) is at most `tol`, as it is at the least squares solution, or the
     residual |b - a x| / |b| at most `tol` squared; both are returned.
 
     >>> a = mo.sparse.from_dense(mo.asarray([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]]))
@@ -310,27 +310,28 @@ def lsqr(a: Any, b: Any, /, *, tol: float = 1e-6, maxiter: int | None = None, da
     right = mo.asarray(b)
     if right.ndim != 1 or right.shape[0] != matrix.shape[0]:
         raise fail(ShapeError, "lsqr", f"a matrix of shape {tuple(matrix.shape)} and a right side {tuple(right.shape)}")
-    if right.dtype.kind != "f":
+    if right.dtype.kind not in "fc":
         raise fail(DTypeError, "lsqr", f"the right side is {right.dtype}, not floats")
-    if matrix.dtype.kind == "c":
-        raise fail(DTypeError, "lsqr", f"the matrix is {matrix.dtype}, not floats", "gmres takes complex systems")
     right = _of_both(matrix, right)
     most = maxiter if maxiter is not None else 4 * max(matrix.shape)
     turned = matrix.T
+
+    def adjoint(u: Tensor) -> Tensor:
+        return _conj(turned @ _conj(u))
 
     def unit(v: Tensor) -> tuple[Tensor, Tensor]:
         size = _size(v)
         return v / _nonzero(size), size
 
     u, beta = unit(right)
-    v, alpha = unit(turned @ u)
-    zero = mo.zeros((), dtype=right.dtype)
+    v, alpha = unit(adjoint(u))
+    zero = mo.zeros_like(alpha)
 
     def turn(s: Any) -> Any:
         count, x, w, u, v, alpha, phi, rho, total, _ = s
         u, beta = unit(matrix @ v - alpha * u)
         total = total + alpha * alpha + beta * beta + damp * damp
-        v, new = unit(turned @ u - beta * v)
+        v, new = unit(adjoint(u) - beta * v)
         damped = mo.sqrt(rho * rho + damp * damp)
         phi = phi * (rho / _nonzero(damped))
         length = mo.sqrt(damped * damped + beta * beta)
@@ -345,5 +346,5 @@ def lsqr(a: Any, b: Any, /, *, tol: float = 1e-6, maxiter: int | None = None, da
     small = tol * beta
     found = mo.while_loop(lambda s: (s[0] < most) & (s[9] > tol) & (mo.abs(s[6]) > small * tol), turn,
                           (_count(), mo.zeros(matrix.shape[1], dtype=right.dtype), v, u, v, alpha, beta, alpha, zero,
-                           mo.where(alpha == 0, zero, mo.ones_like(zero))))  # a^T b is 0: x is
+                           mo.where(alpha == 0, zero, mo.ones_like(zero))))  # a^H b is 0: x is
     return LeastSquares(found[1], found[0], _size(right - matrix @ found[1]) / _nonzero(beta), found[9])

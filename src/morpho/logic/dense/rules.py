@@ -74,10 +74,16 @@ class DenseRule:
             elif isinstance(literal, Compare):
                 operands.append(self._mask(literal))
         output = self._head(operands)
+        given = self.rule.weight if weight is None else weight
+        ring, given = self.semiring.ring, self.rule.weight if weight is None else weight
+        given = None if ring.crisp else given
+        if given is not None and operands and not ring.distributive:  # a factor of each derivation, not of their sum
+            dtype = operands[0].tensor.dtype
+            operands.append(Operand(mo.asarray(given, dtype=dtype) if isinstance(given, float) else given, ()))
+            given = None
         found = contract(self.semiring, [one.tensor for one in operands], [one.labels for one in operands], output) \
             if operands else self._constant_one(())
-        given = self.rule.weight if weight is None else weight
-        if given is not None and not self.semiring.ring.crisp:
+        if given is not None:
             found = self.semiring.times(found, mo.asarray(given, dtype=found.dtype) if isinstance(given, float)
                                         else given)
         return found
