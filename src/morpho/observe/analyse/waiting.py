@@ -75,8 +75,11 @@ def recompiles(facts: Facts) -> Verdict | None:
     seconds = facts.recompile_s
     if seconds <= 0:
         return None
-    (name, line), times = facts.compilations.most_common(1)[0]
-    traced = [span for span in facts.trace.spans if span.kind == "trace" and function_of(span) == (name, line)]
+    compilations: Counter[tuple[str, str]] = Counter()
+    for (name, line, _), times in facts.compilations.items():
+        compilations[name, line] += times
+    (name, line), times = compilations.most_common(1)[0]
+    traced = [span for span in facts.trace.spans if span.kind == "trace" and function_of(span)[:2] == (name, line)]
     if name and len(traced) > 1 and all(span.detail.get("recompiles") == 0 for span in traced):  # each another object
         what = f"{name} was made and compiled {times} times"
         advice = "mo.compile called once, outside the loop, and what changes as an argument of the function,"

@@ -12,6 +12,9 @@ from morpho.runtime.trace.rings import Batch
 
 MOST_EVENTS = 100_000  # kept for the timeline
 IN_TIME = 0.2  # of a call: a helper that comes later, or never, says nothing about how the work was divided
+MOST_TAILS = 4096  # calls of a step whose waiting is kept
+LOW = 0.15  # of the calls: where other processes hold cores, most calls wait for them, and now and then one that is
+# divided badly ends evenly because of them
 
 
 @dataclass
@@ -24,8 +27,14 @@ class Sum:
     busy_ticks: int = 0  # of threads that worked on it together
     shared_ticks: int = 0  # of its own time while they did
     helped: int = 0  # calls that a helper came to in time
-    least_tail: float = float("inf")  # of those: threads' waiting for the last one as a multiple of the call's time
+    tails: list[float] = field(default_factory=list)  # of those: threads' waiting as a multiple of the call's time
     least_ticks: int = 1 << 62
+
+    @property
+    def low_tail(self) -> float:
+        """How long threads wait for the last one in any case: in most calls it is longer."""
+        ordered = sorted(self.tails)
+        return ordered[int(LOW * len(ordered))] if ordered else 0.0
 
 
 @dataclass
@@ -113,7 +122,7 @@ class Totals:
             found = self.steps[thread & (2**64 - 1), pointer]
             mine = shares[which.ravel() == number]
             found.helped += len(mine)
-            found.least_tail = min(found.least_tail, float(mine.min()))
+            found.tails += mine[:max(0, MOST_TAILS - len(found.tails))].tolist()
 
     def _keep(self, thread: int, events: np.ndarray) -> None:
         room = max(0, MOST_EVENTS - self.kept)

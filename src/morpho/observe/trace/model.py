@@ -46,6 +46,7 @@ class OpRow:
     dtype: str = ""
     apart: bool = False  # most bytes are neighbours of what it reads: strides of a cache line and more
     gathers: bool = False  # reads elements by index
+    parts: int = 0  # equal ones that threads take, none of which is divided; 0: as many as they like, or not known
     rank: int = 0
 
     @property
