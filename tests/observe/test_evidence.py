@@ -68,6 +68,18 @@ def test_functions_are_told_apart_by_what_they_compute() -> None:
     assert len({first, program(lambda x: mo.cos(x * 3.5)), program(lambda x: mo.sin(x * 3.5), rows=7)}) == 3
 
 
+def test_first_values_of_states_are_no_programs_of_a_loop() -> None:
+    def compiled() -> list[bool]:
+        return [span.detail["first"] for span in p.trace.spans if span.kind == "compile"]
+
+    with mo.profile(memory=False) as p:
+        _ = mo.State(mo.ones((17, 3)) * 1.25 + 2)
+    assert compiled() == [True]
+    with mo.profile(memory=False) as p:
+        _ = (mo.ones((18, 3)) * 1.25 + 2).realise()
+    assert compiled() == [False]
+
+
 def steps(function: object, *arguments: object) -> list[Step]:
     compiled = mo.compile(function)
     compiled(*arguments)

@@ -19,6 +19,7 @@ LONG_S = 100e-6  # a call of one thread alone is worth dividing from here on
 FAR_FROM_MEMORY = 0.6  # of memory's roofline: what lies in a cache and is slower than this waits for arithmetic
 MANY_EAGER = 6  # compilations by lazy evaluation after which they are no longer first ones
 EAGER = "", "", ""  # what lazy evaluation compiles, among functions
+FIRST = "", MORPHO, ""  # ... for the first values of parameters and states
 Function = tuple[str, str, str]  # name, line, and what it computes
 SHORT_LIMIT = 0.25  # of the roofline: below it a short kernel is bound by being started, not by the machine; so is one
 # whose data lie in a cache, which have no part in memory's bandwidth
@@ -148,7 +149,7 @@ class Facts:
 def function_of(span: SpanRow) -> Function:
     """The function that is traced: many are called <lambda>, and many of those may be written in one line."""
     if span.kind != "trace":
-        return EAGER
+        return FIRST if span.detail.get("first") else EAGER
     return span.name, str(span.detail.get("line", "")), str(span.detail.get("program", ""))
 
 

@@ -8,6 +8,7 @@ from os.path import basename
 from morpho.base.units import format_seconds
 from morpho.observe.analyse.facts import Facts, function_of, percent, place
 from morpho.observe.analyse.verdict import Verdict
+from morpho.observe.record.sampler import MORPHO
 from morpho.runtime.trace.spans import FROM_ARRAY
 
 LONG_S = 100e-6  # of Python for a call: more than making one takes
@@ -77,7 +78,7 @@ def recompiles(facts: Facts) -> Verdict | None:
         return None
     compilations: Counter[tuple[str, str]] = Counter()
     for (name, line, _), times in facts.compilations.items():
-        compilations[name, line] += times
+        compilations[name, line] += 0 if line.startswith(MORPHO) else times
     (name, line), times = compilations.most_common(1)[0]
     traced = [span for span in facts.trace.spans if span.kind == "trace" and function_of(span)[:2] == (name, line)]
     if name and len(traced) > 1 and all(span.detail.get("recompiles") == 0 for span in traced):  # each another object
