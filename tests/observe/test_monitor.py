@@ -279,7 +279,7 @@ def test_the_thread_samples_and_ends_and_has_alerts_looked_at() -> None:
         assert told.wait(30)
     count = len(sampler.history)
     assert count >= 1 and not any(thread.name == "morpho-sampler" for thread in threading.enumerate())
-    with pytest.raises(ValueFault):
+    with pytest.raises(ArgumentError):
         Sampler(0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from morpho.base.checks import as_path
 from morpho.base.errors import ArgumentError, fail
 from morpho.observe.export import flame, html, perfetto, pftrace, text
 from morpho.observe.trace.model import Trace
@@ -14,7 +15,7 @@ ENDINGS = (".html", ".svg", ".perfetto.json", ".pftrace", ".json", ".txt")
 def save(trace: Trace, path: str | Path) -> Path:
     """Write a report (.html, .txt), a flame graph (.svg), a Perfetto trace (.perfetto.json, .pftrace) or the
     trace (.json)."""
-    where = Path(path)
+    where = as_path("profile", "path", path)
     if not where.absolute().parent.is_dir():
         raise fail(ArgumentError, "profile", f"there is no folder {where.parent} for {where.name}", "make it first")
     if where.name.endswith(".perfetto.json"):

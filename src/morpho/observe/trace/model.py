@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from morpho.base.checks import as_path
 from morpho.base.errors import ArgumentError, fail
 
 VERSION = 1
@@ -130,14 +131,14 @@ class Trace:
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON, from which `Trace.load` reads it again."""
-        where = Path(path)
+        where = as_path("profile", "path", path)
         where.write_text(json.dumps(self.as_json()), encoding="utf-8")
         return where
 
     @staticmethod
     def load(path: str | Path) -> Trace:
         """Read what `save` wrote."""
-        where = Path(path)
+        where = as_path("profile", "path", path)
         if where.stat().st_size > MOST_FILE_BYTES:
             raise fail(ArgumentError, "profile", f"{where} has more than {MOST_FILE_BYTES >> 30} GiB", line="")
         try:
