@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, ValueFault
+from morpho.base.errors import ArgumentError
 from morpho.observe.monitor.delivery import WAITING, Delivery, Webhook
 from morpho.observe.monitor.engine import PLAN_COUNTS
 from morpho.observe.monitor.export import Collector

@@ -8,6 +8,7 @@ from morpho.base.checks import as_path
 from morpho.base.errors import ArgumentError, fail
 from morpho.observe.export import flame, html, perfetto, pftrace, text
 from morpho.observe.trace.model import Trace
+from morpho.weights.atomic import write_text
 
 ENDINGS = (".html", ".svg", ".perfetto.json", ".pftrace", ".json", ".txt")
 
@@ -27,5 +28,5 @@ def save(trace: Trace, path: str | Path) -> Path:
     written = {".html": html.page, ".svg": flame.svg, ".txt": text.report}.get(where.suffix)
     if written is None:
         raise fail(ArgumentError, "profile", f"{where.name} has none of the endings {', '.join(ENDINGS)}")
-    where.write_text(written(trace), encoding="utf-8")
+    write_text(where, written(trace))
     return where

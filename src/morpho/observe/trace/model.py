@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from morpho.base.checks import as_path
 from morpho.base.errors import ArgumentError, fail
+from morpho.weights.atomic import write_text
 
 VERSION = 1
 KINDS = ("kernel", "host", "collective")
@@ -132,7 +133,7 @@ class Trace:
     def save(self, path: str | Path) -> Path:
         """Write it as JSON, from which `Trace.load` reads it again."""
         where = as_path("profile", "path", path)
-        where.write_text(json.dumps(self.as_json()), encoding="utf-8")
+        write_text(where, json.dumps(self.as_json()))
         return where
 
     @staticmethod
