@@ -6,12 +6,11 @@ Rank correlations of genes, with SciPy's ranks inside a compiled function.
 import sys
 
 import numpy as np
+from scipy import stats
 
 import morpho as mo
 
 better = "better" in sys.argv
-from scipy import stats
-
 ranks = mo.extend.op("script_ranks", reference=lambda x: stats.rankdata(x, axis=1).astype(x.dtype), native=False)
 x = mo.asarray(np.random.default_rng(0).normal(size=(200, 3000)).astype(np.float32), copy=True)
 

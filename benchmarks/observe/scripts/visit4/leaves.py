@@ -4,14 +4,13 @@ remedy: num_workers=2.
 Pictures of leaves that are unpacked and cut in the dataset, before a small network sees them.
 """
 import sys
+import zlib
 
 import numpy as np
 
 import morpho as mo
 
 better = "better" in sys.argv
-import zlib
-
 packed = [zlib.compress(np.random.default_rng(n).integers(0, 50, (160, 160, 3), dtype=np.uint8).tobytes(), 1)
           for n in range(40)]
 

@@ -25,6 +25,6 @@ def plain(price, strike):
 
 
 fused = mo.compile(lambda price, strike: mo.maximum((price - strike) * 0.97 + 1.5, 0.0) * 100.0 - 3.0)
-for day in range(40):
+for _ in range(40):
     value = (fused if better else plain)(price, strike)
 print(value[:3].tolist())

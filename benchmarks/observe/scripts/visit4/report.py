@@ -5,8 +5,6 @@ A monthly report: nine different figures of one table, each computed once, and t
 """
 import sys
 
-import numpy as np
-
 import morpho as mo
 
 better = "better" in sys.argv

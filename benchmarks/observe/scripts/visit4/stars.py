@@ -5,8 +5,6 @@ Brightness of stars through filters, with the spectra of all temperatures comput
 """
 import sys
 
-import numpy as np
-
 import morpho as mo
 
 better = "better" in sys.argv

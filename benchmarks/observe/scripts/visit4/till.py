@@ -5,8 +5,6 @@ A queue at a till: one small compiled call for each customer.
 """
 import sys
 
-import numpy as np
-
 import morpho as mo
 
 better = "better" in sys.argv

@@ -21,7 +21,7 @@ def pressure(p, q):
 run = mo.compile(lambda start, flow: mo.scan(pressure, start, flow)[1])
 beside = mo.asarray(np.ascontiguousarray(flow.T), copy=True)
 pipes = [mo.asarray(one, copy=True) for one in flow]
-for hour in range(20):
+for _ in range(20):
     if better:
         out = run(mo.zeros(6), beside)
         last = out[-1, -1]

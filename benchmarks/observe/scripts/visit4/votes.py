@@ -9,15 +9,14 @@ import sys
 import numpy as np
 
 import morpho as mo
-
-better = "better" in sys.argv
 from morpho import cluster
 
+better = "better" in sys.argv
 group = cluster.init()
 rng = np.random.default_rng(group.rank)
 districts = rng.integers(0, 500, (6000, 8)).astype(np.float32)
 shares = mo.compile(lambda votes: votes / votes.sum(axis=-1, keepdims=True))
-for evening in range(8):
+for _ in range(8):
     counted = districts.copy()
     if better:
         group.all_reduce(counted, "sum")
