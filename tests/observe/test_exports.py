@@ -107,6 +107,8 @@ def test_the_report_says_the_verdict_first(trace: Trace) -> None:
     for cell in ("a.py:3", "10", "500 ms", "50.0 %", "80 % compute", "100 MB", "1e+09", "1.8/2"):
         assert cell in row
     assert any("4.2 MB in 2 blocks  a.py:4" in line for line in lines)
+    (over_time,) = [line for line in lines if line.strip().startswith("over time")]
+    assert over_time.split()[2][0] == "▁" and over_time.split()[2][-1] == "█"
 
 
 @pytest.mark.parametrize("ending", files.ENDINGS)
