@@ -31,14 +31,17 @@ def test_only_helpers_that_came_in_time_say_how_work_was_divided() -> None:
     totals = Totals()
     totals.add([Batch(1, np.array(caller, np.int64)), Batch(2, np.array(helper, np.int64))])
     found = totals.steps[1, STEP]
-    assert (found.calls, found.helped) == (4, 2) and found.low_tail == pytest.approx(0.6)
+    assert (found.calls, found.helped) == (4, 2) and found.sure_tail == pytest.approx(0.6)
 
 
-def test_one_even_call_among_many_says_nothing() -> None:
-    """A helper that another process held up ends with the long part of the caller: by accident, not by division."""
-    assert Sum(tails=[0.9] * 19 + [0.0]).low_tail == 0.9
-    assert Sum(tails=[0.0] * 4 + [0.9] * 16).low_tail == 0.0 and Sum(tails=[0.4, 0.9]).low_tail == 0.4
-    assert Sum().low_tail == 0.0
+def test_neither_one_even_call_nor_disturbed_ones_say_how_work_was_divided() -> None:
+    """A helper that another process held up ends with the long part of the caller, by accident; and one that loses its
+    core in the midst is waited for, in a call that takes longer for it."""
+    uneven, even, disturbed = (100, 0.9), (300, 0.0), (300, 0.8)
+    assert Sum(tails=[uneven] * 19 + [even]).sure_tail == 0.9
+    assert Sum(tails=[(100, 0.0)] * 4 + [(100, 0.9)] * 16).sure_tail == 0.0
+    assert Sum(tails=[(100, 0.1)] * 6 + [disturbed] * 14).sure_tail == 0.1
+    assert Sum(tails=[(90, 0.05)] * 2 + [disturbed] * 20).sure_tail == 0.8 and Sum().sure_tail == 0.0
 
 
 def test_rows_that_nobody_divides_are_counted() -> None:

@@ -98,7 +98,7 @@ def op_row(addresses: Addresses, pointer: int, found: Sum, seconds: Callable[[in
     row = OpRow(_name(step, group), getattr(step, "origin", ""), addresses.name(executable), _kind(step),
                 _sizes(step), found.calls, seconds(found.ticks), threads=_threads(executable, step),
                 shared_s=seconds(found.shared_ticks))
-    row.tail_s = row.shared_s * found.low_tail if row.shared_s and found.helped >= FEW_HELPED else 0.0
+    row.tail_s = row.shared_s * found.sure_tail if row.shared_s and found.helped >= FEW_HELPED else 0.0
     row.busy_s = seconds(found.ticks - found.shared_ticks + found.busy_ticks)
     if isinstance(step, Step):
         _add_cost(row, group or [step], found, peak, addresses.sizes.get(id(executable), {}))

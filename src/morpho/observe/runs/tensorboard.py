@@ -30,8 +30,10 @@ class Events:
         except OSError as error:
             raise fail(ArgumentError, "train", f"{folder} cannot take event files: {error.strerror or error}",
                        "choose another folder with --tensorboard") from None
-        inner = self._writer.file_writer.event_writer
-        self._thread, self._queue, self._folder, self._lost = inner._worker, inner._event_queue, folder, False
+        self._folder, self._lost = folder, False
+        inner = getattr(getattr(self._writer, "file_writer", None), "event_writer", None)
+        self._thread = getattr(inner, "_worker", None)  # the library's own names: where there are none nobody looks
+        self._queue = getattr(inner, "_event_queue", None)
 
     def step(self, step: int, values: dict[str, float | None]) -> None:
         """Scalars of a step, those that there are."""
@@ -41,7 +43,7 @@ class Events:
 
     def close(self) -> None:
         """Write what is left."""
-        while not self._is_lost() and not self._queue.empty():
+        while self._queue is not None and not self._is_lost() and not self._queue.empty():
             time.sleep(0.001)
         try:
             if not self._is_lost():
@@ -51,7 +53,7 @@ class Events:
 
     def _is_lost(self) -> bool:
         """Whether the library's thread, which writes, has ended by an error: it would be waited for for ever."""
-        if not self._lost and not self._thread.is_alive():
+        if not self._lost and self._thread is not None and not self._thread.is_alive():
             self._say("no space, or no right to write there")
         return self._lost
 
