@@ -103,6 +103,9 @@ def test_the_sentence_names_operation_share_and_gain() -> None:
     (kernel(bytes=1e6, limit_s=0.01), "compute", "computing it once"),
     (kernel(tail_s=0.7), "imbalance", "rows of equal cost"),
     (kernel(shared_s=0.0, busy_s=0.8), "imbalance", "one of 2 threads"),
+    (kernel(parts=3, limit_s=0.3), "imbalance", "has 3 rows for 2 threads; more rows than threads"),
+    (kernel(parts=3), "memory", "bfloat16"),  # at the limit in spite of that
+    (kernel(parts=64, limit_s=0.3), "memory", "bfloat16"),
     (kernel(name="scan in registers", shared_s=0.0, busy_s=0.8), "imbalance", "(steps, batch, ...)"),
     (kernel(calls=10**6, limit_s=0.01, bytes=1e8), "python", "Python"),
     (kernel(calls=10**6, limit_s=0.8, bytes=7e9), "python", "Python"),  # 7 kB: no matter of memory's bandwidth
@@ -165,6 +168,7 @@ def spans(kind: str, count: int, seconds: float, **detail: object) -> list[SpanR
     ({"device": 0.9}, {}, "compute", "device"),
     ({"compile": 0.7}, {"spans": spans("compile", 3, 0.1)}, "cold", "warm-up"),
     ({"compile": 0.7}, {"spans": spans("compile", 30, 0.02)}, "recompiles", "realise()"),
+    ({"compile": 0.7}, {"spans": spans("compile", 30, 0.02, first=True)}, "cold", "compiles for the first time"),
     ({"trace": 0.7}, {"spans": spans("trace", 7, 0.1)}, "recompiles", "mo.Dim"),
     ({"trace": 0.1}, {"spans": spans("trace", 1, 0.1)}, "cold", "warm-up"),
     ({"compile": 0.7}, {"spans": spans("compile", 3, 0.1), "counters": {"code_compiled": 2, "code_disk_hits": 1}},
@@ -227,6 +231,13 @@ def test_functions_of_one_name_are_told_apart_by_their_lines() -> None:
                 for i in range(count)]
 
     assert first({"trace": 0.7}, spans=traced(7))[0] == "cold"
+    formulas = [SpanRow("trace", "<lambda>", 1, 0.1 * i, 0.1,
+                        {"recompiles": 0, "line": "a.py:3", "program": f"{i // 2}"}) for i in range(8)]
+    assert [one.kind for one in analyse(trace({"trace": 0.8}, spans=formulas))] == ["cold"]  # compiled for one call
+    assert first({"trace": 0.7}, spans=traced(7, line="a.py:3", program="1"))[0] == "recompiles"
+    begun = SpanRow("trace", "<lambda>", 1, 0.0, 0.1, {"recompiles": 0, "line": "a.py:3", "program": "1"})
+    again = first({"trace": 0.7}, spans=[begun, *traced(7, line="a.py:3", program="2", recompiles=1)[1:]])
+    assert again[0] == "recompiles" and "was compiled 7 times" in again[1]
     kind, text = first({"trace": 0.7}, spans=traced(7, line="a.py:3"))
     assert kind == "recompiles" and "was made and compiled 7 times; mo.compile called once, outside the loop" in text
     assert first({"trace": 0.7}, spans=traced(7, line=mo.__file__ + ":3"))[0] == "cold"  # none of the user's functions

@@ -196,6 +196,23 @@ def test_the_launcher_shows_its_ranks_and_they_are_not_asked_to(monkeypatch: pyt
     assert jobs[-1].words()[2] == "morpho.cluster.launch.worker"
 
 
+def test_a_server_shows_itself_on_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`serve --dashboard`: while models are served, the page has the process's figures."""
+    from morpho.cli.server import serve as serving
+
+    printed: list[str] = []
+    found: list[Any] = []
+
+    def served(wanted: Any) -> None:
+        url, _, token = printed[0].split()[-1].partition("/#token=")
+        found.append(httpx.get(url + "/api/live", headers={"Authorization": f"Bearer {token}"}, trust_env=False).json())
+
+    monkeypatch.setattr("morpho.cli.server.dashboard.print", lambda text, **more: printed.append(text), raising=False)
+    monkeypatch.setattr(serving, "serve", served)
+    assert CliRunner().invoke(app, ["serve", "--dashboard"]).exit_code == 0
+    assert found[0]["process"] and "morpho_pool_live_bytes" in found[0]["metrics"]
+
+
 def test_an_unchanged_run_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written_run(tmp_path / "run")
     sources, reads = Sources([tmp_path]), []
@@ -239,6 +256,7 @@ def test_the_page_shows_it_all(shown: Dashboard, width: int, dark: bool, tmp_pat
                      "120 / 200", "slowest step 1.50 x", "morpho_pool_live_bytes", "threads", "memory"):
             assert word in text, word
         assert browser.value("document.querySelectorAll('#parts .row').length") == 4
+        assert browser.value("document.querySelectorAll('#caches .row').length") >= 1
         assert browser.value("document.documentElement.scrollWidth") <= width
         ground = browser.value("getComputedStyle(document.body).backgroundColor")
         assert ground == ("rgb(18, 21, 27)" if dark else "rgb(251, 251, 250)")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
 
 import morpho as mo
 from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
-from morpho.observe.record.totals import Totals
+from morpho.observe.record.totals import Sum, Totals
 from morpho.program.program import Step
 from morpho.runtime.trace.rings import Batch
 
@@ -30,7 +31,56 @@ def test_only_helpers_that_came_in_time_say_how_work_was_divided() -> None:
     totals = Totals()
     totals.add([Batch(1, np.array(caller, np.int64)), Batch(2, np.array(helper, np.int64))])
     found = totals.steps[1, STEP]
-    assert (found.calls, found.helped) == (4, 2) and found.least_tail == pytest.approx(0.6)
+    assert (found.calls, found.helped) == (4, 2) and found.sure_tail == pytest.approx(0.6)
+
+
+def test_neither_one_even_call_nor_disturbed_ones_say_how_work_was_divided() -> None:
+    """A helper that another process held up ends with the long part of the caller, by accident; and one that loses its
+    core in the midst is waited for, in a call that takes longer for it."""
+    uneven, even, disturbed = (100, 0.9), (300, 0.0), (300, 0.8)
+    assert Sum(tails=[uneven] * 19 + [even]).sure_tail == 0.9
+    assert Sum(tails=[(100, 0.0)] * 4 + [(100, 0.9)] * 16).sure_tail == 0.0
+    assert Sum(tails=[(100, 0.1)] * 6 + [disturbed] * 14).sure_tail == 0.1
+    assert Sum(tails=[(90, 0.05)] * 2 + [disturbed] * 20).sure_tail == 0.8 and Sum().sure_tail == 0.0
+
+
+def test_rows_that_nobody_divides_are_counted() -> None:
+    found = []
+    for function, shape in ((lambda x: mo.cumulative_sum(x, axis=1), (3, 100_000)), (lambda x: mo.exp(x), (3, 100_000)),
+                            (lambda x: x @ x.T, (3, 300))):
+        f, x = mo.compile(function), mo.ones(shape)
+        f(x)
+        with mo.profile() as p:
+            f(x)
+        found.append(p.trace.ops[0].parts)
+    assert found == [3, 0, 0]
+
+
+def test_functions_are_told_apart_by_what_they_compute() -> None:
+    """Of one line: the same with another number or another length, another formula, another width of what it holds."""
+    def program(f: Any, n: int = 100, rows: int = 5) -> str:
+        held = mo.ones((rows, 1)).realise()
+        made = mo.compile(lambda x: f(x) * held)
+        with mo.profile(memory=False) as p:
+            made(mo.ones((1, n)))
+        (span,) = [span for span in p.trace.spans if span.kind == "trace"]
+        return str(span.detail["program"])
+
+    first = program(lambda x: mo.sin(x * 3.5))
+    assert program(lambda x: mo.sin(x * 2.5)) == first == program(lambda x: mo.sin(x * 3.5), n=150)
+    assert len({first, program(lambda x: mo.cos(x * 3.5)), program(lambda x: mo.sin(x * 3.5), rows=7)}) == 3
+
+
+def test_first_values_of_states_are_no_programs_of_a_loop() -> None:
+    def compiled() -> list[bool]:
+        return [span.detail["first"] for span in p.trace.spans if span.kind == "compile"]
+
+    with mo.profile(memory=False) as p:
+        _ = mo.State(mo.ones((17, 3)) * 1.25 + 2)
+    assert compiled() == [True]
+    with mo.profile(memory=False) as p:
+        _ = (mo.ones((18, 3)) * 1.25 + 2).realise()
+    assert compiled() == [False]
 
 
 def steps(function: object, *arguments: object) -> list[Step]:

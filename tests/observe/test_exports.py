@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import struct
+import subprocess
+import sys
 import xml.etree.ElementTree as xml
 from itertools import pairwise
 from pathlib import Path
@@ -104,6 +107,8 @@ def test_the_report_says_the_verdict_first(trace: Trace) -> None:
     for cell in ("a.py:3", "10", "500 ms", "50.0 %", "80 % compute", "100 MB", "1e+09", "1.8/2"):
         assert cell in row
     assert any("4.2 MB in 2 blocks  a.py:4" in line for line in lines)
+    (over_time,) = [line for line in lines if line.strip().startswith("over time")]
+    assert over_time.split()[2][0] == "▁" and over_time.split()[2][-1] == "█"
 
 
 @pytest.mark.parametrize("ending", files.ENDINGS)
@@ -159,6 +164,21 @@ def test_a_jitdump_is_well_formed(tmp_path: Path) -> None:
         assert place + total == end + 1 + nbytes
         place += total
     assert any("sqrt" in name for name in names)
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb on this machine")
+def test_gdb_knows_kernels_by_their_functions() -> None:
+    """By LLVM's interface for debuggers: the functions that the perf map names are symbols of the process."""
+    program = ("import os, signal, morpho as mo\nf = mo.compile(lambda x: mo.tanh(x) * 3)\nf(mo.ones(100))\n"
+               "from morpho.observe.export import symbols\nprint(*(one.name for one in symbols.symbols()), sep='\\n')\n"
+               "os.sys.stdout.flush()\nos.kill(os.getpid(), signal.SIGTRAP)")
+    words = ["gdb", "-batch", "-nx", "-ex", "run", "-ex", "info functions ^kernel_", "--args", sys.executable, "-c"]
+    told = subprocess.run([*words, program], capture_output=True, text=True, timeout=120).stdout
+    if "SIGTRAP" not in told:
+        pytest.skip("gdb may not start processes here")
+    named = set(re.findall(r"morpho::.*\[(kernel_\w+)\]", told))
+    known = set(re.findall(r"^0x[0-9a-f]+ +(kernel_\w+)", told, re.MULTILINE))
+    assert named and named <= known, told
 
 
 def test_what_is_no_object_has_no_sizes() -> None:

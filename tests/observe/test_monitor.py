@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, ValueFault
+from morpho.base.errors import ArgumentError
 from morpho.observe.monitor.delivery import WAITING, Delivery, Webhook
 from morpho.observe.monitor.engine import PLAN_COUNTS
 from morpho.observe.monitor.export import Collector
@@ -279,7 +279,7 @@ def test_the_thread_samples_and_ends_and_has_alerts_looked_at() -> None:
         assert told.wait(30)
     count = len(sampler.history)
     assert count >= 1 and not any(thread.name == "morpho-sampler" for thread in threading.enumerate())
-    with pytest.raises(ValueFault):
+    with pytest.raises(ArgumentError):
         Sampler(0)
 
 

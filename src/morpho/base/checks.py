@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
@@ -66,6 +68,44 @@ def check_numbers(operation: str, least: float = -math.inf, below: float = math.
             wanted = ("" if least == -math.inf else f" of at least {least:g}") if below == math.inf else \
                 f" in [{least:g}, {below:g})"
             raise fail(ArgumentError, operation, f"{name}={shown(number)} is not a number{wanted}")
+
+
+def as_seconds(operation: str, name: str, value: object, longest_s: float = math.inf) -> float:
+    """A time of more than nothing as a float; an error for what is none."""
+    seconds = as_real(value)
+    if seconds is None or not 0 < seconds <= longest_s:
+        limit = "" if longest_s == math.inf else f" up to {longest_s:g}"
+        raise fail(ArgumentError, operation, f"{name}={shown(value)} is not positive, as a number of seconds{limit}",
+                   f"write {name}=30.0")
+    return seconds
+
+
+def check_flags(operation: str, /, **flags: object) -> None:
+    """Refuse what is neither True nor False."""
+    for name, flag in flags.items():
+        if type(flag) is not bool and type(flag).__name__ not in ("bool", "bool_"):  # NumPy's
+            raise fail(ArgumentError, operation, f"{name}={shown(flag)} is neither True nor False")
+
+
+def check_texts(operation: str, /, **texts: object) -> None:
+    """Refuse what is no text, or none that a file holds."""
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise fail(ArgumentError, operation, f"{name}={shown(text)} is not a text")
+        if not text.isascii() and any(0xD800 <= ord(letter) < 0xE000 for letter in text):
+            raise fail(ArgumentError, operation, f"{name}={shown(text)} has half of a letter, which no file holds")
+
+
+def as_path(operation: str, name: str, value: object) -> Path:
+    """A file or folder by its name; an error for what is no name of one."""
+    try:
+        text = os.fspath(value)  # type: ignore[call-overload]
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise fail(ArgumentError, operation, f"{name}={shown(value)} names no file or folder",
+                   "give a text or a pathlib.Path")
+    return Path(text)
 
 
 def shown(value: object) -> str:

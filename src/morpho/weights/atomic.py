@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +83,30 @@ def write_bytes(path: Path, data: bytes) -> None:
             return
         with atomic_file(place) as file:
             file.write(data)
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add lines at the end of a file, all of them or none: where the disk fills up meanwhile, what was written of them
+    is cut off again.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "a"
+    >>> append(path, b"one\\n"), append(path, b"two\\n")
+    (None, None)
+    >>> path.read_text()
+    'one\\ntwo\\n'
+    """
+    with storing(path), open(path, "ab", buffering=0) as file:
+        before = os.fstat(file.fileno())
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) or 0:]
+        except OSError:
+            if stat.S_ISREG(before.st_mode):
+                os.ftruncate(file.fileno(), before.st_size)
+            raise
 
 
 @contextmanager

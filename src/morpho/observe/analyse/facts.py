@@ -13,11 +13,14 @@ from morpho.observe.trace.model import OpRow, SpanRow, Trace
 
 SHORT_S = 4e-6  # a kernel call shorter than this is mostly its own start
 UNEVEN = 0.2  # of all threads' time spent waiting for the last one: from here on a kernel counts as unbalanced
+FEW_MADE = 3  # functions that compute alike, made in one line: more of them are made in a loop
 FEW_CALLS = 3  # with fewer, a thread that waits may wait for one whose core another process took
 LONG_S = 100e-6  # a call of one thread alone is worth dividing from here on
 FAR_FROM_MEMORY = 0.6  # of memory's roofline: what lies in a cache and is slower than this waits for arithmetic
 MANY_EAGER = 6  # compilations by lazy evaluation after which they are no longer first ones
-EAGER = "", ""  # what lazy evaluation compiles, among functions
+EAGER = "", "", ""  # what lazy evaluation compiles, among functions
+FIRST = "", MORPHO, ""  # ... for the first values of parameters and states
+Function = tuple[str, str, str]  # name, line, and what it computes
 SHORT_LIMIT = 0.25  # of the roofline: below it a short kernel is bound by being started, not by the machine; so is one
 # whose data lie in a cache, which have no part in memory's bandwidth
 
@@ -57,7 +60,7 @@ class Facts:
         alone = row.shared_s < 0.5 * row.seconds
         # A thread that comes late was busy elsewhere or had to be woken: only those that wait at the end say something.
         waits = row.calls >= FEW_CALLS and row.tail_s > UNEVEN * row.shared_s * row.threads
-        return alone or waits
+        return alone or waits or (row.share < FAR_FROM_MEMORY and idle_by_parts(row) > UNEVEN)
 
     def kernel_s(self, kind: str) -> float:
         """Time of the kernels that something binds, on the calling thread's clock."""
@@ -102,7 +105,7 @@ class Facts:
         return min(total, self.seconds("compile", "trace"))
 
     def _recompile_s(self, rank: int) -> float:
-        seen: Counter[tuple[str, str]] = Counter()
+        seen: Counter[Function] = Counter()
         total = 0.0
         open_until, again = 0.0, False
         own = [pair for pair in self.compile_spans if pair[0].rank == rank]
@@ -110,16 +113,22 @@ class Facts:
             if span.start_s >= open_until:  # the outermost: a function's trace, or lazy evaluation's program
                 what = function_of(span)
                 seen[what] += 1
-                known = seen[what] > (MANY_EAGER if what == EAGER else 1) and not what[1].startswith(MORPHO)
-                again = known or span.detail.get("recompiles", 0) > 0
+                again = span.detail.get("recompiles", 0) > 0 or self._is_known(what, seen[what])
                 open_until = span.start_s + span.seconds
             total += seconds if again else 0.0
         return total
 
+    def _is_known(self, what: Function, times: int) -> bool:
+        """Whether what is compiled for this time was there before. A few functions of one line, each of which is called
+        for the first time, are what a table of formulas is; many that compute alike are one made in a loop."""
+        if what == EAGER:
+            return times > MANY_EAGER
+        return times > 1 and not what[1].startswith(MORPHO) and (not what[2] or self.compilations[what] > FEW_MADE)
+
     @cached_property
-    def compilations(self) -> Counter[tuple[str, str]]:
+    def compilations(self) -> Counter[Function]:
         """How often each function was traced, or lazy evaluation compiled (`EAGER`)."""
-        found: Counter[tuple[str, str]] = Counter()
+        found: Counter[Function] = Counter()
         open_until = 0.0
         for span, _ in sorted(self.compile_spans, key=lambda pair: (pair[0].start_s, -pair[0].seconds)):
             if span.start_s >= open_until:
@@ -137,9 +146,21 @@ class Facts:
         return [row for row in self.trace.ops if row.kind == kind]
 
 
-def function_of(span: SpanRow) -> tuple[str, str]:
-    """Name and line of the function that is traced: many are called <lambda>."""
-    return (span.name, str(span.detail.get("line", ""))) if span.kind == "trace" else EAGER
+def function_of(span: SpanRow) -> Function:
+    """The function that is traced: many are called <lambda>, and many of those may be written in one line."""
+    if span.kind != "trace":
+        return FIRST if span.detail.get("first") else EAGER
+    return span.name, str(span.detail.get("line", "")), str(span.detail.get("program", ""))
+
+
+def idle_by_parts(row: OpRow) -> float:
+    """Of all threads' time, what they have nothing to do in because there are too few equal parts for them.
+
+    >>> idle_by_parts(OpRow("scan", threads=2, parts=3)), idle_by_parts(OpRow("scan", threads=2, parts=4))
+    (0.25, 0.0)
+    """
+    rounds = -(-row.parts // row.threads)
+    return 1 - row.parts / (rounds * row.threads) if row.parts else 0.0
 
 
 def place(row: OpRow) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.observe.analyse.facts import Facts, percent, place
+from morpho.observe.analyse.facts import UNEVEN, Facts, idle_by_parts, percent, place
 from morpho.observe.analyse.verdict import Verdict
 from morpho.observe.trace.model import OpRow
 
@@ -105,6 +105,9 @@ def imbalance(facts: Facts) -> Verdict | None:
         how = f"runs on one of {top.threads} threads"
         advice = ("several of these beside each other, xs of shape (steps, batch, ...)," if top.name.startswith("scan")
                   else "several of these as one batch, whose rows are divided,")
+    elif idle_by_parts(top) > UNEVEN:
+        how = f"has {top.parts} rows for {top.threads} threads"
+        advice = "more rows than threads (each cut into blocks, whose results are put together),"
     else:
         how = f"keeps {top.threads_busy:.1f} of {top.threads} threads at work"
         advice = "rows of equal cost (sorted by length, or cut into equal parts), and more of them than threads,"

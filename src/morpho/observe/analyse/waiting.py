@@ -8,6 +8,7 @@ from os.path import basename
 from morpho.base.units import format_seconds
 from morpho.observe.analyse.facts import Facts, function_of, percent, place
 from morpho.observe.analyse.verdict import Verdict
+from morpho.observe.record.sampler import MORPHO
 from morpho.runtime.trace.spans import FROM_ARRAY
 
 LONG_S = 100e-6  # of Python for a call: more than making one takes
@@ -75,8 +76,11 @@ def recompiles(facts: Facts) -> Verdict | None:
     seconds = facts.recompile_s
     if seconds <= 0:
         return None
-    (name, line), times = facts.compilations.most_common(1)[0]
-    traced = [span for span in facts.trace.spans if span.kind == "trace" and function_of(span) == (name, line)]
+    compilations: Counter[tuple[str, str]] = Counter()
+    for (name, line, _), times in facts.compilations.items():
+        compilations[name, line] += 0 if line.startswith(MORPHO) else times
+    (name, line), times = compilations.most_common(1)[0]
+    traced = [span for span in facts.trace.spans if span.kind == "trace" and function_of(span)[:2] == (name, line)]
     if name and len(traced) > 1 and all(span.detail.get("recompiles") == 0 for span in traced):  # each another object
         what = f"{name} was made and compiled {times} times"
         advice = "mo.compile called once, outside the loop, and what changes as an argument of the function,"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from morpho.base.checks import as_path
 from morpho.base.errors import ArgumentError, fail
 from morpho.observe.export import flame, html, perfetto, pftrace, text
 from morpho.observe.trace.model import Trace
+from morpho.weights.atomic import write_text
 
 ENDINGS = (".html", ".svg", ".perfetto.json", ".pftrace", ".json", ".txt")
 
@@ -14,7 +16,7 @@ ENDINGS = (".html", ".svg", ".perfetto.json", ".pftrace", ".json", ".txt")
 def save(trace: Trace, path: str | Path) -> Path:
     """Write a report (.html, .txt), a flame graph (.svg), a Perfetto trace (.perfetto.json, .pftrace) or the
     trace (.json)."""
-    where = Path(path)
+    where = as_path("profile", "path", path)
     if not where.absolute().parent.is_dir():
         raise fail(ArgumentError, "profile", f"there is no folder {where.parent} for {where.name}", "make it first")
     if where.name.endswith(".perfetto.json"):
@@ -26,5 +28,5 @@ def save(trace: Trace, path: str | Path) -> Path:
     written = {".html": html.page, ".svg": flame.svg, ".txt": text.report}.get(where.suffix)
     if written is None:
         raise fail(ArgumentError, "profile", f"{where.name} has none of the endings {', '.join(ENDINGS)}")
-    where.write_text(written(trace), encoding="utf-8")
+    write_text(where, written(trace))
     return where

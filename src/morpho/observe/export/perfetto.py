@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from morpho.observe.trace.model import Trace
+from morpho.weights.atomic import write_text
 
 
 def events(trace: Trace) -> list[dict[str, Any]]:
@@ -83,5 +84,5 @@ def as_json(trace: Trace) -> dict[str, Any]:
 def write(trace: Trace, path: str | Path) -> Path:
     """Write it; drop the file on ui.perfetto.dev."""
     where = Path(path)
-    where.write_text(json.dumps(as_json(trace)), encoding="utf-8")
+    write_text(where, json.dumps(as_json(trace)))
     return where

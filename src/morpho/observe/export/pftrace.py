@@ -14,6 +14,7 @@ from typing import Any
 
 from morpho.observe.export.perfetto import events as json_events
 from morpho.observe.trace.model import Trace
+from morpho.weights.atomic import write_bytes
 
 SEQUENCE = 1  # all packets are of one writer
 CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED, of the first packet
@@ -116,5 +117,5 @@ def encode(trace: Trace) -> bytes:
 def write(trace: Trace, path: str | Path) -> Path:
     """Write it; `ui.perfetto.dev` and `trace_processor` open it."""
     where = Path(path)
-    where.write_bytes(encode(trace))
+    write_bytes(where, encode(trace))
     return where

@@ -11,14 +11,17 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import executable as driver
 from morpho.base.machine import host_architecture
 from morpho.base.target import current_isa
 from morpho.program.program import Step
+from morpho.weights.atomic import storing, write_text
 
 MAGIC, VERSION, CODE_LOAD = 0x4A695444, 1, 0
 HEADER, RECORD, LOAD = struct.Struct("=IIIIIIQQ"), struct.Struct("=IIQ"), struct.Struct("=IIQQQQ")
@@ -99,7 +102,7 @@ def elf_functions(data: bytes) -> dict[str, tuple[int, int, int]]:
 def write_perf_map(folder: str | Path = "/tmp") -> Path:
     """`perf-PID.map` in a folder: perf looks in /tmp. A line per function: address, size, name."""
     where = Path(folder) / f"perf-{os.getpid()}.map"
-    where.write_text("".join(f"{one.address:x} {one.nbytes:x} {one.name}\n" for one in symbols()), encoding="utf-8")
+    write_text(where, "".join(f"{one.address:x} {one.nbytes:x} {one.name}\n" for one in symbols()))
     return where
 
 
@@ -108,7 +111,7 @@ def write_jitdump(folder: str | Path = ".") -> Path:
     mapping is how `perf record` learns of the file."""
     where = Path(folder) / f"jit-{os.getpid()}.dump"
     stamp = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    with where.open("wb+") as file:
+    with _whole(where) as file:
         file.write(HEADER.pack(MAGIC, VERSION, HEADER.size, MACHINES.get(host_architecture(), 0), 0, os.getpid(), stamp,
                                0))
         file.flush()
@@ -121,6 +124,18 @@ def write_jitdump(folder: str | Path = ".") -> Path:
         if marker is not None:
             marker.close()
     return where
+
+
+@contextmanager
+def _whole(where: Path) -> Iterator[BinaryIO]:
+    """A file under its own name, which perf has seen mapped; none is left where it cannot be written to the end."""
+    with storing(where):
+        try:
+            with where.open("wb+") as file:
+                yield file
+        except OSError:
+            where.unlink(missing_ok=True)
+            raise
 
 
 def _marker(descriptor: int) -> mmap.mmap | None:

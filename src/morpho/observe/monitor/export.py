@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from weakref import WeakSet
 
+from morpho.base.checks import shown
 from morpho.base.distribution import install
-from morpho.base.errors import MorphoError, fail
+from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.runtime.metrics import Histogram, Metric, Metrics, metrics
 from morpho.weights.errors import MissingExtra
 
@@ -70,6 +71,8 @@ def prometheus(registry: Any = None) -> None:
     except ImportError as error:
         raise _needs("prometheus-client", error) from None
     page = REGISTRY if registry is None else registry
+    if not hasattr(page, "register"):
+        raise fail(ArgumentError, "monitor", f"registry={shown(page)} is no registry of prometheus_client")
     if page not in _shown_on:  # twice is a page that Prometheus refuses
         page.register(Collector())
         _shown_on.add(page)
@@ -87,9 +90,9 @@ def prometheus_text() -> str:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError as error:
         raise _needs("prometheus-client", error) from None
-    shown = CollectorRegistry()
-    shown.register(Collector())
-    return str(generate_latest(shown).decode())
+    page = CollectorRegistry()
+    page.register(Collector())
+    return str(generate_latest(page).decode())
 
 
 def opentelemetry(provider: Any = None) -> None:
@@ -110,6 +113,8 @@ def opentelemetry(provider: Any = None) -> None:
         from opentelemetry.metrics import get_meter
     except ImportError as error:
         raise _needs("opentelemetry-api", error) from None
+    if provider is not None and not hasattr(provider, "get_meter"):
+        raise fail(ArgumentError, "monitor", f"provider={shown(provider)} is no MeterProvider of OpenTelemetry")
     meter = get_meter("morpho") if provider is None else provider.get_meter("morpho")
 
     def offer(metric: Metric) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from morpho.base.checks import check_texts
 from morpho.runtime.metrics import SECONDS, Counter, Gauge, Histogram, Metric, Observed, metrics
 
 WINDOW_S = 60.0
@@ -65,6 +66,8 @@ def snapshot(*names: str, window_s: float = WINDOW_S) -> dict[str, Any]:
     >>> mo.monitor.snapshot("shelves")
     {'shelves': {'kind': 'gauge', 'help': '', 'values': [{'labels': {}, 'value': 4}]}}
     """
+    for name in names:
+        check_texts("monitor", name=name)
     return {metric.name: {"kind": metric.kind, "help": metric.help, "values": _values(metric, window_s)}
             for metric in metrics.all() if not names or metric.name in names}
 

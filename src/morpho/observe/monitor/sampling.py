@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from morpho.base.errors import ValueFault, fail
+from morpho.base.checks import as_seconds
 from morpho.observe.monitor.alerts import Alerts
 from morpho.observe.monitor.alerts import alerts as default_alerts
 from morpho.observe.monitor.resources import Gpus, Process
@@ -43,10 +43,8 @@ class Sampler:
 
     def __init__(self, every_s: float = EVERY_S, alerts: Alerts | None = None, process: Process | None = None,
                  gpus: Gpus | None = None, clock: Callable[[], float] = time.time) -> None:
-        if not every_s > 0:
-            raise fail(ValueFault, "monitor", f"every_s must be more than 0, and is {every_s}")
-        self.every_s, self.history = every_s, deque[dict[str, Any]](maxlen=KEPT)
-        self.own_cpu_s = 0.0
+        self.every_s = as_seconds("monitor", "every_s", every_s, threading.TIMEOUT_MAX)
+        self.own_cpu_s, self.history = 0.0, deque[dict[str, Any]](maxlen=KEPT)
         self._alerts = default_alerts if alerts is None else alerts
         self._process, self._gpus, self._clock = process or Process(), gpus or Gpus(), clock
         self._stop = threading.Event()
@@ -117,6 +115,7 @@ def sample(every_s: float = EVERY_S) -> Sampler:
     >>> sampler.stop()
     """
     global _running
+    every_s = as_seconds("monitor", "every_s", every_s, threading.TIMEOUT_MAX)
     with _lock:
         if _running is None:
             _running = Sampler(every_s)

@@ -98,7 +98,7 @@ def op_row(addresses: Addresses, pointer: int, found: Sum, seconds: Callable[[in
     row = OpRow(_name(step, group), getattr(step, "origin", ""), addresses.name(executable), _kind(step),
                 _sizes(step), found.calls, seconds(found.ticks), threads=_threads(executable, step),
                 shared_s=seconds(found.shared_ticks))
-    row.tail_s = row.shared_s * found.least_tail if row.shared_s and found.helped >= FEW_HELPED else 0.0
+    row.tail_s = row.shared_s * found.sure_tail if row.shared_s and found.helped >= FEW_HELPED else 0.0
     row.busy_s = seconds(found.ticks - found.shared_ticks + found.busy_ticks)
     if isinstance(step, Step):
         _add_cost(row, group or [step], found, peak, addresses.sizes.get(id(executable), {}))
@@ -145,9 +145,18 @@ def _add_cost(row: OpRow, group: list[Step], found: Sum, peak: Profile, sizes: M
     row.bound = "compute" if compute_s > memory_s else "memory"
     row.product = any(step.is_product for step in group)
     row.gathers = any(step.kernel.gathered for step in group)
+    row.parts = _parts(group)
     row.apart = any(step.lies_apart() for step in group)
     written = next((place for place in first.written), None)
     row.dtype = str(written.dtype) if written is not None else ""
+
+
+def _parts(group: list[Step]) -> int:
+    """The rows of a step that are worked on one after the other each: of a running sum, a sort."""
+    (first, *more) = group
+    if more or first.splits_columns or first.is_product or not isinstance(first.rows, int):
+        return 0
+    return first.rows
 
 
 def _costs_at(group: list[Step], sizes: Mapping[str, int]) -> list[Cost] | None:

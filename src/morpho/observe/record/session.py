@@ -16,6 +16,7 @@ import numpy as np
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import executable as driver
 from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
+from morpho.base.checks import check_flags, check_texts
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import machine
 from morpho.base.target import current_isa, wanted_threads
@@ -339,4 +340,6 @@ def profile(name: str = "profile", *, memory: bool = True) -> Profile:
     >>> sum(op.calls for op in p.trace.ops if "matmul" in op.name)
     10
     """
+    check_texts("profile", name=name)
+    check_flags("profile", memory=memory)
     return Profile(name, memory)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from morpho.base import settings
+from morpho.weights.atomic import append, write_bytes
 
 MOST_BYTES = 1 << 20
 
@@ -25,9 +26,8 @@ def remember(folder: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists() and path.stat().st_size > MOST_BYTES:  # the older half goes
             lines = path.read_bytes().splitlines(keepends=True)
-            path.write_bytes(b"".join(lines[len(lines) // 2:]))
-        with open(path, "ab", buffering=0) as file:
-            file.write(json.dumps({"folder": str(folder.resolve()), "time": time.time()}).encode() + b"\n")
+            write_bytes(path, b"".join(lines[len(lines) // 2:]))
+        append(path, json.dumps({"folder": str(folder.resolve()), "time": time.time()}).encode() + b"\n")
     except OSError:
         pass
 

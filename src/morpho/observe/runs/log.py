@@ -22,6 +22,7 @@ from typing import Any
 
 from morpho.observe.monitor.resources import Process
 from morpho.runtime.metrics import metrics
+from morpho.weights.atomic import append
 
 FILE = "metrics.jsonl"
 FLUSH_S = 0.5
@@ -99,11 +100,11 @@ class RunLog:
             return
         self._flushed = self._clock()
         try:
-            with open(self.path, "ab", buffering=0) as file:
-                file.write(b"".join(self._waiting))
+            append(self.path, b"".join(self._waiting))
         except OSError as error:
             self._broken = True
-            self._say(f"{self.path} cannot be written: {error.strerror or error}; training goes on without it")
+            why = getattr(error.__cause__, "strerror", "") or error
+            self._say(f"{self.path} cannot be written: {why}; training goes on without it")
         self._waiting.clear()
 
     def close(self) -> None:

@@ -14,7 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from morpho.base.checks import as_path
 from morpho.base.errors import ArgumentError, fail
+from morpho.weights.atomic import write_text
 
 VERSION = 1
 KINDS = ("kernel", "host", "collective")
@@ -46,6 +48,7 @@ class OpRow:
     dtype: str = ""
     apart: bool = False  # most bytes are neighbours of what it reads: strides of a cache line and more
     gathers: bool = False  # reads elements by index
+    parts: int = 0  # equal ones that threads take, none of which is divided; 0: as many as they like, or not known
     rank: int = 0
 
     @property
@@ -129,14 +132,14 @@ class Trace:
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON, from which `Trace.load` reads it again."""
-        where = Path(path)
-        where.write_text(json.dumps(self.as_json()), encoding="utf-8")
+        where = as_path("profile", "path", path)
+        write_text(where, json.dumps(self.as_json()))
         return where
 
     @staticmethod
     def load(path: str | Path) -> Trace:
         """Read what `save` wrote."""
-        where = Path(path)
+        where = as_path("profile", "path", path)
         if where.stat().st_size > MOST_FILE_BYTES:
             raise fail(ArgumentError, "profile", f"{where} has more than {MOST_FILE_BYTES >> 30} GiB", line="")
         try:

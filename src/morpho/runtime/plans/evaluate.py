@@ -49,7 +49,7 @@ from morpho.runtime.plans import on_device, stored_plan
 from morpho.runtime.plans.abstraction import abstract
 from morpho.runtime.plans.faults import MATRICES, host_fault, index_fault, matrix_fault
 from morpho.runtime.plans.stored_plan import StoredPlan
-from morpho.runtime.trace.spans import span
+from morpho.runtime.trace.spans import is_first_value, span
 from morpho.runtime.tuner import background
 
 log = logging.getLogger("morpho")
@@ -216,7 +216,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     with span("compile", f"{len(graph)} nodes") as told:
         plan = _make_plan(graph, own_outputs, inputs, device, guards, whole, constants, on_disk, updates, budget)
         told |= {"nodes": len(graph), "steps": len(plan.program.steps), "stored": plan.made is None,
-                 "llvm": int(plan.after["compiled"] - plan.before["compiled"])}
+                 "llvm": int(plan.after["compiled"] - plan.before["compiled"]), "first": is_first_value()}
         return plan
 
 

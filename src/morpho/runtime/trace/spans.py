@@ -55,6 +55,21 @@ def step() -> Iterator[None]:
         _steps.depth -= 1
 
 
+def is_first_value() -> bool:
+    """Whether this thread computes what a state begins with: what is compiled for that is compiled once."""
+    return bool(getattr(_steps, "first", False))
+
+
+@contextmanager
+def first_value() -> Iterator[None]:
+    """The first value of a parameter or state is computed in this block."""
+    before, _steps.first = is_first_value(), True
+    try:
+        yield
+    finally:
+        _steps.first = before
+
+
 sink: Recording | None = None  # of the recording that is on
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import itertools
 import logging
@@ -24,6 +25,7 @@ from morpho.runtime import thresholds
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans.device_entry import entry_plan, mark_of, states_in_place
 from morpho.runtime.plans.evaluate import make_plan
+from morpho.runtime.trace import spans
 from morpho.runtime.trace.spans import span
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
@@ -185,7 +187,18 @@ def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
     with span("trace", made.__name__) as told:
         told |= {"recompiles": made.recompiles, "shapes": [str(tuple(sizes)) for _, sizes, *_ in specs[:8]],
                  "line": _line_of(made)}
-        return _traced(made, structure, specs, changed)
+        chosen = _traced(made, structure, specs, changed)
+        if spans.sink is not None:
+            told["program"] = _computes(chosen)
+        return chosen
+
+
+def _computes(chosen: Specialisation) -> str:
+    """What a function does, whatever the sizes of its arguments and the numbers in it: a digest of its steps and of the
+    shapes of what it captured."""
+    steps = [step.label for step in chosen.plan.program.steps]
+    held = [(str(tensor.dtype), tensor.shape) for tensor in chosen.captured]
+    return hashlib.sha256(repr((steps, held)).encode()).hexdigest()[:16]
 
 
 def _line_of(made: CompiledFunction) -> str:

@@ -30,6 +30,7 @@ from morpho.base.errors import ArgumentError, CompileError, DTypeError, ShapeErr
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.runtime.memory.buffer import Buffer
 from morpho.runtime.memory.pool import pool
+from morpho.runtime.trace.spans import first_value
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor, realise
@@ -95,7 +96,8 @@ class State:
         self._words = (ctypes.c_int64 * int(StateField.SIZE))()
         # Memory of its own: borrowed memory is never written. What is not `filled` takes none before its next value.
         try:
-            self._held = asarray(value, copy=True).realise() if filled else _zeros_of(asarray(value))
+            with first_value():
+                self._held = asarray(value, copy=True).realise() if filled else _zeros_of(asarray(value))
         except CompileError:
             if tracing.current is None:
                 raise

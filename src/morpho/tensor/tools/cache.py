@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
+from morpho.base.checks import as_path, check_texts, shown
 from morpho.base.dtypes import BY_NAME
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import parse_bytes
@@ -48,8 +49,12 @@ def cache(function: Callable[..., Any] | None = None, /, *, memory: str | int = 
     computed
     (58.0, 58.0)
     """
-    made = Cache(parse_bytes(memory, "cache", "memory"), None if disk is None else Path(disk).absolute(),
-                 parse_bytes(disk_bytes, "cache", "disk_bytes"), ttl_s, name)
+    check_texts("cache", name=name)
+    if key is not None and not callable(key):
+        raise fail(ArgumentError, "cache", f"key={shown(key)} is no function")
+    folder = None if disk is None else as_path("cache", "disk", disk).absolute()
+    made = Cache(parse_bytes(memory, "cache", "memory"), folder, parse_bytes(disk_bytes, "cache", "disk_bytes"), ttl_s,
+                 name)
     if function is None:
         return made if version is None and key is None else functools.partial(made, version=version, key=key)
     return made(function, version=version, key=key)

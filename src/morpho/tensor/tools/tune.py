@@ -9,6 +9,7 @@ from typing import Any
 
 from morpho.backends.registry import backend_of
 from morpho.base import settings
+from morpho.base.checks import as_seconds, check_flags
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import format_seconds
 from morpho.cost.tuned_choices import NO_CHOICES, Choices
@@ -76,8 +77,8 @@ def tune(function: Callable[..., Any], *args: Any, budget_s: float = 30.0, anew:
     >>> all(one.row is None or one.row.gain >= 1.1 for one in report.found)
     True
     """
-    if not budget_s > 0:
-        raise fail(ArgumentError, "tune", f"budget_s={budget_s} is not positive")
+    budget_s = as_seconds("tune", "budget_s", budget_s)
+    check_flags("tune", anew=anew)
     if not callable(function):
         raise fail(ArgumentError, "tune", f"{type(function).__name__} is not a function",
                    "give a function and the arguments it is called with")
