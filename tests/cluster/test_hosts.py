@@ -14,6 +14,7 @@ import pytest
 import morpho as mo
 from morpho.base.errors import ArgumentError, GroupError
 from morpho.cli.launch import launch
+from morpho.cli.text.spread import Spread
 from morpho.cluster.hosts.file import read_hosts
 from morpho.cluster.hosts.measuring import cluster_toml
 from morpho.cluster.hosts.queue import expand, queue_hosts
@@ -179,3 +180,5 @@ def test_hosts_that_are_wrong(machines: Path) -> None:
     with pytest.raises(mo.errors.ArgumentError, match=r"the plan is for near, far, and .* has far"):
         from morpho.cluster.hosts.run import host_pipeline
         host_pipeline(mo.models.SHIPPED, file)
+    with pytest.raises(ArgumentError, match=r"--nodes 2 is of this machine, and --hosts .* a worker on each"):
+        Spread(2, file).pipeline(mo.models.SHIPPED)

@@ -218,3 +218,13 @@ def test_blocks_equal_those_of_torch(norm_first: bool, activation: str) -> None:
         else:
             wanted, found = theirs(torch.tensor(x), src_mask=mask), ours(mo.asarray(x))
         np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("theta", [10000.0, 250000.0, 5e5, 1e6])
+def test_frequencies_are_rounded_once(theta: float) -> None:
+    """An angle has the error of its frequency times its position: NumPy's powers of float32 are several units off."""
+    places = [float(np.float32(2 * pair) / np.float32(128)) for pair in range(64)]
+    powers = np.array([theta ** place for place in places]).astype(np.float32)
+    assert (rope_scaling.frequencies(128, theta, None, 64, 64)[0] == np.float32(1) / powers).all()
+    longrope = {"rope_type": "longrope", "short_factor": [3.0] * 64, "long_factor": [3.0] * 64}
+    assert (rope_scaling.frequencies(128, theta, longrope, 64, 64)[0] == np.float32(1) / (np.float32(3) * powers)).all()

@@ -83,6 +83,39 @@ def test_a_mixed_batch_has_the_tokens_of_each_alone(name: str) -> None:
     assert stats.recompiles == stats.errors == stats.pages_used == 0
 
 
+@pytest.mark.parametrize("name", ["gemma2", "phi3, long"])
+def test_next_tokens_of_slots_are_computed_together(name: str) -> None:
+    """Those of three texts at three places, one of which has gone over to other angles, and of another one that begins
+    later in the lowest slot: in one call for each length of caches, with the bits of each alone."""
+    family, settings = SERVED[name]
+    mo.nn.seed(2)
+    model = mo.models.create(family, **settings)
+    rng = np.random.default_rng(3)
+    texts = [rng.integers(3, 61, length).tolist() for length in (5, 40, 70, 9)]
+    alone, together = (SlotRunner(model, 1 << 20, 4) for _ in range(2))
+    assert together.pages.total == 4
+
+    def begin(slot: int, text: list[int]) -> None:
+        for runner in (alone, together):
+            runner.prefill(Row(text, 0, [slot], prompt=len(text)))
+
+    for slot, text in enumerate(texts[:3]):
+        begin(slot, text)
+    running = {slot: len(text) for slot, text in enumerate(texts[:3])}
+    for step in range(6):
+        if step == 3:
+            begin(0, texts[3])
+            running[0] = len(texts[3])
+        tokens = rng.integers(3, 61, len(running)).tolist()
+        rows = [Row([token], running[slot], [slot], prompt=len(texts[3 if slot == 0 and step > 2 else slot]))
+                for slot, token in zip(running, tokens, strict=True) if slot != step - 1]  # one waits
+        wanted = np.stack([alone.decode([row])[0] for row in rows])
+        assert together.decode(rows).tobytes() == wanted.tobytes()
+        running = {slot: length + (slot != step - 1) for slot, length in running.items()}
+    assert not alone._together and together.recompiles == 0
+    assert {count for _, count in together._together} == ({2, 4} if family == "gemma2" else {2})
+
+
 def test_a_text_goes_over_to_other_angles() -> None:
     """Longrope's angles change where the text gets longer than it was trained for: so they do in a slot."""
     mo.nn.seed(2)

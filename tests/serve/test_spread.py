@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,49 @@ def test_answers_are_those_of_one_process(pair: tuple[Running, Running], asked: 
     body = {"model": "tiny", "prompt": "to be or not", "max_tokens": 12, **asked}
     one, three = (choices(server.post("/v1/completions", **body)) for server in pair)
     assert three == one
+
+
+def answered(server: Running, **body: Any) -> Any:
+    response = server.post("/v1/completions", model="tiny", **body)
+    said = response.json()
+    return response.status_code, said["choices"] if response.status_code == 200 else said["error"]["message"]
+
+
+def test_prompts_at_the_rim_of_the_context(pair: tuple[Running, Running]) -> None:
+    """A piece of a prompt has 128 tokens, and the context 1024; who asks for more tokens than there is room for gets
+    those there is room for, and a prompt without room is refused."""
+    for length, wanted in ((127, 2), (128, 2), (129, 2), (1022, 9), (1023, 9), (1024, 1), (5000, 1), (0, 1)):
+        body = {"prompt": [7] * length, "max_tokens": wanted, "temperature": 0, "ignore_eos": True, "logprobs": 0}
+        one, three = (answered(server, **body) for server in pair)
+        assert three == one
+        assert one[0] == (200 if 0 < length < 1024 else 400)
+
+
+def test_clients_that_go_away_change_nothing_for_others(pair: tuple[Running, Running]) -> None:
+    """Long and short prompts with settings of their own at once, among streams that are left in the middle."""
+    one, three = pair
+    bodies = [{"prompt": [*range(40, 40 + length)] * 3, "max_tokens": 30, "logprobs": 0, **ASKED[place]}
+              for place, length in enumerate((1, 30, 50, 100, 64, 2))]
+    expected = [answered(one, **body) for body in bodies]
+    found: dict[int, Any] = {}
+
+    def ask(place: int) -> None:
+        found[place] = answered(three, **bodies[place])
+
+    def leave(place: int) -> None:
+        body = {"model": "tiny", "prompt": [5, place], "max_tokens": 900, "ignore_eos": True, "stream": True}
+        with httpx.stream("POST", three.url + "/v1/completions", trust_env=False, timeout=60, json=body) as response:
+            assert [*islice(response.iter_lines(), 1 + 2 * place)]
+
+    before = three.engine().stats().cancelled
+    threads = [threading.Thread(target=each, args=(place,)) for place in range(len(bodies)) for each in (leave, ask)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [found[place] for place in range(len(bodies))] == expected
+    until(lambda: three.engine().stats().cancelled == before + len(bodies))
+    assert three.engine().stats().running == three.engine().stats().waiting == 0
 
 
 def test_stages_are_shown_and_what_cannot_be_done_is_refused(pair: tuple[Running, Running]) -> None:

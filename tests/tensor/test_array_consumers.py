@@ -184,6 +184,38 @@ def test_xarray(x: Any) -> None:
         assert isinstance(found.data, mo.Tensor)
 
 
+def test_xarray_where_it_asks_for_numpys_dtypes() -> None:
+    xr = pytest.importorskip("xarray", reason="needs pandas, too large for the tests' extra")
+    array = np.array([[1.0, 5.0, 2.0, np.nan], [3.0, 3.0, 7.0, 8.0]])
+    ours, theirs = (xr.DataArray(data, dims=("a", "b"), coords={"b": [10.0, 20.0, 30.0, 40.0]}, name="v")
+                    for data in (mo.asarray(array), array))
+    for method in (lambda x: x.to_dataset().mean()["v"], lambda x: x.to_dataset().median("a")["v"],
+                   lambda x: x.idxmax("b", fill_value=0.0), lambda x: x.integrate("b"),
+                   lambda x: x.quantile([0.25, 0.5], "b")):
+        found = method(ours)
+        assert isinstance(found.data, mo.Tensor)
+        np.testing.assert_allclose(found.values, method(theirs).values)
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.4.0", reason="NumPy asks objects for a dtype since 2.4")
+def test_numpy_takes_dtypes() -> None:
+    from morpho.base.dtypes import ALL
+    for dtype in ALL:
+        if dtype is mo.bfloat16:
+            with pytest.raises(TypeError, match="bfloat16"):  # its bits are uint16 inside, which is another dtype
+                np.dtype(dtype)
+        else:
+            assert np.dtype(dtype) == dtype.numpy == np.zeros(1, dtype).dtype
+
+
+def test_quantiles_take_q_by_name() -> None:
+    x = mo.asarray([1.0, 2.0, 3.0])
+    for share in (mo.quantile, mo.nanquantile):
+        assert share(x, q=0.5).item() == 2.0
+    for hundredths in (mo.percentile, mo.nanpercentile):
+        assert hundredths(x, q=50).item() == 2.0
+
+
 def test_pad_by_numpys_name() -> None:
     assert mo.pad(mo.asarray([1, 2]), (1, 1), constant_values=3).tolist() == [3, 1, 2, 3]
     for wrong in ({"constant_values": (3, 4)}, {"constant_values": 3, "value": 4}):

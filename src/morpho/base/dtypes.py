@@ -53,6 +53,16 @@ class DType:
         return as_dtype, (self.name,)  # a copy of a module that holds a dtype holds the same one
 
     @property
+    def __numpy_dtype__(self) -> np.dtype:
+        """What `np.dtype(self)` is, for libraries that look at dtypes with NumPy's functions; NumPy 2.4 asks for it.
+
+        NumPy has no bfloat16: a TypeError says so.
+        """
+        if self is bfloat16:
+            raise AttributeError("NumPy has no bfloat16")
+        return self.numpy
+
+    @property
     def is_float(self) -> bool:
         return self.kind == "f"
 

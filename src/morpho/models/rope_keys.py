@@ -30,6 +30,7 @@ _OPTIONAL = {  # type -> what it may be made from besides
     "longrope": {"original_max_position_embeddings": keys.positive(4096).or_null(), "attention_factor": _SHARE,
                  "factor": _SHARE},
 }
+_NEEDED["su"], _OPTIONAL["su"] = _NEEDED["longrope"], _OPTIONAL["longrope"]  # as Phi-3's first files call it
 USUAL = ("default", "linear", "llama3", "factors", "yarn", "dynamic")  # computed wherever angles are
 _LENGTH = {"original_max_position_embeddings": irrelevant("of other types")}
 

@@ -32,6 +32,9 @@ class Spread:
         from morpho.cluster.frontend.pipeline import Pipeline
         from morpho.cluster.hosts.run import host_pipeline
 
+        if self.hosts is not None and self.nodes is not None:
+            raise fail(ArgumentError, "run", f"--nodes {self.nodes} is of this machine, and --hosts {self.hosts} names "
+                                             "machines, with a worker on each", "leave out one of them")
         given = None if self.plan is None else read_plan(self.plan)
         if self.hosts is not None:
             return host_pipeline(place, self.hosts, given, _show, **more)

@@ -12,7 +12,7 @@ from morpho.nn import init
 from morpho.nn.layers.linear import Linear
 from morpho.nn.layers.norm import LayerNorm, RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.attention import attend, join_heads, split_heads
+from morpho.nn.transformer.attention import RowCaches, attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import FeedForward, activation
 from morpho.nn.transformer.paged import PagedCache
 from morpho.nn.transformer.positions import RotaryPositions
@@ -68,12 +68,15 @@ class Attention(Module):
         if self.rope is not None:
             turns = self.rope.tables(x.shape[-2], offset if positions is None else positions, reach)
             q, k = self.rope.turn(q, *turns), self.rope.turn(k, *turns)
-        if self.cap is None:
-            seen = attend(q, k, v, causal=True, mask=mask, cache=cache, offset=offset, scale=self.scale,
-                          window=self.window)
-        else:
-            seen = capped_attention(q, k, v, self.cap, self.scale, self.window, mask, cache, offset)
+        seen = cache.attended(self._seen, q, k, v, offset) if isinstance(cache, RowCaches) else \
+            self._seen(q, k, v, cache, offset, mask)
         return self.o_proj(join_heads(seen))  # type: ignore[no-any-return]
+
+    def _seen(self, q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, cache: Any, offset: Any, mask: Any = None) -> mo.Tensor:
+        if self.cap is None:
+            return attend(q, k, v, causal=True, mask=mask, cache=cache, offset=offset, scale=self.scale,
+                          window=self.window)
+        return capped_attention(q, k, v, self.cap, self.scale, self.window, mask, cache, offset)
 
     def _projected(self, x: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor, mo.Tensor]:
         heads, kv_heads, depth = self.num_heads, self.num_kv_heads, self.head_dim

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -15,6 +15,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.text.prompts import checked_ids
 from morpho.nn.frozen import Frozen
+from morpho.nn.transformer.attention import RowCaches
 from morpho.tensor.jit.native.entries import entries
 
 CHUNK = 512  # tokens of a prompt that go through at once: bounds the memory of long ones
@@ -115,6 +116,37 @@ class TwoPartGenerator(Generator):
     def compilations(self) -> int:
         """Three: the encoder, the first token, the others."""
         return super().compilations + len(self.encode.specialisations)
+
+
+class JoinedGenerators(_There):
+    """The next tokens of several `Generator`s in one call: each row attends over its own generator's cache, and all
+    else is computed together, so that each has the bits it has alone. A generator that has no token this time is
+    computed beside the others; what that writes into its cache lies behind what it holds."""
+
+    def __init__(self, generators: Sequence[Generator]) -> None:
+        self.generators, first = tuple(generators), generators[0]
+        self.model, self.frozen, self.place = first.model, first.frozen, first.place
+        self.caches: Any = [RowCaches(layer) for layer in zip(*(each.caches for each in generators), strict=True)]
+        self.decode = mo.compile(self._logits)
+
+    def _logits(self, ids: mo.Tensor, positions: mo.Tensor) -> mo.Tensor:
+        """ids (rows, 1) at a position each -> (rows, vocabulary)."""
+        self.frozen.use()
+        with mo.no_grad():
+            x = self.model.hidden(ids, self.caches, positions)
+            return mo.reshape(self.model.head(x), (len(self.generators), -1)).astype(mo.float32)
+
+    def step(self, tokens: Mapping[int, int]) -> np.ndarray:
+        """The logits after one more token of some generators, by their places: (rows, vocabulary)."""
+        for number, each in enumerate(self.generators):
+            if number not in tokens and len(each.ids) == each.length:
+                each.ids.pop()  # its last place is written over
+        ids = [[tokens.get(number, 0)] for number in range(len(self.generators))]
+        with evaluating(self.model):
+            logits = self.decode(self.there(ids), self.there([len(each.ids) for each in self.generators]))
+        for number, token in tokens.items():
+            self.generators[number].ids.append(int(token))
+        return logits.numpy()  # type: ignore[no-any-return]
 
 
 class BatchGenerator(_There):

@@ -25,11 +25,12 @@ from morpho.weights import keys
 from morpho.weights.keys import Key, KeyTable, Kind, irrelevant, used
 
 _FACTOR = irrelevant("of first values")
-_TOWER: dict[str, Key] = {
+_TOWER: dict[str, Key] = {  # published files say of a tower what older versions of the library say of any model
     "hidden_size": used(keys.positive(512)), "intermediate_size": used(keys.positive(2048)),
     "num_hidden_layers": used(keys.positive(12)), "num_attention_heads": used(keys.positive(8)),
     "hidden_act": used(keys.one_of(*ACTIVATIONS)), "layer_norm_eps": used(keys.number(1e-5, above=0)),
     "projection_dim": used(keys.positive(512)), "model_type": used(keys.text()), "initializer_factor": _FACTOR,
+    "tie_word_embeddings": irrelevant("no text is made"),
     "attention_dropout": irrelevant("of training: attention has no dropout"), "dropout": irrelevant("of training")}
 TEXT = {"vocab_size": 49408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12,
         "num_attention_heads": 8, "max_position_embeddings": 77, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
@@ -58,11 +59,23 @@ class CLIPConfig(Config):
     projection_dim: int = 512
     logit_scale_init_value: float = 2.6592
     others: ClassVar[Mapping[str, Key]] = {**_NO_TEXT, "initializer_factor": _FACTOR,
-                                           "text_config_dict": irrelevant("text_config says it"),
-                                           "vision_config_dict": irrelevant("vision_config says it")}
+                                           "text_config_dict": used(keys.record().or_null()),
+                                           "vision_config_dict": used(keys.record().or_null())}
 
     kinds: ClassVar[Mapping[str, Kind]] = {"text_config": keys.record(), "vision_config": keys.record(),
                                            "logit_scale_init_value": keys.number(2.6592)}
+
+    @classmethod
+    def of(cls, family: str, config: Mapping[str, Any], *, strict: bool = False, file: str = "",
+           ignore: Collection[str] = ()) -> Any:
+        """What older files say in `text_config_dict` goes before text_config, usual values of what it leaves out too:
+        so the library reads them."""
+        found = dict(config)
+        for name, usual in (("text_config", TEXT), ("vision_config", VISION)):
+            said, part = config.get(f"{name}_dict"), config.get(name) or {}
+            if isinstance(said, Mapping) and isinstance(part, Mapping) and f"{name}_dict" not in ignore:
+                found[name] = {**part, **usual, **said}
+        return super().of(family, found, strict=strict, file=file, ignore=ignore)
 
     def __post_init__(self) -> None:
         for name, usual in (("text_config", TEXT), ("vision_config", VISION)):

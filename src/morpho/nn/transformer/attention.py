@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import morpho as mo
@@ -67,6 +68,19 @@ class KeyValueCache:
             return mo.where(here, new, held)
         places = mo.reshape(mo.arange(count), (1, 1, count, 1)) + _per_sequence(offset)
         return mo.scatter(held, mo.broadcast_to(places, new.shape), new, axis=2)
+
+
+class RowCaches:
+    """A cache for each row of a batch, all of one length: rows that come and go, each at a position of its own."""
+
+    def __init__(self, rows: Sequence[KeyValueCache]) -> None:
+        self.rows, self.length = tuple(rows), rows[0].length
+
+    def attended(self, seen: Callable[..., mo.Tensor], q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, offset: mo.Tensor
+                 ) -> mo.Tensor:
+        """`seen(q, k, v, cache, offset)` of each row by itself, `offset` having one for each."""
+        return mo.concat([seen(*(part[row:row + 1] for part in (q, k, v)), cache, offset[row])
+                          for row, cache in enumerate(self.rows)], axis=0)
 
 
 def _per_sequence(offset: Any) -> Any:

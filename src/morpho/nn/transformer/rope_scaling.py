@@ -53,8 +53,8 @@ def frequencies(depth: int, theta: float, scaling: Mapping[str, Any] | None, len
     if kind == "dynamic":
         assert scaling is not None
         theta = _dynamic_theta(depth, theta, float(scaling["factor"]), length, reach)
-    places = np.arange(0, depth, 2, dtype=np.float32) / np.float32(depth)
-    found = np.float32(1) / np.power(np.float32(theta), places)
+    powers = _powers(depth, theta)
+    found = np.float32(1) / powers
     if kind in ("default", "dynamic"):
         return np.asarray(found), 1.0
     assert scaling is not None
@@ -69,9 +69,16 @@ def frequencies(depth: int, theta: float, scaling: Mapping[str, Any] | None, len
     if kind == "longrope":
         original = original_length(scaling, length)
         factors = np.asarray(scaling["long_factor" if reach > original else "short_factor"], np.float32)
-        return np.asarray(np.float32(1) / (factors * np.power(np.float32(theta), places)), np.float32), \
+        return np.asarray(np.float32(1) / (factors * powers), np.float32), \
             _longrope_factor(scaling, length)
     raise fail(ArgumentError, "RotaryPositions", f"scaling of type {kind!r} is unknown", "one of " + ", ".join(KINDS))
+
+
+def _powers(depth: int, theta: float) -> np.ndarray:
+    """theta ** (2 i / depth) of each pair, rounded once: NumPy's float32 powers have several units of the last place,
+    another number of them on another processor, and an angle has the error times its position."""
+    places = np.arange(0, depth, 2, dtype=np.float32) / np.float32(depth)
+    return np.power(np.float64(np.float32(theta)), places.astype(np.float64)).astype(np.float32)
 
 
 def _dynamic_theta(depth: int, theta: float, factor: float, length: int, reach: int) -> float:
@@ -98,7 +105,7 @@ def _yarn(depth: int, theta: float, scaling: Mapping[str, Any], length: int) -> 
     low, high = max(ends[0], 0), min(ends[1], depth - 1)
     high += 0.001 if low == high else 0
     stretched = np.clip((np.arange(depth // 2, dtype=np.float32) - low) / (high - low), 0, 1).astype(np.float32)
-    powers = np.power(np.float32(theta), np.arange(0, depth, 2, dtype=np.float32) / np.float32(depth))
+    powers = _powers(depth, theta)
     inner = np.float32(1) / (np.float32(factor) * powers)
     return np.asarray(inner * stretched + np.float32(1) / powers * (1 - stretched), np.float32)
 

@@ -1,8 +1,9 @@
 """Runs models whose keys and values do not lie in pages: those with an encoder (T5, BART), with capped scores (Gemma 2)
 or with angles that follow from the length of the text (Phi 3's long ones).
 
-Each text has a slot, which is a cache of its own, and goes through the functions of `mo.models.generate` by itself: its
-bits are those it has alone because nothing is computed together. Nothing is shared between texts, and nothing guessed.
+Each text has a slot, which is a cache of its own. Prompts go through the functions of `mo.models.generate` by
+themselves; next tokens of several texts are computed in one call where the model is one decoder, each attending over
+its slot (`JoinedGenerators`), with the bits it has alone. Nothing is shared between texts, and nothing guessed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import morpho as mo
 from morpho.models.base import LanguageModel
 from morpho.models.text.generation import AHEAD
-from morpho.models.text.generators import Generator, TwoPartGenerator, device_of
+from morpho.models.text.generators import Generator, JoinedGenerators, TwoPartGenerator, device_of
 from morpho.serve.engine.pages import Holding, Match, Pages
 from morpho.serve.engine.runner import Row, check_served
 
@@ -46,7 +47,7 @@ class Slots(Pages):
         pass
 
     def release(self, holding: Holding, tokens: Tokens[int], computed: int) -> None:
-        self.free.extend(holding.pages)
+        self.free = sorted([*self.free, *holding.pages], reverse=True)  # the lowest is the next: see `_joined`
         holding.pages = []
 
     def fork(self, holding: Holding, computed: int) -> None:
@@ -79,6 +80,7 @@ class SlotRunner:
         self._generators: dict[tuple[int, int], Generator] = {}  # by slot and length of its cache
         self._texts: dict[int, list[int]] = {}  # by slot: the tokens that were told
         self._used: dict[int, Generator] = {}  # by slot
+        self._together: dict[tuple[int, int], JoinedGenerators] = {}  # by length and number of slots, the first ones
 
     def prefill(self, row: Row) -> np.ndarray:
         """A piece of a prompt, or of a text that is computed anew; the logits are those of the last piece. An encoder
@@ -97,12 +99,36 @@ class SlotRunner:
         return logits
 
     def prompts(self, rows: Tokens[Row]) -> list[np.ndarray]:
-        """Pieces of several prompts, and next tokens of texts, one after the other."""
-        return [self._step(row) for row in rows]
+        """Pieces of several prompts, one after the other, and next tokens of texts, together."""
+        joined: dict[int, list[int]] = {}  # by length of their caches: rows with one more token, and room for it
+        for number, row in enumerate(rows):
+            used = self._used.get(row.pages[0])
+            if row.start >= row.prompt and len(row.tokens) == 1 and used and len(used.ids) < used.length:
+                joined.setdefault(used.length, []).append(number)
+        found: dict[int, np.ndarray] = {}
+        for length, numbers in joined.items():
+            if len(numbers) > 1 and not self.two_parts:
+                found |= zip(numbers, self._steps(length, [rows[number] for number in numbers]), strict=True)
+        return [found[number] if number in found else self._step(row) for number, row in enumerate(rows)]
 
     def decode(self, rows: Tokens[Row]) -> np.ndarray:
         """One token of each row: (rows, 1, vocabulary)."""
-        return np.stack([self._step(row)[None] for row in rows])
+        return np.stack(self.prompts(rows))[:, None]
+
+    def _steps(self, length: int, rows: Tokens[Row]) -> list[np.ndarray]:
+        """The next tokens of several texts, in one call."""
+        tokens = {row.pages[0]: row.tokens[0] for row in rows}
+        for slot, token in tokens.items():
+            self._texts[slot].append(token)
+        logits = self._joined(length, max(tokens) + 1).step(tokens)
+        return [logits[slot] for slot in tokens]
+
+    def _joined(self, length: int, slots: int) -> JoinedGenerators:
+        """The function of the first slots, a power of two of them at least `slots`."""
+        count = min(1 << (slots - 1).bit_length(), self.pages.total)
+        if (length, count) not in self._together:
+            self._together[length, count] = JoinedGenerators([self._generator(slot, length) for slot in range(count)])
+        return self._together[length, count]
 
     def _step(self, row: Row) -> np.ndarray:
         """The next token of a text, or what is left of its prompt."""
@@ -144,12 +170,15 @@ class SlotRunner:
             self.prefill(Row([0], 0, [0], prompt=1))
         elif name == "single":
             self.decode([Row([0], 1, [0])])
+        elif name == "decode" and not self.two_parts and self.pages.total > 1:
+            self._joined(self._used[0].length, 2).step({})
 
     @property
     def recompiles(self) -> int:
         """Functions compiled more than once: none, whatever comes."""
         usual = 3 if self.two_parts else 2
-        return sum(max(0, generator.compilations - usual) for generator in self._generators.values())
+        joined = sum(max(0, len(each.decode.specialisations) - 1) for each in self._together.values())
+        return joined + sum(max(0, generator.compilations - usual) for generator in self._generators.values())
 
 
 def _position_bytes(model: LanguageModel) -> int:

@@ -10,7 +10,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig, windows
 from morpho.models.decoder.model import Decoder
 from morpho.models.decoder.shape import Shape
-from morpho.weights.keys import Key, Kind, irrelevant, number
+from morpho.weights.keys import Key, Kind, irrelevant, number, only
 
 
 @dataclass
@@ -177,10 +177,13 @@ class Phi3Config(RotaryConfig):
     sliding_window: int | None = None
     family: ClassVar[str] = "phi3"
     partial: ClassVar[bool] = True
+    scalings: ClassVar[tuple[str, ...]] = (*RotaryConfig.scalings, "su")
     others: ClassVar[Mapping[str, Key]] = {
         "attention_dropout": NO_DROPOUT, "resid_pdrop": irrelevant("of training"),
         "embd_pdrop": irrelevant("of training"), "auto_map": irrelevant("the family is built here"),
-        "attention_bias": Key("only", Kind(lambda value: value is False, "False"))}
+        "attention_bias": Key("only", Kind(lambda value: value is False, "False")),
+        "mlp_bias": only(False), "lm_head_bias": only(False),  # Phi-4 mini's files say these four
+        "full_attn_mod": only(1), "interpolate_factor": only(1)}
     kinds: ClassVar[Mapping[str, Kind]] = {
         **RotaryConfig.kinds, "partial_rotary_factor": number(0.5, above=0, most=1).or_null()}
 
@@ -196,6 +199,9 @@ class Phi3Config(RotaryConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.rope_scaling and "su" in (self.rope_scaling.get("rope_type"), self.rope_scaling.get("type")):
+            self.rope_scaling = {**self.rope_scaling, "rope_type": "longrope"}
+            self.rope_scaling.pop("type", None)
         if self.rope_scaling and self.original_max_position_embeddings and not self.rope_scaling.get(
                 "original_max_position_embeddings"):
             self.rope_scaling = {**self.rope_scaling,

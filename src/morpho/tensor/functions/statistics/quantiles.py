@@ -39,7 +39,7 @@ def nanmedian(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     return _quantile("nanmedian", x, 0.5, axis, keepdims, "linear", skip=True)
 
 
-def quantile(x: Any, q: Any, /, *, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Tensor:
+def quantile(x: Any, /, q: Any, *, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Tensor:
     """The value below which a share q of the elements along axes lies; several q are the first axis of the result.
 
     method: between two elements "linear" (the default), or one of "lower", "higher", "midpoint", "nearest".
@@ -52,7 +52,7 @@ def quantile(x: Any, q: Any, /, *, axis: Any = None, keepdims: bool = False, met
     return _quantile("quantile", x, q, axis, keepdims, method, skip=False)
 
 
-def nanquantile(x: Any, q: Any, /, *, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Tensor:
+def nanquantile(x: Any, /, q: Any, *, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Tensor:
     """`quantile` of the elements that are not NaN; NaN where all are.
 
     >>> mo.nanquantile([1.0, mo.nan, 3.0], 0.5).item()
@@ -61,7 +61,7 @@ def nanquantile(x: Any, q: Any, /, *, axis: Any = None, keepdims: bool = False, 
     return _quantile("nanquantile", x, q, axis, keepdims, method, skip=True)
 
 
-def percentile(x: Any, q: Any, /, *, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Tensor:
+def percentile(x: Any, /, q: Any, *, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Tensor:
     """`quantile` of q hundredths.
 
     >>> mo.percentile([1.0, 2.0, 3.0, 4.0], 50).item()
@@ -70,7 +70,7 @@ def percentile(x: Any, q: Any, /, *, axis: Any = None, keepdims: bool = False, m
     return _quantile("percentile", x, _hundredths("percentile", q), axis, keepdims, method, skip=False)
 
 
-def nanpercentile(x: Any, q: Any, /, *, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Tensor:
+def nanpercentile(x: Any, /, q: Any, *, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Tensor:
     """`nanquantile` of q hundredths.
 
     >>> mo.nanpercentile([1.0, mo.nan, 3.0], 50).item()
