@@ -9,7 +9,7 @@ from morpho.backends.cpu.gemm.matmul import loop_scratch
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.destinations import DestinationLowering
-from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cpu.lowering.groups.lower_group import lower_body
 from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
 from morpho.backends.cpu.sparse.kernels import (
     PIECE,

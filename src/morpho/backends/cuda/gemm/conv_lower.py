@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cpu.lowering.groups.lower_group import lower_body
 from morpho.backends.cuda.gemm.conv import MmaConv, SimtConv, Windows
 from morpho.backends.cuda.gemm.lower import MANY_TILES, ProductLowering, tile_of
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, STAGES

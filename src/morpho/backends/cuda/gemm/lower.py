@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cpu.lowering.groups.lower_group import lower_body
 from morpho.backends.cuda.gemm.epilogue import Epilogue
 from morpho.backends.cuda.gemm.half.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel

@@ -17,7 +17,7 @@ from morpho.backends.cpu.gemm.prologue import LEFT
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations, reads_first
 from morpho.backends.cpu.lowering.control.filling import is_column
-from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
+from morpho.backends.cpu.lowering.groups.lower_group import lower_body, lower_copy
 from morpho.backends.cpu.lowering.matmul.matmul_dispatch import MatmulRequest, choose_conv, choose_matmul
 from morpho.backends.cpu.lowering.matmul.operand_facts import OperandFacts
 from morpho.base.dims import upper

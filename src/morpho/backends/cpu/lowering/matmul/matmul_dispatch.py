@@ -22,7 +22,7 @@ from morpho.backends.cpu.gemm.symmetric import SymmetricMatmul, is_symmetric
 from morpho.backends.cpu.gemm.tiling import register_tile
 from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedMatmul, vectors_of_tile
 from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cpu.lowering.groups.lower_group import lower_body
 from morpho.backends.cpu.lowering.matmul.operand_facts import OperandFacts
 from morpho.backends.cpu.quantised.int8 import Int8Matmul
 from morpho.backends.cpu.quantised.quantised import QuantisedMatmul

@@ -1,0 +1,1 @@
+"""Groups of elementwise operations, reductions and scatters as loops."""
