@@ -89,7 +89,8 @@ class CudaDevice:
         self.context = ctypes.c_void_p()
         handle = ctypes.c_int()
         self.driver.call("cuDeviceGet", ctypes.byref(handle), number)
-        self.handle, self.dlpack_device = handle.value, (2, number)
+        self.handle = handle.value
+        self.dlpack_device: tuple[int, int] | None = (2, number)
         self.driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), self.handle)
         self.enter()
         self.properties = self._properties()
