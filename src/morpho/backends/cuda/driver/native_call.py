@@ -18,7 +18,6 @@ from typing import Any
 from morpho.backends.cuda.driver.launch_code import LaunchTable, entry_address
 
 GRAPHS, PAST = 8, 4  # of a program, for as many sets of addresses and sizes; sets that came last, without a graph
-LEAST_LAUNCHES = 2  # of a program that is worth one
 RETRY, RAISED = -3, -2  # what Python tells native code: it knows these sizes now; an error is kept for who asked
 ASK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 
@@ -174,5 +173,5 @@ class NativeCall(GraphCall):
         table.slots[:len(slots)] = list(slots)
         self.set({Field.SLOTS: table.slots_address, Field.TABLE: table.table_address, Field.COUNT: table.count,
                   Field.MAPS: ctypes.addressof(table.maps), Field.MAPPED: table.mapped})
-        if table.count < LEAST_LAUNCHES:
+        if not table.count:
             self.words[Field.GRAPHS] = 0
