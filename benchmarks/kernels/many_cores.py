@@ -2,6 +2,10 @@
 
     python -m benchmarks.kernels.many_cores --threads 1,2,8,16
     python -m benchmarks.kernels.many_cores --threads 16 --only attention,wake --json out.json
+    python -m benchmarks.kernels.many_cores --threads 1,2,4,8,16 --only small,products --fewer
+
+With `--fewer` no peer: Morpho's processes with each number of threads take turns, and each is compared with the best of
+those with fewer threads, which it must not be slower than by more than 3 %: threads are chosen by the work there is.
 
 For each number of threads Morpho and PyTorch have a process each, which take turns: one sleeps while the other runs, so
 that neither meets the other's threads. Few threads run on the same cores, where both meet the same neighbours. Medians
@@ -26,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-GROUPS = ("elementwise", "products", "attention", "model", "wake")
+GROUPS = ("elementwise", "small", "products", "attention", "model", "wake")
 
 PAUSE_S = 0.004  # until the threads of OpenMP sleep, which look for work a while after every call
 ROUND_S = 0.008
@@ -35,6 +39,8 @@ FEW_THREADS = 2  # that run on the same cores; more of them would meet those of 
 SLOW_S = 0.05  # of what takes longer, three rounds will do
 ELEMENTS = 1 << 20
 SIDES = (256, 512, 1024, 2048)
+SMALL_SIDES = (64, 128, 192, 384)
+FEW_ELEMENTS = (1 << 14, 1 << 16, 1 << 18)
 HEADS = ((1, 12, 1024, 64), (1, 32, 2048, 128), (8, 12, 2048, 64))
 TOLERANCE = {"float32": 1e-3, "bfloat16": 6e-2}
 
@@ -62,6 +68,12 @@ def own_cases(groups: list[str]) -> Iterator[Case]:
         yield Case("exp 1M", lambda: exp(x, out=out))
         yield Case("sum 1M", lambda: total(x))
         yield Case("cumsum 1M", lambda: scan(x))
+    if "small" in groups:
+        tanh, normal = mo.compile(lambda a: mo.tanh(a)), mo.compile(lambda a: mo.softmax(a, -1))
+        for n in FEW_ELEMENTS:
+            z = mo.asarray(vectors()[0][:n])
+            yield Case(f"tanh {n}", partial(tanh, z))
+            yield Case(f"softmax {n // 256}x256", partial(normal, z.reshape(-1, 256).realise()))
     multiply = mo.compile(lambda a, b: a @ b)
     attend = mo.compile(lambda q, k, v: mo.attention(q, k, v, causal=True))
     for name, dtype, arrays in products(groups):
@@ -91,6 +103,11 @@ def peer_cases(groups: list[str]) -> Iterator[Case]:
         yield Case("exp 1M", lambda: torch.exp(x, out=out))
         yield Case("sum 1M", lambda: x.sum())
         yield Case("cumsum 1M", lambda: torch.cumsum(x, 0))
+    if "small" in groups:
+        for n in FEW_ELEMENTS:
+            z = torch.from_numpy(vectors()[0][:n])
+            yield Case(f"tanh {n}", partial(torch.tanh, z))
+            yield Case(f"softmax {n // 256}x256", partial(torch.softmax, z.reshape(-1, 256), -1))
     for name, dtype, arrays in products(groups):
         yield Case(name, partial(torch.matmul, *(torch.from_numpy(z).to(getattr(torch, dtype)) for z in arrays)), dtype)
     for name, arrays in heads(groups):
@@ -109,7 +126,7 @@ def vectors() -> list[np.ndarray]:
 def products(groups: list[str]) -> Iterator[tuple[str, str, list[np.ndarray]]]:
     """Squares of float32 and of bfloat16."""
     rng = np.random.default_rng(1)
-    for n in SIDES if "products" in groups else ():
+    for n in (SMALL_SIDES if "small" in groups else ()) + (SIDES if "products" in groups else ()):
         arrays = [rng.standard_normal((n, n), dtype=np.float32) for _ in range(2)]
         yield f"sgemm {n}", "float32", arrays
         yield f"bf16 gemm {n}", "bfloat16", arrays
@@ -228,6 +245,33 @@ def compare(threads: str, groups: list[str], rounds: int) -> Iterator[dict[str, 
             yield {"threads": int(threads), "name": "wake", **both[0].read()}
 
 
+def compare_counts(counts: list[str], groups: list[str], rounds: int) -> Iterator[dict[str, Any]]:
+    """Morpho with each number of threads in turn, case by case: seconds, and over the best of those with fewer."""
+    with tempfile.TemporaryDirectory() as folder:
+        workers = [Worker("own", threads, ",".join(groups), folder) for threads in counts]
+        while True:
+            cases = [worker.read() for worker in workers]
+            if cases[0] is None:
+                return
+            found: list[list[float]] = [[] for _ in workers]
+            for _ in range(min(rounds, 3) if cases[0]["once_s"] > SLOW_S else rounds):
+                for worker, row in zip(workers, found, strict=True):
+                    time.sleep(PAUSE_S)
+                    worker.tell("go")
+                    row.append(worker.read())
+            for worker in workers:
+                worker.tell("next")
+            medians = [statistics.median(row) for row in found]
+            best = list(itertools.accumulate(medians, min))
+            yield {"name": cases[0]["name"], "own_s": dict(zip(counts, medians, strict=True)),
+                   "over_fewer": max(own / fewer for own, fewer in zip(medians[1:], best))}
+
+
+def counts_line(row: dict[str, Any]) -> str:
+    times = "".join(f"{1e6 * own_s:10.1f}" for own_s in row["own_s"].values())
+    return f"{row['name']:32s}{times} us  {row['over_fewer']:6.2f}x{'' if row['over_fewer'] <= 1.03 else '  SLOWER'}"
+
+
 def line(row: dict[str, Any]) -> str:
     if row["name"] == "wake":
         return f"{row['threads']:3d} wake-up, awake {row['awake']:8.1f} us, asleep {row['asleep']:8.1f} us"
@@ -240,6 +284,7 @@ def main() -> None:
     parser.add_argument("--threads", default=f"1,{os.cpu_count()}")
     parser.add_argument("--only", default=",".join(GROUPS), help="groups of cases")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--fewer", action="store_true", help="compare with fewer threads, not with PyTorch")
     parser.add_argument("--json", default="")
     parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
     parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
@@ -256,7 +301,13 @@ def main() -> None:
             print(json.dumps(wake_up(int(given.threads))), flush=True)
         return
     rows = []
-    for threads in given.threads.split(","):
+    if given.fewer:
+        counts = sorted(given.threads.split(","), key=int)
+        print(f"{'threads':32s}" + "".join(f"{count:>10s}" for count in counts), flush=True)
+        for row in compare_counts(counts, [group for group in groups if group != "wake"], given.rounds):
+            rows.append(row)
+            print(counts_line(row), flush=True)
+    for threads in () if given.fewer else given.threads.split(","):
         for row in compare(threads, groups, given.rounds):
             rows.append(row)
             print(line(row), flush=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +17,7 @@ import morpho as mo
 from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.abi import BudgetField, ProgramField, StepField
 from morpho.backends.cpu.driver.executable import native
+from morpho.backends.cpu.driver.thread_code import FEW_THREADS
 from morpho.program.co_schedule import CHUNKS_PER_THREAD, TILES_PER_THREAD
 
 LIMIT_S = 60
@@ -29,7 +31,7 @@ def workers(count: int) -> threads.Workers:
 
 
 def run_divided(count: int, rows: int, body: Callable[[int, int], None], pieces: int = CHUNKS_PER_THREAD,
-                alternates: bool = False) -> list[int]:
+                alternates: bool = False, sharers: int = 0) -> list[int]:
     """Run a kernel on `count` threads, calling `body(first, last)` per piece; how many pieces each thread took."""
     def kernel(places: int, values: int, first: int, last: int, left: int, right: int, scratch: int) -> int:
         assert (left, right) == (0, 1 << 20)
@@ -44,6 +46,7 @@ def run_divided(count: int, rows: int, body: Callable[[int, int], None], pieces:
     step[StepField.PLACE_TABLE], step[StepField.COLUMNS] = table.ctypes.data, 1
     step[StepField.WORK], step[StepField.PIECES] = 4, pieces
     step[StepField.ALTERNATES] = alternates
+    step[StepField.SHARE] = (rows << 22) // sharers if sharers else 0
     program = np.zeros(int(ProgramField.SIZE), np.int64)
     program[ProgramField.STEPS], program[ProgramField.STEP_TABLE] = 1, step.ctypes.data
     program[ProgramField.POOL] = pool.address
@@ -103,6 +106,22 @@ def test_threads_begin_with_pieces_of_their_own(pieces: int, alternates: bool) -
         starts = range(0, rows, CHUNKS_PER_THREAD) if step == 1 else range(count)
         assert shares == {tuple(start + step * n for n in range(CHUNKS_PER_THREAD)) for start in starts}
         assert (threading.get_ident(), 0) in seen, "the caller begins with the first"
+
+
+def test_a_little_work_is_for_a_few_threads() -> None:
+    """Which are woken by themselves; the others are there again when there is more."""
+    count, rows = 8, 32
+    for sharers in (FEW_THREADS, count, 2, FEW_THREADS, count):
+        time.sleep(0.002)  # they are asleep
+        together, here = threading.Barrier(sharers), set()
+
+        def body(first: int, last: int, together=together, here=here) -> None:
+            if threading.get_ident() not in here:
+                here.add(threading.get_ident())
+                together.wait(LIMIT_S)
+
+        taken = run_divided(count, rows, body, sharers=sharers)
+        assert all(taken[:sharers]) and not any(taken[sharers:])
 
 
 def test_a_late_thread_is_not_waited_for() -> None:

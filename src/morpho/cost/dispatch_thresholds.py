@@ -15,6 +15,11 @@ from typing import Any
 from morpho.cost.contraction import RATES, ContractionRates
 from morpho.cost.tuned_choices import NO_CHOICES, PLAIN, Choice, Choices
 
+# Of products, on 16 cores of an Emerald Rapids (`benchmarks.kernels.many_cores --fewer`):
+BYTES_PER_THREAD = 1 << 17  # that come from memory: they are worth one more thread, whatever is computed with them
+UNIT_LEAST, UNIT_BYTES = 32, 1 << 19  # matrix units multiply operands of so few bytes in less time than it takes until
+# they have come from the core that packed them; in units of what vectors share
+UNIT_SHARE = 4  # multiply-adds for one more thread, in those of vectors
 KERNELS = 3  # one more whenever the kernels that race are others: what was measured before is measured anew
 MOST_UNPACKED_ROWS = 64
 GEMV_WAY, MOST_GEMV_ROWS = "gemv on an unpacked B", 16  # a row of the dispatch table, and rows that may choose it
@@ -39,6 +44,23 @@ class DispatchThresholds:
     rates: ContractionRates = RATES  # of contractions, for the order in which einsum contracts
     choices: Choices = NO_CHOICES  # of single problems, from the tuner, all of the same bits
     choice: Choice = PLAIN  # of the problem that is being lowered
+
+    def least_shared_macs(self, on_matrix_unit: bool, nbytes: int) -> int:
+        """Multiply-adds above which a product of known sizes, which moves so many bytes, is divided among threads."""
+        return min(self.parallel_macs * (UNIT_LEAST if on_matrix_unit and nbytes <= UNIT_BYTES else 1), MOST)
+
+    def sharers(self, macs: int, nbytes: int, on_matrix_unit: bool) -> int:
+        """For how many threads it has work: a thread more for some 7 us, of arithmetic or of memory.
+
+        >>> [defaults_for(512).sharers(n**3, 12 * n * n, False) for n in (64, 128, 192)]
+        [1, 4, 13]
+        >>> defaults_for(512).sharers(1024**2, 4 * 1024**2, False)  # of one row: memory's time
+        32
+        """
+        if macs <= self.least_shared_macs(on_matrix_unit, nbytes):
+            return 1
+        each = max(1, self.parallel_macs * (UNIT_SHARE if on_matrix_unit else 1))
+        return max(2, macs // each, nbytes // BYTES_PER_THREAD if self.parallel_macs else macs)
 
     def chosen(self, key: str) -> DispatchThresholds:
         """Those for one problem."""

@@ -36,14 +36,32 @@ Aliases = Mapping[int, frozenset[int]]  # slot of a result -> slots of inputs th
 # -- how steps are divided ---------------------------------------------------------------------------------------------
 def least_work(step: Step, thresholds: DispatchThresholds) -> int:
     """The work above which a step is divided among threads: products have a threshold of their own."""
-    usual = thresholds.parallel_macs * step.work if step.is_product else WORK_PER_THREAD
+    usual = _least_macs(step, thresholds) * step.work if step.is_product else WORK_PER_THREAD
     return LEAST_OF.get(step.threads, min(usual, LEAST_OF["one"]))
+
+
+def _least_macs(step: Step, thresholds: DispatchThresholds) -> int:
+    if not _is_known(step):
+        return thresholds.parallel_macs
+    return thresholds.least_shared_macs(step.kernel.on_matrix_unit, step.cost.bytes)
+
+
+def _is_known(step: Step) -> bool:
+    return isinstance(step.rows, int) and isinstance(step.columns, int)
 
 
 def least_shared_work(step: Step, thresholds: DispatchThresholds) -> int:
     """The same for the driver, which also shares less among threads that are awake (`run_code.py`)."""
     found = least_work(step, thresholds)
     return found if step.is_product or found != WORK_PER_THREAD else WORK_PER_THREAD // 4
+
+
+def share_of_thread(step: Step, thresholds: DispatchThresholds) -> int:
+    """The work that is worth one more thread: a step has no more of them than that."""
+    if step.is_product and step.threads not in LEAST_OF and _is_known(step):
+        macs = upper(step.rows * step.columns)
+        return macs * step.work // thresholds.sharers(macs, step.cost.bytes, step.kernel.on_matrix_unit)
+    return least_shared_work(step, thresholds) // 2  # of which one thread takes some 6 us
 
 
 def least_waking_work(step: Step, thresholds: DispatchThresholds, in_loop: bool) -> int:

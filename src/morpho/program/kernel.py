@@ -67,6 +67,11 @@ class Kernel(Protocol):
         return False
 
     @property
+    def on_matrix_unit(self) -> bool:
+        """Of a product: whether a matrix unit multiplies."""
+        return False
+
+    @property
     def gathered(self) -> tuple[int, ...]:
         """Operands, by position, of which only looked-up elements are read."""
         return ()

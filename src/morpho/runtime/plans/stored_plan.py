@@ -232,9 +232,9 @@ class _Reader:
         key, flops, per_column, scratch, *flags, gathered, role = row
         _check(isinstance(key, str) and KEY.fullmatch(key) is not None, "no key")
         _check(role in get_args(Role), "an unknown role")
-        transposed, may_fault, one_by_one, uneven = (_flag(flag) for flag in flags)
+        transposed, may_fault, one_by_one, uneven, unit = (_flag(flag) for flag in flags)
         return code.StoredKernel(key, _integer(flops), _integer(per_column), _integer(scratch), transposed, may_fault,
-                                 one_by_one, uneven, tuple(_integer(n) for n in gathered), role)
+                                 one_by_one, uneven, unit, tuple(_integer(n) for n in gathered), role)
 
     def kept(self, row: Any) -> tuple[int, bool]:
         slot, read = row

@@ -176,6 +176,7 @@ class StoredKernel:
     may_fault: bool
     one_by_one: bool
     uneven: bool
+    on_matrix_unit: bool
     gathered: tuple[int, ...]
     role: Role
     op_names: frozenset[str] = frozenset()  # known when the code was made
@@ -187,7 +188,7 @@ def stored_kernel(kernel: Kernel) -> StoredKernel:
         return kernel
     return StoredKernel(kernel_key(kernel, current_isa()), kernel.flops, kernel.scratch_bytes_per_column,
                         kernel.scratch_bytes, kernel.transposed, kernel.may_fault, kernel.one_by_one, kernel.uneven,
-                        kernel.gathered, kernel.role)
+                        kernel.on_matrix_unit, kernel.gathered, kernel.role)
 
 
 def load_kernels(keys: Sequence[str]) -> bool:

@@ -34,7 +34,8 @@ class StepField(IntEnum):
     LAUNCH_TABLE = 13  # of such a launch: a `LaunchField` head, then its pieces
     ALTERNATES = 14  # 1 where a thread begins with every n-th piece
     WAKING = 15  # work above which a few threads that sleep are woken for it
-    SIZE = 16
+    SHARE = 16  # work that is worth one more thread; 0: any
+    SIZE = 17
 
 
 class ControlKind(IntEnum):
@@ -271,7 +272,7 @@ class PoolField(IntEnum):
     DONE = 16
     STATE = 24  # of the offer: its number * 2^32, and `OPEN` while threads may enter
     TASK = 25  # that is offered, or 0; whoever puts one here owns the pool until it is taken away
-    SLEEPERS = 26  # threads asleep, or about to be: whoever finds none need not wake them
+    SLEEPERS = 26  # of the few first threads asleep, or about to be: whoever finds none need not wake them
     STOP = 27
     THREADS = 28
     LOCK = 29
@@ -291,7 +292,9 @@ class PoolField(IntEnum):
     WAITING = 43  # 1 while the owner sleeps until nobody is inside
     INSIDE = 44  # table: 1 while a thread may be at a task, each in a line of its own
     WANTED = 45  # threads that the offer is for, the owner among them: those with the lowest numbers
-    SIZE = 46
+    MORE = 46  # a condition variable, of eight words: the other threads wait here
+    MORE_SLEEPERS = 54
+    SIZE = 55
 
 
 class BudgetField(IntEnum):

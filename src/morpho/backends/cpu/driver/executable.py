@@ -37,6 +37,7 @@ from morpho.program.co_schedule import (
     least_waking_work,
     pieces,
     pieces_per_thread,
+    share_of_thread,
 )
 from morpho.program.program import AnyStep, Control, HostStep, Program, Step, span
 from morpho.program.view import View
@@ -199,7 +200,7 @@ class Executable:
                       pieces_per_thread(step), least_shared_work(step, thresholds),
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
                       self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step)),
-                      least_waking_work(step, thresholds, in_loop)]
+                      least_waking_work(step, thresholds, in_loop), share_of_thread(step, thresholds)]
         self.step_table = np.array(words or [0], np.int64)
 
     def _add_places(self, places: Sequence[View | None]) -> None:

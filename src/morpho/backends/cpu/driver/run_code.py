@@ -15,11 +15,10 @@ from morpho.backends.cpu.driver.abi import (
     StepField,
     TaskField,
 )
+from morpho.backends.cpu.driver.thread_code import FEW_THREADS
 from morpho.program.co_schedule import CHUNKS_PER_THREAD
 
-THREADS_PER_LEAST = 4  # threads for the least work that is shared, which takes one of them some 20 us
-FEW_THREADS = 4  # are woken in some 3 us, sixteen in 12 to 20
-WORTH_WAKING = 4  # times the least work that is shared: more threads than that are woken for it
+WORTH_WAKING = 4  # times the least work that is shared: more than a few threads are woken for it
 
 
 def _fill_places(f: Function, step: str, places: str) -> None:
@@ -75,19 +74,22 @@ def run_step(f: Function) -> str:
     extent = e.select(by_columns, columns, rows)
     least = f.word("%step", StepField.LEAST)
     enough = e.icmp("sgt", work, least) & e.icmp("sgt", threads, 1) & e.icmp("sgt", extent, 1)
+    share = f.word("%step", StepField.SHARE)
+    fitting = e.instruction("udiv", work, e.select(e.icmp("eq", share, 0), 1, share))
+    fitting = e.select(e.icmp("slt", fitting, 2), 2, fitting)
+    threads = e.select(e.icmp("slt", threads, fitting), threads, fitting)
+    many = e.icmp("sgt", threads, FEW_THREADS)
     # Waking threads takes longer than a little work: that is shared only while they are awake.
-    awake = e.icmp("eq", e.assign("load atomic i64, ptr %sleepers_at monotonic, align 8", "i64", 1), 0)
-    worth = e.select(e.icmp("sgt", threads, FEW_THREADS), least * WORTH_WAKING, f.word("%step", StepField.WAKING))
+    few_asleep, more_asleep = (e.assign(f"load atomic i64, ptr %{name}_at monotonic, align 8", "i64", 1)
+                               for name in ("sleepers", "more_sleepers"))
+    awake = e.icmp("eq", few_asleep + e.select(many, more_asleep, 0), 0)
+    worth = e.select(many, least * WORTH_WAKING, f.word("%step", StepField.WAKING))
     enough = enough & (awake | e.icmp("sgt", work, worth))
     e.branch_if(enough, shared, alone)
     e.label(alone)
     status = f.call_kernel(function, places, numbers, (zero, rows), (zero, columns), "%scratch")
     e.line(f"ret i32 {status.name}")
     e.label(shared)
-    # A thread more costs some 0.3 us: a little work is for a few of them.
-    fitting = e.instruction("udiv", work * THREADS_PER_LEAST, least | 1)
-    fitting = e.select(e.icmp("slt", fitting, 2), 2, fitting)
-    threads = e.select(e.icmp("slt", threads, fitting), threads, fitting)
     pieces = threads * f.word("%step", StepField.PIECES)
     grain = e.instruction("udiv", extent + pieces - 1, pieces)
     grain = e.select(by_columns, (grain + 1023) & -1024, grain)
@@ -104,7 +106,8 @@ def run_step(f: Function) -> str:
     e.line(f"call void @share(ptr %pool, ptr {task})")
     e.line(f"ret i32 {e.convert('trunc', f.word(task, TaskField.STATUS), 'i32').name}")
     places_of_words = "".join(f"  %{name}_at = getelementptr i64, ptr %pool, i64 {int(field)}\n"
-                              for name, field in (("threads", PoolField.THREADS), ("sleepers", PoolField.SLEEPERS)))
+                              for name, field in (("threads", PoolField.THREADS), ("sleepers", PoolField.SLEEPERS),
+                                                  ("more_sleepers", PoolField.MORE_SLEEPERS)))
     head = f.head.replace("entry:\n", "entry:\n" + places_of_words)
     return head + e.text() + "\n}\n"
 

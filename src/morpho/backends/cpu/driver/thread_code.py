@@ -5,6 +5,7 @@ from __future__ import annotations
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
 
+FEW_THREADS = 4  # with the caller: are woken in some 3 us, sixteen in 12 to 20, so the others wait apart
 SPIN = 40_000  # iterations of the spin loop before a thread sleeps: some 20 us, less than a wake-up takes
 LOOKS = 4  # of those iterations are as long as a look at who is inside
 OPEN = 1 << 31  # in a pool's state: threads may enter
@@ -117,9 +118,10 @@ def _work_on(f: Function, pauses: bool) -> str:
     return f.text()
 
 
-def _lock_call(f: Function, field: PoolField, *targets: PoolField) -> None:
+def _lock_call(f: Function, field: PoolField, *targets: PoolField | str) -> None:
     function = f.pointer("%pool", field)
-    arguments = ", ".join("ptr " + f.address("%pool", target) for target in targets)
+    places = (target if isinstance(target, str) else f.address("%pool", target) for target in targets)
+    arguments = ", ".join(f"ptr {place}" for place in places)
     f.e.line(f"call i32 {function}({arguments})")
 
 
@@ -169,6 +171,12 @@ def _worker(f: Function) -> str:
     e = f.e
     seen_at = f.alloca(1)
     f.store(0, seen_at, 0)
+    few = e.icmp("slt", f.value("%thread"), FEW_THREADS)
+    wake, sleepers = (f"%{e.fresh(name)}" for name in ("wake", "sleepers"))
+    for place, fields in ((wake, (PoolField.WORK, PoolField.MORE)),
+                          (sleepers, (PoolField.SLEEPERS, PoolField.MORE_SLEEPERS))):
+        first, other = (f.address("%pool", field) for field in fields)
+        e.line(f"{place} = select i1 {few.name}, ptr {first}, ptr {other}")
     top, tired, check, go_on, doze, up, asked, skip, enter, work, out, stop = (e.fresh(n) for n in (
         "top", "tired", "check", "on", "doze", "up", "asked", "skip", "enter", "work", "out", "stop"))
     e.branch(top)
@@ -186,18 +194,18 @@ def _worker(f: Function) -> str:
     e.branch_if(e.icmp("ne", f.word("%pool", PoolField.STOP), 0), stop, go_on)
     e.label(go_on)
     # First say that one is asleep, then look once more; the owner first offers, then looks who is.
-    e.assign(f"atomicrmw add ptr {f.address('%pool', PoolField.SLEEPERS)}, i64 1 seq_cst", "i64", 1)
+    e.assign(f"atomicrmw add ptr {sleepers}, i64 1 seq_cst", "i64", 1)
     e.branch_if(_is_offer(f, _now(f, "%pool", PoolField.STATE, "seq_cst"), f.word(seen_at, 0)), up, doze)
     e.label(doze)
-    _lock_call(f, PoolField.WAIT, PoolField.WORK, PoolField.MUTEX)
-    e.assign(f"atomicrmw sub ptr {f.address('%pool', PoolField.SLEEPERS)}, i64 1 seq_cst", "i64", 1)
+    _lock_call(f, PoolField.WAIT, wake, PoolField.MUTEX)
+    e.assign(f"atomicrmw sub ptr {sleepers}, i64 1 seq_cst", "i64", 1)
     awake = e.fresh("awake")
     e.branch_if(_is_offer(f, _now(f, "%pool", PoolField.STATE, "seq_cst"), f.word(seen_at, 0)), awake, check)
     e.label(awake)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
     e.branch(asked)
     e.label(up)
-    e.assign(f"atomicrmw sub ptr {f.address('%pool', PoolField.SLEEPERS)}, i64 1 seq_cst", "i64", 1)
+    e.assign(f"atomicrmw sub ptr {sleepers}, i64 1 seq_cst", "i64", 1)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
     e.branch(asked)
     e.label(asked)  # whether this thread is meant; if that is said of a later offer, that one will be looked at, too
@@ -261,6 +269,13 @@ def _avoid(f: Function) -> str:
     return f.text()
 
 
+def _wake(f: Function, sleepers: PoolField, waiting: PoolField) -> None:
+    with f.e.when(f.e.icmp("ne", _now(f, "%pool", sleepers, "seq_cst"), 0)):
+        _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+        _lock_call(f, PoolField.BROADCAST, waiting)
+        _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+
+
 def _outside(f: Function) -> str:
     """outside(pool): 1 unless the calling thread is a task worker, which is counted as running already."""
     e = f.e
@@ -304,10 +319,9 @@ def _share(f: Function) -> str:
     _atomic(f, "add", budget, BudgetField.HELPERS, helpers)
     e.line(f"store atomic i64 {(helpers + 1).name}, ptr {f.address('%pool', PoolField.WANTED)} monotonic, align 8")
     e.assign(f"atomicrmw add ptr {f.address('%pool', PoolField.STATE)}, i64 {(1 << 32) + OPEN} seq_cst", "i64", 1)
-    with e.when(e.icmp("ne", _now(f, "%pool", PoolField.SLEEPERS, "seq_cst"), 0)):
-        _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
-        _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
-        _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    _wake(f, PoolField.SLEEPERS, PoolField.WORK)
+    with e.when(e.icmp("sge", helpers, FEW_THREADS)):
+        _wake(f, PoolField.MORE_SLEEPERS, PoolField.MORE)
     e.line("call void @work_on(ptr %pool, ptr %task, i64 0)")
     e.assign(f"atomicrmw sub ptr {f.address('%pool', PoolField.STATE)}, i64 {OPEN} seq_cst", "i64", 1)
     with e.loop(0, SPIN // LOOKS):  # nobody enters any more; those inside are mostly about to leave

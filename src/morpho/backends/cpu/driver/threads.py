@@ -38,7 +38,7 @@ class Workers:
             self.words[field] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         address = ctypes.addressof(self.words)
         library.pthread_mutex_init(ctypes.c_void_p(address + 8 * PoolField.MUTEX), None)
-        for field in (PoolField.WORK, PoolField.DONE):
+        for field in (PoolField.WORK, PoolField.MORE, PoolField.DONE):
             library.pthread_cond_init(ctypes.c_void_p(address + 8 * field), None)
         self.words[PoolField.THREADS] = threads
         self.taken = (ctypes.c_int64 * (LINE_WORDS * max(threads, 1)))()

@@ -69,12 +69,17 @@ class Matmul:
     is_gemv = False  # whether it reads the right operand unpacked
     direct_store = False  # whether register tiles are written as they are
     narrows = False  # whether few columns have a register tile of as many vectors as they fill
+    on_matrix_unit = False
     tunes_register = True  # whether its kernel is told which register tile it has
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
                  target: Target, thresholds: DispatchThresholds = DEFAULT) -> None:
-        self.dtype, self.k, self.target, self.thresholds = dtype, k, target, thresholds
         batch, m, n = product(shape[:-2]), shape[-2], shape[-1]
+        elements = upper(batch) * (upper(m) * upper(k) + upper(k) * upper(n) + upper(m) * upper(n))
+        sharers = thresholds.sharers(upper(batch) * upper(m) * upper(n) * upper(k), elements * dtype.itemsize,
+                                     self.on_matrix_unit)
+        target = replace(target, threads=min(target.threads, sharers))  # it is cut for as many as have work
+        self.dtype, self.k, self.target, self.thresholds = dtype, k, target, thresholds
         self.register = self.register_of(dtype)
         if self.narrows and isinstance(n, int) and n > 1 and not thresholds.choice.vectors:
             self.register = self.register.narrowed(n)

@@ -60,7 +60,7 @@ class HostCopy(Executable):
         words[StepField.PLACE_TABLE], words[StepField.VALUES] = self.place_tables[-1].ctypes.data, self.bytes_at
         words[StepField.ROWS], words[StepField.COLUMNS] = self.rows_at, self.table.one(1)
         words[StepField.WORK] = words[StepField.LEAST] = words[StepField.WAKING] = 1 << PIECE_BITS
-        words[StepField.PIECES] = 2
+        words[StepField.PIECES], words[StepField.SHARE] = 2, 1 << PIECE_BITS >> 2
         self.step_table = np.array(words, np.int64)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:

@@ -48,12 +48,14 @@ class AmxGemmKernel(GemmKernel):
     left_signed: bool = True
     right_signed: bool = True
     tiles_of_result = False
+    on_matrix_unit = True
 
 
 class _AmxMatmul(Matmul):
     """What products on matrix units share."""
 
     group: int
+    on_matrix_unit = True
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
