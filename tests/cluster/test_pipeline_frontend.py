@@ -82,6 +82,17 @@ def test_workers_that_died_are_started_again_and_wait_longer_each_time(tmp_path)
     assert reviving.start_again() and reviving.start_again()  # somebody asked for it
 
 
+def test_a_crash_before_the_first_meeting_begins_anew_and_an_error_does_not(tmp_path):
+    pipeline = Dying(plan_of(folder_of(tmp_path, "llama"), [3]))
+    reviving, crash = Reviving(pipeline), "[vm:1] Signal: Segmentation fault (11) *** End of error message ***"
+    assert not reviving.crashed("the worker on far does not know the shared secret")
+    assert [reviving.crashed(crash) for _ in range(3)] == [True, True, False]
+    until = time.monotonic() + 30
+    while len(pipeline.started) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert pipeline.started == [("n0", "n1")] * 2
+
+
 def test_a_worker_without_a_frontend_does_not_wait_for_it(tmp_path):
     os.mkfifo(tmp_path / EVENTS)
     with pytest.raises(BrokenPipeError, match="there is no frontend"):

@@ -460,7 +460,8 @@ class Pipeline:
             self.events.append({"event": "silent", "node": node, "time": time.time()})
 
     def _ended(self, output: str) -> None:
-        if self.epoch and not self._closed.is_set() and self._reviving.start_again(counted=True):
+        if not self._closed.is_set() and (self._reviving.start_again(counted=True) if self.epoch
+                                          else self._reviving.crashed(output)):
             return
         self._fail("all workers are gone" + (f"; the last they said: {output}" if output else ""))
 

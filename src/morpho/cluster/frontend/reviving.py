@@ -16,6 +16,7 @@ from morpho.plan import Plan
 
 LOOK_EVERY_S = 0.5
 MOST_BEGINNINGS = 3  # of a pipeline whose workers did not all come to their first meeting
+CRASH = "*** End of error message ***"  # Open MPI's last word about a process that crashed
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # between attempts: twice as long each time
 
 
@@ -56,6 +57,11 @@ class Reviving:
         self._beginnings += 1
         threading.Thread(target=self.start_again, daemon=True).start()  # who tells this is the old workers' reader
         return True
+
+    def crashed(self, said: str) -> bool:
+        """Of workers that all ended before their first meeting, as one that crashes takes the others along: whether
+        that was a crash, as there is one inside MPI in some fifty starts, so that all are started again."""
+        return CRASH in said and self.lacks([node.name for node in self.pipeline.plan.cluster.nodes])
 
     def look(self, now: float | None = None) -> list[str]:
         """Start those that are gone and whose time has come; who was started."""
