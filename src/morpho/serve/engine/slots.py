@@ -2,8 +2,8 @@
 or with angles that follow from the length of the text (Phi 3's long ones).
 
 Each text has a slot, which is a cache of its own. Prompts go through the functions of `mo.models.generate` by
-themselves; next tokens of several texts are computed in one call where the model is one decoder, each attending over
-its slot (`JoinedGenerators`), with the bits it has alone. Nothing is shared between texts, and nothing guessed.
+themselves; next tokens of several texts are computed in one call, each attending over its slot (`JoinedGenerators`),
+with the bits it has alone. Nothing is shared between texts, and nothing guessed.
 """
 
 from __future__ import annotations
@@ -70,11 +70,16 @@ class SlotRunner:
         model.eval()
         self.model, self.two_parts, self.place = model, hasattr(model, "remember"), device_of(model)
         longest = model.usual_length if self.two_parts else model.context
-        each = _position_bytes(model)
-        self.length = max(min(max_length or longest, longest, kv_bytes // each), 2)  # of a text, or of each part
-        self.max_length = 2 * self.length if self.two_parts else self.length
+        room = kv_bytes // _position_bytes(model)
         self.switch: int | None = getattr(model, "switch", None)
-        count = max(min(kv_bytes // (each * self.length), max_batch, MOST_SLOTS), 1)
+        longest = min(max_length or longest, longest, room)
+        short = self.switch or 0
+        if longest > short:  # a slot has a cache for either side of it
+            longest = max(min(longest, room - short), min(short, room))
+        self.length = max(longest, 2)  # of a text, or of each part
+        self.max_length = 2 * self.length if self.two_parts else self.length
+        each = self.length + short if self.length > short else self.length
+        count = max(min(room // each, max_batch, MOST_SLOTS), 1)
         self.pages = Slots(count, self.max_length + 1)
         self.chunk, self.max_batch = self.max_length, max_batch
         self._generators: dict[tuple[int, int], Generator] = {}  # by slot and length of its cache
@@ -87,7 +92,7 @@ class SlotRunner:
         sees its prompt as a whole."""
         slot = row.pages[0]
         tokens = self._texts[slot] = [*self._texts.get(slot, [])[:row.start], *row.tokens]
-        wanted = row.prompt + min(max(row.most, 1), AHEAD)  # as `generate` begins
+        wanted = max(row.prompt + min(max(row.most, 1), AHEAD), len(tokens))  # as `generate` begins, and goes on
         generator = self._used[slot] = self._generator(slot, wanted)
         if not self.two_parts:
             return generator.start(tokens)
@@ -100,14 +105,13 @@ class SlotRunner:
 
     def prompts(self, rows: Tokens[Row]) -> list[np.ndarray]:
         """Pieces of several prompts, one after the other, and next tokens of texts, together."""
-        joined: dict[int, list[int]] = {}  # by length of their caches: rows with one more token, and room for it
+        joined: dict[int, list[int]] = {}  # by length of their caches
         for number, row in enumerate(rows):
-            used = self._used.get(row.pages[0])
-            if row.start >= row.prompt and len(row.tokens) == 1 and used and len(used.ids) < used.length:
-                joined.setdefault(used.length, []).append(number)
+            if self._follows(row):
+                joined.setdefault(self._used[row.pages[0]].length, []).append(number)
         found: dict[int, np.ndarray] = {}
         for length, numbers in joined.items():
-            if len(numbers) > 1 and not self.two_parts:
+            if len(numbers) > 1:
                 found |= zip(numbers, self._steps(length, [rows[number] for number in numbers]), strict=True)
         return [found[number] if number in found else self._step(row) for number, row in enumerate(rows)]
 
@@ -130,17 +134,22 @@ class SlotRunner:
             self._together[length, count] = JoinedGenerators([self._generator(slot, length) for slot in range(count)])
         return self._together[length, count]
 
+    def _follows(self, row: Row) -> bool:
+        """Whether a row is the one token that comes after what its slot holds, and has room there: a cache that is full
+        may have lost its last place to a step of others."""
+        used, held = self._used.get(row.pages[0]), row.start
+        if self.two_parts:
+            held += 1 - row.prompt  # the decoder begins with a token of its own
+        return (row.start >= row.prompt and len(row.tokens) == 1 and used is not None
+                and len(used.ids) == held < used.length)
+
     def _step(self, row: Row) -> np.ndarray:
-        """The next token of a text, or what is left of its prompt."""
-        slot = row.pages[0]
-        if row.start < row.prompt or len(row.tokens) > 1:
+        """The next token of a text, what is left of its prompt, or all of it in a longer cache."""
+        if not self._follows(row):
             return self.prefill(row)
+        slot = row.pages[0]
         self._texts[slot] += row.tokens
-        generator = self._used[slot]
-        if len(generator.ids) < generator.length:
-            return generator.step(row.tokens[0])
-        generator = self._used[slot] = self._generator(slot, generator.length + 1)
-        return generator.start(self._texts[slot])
+        return self._used[slot].step(row.tokens[0])
 
     def _generator(self, slot: int, wanted: int) -> Generator:
         """The functions of a slot; where the length of a text changes its angles, there are some for either side."""
@@ -170,7 +179,7 @@ class SlotRunner:
             self.prefill(Row([0], 0, [0], prompt=1))
         elif name == "single":
             self.decode([Row([0], 1, [0])])
-        elif name == "decode" and not self.two_parts and self.pages.total > 1:
+        elif name == "decode" and self.pages.total > 1:
             self._joined(self._used[0].length, 2).step({})
 
     @property
