@@ -19,6 +19,7 @@ from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.request import Request
 from morpho.serve.engine.runner import ModelRunner, Row
 from morpho.serve.engine.slots import SlotRunner
+from morpho.serve.hosting import engines
 from morpho.serve.hosting.engines import EngineOptions
 from morpho.serve.hosting.making import registry_of
 from morpho.serve.hosting.registry import Spec
@@ -167,6 +168,12 @@ def test_long_prompts_and_adapters_are_refused_by_an_encoder() -> None:
             engine.submit(Request((5,) * 65, greedy(2), "a"))
         with pytest.raises(ArgumentError, match="has no LoRA adapters here"):
             engine.add_adapter("pirate", ".")
+
+
+def test_adapters_of_slots_are_refused_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "Engine", None)
+    with pytest.raises(ArgumentError, match="the adapter 'pirate' cannot be used: a Gemma2 like this has no LoRA"):
+        EngineOptions()(mo.models.create("gemma2", **SERVED["gemma2"][1]), None, Spec("g", Path(), {"pirate": Path()}))
 
 
 TAKEN: dict[str, dict[str, Any]] = {

@@ -8,12 +8,14 @@ with the bits it has alone. Nothing is shared between texts, and nothing guessed
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Tokens
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
+from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.text.generation import AHEAD
 from morpho.models.text.generators import Generator, JoinedGenerators, TwoPartGenerator, device_of
@@ -26,6 +28,14 @@ MOST_SLOTS = 16  # each has functions of its own, which are made when it is firs
 def in_slots(model: LanguageModel) -> bool:
     """Whether a model's texts have caches of their own."""
     return hasattr(model, "remember") or bool(getattr(model, "not_in_pages", ""))
+
+
+def check_adapters(model: LanguageModel, names: Iterable[str]) -> None:
+    """A model in slots has no adapters: its functions are those of `mo.models.generate`."""
+    name = next(iter(names), None)
+    if name is not None and in_slots(model):
+        raise fail(ArgumentError, "serve", f"the adapter {name!r} cannot be used: a {type(model).__name__} like this "
+                                           "has no LoRA adapters here", "serve it without")
 
 
 class Slots(Pages):
