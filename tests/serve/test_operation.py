@@ -17,7 +17,8 @@ import pytest
 from serving import Running, chat_folder, serving
 
 import morpho as mo
-from morpho.serve.hosting.registry import Spec
+from morpho.serve.hosting import registry as hosting
+from morpho.serve.hosting.registry import NoRoom, Registry, Spec
 from morpho.serve.http import small
 from morpho.serve.http.logs import logging_to
 
@@ -184,6 +185,37 @@ def test_a_model_is_evicted_for_another(tmp_path: Path) -> None:
             until(lambda: running.engine("one").current is not None, "it runs")
             refused = answer("two")  # nothing is idle: the one in use stays
             assert refused.status_code == 503 and "retry-after" in refused.headers
+
+
+def test_models_that_are_loaded_at_the_same_moment_share_the_memory(chat_model: Path, monkeypatch: pytest.MonkeyPatch
+                                                                    ) -> None:
+    """A moment is waited for one to be let go. And one that is loaded while the server ends is ended too."""
+    monkeypatch.setattr(hosting, "PATIENCE_S", 0.01)
+    specs, ended, refused = [Spec("one", chat_model), Spec("two", chat_model)], [], []
+
+    class Quick:
+        def shutdown(self, drain: bool, timeout_s: float | None) -> None:
+            ended.append(drain)
+
+    def load(place: Path) -> Any:
+        if not refused:  # of the first model: meanwhile another one is asked for
+            refused.append("once")
+            with pytest.raises(NoRoom, match="two needs"):
+                registry.load("two")
+        else:
+            registry.close()
+        return mo.models.load_with_tokenizer(place)
+
+    registry = Registry(specs, lambda *_: Quick(), specs[0].file_bytes() + 10, load)
+    registry.load("one")
+    assert [served.name for served in registry.loaded()] == ["one"] and registry.evictions == 0
+    monkeypatch.setattr(hosting, "PATIENCE_S", 60)
+    with registry.lease("one"):  # by somebody who lets it go when another thread waits for that
+        loading = threading.Thread(target=registry.load, args=("two",))
+        loading.start()
+        until(lambda: registry._lock._waiters, "it waits")
+    loading.join(60)
+    assert registry.loaded() == [] and len(ended) == 2 and registry.evictions == 1
 
 
 def test_a_changed_folder_is_loaded_anew(tmp_path: Path) -> None:

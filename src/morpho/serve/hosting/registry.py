@@ -24,6 +24,7 @@ from morpho.weights.errors import MissingFile
 LOG = logging.getLogger("morpho.serve")
 WATCHED = ("config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json",
            "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
+PATIENCE_S = 0.5  # for a model that is let go: who reads the last of an answer may ask before its request is over
 Signature = tuple[tuple[str, int, int], ...]
 LoadModel = Callable[[Path], tuple[Any, Any]]
 MakeEngine = Callable[[Any, Any, "Spec"], EngineProtocol]
@@ -71,6 +72,7 @@ class _Slot:
     loaded_from: Signature = ()
     seen: Signature = ()  # at the last look: files that still change are not read
     loading: threading.Lock = field(default_factory=threading.Lock)
+    coming: int = 0  # bytes of what is being loaded
     failed: str | None = None
 
 
@@ -91,7 +93,7 @@ class Registry:
         self._base = {name: spec.name for spec in specs for name in (spec.name, *spec.adapters)}
         self._make_engine, self.memory_bytes = make_engine, memory_bytes
         self._load, self._without_weights = load, without_weights
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()  # told of when a model is let go
         self.default, self.evictions, self.reloads = specs[0].name, 0, 0
         self.closed = False
         self.on_load: list[Callable[[Served], None]] = []
@@ -125,6 +127,7 @@ class Registry:
             if served is not None:
                 with self._lock:
                     served.users -= 1
+                    self._lock.notify_all()
                     closing = served.retired and served.users == 0
                 if closing:
                     threading.Thread(target=served.close, name="morpho-serve-close", daemon=True).start()
@@ -139,7 +142,12 @@ class Registry:
         with slot.loading:
             if slot.served is None and not self.closed:
                 self._make_room(slot)
-                self._replace(slot)
+                try:
+                    self._replace(slot)
+                finally:
+                    with self._lock:
+                        slot.coming = 0
+                        self._lock.notify_all()
 
     def _slot(self, name: str | None) -> _Slot:
         base = self._base.get(self.default if name is None else name)
@@ -156,7 +164,12 @@ class Registry:
             slot.failed = str(error)
             raise
         with self._lock:
-            old, slot.served, slot.loaded_from, slot.seen, slot.failed = slot.served, served, signature, signature, None
+            over, old = self.closed, slot.served
+            if not over:
+                slot.served, slot.loaded_from, slot.seen, slot.failed = served, signature, signature, None
+        if over:  # the server has ended meanwhile
+            served.close(drain=False)
+            return
         if old is not None:
             self._retire(old)
         for call in self.on_load:
@@ -198,13 +211,18 @@ class Registry:
             needed = wanted.spec.file_bytes()
         except OSError as error:
             raise fail(MissingFile, "serve", f"{wanted.spec.place} cannot be read: {error}") from None
+        patient_until = time.monotonic() + PATIENCE_S
         while True:
             with self._lock:
                 held = [slot for slot in self._slots.values() if slot.served is not None]
-                used = sum(slot.served.nbytes for slot in held if slot.served)
-                if used + needed <= self.memory_bytes or not held:
+                coming = sum(slot.coming for slot in self._slots.values())  # others are loaded at this moment
+                used = sum(slot.served.nbytes for slot in held if slot.served) + coming
+                if used + needed <= self.memory_bytes or not (held or coming):
+                    wanted.coming = needed
                     return
                 idle = [slot for slot in held if slot.served and slot.served.users == 0]
+                if not idle and self._lock.wait(max(patient_until - time.monotonic(), 0)):
+                    continue
                 if not idle:
                     raise fail(NoRoom, "serve", f"{wanted.spec.name} needs {format_bytes(needed)}, and of "
                                f"{format_bytes(self.memory_bytes)} models in use hold {format_bytes(used)}",
@@ -228,6 +246,8 @@ class Registry:
             if not stable or now == slot.loaded_from or not now:
                 continue
             with slot.loading:
+                if slot.served is None:  # given up meanwhile
+                    continue
                 try:
                     self._replace(slot)
                 except (MorphoError, OSError) as error:
@@ -241,7 +261,8 @@ class Registry:
 
     def close(self, drain: bool = True, timeout_s: float | None = None) -> None:
         """End all engines."""
-        self.closed = True
+        with self._lock:
+            self.closed = True
         for slot in self._slots.values():
             served, slot.served = slot.served, None
             if served is not None:
