@@ -99,6 +99,8 @@ def test_next_tokens_of_slots_are_computed_together(name: str, monkeypatch: pyte
     model = mo.models.create(family, **settings)
     alone, together = (SlotRunner(model, 1 << 20, 5, length) for _ in range(2))
     assert together.pages.total == 5
+    for part in ("prefill", "single", "decode", "prompts"):
+        together.warm(part)
     texts: dict[int, tuple[int, list[int]]] = {slot: (0, []) for slot in range(5)}  # tokens of the prompt, all of them
 
     def begin(slot: int) -> None:

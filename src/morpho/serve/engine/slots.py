@@ -188,7 +188,7 @@ class SlotRunner:
         if name == "prefill":
             self.prefill(Row([0], 0, [0], prompt=1))
         elif name == "single":
-            self.decode([Row([0], 1, [0])])
+            self.decode([Row([0], 1, [0], prompt=1)])
         elif name == "decode" and self.pages.total > 1:
             self._joined(self._used[0].length, 2).step({})
 
