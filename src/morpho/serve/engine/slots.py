@@ -71,7 +71,7 @@ class SlotRunner:
     >>> from morpho.serve.engine.slots import SlotRunner
     >>> model = mo.models.create("t5-small", vocab_size=50, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
     >>> runner = SlotRunner(model, kv_bytes=1 << 20, max_batch=4, max_length=64)
-    >>> runner.prefill(Row([1, 2, 3], 0, [0], prompt=3)).shape, runner.decode([Row([4], 3, [0])]).shape
+    >>> runner.prefill(Row([1, 2, 3], 0, [0], prompt=3)).shape, runner.decode([Row([4], 3, [0], prompt=3)]).shape
     ((50,), (1, 1, 50))
     """
 
