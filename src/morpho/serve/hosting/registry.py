@@ -24,7 +24,6 @@ from morpho.weights.errors import MissingFile
 LOG = logging.getLogger("morpho.serve")
 WATCHED = ("config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json",
            "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
-PATIENCE_S = 0.5  # for a model that is let go: who reads the last of an answer may ask before its request is over
 Signature = tuple[tuple[str, int, int], ...]
 LoadModel = Callable[[Path], tuple[Any, Any]]
 MakeEngine = Callable[[Any, Any, "Spec"], EngineProtocol]
@@ -93,7 +92,7 @@ class Registry:
         self._base = {name: spec.name for spec in specs for name in (spec.name, *spec.adapters)}
         self._make_engine, self.memory_bytes = make_engine, memory_bytes
         self._load, self._without_weights = load, without_weights
-        self._lock = threading.Condition()  # told of when a model is let go
+        self._lock = threading.Lock()
         self.default, self.evictions, self.reloads = specs[0].name, 0, 0
         self.closed = False
         self.on_load: list[Callable[[Served], None]] = []
@@ -127,7 +126,6 @@ class Registry:
             if served is not None:
                 with self._lock:
                     served.users -= 1
-                    self._lock.notify_all()
                     closing = served.retired and served.users == 0
                 if closing:
                     threading.Thread(target=served.close, name="morpho-serve-close", daemon=True).start()
@@ -145,9 +143,7 @@ class Registry:
                 try:
                     self._replace(slot)
                 finally:
-                    with self._lock:
-                        slot.coming = 0
-                        self._lock.notify_all()
+                    slot.coming = 0
 
     def _slot(self, name: str | None) -> _Slot:
         base = self._base.get(self.default if name is None else name)
@@ -211,7 +207,6 @@ class Registry:
             needed = wanted.spec.file_bytes()
         except OSError as error:
             raise fail(MissingFile, "serve", f"{wanted.spec.place} cannot be read: {error}") from None
-        patient_until = time.monotonic() + PATIENCE_S
         while True:
             with self._lock:
                 held = [slot for slot in self._slots.values() if slot.served is not None]
@@ -221,8 +216,6 @@ class Registry:
                     wanted.coming = needed
                     return
                 idle = [slot for slot in held if slot.served and slot.served.users == 0]
-                if not idle and self._lock.wait(max(patient_until - time.monotonic(), 0)):
-                    continue
                 if not idle:
                     raise fail(NoRoom, "serve", f"{wanted.spec.name} needs {format_bytes(needed)}, and of "
                                f"{format_bytes(self.memory_bytes)} models in use hold {format_bytes(used)}",
