@@ -153,6 +153,8 @@ def test_slots_keep_to_the_bytes_they_may_hold() -> None:
                 runner._generator(slot, wanted)
         held = [cache for each in runner._generators.values() for cache in each.caches]
         assert sum(int(state.value.nbytes) for cache in held for state in (cache.keys, cache.values)) <= limit
+    with pytest.raises(ArgumentError, match="a cache of 383 bytes holds no text: a position has 192"):
+        SlotRunner(model, 383, 4)
 
 
 def test_tokens_that_files_force_are_made() -> None:

@@ -22,6 +22,7 @@ from morpho.models.text.generators import Generator, JoinedGenerators, TwoPartGe
 from morpho.serve.engine.pages import Holding, Match, Pages
 from morpho.serve.engine.runner import Row, check_served
 
+LEAST = 2  # positions of a text
 MOST_SLOTS = 16  # each has functions of its own, which are made when it is first used
 
 
@@ -80,16 +81,20 @@ class SlotRunner:
         model.eval()
         self.model, self.two_parts, self.place = model, hasattr(model, "remember"), device_of(model)
         longest = model.usual_length if self.two_parts else model.context
-        room = kv_bytes // _position_bytes(model)
+        each = _position_bytes(model)
+        room = kv_bytes // each
+        if room < LEAST:
+            raise fail(ArgumentError, "serve", f"a cache of {kv_bytes} bytes holds no text: a position has {each}",
+                       "give more kv_bytes")
         self.switch: int | None = getattr(model, "switch", None)
         longest = min(max_length or longest, longest, room)
         short = self.switch or 0
         if longest > short:  # a slot has a cache for either side of it
             longest = max(min(longest, room - short), min(short, room))
-        self.length = max(longest, 2)  # of a text, or of each part
+        self.length = max(longest, LEAST)  # of a text, or of each part
         self.max_length = 2 * self.length if self.two_parts else self.length
-        each = self.length + short if self.length > short else self.length
-        count = max(min(room // each, max_batch, MOST_SLOTS), 1)
+        held = self.length + short if self.length > short else self.length
+        count = max(min(room // held, max_batch, MOST_SLOTS), 1)
         self.pages = Slots(count, self.max_length + 1)
         self.chunk, self.max_batch = self.max_length, max_batch
         self._generators: dict[tuple[int, int], Generator] = {}  # by slot and length of its cache
