@@ -99,8 +99,6 @@ def test_next_tokens_of_slots_are_computed_together(name: str, monkeypatch: pyte
     model = mo.models.create(family, **settings)
     alone, together = (SlotRunner(model, 1 << 20, 5, length) for _ in range(2))
     assert together.pages.total == 5
-    for part in ("prefill", "single", "decode", "prompts"):
-        together.warm(part)
     texts: dict[int, tuple[int, list[int]]] = {slot: (0, []) for slot in range(5)}  # tokens of the prompt, all of them
 
     def begin(slot: int) -> None:
@@ -125,6 +123,23 @@ def test_next_tokens_of_slots_are_computed_together(name: str, monkeypatch: pyte
             texts[row.pages[0]][1].extend(row.tokens)
     assert not alone._together and together.recompiles == 0
     assert max(sizes) == 5 and len({count for _, count in together._together}) > 1
+
+
+def test_functions_of_slots_are_loaded_while_there_is_nothing_to_do() -> None:
+    """No text waits for those of a slot that is used for the first time, or of so many slots."""
+    def compiled(runner: Any) -> int:
+        return sum(each.compilations for each in runner._generators.values()) + sum(
+            len(each.decode.specialisations) for each in runner._together.values())
+
+    with Engine(mo.models.create("t5-small", **SERVED["t5"][1]), kv_bytes=1 << 20, max_batch=3, warm=True) as engine:
+        for _ in range(4):  # a turn of the engine each
+            engine.refresh()
+        before = compiled(engine.runner)
+        with paused(engine):
+            streams = [engine.submit(Request((5, 6, 7), greedy(4), "a")) for _ in range(3)]
+        assert len({tuple(tokens_of([*stream])) for stream in streams}) == 1
+        assert engine.runner.pages.total == 3 and not engine._cold and engine.last_error is None
+        assert compiled(engine.runner) == before == 3 * 3 + 2
 
 
 def test_a_text_goes_over_to_other_angles() -> None:

@@ -78,7 +78,7 @@ class Engine:
         self._cold: list[str] = []  # functions that are compiled when there is nothing else to do
         if warm:
             self.runner.warm("prefill")
-            self._cold = ["single", "decode", "prompts", *(["verify"] if drafted else [])]
+            self._cold = self.runner.cold(bool(drafted))
         self._thread = threading.Thread(target=self._run, name="morpho-engine", daemon=True)
         self._thread.start()
 

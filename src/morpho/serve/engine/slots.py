@@ -24,6 +24,7 @@ from morpho.serve.engine.runner import Row, check_served
 
 LEAST = 2  # positions of a text
 MOST_SLOTS = 16  # each has functions of its own, which are made when it is first used
+WARM_SLOTS = 4  # for which that is while nobody asks for anything: a step over a cache touches all its memory
 
 
 def in_slots(model: LanguageModel) -> bool:
@@ -188,14 +189,18 @@ class SlotRunner:
             generator.ids = []
         return bool(changed)
 
+    def cold(self, drafted: bool) -> list[str]:
+        """What `warm` compiles while nobody asks for anything: the functions of each slot, and of those up to it."""
+        return [f"slot {slot}" for slot in range(min(self.pages.total, WARM_SLOTS))]
+
     def warm(self, name: str) -> None:
-        """Compile what the first text needs."""
-        if name == "prefill":
-            self.prefill(Row([0], 0, [0], prompt=1))
-        elif name == "single":
-            self.decode([Row([0], 1, [0], prompt=1)])
-        elif name == "decode" and self.pages.total > 1:
-            self._joined(self._used[0].length, 2).step({})
+        """Compile what the first text needs, or a slot."""
+        slot = 0 if name == "prefill" else int(name.removeprefix("slot "))
+        self.prefill(Row([0], 0, [slot], prompt=1))
+        if name != "prefill":
+            self.decode([Row([0], 1, [slot], prompt=1)])
+        if slot:
+            self._joined(self._used[slot].length, slot + 1).step({})
 
     @property
     def recompiles(self) -> int:
