@@ -212,6 +212,13 @@ WRONG = [
     ("/v1/embeddings", {"model": "encoder", "input": ""}, "input"), ("/v1/embeddings", {"input": "x"}, "model"),
     ("/v1/embeddings", {"model": "encoder", "input": "x", "dimensions": 4}, "dimensions"),
     (CHAT, {"model": "encoder", "messages": HELLO}, "model"),
+    (CHAT, {"messages": HELLO * 1025}, "messages"), (TEXT, {"prompt": ["x"] * 65}, "prompt"),
+    (TEXT, {"prompt": "x", "max_tokens": (1 << 20) + 1}, "max_tokens"),
+    (TEXT, {"prompt": "x", "structured_outputs": {"json": {"enum": ["a" * (64 << 10)]}}}, "structured_outputs.json"),
+    (CHAT, {"messages": HELLO, "response_format": {"type": "json_schema", "json_schema": {
+        "name": "x", "schema": {"enum": ["a" * (64 << 10)]}}}}, "response_format.json_schema.schema"),
+    (CHAT, {"messages": HELLO, "tool_choice": "required", "tools": [{"type": "function", "function": {
+        "name": f"f{number}", "parameters": {"enum": ["a" * (33 << 10)]}}} for number in range(2)]}, "tools"),
 ]
 
 

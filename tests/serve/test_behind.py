@@ -11,6 +11,7 @@ import pytest
 from serving import serving
 
 import morpho as mo
+from morpho.models.training import Run, Settings
 from morpho.serve.api.limits import Limits
 from morpho.serve.hosting.embedder import pooling_of
 from morpho.serve.hosting.engines import EngineOptions
@@ -69,6 +70,26 @@ def test_the_second_turn_computes_only_what_is_new(chat_model: Path) -> None:
         cached = second["prompt_tokens_details"]["cached_tokens"]
         assert cached > 0 and cached >= first["usage"]["prompt_tokens"] - page
         assert running.client.get("/live").json()["engines"][0]["prefix_hits"] == cached
+
+
+@pytest.mark.sampled
+def test_a_folder_that_morpho_train_writes_is_served_anew(tmp_path: Path) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "model"
+    text.write_text("Once upon a time there was a cat, and the cat was fat. " * 60, encoding="utf-8")
+    run = Run(out, text, Settings(layers=1, width=16, heads=2, vocabulary=270, context=16, batch=2, steps=6, warmup=1))
+    assert len([*run.advance(1, check_every=0)]) == 1
+    with serving(Spec("model", out), make_engine=ENGINE) as running:
+        def told() -> str:
+            asked = {**ASKED, "max_tokens": 4, "logprobs": 0}
+            return json.dumps(running.post(TEXT, **asked).json()["choices"][0]["logprobs"]["token_logprobs"])
+
+        before = told()
+        assert len([*run.advance(check_every=0)]) == 5
+        assert [running.registry.look_for_changes() for _ in range(3)] == [[], ["model"], []]
+        after, (served,) = told(), running.registry.loaded()
+        model = mo.models.load(out)
+        assert before != after and all((mine.numpy() == other.numpy()).all() for mine, other in zip(
+            served.network.parameters(), model.parameters(), strict=True))
 
 
 def test_a_deadline_is_an_error_of_time(chat_model: Path) -> None:

@@ -14,10 +14,12 @@ import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.models.registry import FAMILIES
 from morpho.models.text.generation_keys import Defaults
+from morpho.models.text.generators import JoinedGenerators
 from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.request import Request
 from morpho.serve.engine.runner import ModelRunner, Row
 from morpho.serve.engine.slots import SlotRunner
+from morpho.serve.hosting import engines
 from morpho.serve.hosting.engines import EngineOptions
 from morpho.serve.hosting.making import registry_of
 from morpho.serve.hosting.registry import Spec
@@ -83,37 +85,61 @@ def test_a_mixed_batch_has_the_tokens_of_each_alone(name: str) -> None:
     assert stats.recompiles == stats.errors == stats.pages_used == 0
 
 
-@pytest.mark.parametrize("name", ["gemma2", "phi3, long"])
-def test_next_tokens_of_slots_are_computed_together(name: str) -> None:
-    """Those of three texts at three places, one of which has gone over to other angles, and of another one that begins
-    later in the lowest slot: in one call for each length of caches, with the bits of each alone."""
+@pytest.mark.parametrize("name", sorted(SLOTS))
+def test_next_tokens_of_slots_are_computed_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of five slots at places of their own, some waiting and some until their caches are full, with others that
+    begin where one has ended, some with its first tokens, read in two pieces: the bits are those of each alone."""
     family, settings = SERVED[name]
+    length, rng, sizes = 20, np.random.default_rng(3), []
+    step = JoinedGenerators.step
+    monkeypatch.setattr(JoinedGenerators, "step", lambda self, tokens: sizes.append(len(tokens)) or step(self, tokens))
+    if name == "phi3, long":
+        settings = {**settings, "rope_scaling": {**LONG, "original_max_position_embeddings": 10}}
     mo.nn.seed(2)
     model = mo.models.create(family, **settings)
-    rng = np.random.default_rng(3)
-    texts = [rng.integers(3, 61, length).tolist() for length in (5, 40, 70, 9)]
-    alone, together = (SlotRunner(model, 1 << 20, 4) for _ in range(2))
-    assert together.pages.total == 4
+    alone, together = (SlotRunner(model, 1 << 20, 5, length) for _ in range(2))
+    assert together.pages.total == 5
+    texts: dict[int, tuple[int, list[int]]] = {slot: (0, []) for slot in range(5)}  # tokens of the prompt, all of them
 
-    def begin(slot: int, text: list[int]) -> None:
-        for runner in (alone, together):
-            runner.prefill(Row(text, 0, [slot], prompt=len(text)))
+    def begin(slot: int) -> None:
+        tokens = [*texts[slot][1][:int(rng.integers(3))], *rng.integers(3, 61, rng.integers(1, 15)).tolist()]
+        cut = int(rng.integers(len(tokens)))
+        pieces = [Row(part, start, [slot], prompt=len(tokens))
+                  for part, start in ((tokens[:cut], 0), (tokens[cut:], cut)) if part]
+        wanted, found = ([runner.prefill(piece) for piece in pieces][-1] for runner in (alone, together))
+        assert found.tobytes() == wanted.tobytes()
+        texts[slot] = (len(tokens), tokens)
 
-    for slot, text in enumerate(texts[:3]):
-        begin(slot, text)
-    running = {slot: len(text) for slot, text in enumerate(texts[:3])}
-    for step in range(6):
-        if step == 3:
-            begin(0, texts[3])
-            running[0] = len(texts[3])
-        tokens = rng.integers(3, 61, len(running)).tolist()
-        rows = [Row([token], running[slot], [slot], prompt=len(texts[3 if slot == 0 and step > 2 else slot]))
-                for slot, token in zip(running, tokens, strict=True) if slot != step - 1]  # one waits
-        wanted = np.stack([alone.decode([row])[0] for row in rows])
-        assert together.decode(rows).tobytes() == wanted.tobytes()
-        running = {slot: length + (slot != step - 1) for slot, length in running.items()}
+    for turn in range(24):
+        for slot, (prompt, tokens) in texts.items():
+            full = len(tokens) == (prompt + length - 1 if together.two_parts else length)
+            if not tokens or full or rng.random() < 0.03:
+                begin(slot)
+        rows = [Row([int(rng.integers(3, 61))], len(tokens), [slot], prompt=prompt)
+                for slot, (prompt, tokens) in texts.items() if turn < 9 or rng.random() < 0.7]
+        wanted = [alone.decode([row])[0].tobytes() for row in rows]
+        assert [row.tobytes() for row in together.decode(rows)] == wanted if rows else True
+        for row in rows:
+            texts[row.pages[0]][1].extend(row.tokens)
     assert not alone._together and together.recompiles == 0
-    assert {count for _, count in together._together} == ({2, 4} if family == "gemma2" else {2})
+    assert max(sizes) == 5 and len({count for _, count in together._together}) > 1
+
+
+def test_functions_of_slots_are_loaded_while_there_is_nothing_to_do() -> None:
+    """No text waits for those of a slot that is used for the first time, or of so many slots."""
+    def compiled(runner: Any) -> int:
+        return sum(each.compilations for each in runner._generators.values()) + sum(
+            len(each.decode.specialisations) for each in runner._together.values())
+
+    with Engine(mo.models.create("t5-small", **SERVED["t5"][1]), kv_bytes=1 << 20, max_batch=3, warm=True) as engine:
+        for _ in range(4):  # a turn of the engine each
+            engine.refresh()
+        before = compiled(engine.runner)
+        with paused(engine):
+            streams = [engine.submit(Request((5, 6, 7), greedy(4), "a")) for _ in range(3)]
+        assert len({tuple(tokens_of([*stream])) for stream in streams}) == 1
+        assert engine.runner.pages.total == 3 and not engine._cold and engine.last_error is None
+        assert compiled(engine.runner) == before == 3 * 3 + 2
 
 
 def test_a_text_goes_over_to_other_angles() -> None:
@@ -128,6 +154,22 @@ def test_a_text_goes_over_to_other_angles() -> None:
         found.append(int(logits.argmax()))
         logits = runner.decode([Row(found[-1:], 58 + number, [0], prompt=58)])[0, 0]
     assert len(runner._generators) == 2 and found[7:] == wanted[7:]
+    anew = runner.prefill(Row([*prompt, *found], 0, [1], prompt=58, most=3))  # as after a change of weights
+    assert anew.tobytes() == logits.tobytes()
+
+
+def test_slots_keep_to_the_bytes_they_may_hold() -> None:
+    """Those too that have a cache for each kind of angles."""
+    model = mo.models.create("phi3", **SERVED["phi3, long"][1])
+    for limit, length in ((30_000, None), (60_000, None), (60_000, 100), (90_000, 100), (300_000, None)):
+        runner = SlotRunner(model, limit, 4, length)
+        for slot in range(runner.pages.total):
+            for wanted in (1, runner.length):
+                runner._generator(slot, wanted)
+        held = [cache for each in runner._generators.values() for cache in each.caches]
+        assert sum(int(state.value.nbytes) for cache in held for state in (cache.keys, cache.values)) <= limit
+    with pytest.raises(ArgumentError, match="a cache of 383 bytes holds no text: a position has 192"):
+        SlotRunner(model, 383, 4)
 
 
 def test_tokens_that_files_force_are_made() -> None:
@@ -145,6 +187,12 @@ def test_long_prompts_and_adapters_are_refused_by_an_encoder() -> None:
             engine.submit(Request((5,) * 65, greedy(2), "a"))
         with pytest.raises(ArgumentError, match="has no LoRA adapters here"):
             engine.add_adapter("pirate", ".")
+
+
+def test_adapters_of_slots_are_refused_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "Engine", None)
+    with pytest.raises(ArgumentError, match="the adapter 'pirate' cannot be used: a Gemma2 like this has no LoRA"):
+        EngineOptions()(mo.models.create("gemma2", **SERVED["gemma2"][1]), None, Spec("g", Path(), {"pirate": Path()}))
 
 
 TAKEN: dict[str, dict[str, Any]] = {

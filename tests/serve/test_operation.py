@@ -17,8 +17,8 @@ import pytest
 from serving import Running, chat_folder, serving
 
 import morpho as mo
-from morpho.serve.hosting.registry import Spec
-from morpho.serve.http import small
+from morpho.serve.hosting.registry import NoRoom, Registry, Spec
+from morpho.serve.http import small, state
 from morpho.serve.http.logs import logging_to
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -165,7 +165,7 @@ def test_an_engine_that_makes_no_steps_is_not_ready(held: Running, monkeypatch: 
         until(lambda: held.client.get("/ready").status_code == 200, "it goes on")
 
 
-def test_a_model_is_evicted_for_another(tmp_path: Path) -> None:
+def test_a_model_is_evicted_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [chat_folder(tmp_path / name) for name in ("one", "two")]
     nbytes = Spec("x", folders[0]).file_bytes()
     with serving(*(Spec(folder.name, folder) for folder in folders), memory_bytes=nbytes + 10) as running:
@@ -177,6 +177,17 @@ def test_a_model_is_evicted_for_another(tmp_path: Path) -> None:
         assert [served.name for served in running.registry.loaded()] == ["two"] and running.registry.evictions == 1
         until(lambda: not engine.alive, "the engine of the evicted one has ended")
         assert answer("one").json()["choices"][0]["text"] == first[0]["text"]
+        monkeypatch.setattr(state, "PATIENCE_S", 60.0)
+        asked, statuses = threading.Semaphore(0), []
+        load = running.registry.load
+        monkeypatch.setattr(running.registry, "load", lambda name: asked.release() or load(name))
+        with running.registry.lease("one"):  # by a request whose answer has been read, and that is not over yet
+            other = threading.Thread(target=lambda: statuses.append(answer("two").status_code))
+            other.start()
+            assert asked.acquire(timeout=60) and asked.acquire(timeout=60)
+        other.join(60)
+        assert statuses == [200] and answer("one").status_code == 200
+        monkeypatch.setattr(state, "PATIENCE_S", 0.0)
         with Gate(running) as gate, httpx.stream("POST", running.url + CHAT, json={**ENDLESS, "model": "one"}) as busy:
             gate.step(2)
             lines = busy.iter_lines()  # a generator that is dropped closes the connection
@@ -184,6 +195,30 @@ def test_a_model_is_evicted_for_another(tmp_path: Path) -> None:
             until(lambda: running.engine("one").current is not None, "it runs")
             refused = answer("two")  # nothing is idle: the one in use stays
             assert refused.status_code == 503 and "retry-after" in refused.headers
+
+
+def test_models_that_are_loaded_at_the_same_moment_share_the_memory(chat_model: Path) -> None:
+    """And one that is loaded while the server ends is ended too."""
+    specs, ended, refused = [Spec("one", chat_model), Spec("two", chat_model)], [], []
+
+    class Quick:
+        def shutdown(self, drain: bool, timeout_s: float | None) -> None:
+            ended.append(drain)
+
+    def load(place: Path) -> Any:
+        if not refused:  # of the first model: meanwhile another one is asked for
+            refused.append("once")
+            with pytest.raises(NoRoom, match="two needs"):
+                registry.load("two")
+        else:
+            registry.close()
+        return mo.models.load_with_tokenizer(place)
+
+    registry = Registry(specs, lambda *_: Quick(), specs[0].file_bytes() + 10, load)
+    registry.load("one")
+    assert [served.name for served in registry.loaded()] == ["one"] and registry.evictions == 0
+    registry.load("two")
+    assert registry.loaded() == [] and len(ended) == 2 and registry.evictions == 1
 
 
 def test_a_changed_folder_is_loaded_anew(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
+from morpho.nn.transformer.caches import Caches
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, text, used
 
 MOST_APART = 1 << 20  # of relative_attention_max_distance
@@ -112,11 +113,14 @@ class Attention(Module):
         self._buckets = mo.asarray(buckets(not decoder, count, most)).realise()
 
     def bias(self, queries: Any, keys: Any, offset: Any = 0) -> mo.Tensor:
-        """What is added to the scores of queries that stand from `offset` on: (1, heads, queries, keys)."""
-        places = mo.expand_dims(mo.arange(queries) + offset, axis=1)
-        distance = mo.clip(mo.expand_dims(mo.arange(keys), axis=0) - places, -self._farthest, self._farthest)
-        rows = self.relative_attention_bias(mo.take(self._buckets, distance + self._farthest))  # type: ignore[misc]
-        return mo.expand_dims(mo.permute_dims(rows, (2, 0, 1)), axis=0)
+        """What is added to the scores of queries that stand from `offset` on: (1, heads, queries, keys), or of each
+        row where there is an offset for each: (rows, heads, queries, keys)."""
+        one = isinstance(offset, int) or not offset.ndim
+        places = mo.expand_dims(mo.arange(queries) + (offset if one else mo.expand_dims(offset, axis=1)), axis=-1)
+        distance = mo.clip(mo.arange(keys) - places, -self._farthest, self._farthest)
+        found = self.relative_attention_bias(mo.take(self._buckets, distance + self._farthest))  # type: ignore[misc]
+        found = mo.moveaxis(found, -1, -3)
+        return mo.expand_dims(found, axis=0) if one else found
 
     def forward(self, x: mo.Tensor, source: mo.Tensor, bias: mo.Tensor | None, causal: bool = False,
                 cache: KeyValueCache | None = None, offset: Any = 0) -> mo.Tensor:
@@ -187,15 +191,6 @@ class Stack(Module):
 
     def bias(self, queries: Any, keys: Any, offset: Any = 0) -> mo.Tensor:
         return self.block[0].layer[0].part.bias(queries, keys, offset)  # type: ignore[no-any-return]
-
-
-class Caches:
-    """What decoding keeps: keys and values of the decoder's own tokens, and of the encoder's results with their
-    lengths."""
-
-    def __init__(self, own: list[KeyValueCache], cross: list[KeyValueCache], batch: int) -> None:
-        self.own, self.cross = own, cross
-        self.lengths = mo.State(mo.zeros((batch,), dtype=mo.int64))
 
 
 class T5(LanguageModel):
@@ -285,13 +280,10 @@ class T5(LanguageModel):
         """The decoder's ids, going on from `offset`, over what `remember` kept."""
         if caches is None:
             raise fail(ArgumentError, "t5", "the decoder needs the encoder's result", "call model(ids, decoder_ids)")
-        lengths = mo.reshape(caches.lengths.value, (-1, 1, 1, 1))
-        seen = mo.reshape(mo.arange(caches.cross[0].length), (1, 1, 1, -1)) < lengths
 
         def cross(number: int, attention: Any, y: mo.Tensor) -> mo.Tensor:
-            q, cache = split_heads(attention.q(y), attention.heads), caches.cross[number]
-            keys, values = cache.keys.value.astype(q.dtype), cache.values.value.astype(q.dtype)
-            return attention.o(join_heads(attend(q, keys, values, mask=seen, scale=1.0)))  # type: ignore
+            q = split_heads(attention.q(y), attention.heads)
+            return attention.o(join_heads(caches.over(number, q, scale=1.0)))  # type: ignore
 
         return self._decoded(ids, caches, offset, cross)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.models.text.sampling import Sampling
 from morpho.serve.engine.engine import Engine
-from morpho.serve.engine.grammar import _bounded
+from morpho.serve.engine.grammar import Matcher, _bounded
 from morpho.serve.engine.request import Grammar, Request, SamplingParams
 from morpho.serve.engine.sampler import Sampler, logprobs_of
 from morpho.serve.engine.text import TextStream
@@ -147,6 +149,30 @@ def test_integers_of_a_form_end(schema: Any, largest: bool) -> None:
     """Where nothing bounds them they have 53 bits, and no other word of a schema is touched."""
     found = json.dumps(_bounded(schema))
     assert (str((1 << 53) - 1) in found) == largest and (largest or json.loads(found) == schema)
+
+
+def test_masks_are_computed_while_the_model_computes() -> None:
+    """From the moment a token came, by another thread: whoever asks for the mask only waits for what is left of it."""
+    class Library:
+        filled: ClassVar[list[str]] = []
+        begun = threading.Event()
+
+        def unsafe_compute_mask_ptr(self, address: int, size: int) -> None:
+            self.filled.append(threading.current_thread().name)
+            self.begun.set()
+
+        def consume_token(self, token: int) -> None:
+            self.begun.clear()
+
+        def is_error(self) -> bool:
+            return False
+
+        is_stopped = is_error
+
+    with ThreadPoolExecutor(1, thread_name_prefix="masks") as pool:
+        matcher = Matcher(Library(), 64, pool)
+        assert matcher.allowed().shape == (64,) and not matcher.took(3)
+        assert Library.begun.wait(30) and Library.filled == ["masks_0"] * 2  # and nobody has asked
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.2])

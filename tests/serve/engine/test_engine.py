@@ -13,6 +13,7 @@ from engine_models import alone, ask, greedy, llama, paused, tokens_of
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
+from morpho.serve.engine.adapter_files import read_adapter
 from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.request import Event, QueueFull, Request, SamplingParams
 
@@ -317,9 +318,10 @@ def test_wrong_settings_are_refused(given: dict[str, Any], complaint: str) -> No
 
 
 # -- adapters --------------------------------------------------------------------------------------------------------
-def write_adapter(folder: Path, rng: np.random.Generator, rank: int = 4) -> dict[str, np.ndarray]:
+def write_adapter(folder: Path, rng: np.random.Generator, rank: int = 4, **more: Any) -> dict[str, np.ndarray]:
     folder.mkdir()
-    (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "lora_alpha": 8, "target_modules": ["q_proj"]}))
+    config = {"r": rank, "lora_alpha": 8, "target_modules": ["q_proj"], "megatron_core": "megatron.core", **more}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
     made = {}
     for layer in range(2):
         for product, sizes in (("self_attn.q_proj", (24, 24)), ("mlp.down_proj", (32, 24))):
@@ -358,6 +360,29 @@ def test_adapters_by_request(rng: np.random.Generator, tmp_path: Path) -> None:
         wanted = ask(engine, prompt, params)
     assert tokens_of(wanted) == tokens_of(single["one"])
     np.testing.assert_allclose([e.logprob for e in wanted], [e.logprob for e in single["one"]], rtol=1e-4)
+
+
+def test_products_of_an_adapter_may_have_numbers_of_their_own(rng: np.random.Generator, tmp_path: Path) -> None:
+    """PEFT's patterns: ends of names, the first that matches."""
+    made = write_adapter(tmp_path / "one", rng, alpha_pattern={"0.self_attn.q_proj": 2, "q_proj": 32}, use_rslora=True)
+    found = read_adapter(tmp_path / "one")
+    for product, alpha in (("layers.0.self_attn.q_proj", 2), ("layers.1.self_attn.q_proj", 32),
+                           ("layers.0.mlp.down_proj", 8)):
+        a, b = (made[f"base_model.model.model.{product}.lora_{each}.weight"] for each in "AB")
+        assert (found[f"model.{product}"][0] == a).all() and (found[f"model.{product}"][1] == alpha / 2 * b).all()
+
+
+@pytest.mark.parametrize(("config", "complaint"), [
+    ({"rank_pattern": {"down_proj": 2}}, r"says rank 2 of model.layers.0.mlp.down_proj, and its matrix has 4"),
+    ({"use_dora": True}, "use_dora=True is not served"), ({"peft_type": "LOHA"}, "peft_type=LOHA"),
+    ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights=pissa"), ({"bias": "all"}, "bias=all"),
+    ({"alora_invocation_tokens": [5]}, "alora_invocation_tokens"), ({"alpha_pattern": {"(": 1}}, "says no number"),
+    ({"r": "4"}, "are not numbers of an adapter")])
+def test_what_an_adapter_asks_for_and_is_not_computed_is_refused(config: dict[str, Any], complaint: str,
+                                                                 rng: np.random.Generator, tmp_path: Path) -> None:
+    write_adapter(tmp_path / "one", rng, **config)
+    with pytest.raises(ArgumentError, match=complaint):
+        read_adapter(tmp_path / "one")
 
 
 def test_weights_that_change_are_taken_over() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import morpho as mo
@@ -68,15 +69,12 @@ class Attention(Module):
         if self.rope is not None:
             turns = self.rope.tables(x.shape[-2], offset if positions is None else positions, reach)
             q, k = self.rope.turn(q, *turns), self.rope.turn(k, *turns)
-        seen = cache.attended(self._seen, q, k, v, offset) if isinstance(cache, RowCaches) else \
-            self._seen(q, k, v, cache, offset, mask)
-        return self.o_proj(join_heads(seen))  # type: ignore[no-any-return]
-
-    def _seen(self, q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, cache: Any, offset: Any, mask: Any = None) -> mo.Tensor:
         if self.cap is None:
-            return attend(q, k, v, causal=True, mask=mask, cache=cache, offset=offset, scale=self.scale,
+            seen = attend(q, k, v, causal=True, mask=mask, cache=cache, offset=offset, scale=self.scale,
                           window=self.window)
-        return capped_attention(q, k, v, self.cap, self.scale, self.window, mask, cache, offset)
+        else:
+            seen = capped_attention(q, k, v, self.cap, self.scale, self.window, mask, cache, offset)
+        return self.o_proj(join_heads(seen))  # type: ignore[no-any-return]
 
     def _projected(self, x: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor, mo.Tensor]:
         heads, kv_heads, depth = self.num_heads, self.num_kv_heads, self.head_dim
@@ -106,6 +104,8 @@ def capped_attention(q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, cap: float, scale
     if isinstance(cache, PagedCache):
         raise fail(ArgumentError, "attention", "capped scores are not computed over pages",
                    "use mo.models.generate, whose cache is not in pages")
+    if isinstance(cache, RowCaches):
+        return cache.attended(partial(capped_attention, cap=cap, scale=scale, window=window), q, k, v, offset, mask)
     if cache is not None:
         k, v = (part.astype(q.dtype) for part in cache.write(k, v, offset))
     batch, heads, queries, depth = q.shape

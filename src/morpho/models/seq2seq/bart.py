@@ -12,8 +12,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel, key_mask, tied_logits
 from morpho.models.config import Config
 from morpho.models.encoders.heads import TwoStep, labels_of
-from morpho.models.seq2seq.layers import Cross, DecoderLayer, EncoderLayer, cached_cross
-from morpho.models.t5 import Caches
+from morpho.models.seq2seq.layers import DecoderLayer, EncoderLayer, cached_cross
 from morpho.models.text.generation_keys import FORCED
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
@@ -22,6 +21,7 @@ from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache
 from morpho.nn.transformer.blocks import ACTIVATIONS
+from morpho.nn.transformer.caches import Caches
 from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, token
@@ -202,12 +202,7 @@ class Bart(LanguageModel):
         """The decoder's ids, going on from `offset`, over what `remember` kept."""
         if caches is None:
             raise fail(ArgumentError, "bart", "the decoder needs the encoder's result", "call model(ids, decoder_ids)")
-        lengths = mo.reshape(caches.lengths.value, (-1, 1, 1, 1))
-        seen = mo.reshape(mo.arange(caches.cross[0].length), (1, 1, 1, -1)) < lengths
-
-        def cross(number: int) -> Cross:
-            return cached_cross(caches.cross[number], seen)
-        return self._decoded(ids, caches, offset, cross)
+        return self._decoded(ids, caches, offset, cached_cross(caches))
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -4,6 +4,7 @@ input (Whisper) or the sum with the residual is normed (BART)."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import morpho as mo
@@ -35,10 +36,9 @@ class Attention(Module):
         seen = attend(q, k, v, causal=causal, mask=mask, cache=cache, offset=offset)
         return self.out_proj(join_heads(seen))  # type: ignore[no-any-return]
 
-    def over(self, x: mo.Tensor, keys: mo.Tensor, values: mo.Tensor, mask: Any) -> mo.Tensor:
-        """Attention over keys and values that were computed before."""
-        q = split_heads(self.q_proj(x), self.heads)
-        return self.out_proj(join_heads(attend(q, keys.astype(q.dtype), values.astype(q.dtype), mask=mask)))  # type: ignore
+    def over(self, x: mo.Tensor, look: Callable[[mo.Tensor], mo.Tensor]) -> mo.Tensor:
+        """Attention over keys and values that were computed before: `look` takes queries."""
+        return self.out_proj(join_heads(look(split_heads(self.q_proj(x), self.heads))))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(Module):
@@ -74,6 +74,6 @@ class DecoderLayer(EncoderLayer):
         return self.fed(self.part(x, self.encoder_attn_layer_norm, lambda y: cross(self.encoder_attn, y)))
 
 
-def cached_cross(cache: KeyValueCache, mask: Any) -> Cross:
-    """The decoder's look at what a cache keeps of the encoder's result."""
-    return lambda attention, y: attention.over(y, cache.keys.value, cache.values.value, mask)
+def cached_cross(caches: Any) -> Callable[[int], Cross]:
+    """The look of each of the decoder's layers at what `Caches` keep of the encoder's result."""
+    return lambda layer: lambda attention, y: attention.over(y, partial(caches.over, layer))

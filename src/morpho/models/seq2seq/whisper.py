@@ -13,8 +13,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.models.base import LanguageModel, tied_logits
 from morpho.models.config import Config
-from morpho.models.seq2seq.layers import Cross, DecoderLayer, EncoderLayer, cached_cross
-from morpho.models.t5 import Caches
+from morpho.models.seq2seq.layers import DecoderLayer, EncoderLayer, cached_cross
 from morpho.models.text.generation_keys import FORCED
 from morpho.models.text.listening import transcribed
 from morpho.nn.containers import ModuleList
@@ -24,6 +23,7 @@ from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache
 from morpho.nn.transformer.blocks import ACTIVATIONS
+from morpho.nn.transformer.caches import Caches
 from morpho.nn.transformer.positions import rows_at
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only
 
@@ -160,7 +160,7 @@ class Whisper(LanguageModel):
         depth = self.config["d_model"] // heads
         own, cross = ([KeyValueCache(batch, heads, size, depth, dtype) for _ in self.model.decoder.layers]
                       for size in (length, sources))
-        return Caches(own, cross, batch)
+        return Caches(own, cross, None)
 
     def listen(self, features: mo.Tensor, caches: Caches) -> mo.Tensor:
         """Encode sound, and keep what the decoder will look at."""
@@ -176,10 +176,7 @@ class Whisper(LanguageModel):
         if caches is None:
             raise fail(ArgumentError, "whisper", "the decoder needs the encoder's result",
                        "call model(features, decoder_ids)")
-
-        def cross(number: int) -> Cross:
-            return cached_cross(caches.cross[number], None)
-        return self.model.decoder(ids, caches, offset, cross)  # type: ignore[no-any-return]
+        return self.model.decoder(ids, caches, offset, cached_cross(caches))  # type: ignore[no-any-return]
 
     def transcribe(self, features: Any, prompt: Sequence[int] = (), max_new_tokens: int | None = None) -> Iterator[int]:
         """The likeliest tokens one by one, up to an end token. `prompt` is what the decoder begins with: the start

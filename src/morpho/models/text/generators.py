@@ -15,7 +15,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.text.prompts import checked_ids
 from morpho.nn.frozen import Frozen
-from morpho.nn.transformer.attention import RowCaches
+from morpho.nn.transformer.caches import joined
 from morpho.tensor.jit.native.entries import entries
 
 CHUNK = 512  # tokens of a prompt that go through at once: bounds the memory of long ones
@@ -126,7 +126,7 @@ class JoinedGenerators(_There):
     def __init__(self, generators: Sequence[Generator]) -> None:
         self.generators, first = tuple(generators), generators[0]
         self.model, self.frozen, self.place = first.model, first.frozen, first.place
-        self.caches: Any = [RowCaches(layer) for layer in zip(*(each.caches for each in generators), strict=True)]
+        self.caches = joined([each.caches for each in generators])
         self.decode = mo.compile(self._logits)
 
     def _logits(self, ids: mo.Tensor, positions: mo.Tensor) -> mo.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import morpho as mo
@@ -76,10 +77,11 @@ class RowCaches:
     def __init__(self, rows: Sequence[KeyValueCache]) -> None:
         self.rows, self.length = tuple(rows), rows[0].length
 
-    def attended(self, seen: Callable[..., mo.Tensor], q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, offset: mo.Tensor
-                 ) -> mo.Tensor:
-        """`seen(q, k, v, cache, offset)` of each row by itself, `offset` having one for each."""
-        return mo.concat([seen(*(part[row:row + 1] for part in (q, k, v)), cache, offset[row])
+    def attended(self, seen: Callable[..., mo.Tensor], q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, offset: mo.Tensor,
+                 mask: Any = None) -> mo.Tensor:
+        """`seen(q, k, v, cache=, offset=, mask=)` of each row by itself, `offset` and `mask` having one for each."""
+        return mo.concat([seen(*(part[row:row + 1] for part in (q, k, v)), cache=cache, offset=offset[row],
+                               mask=None if mask is None else mask[row:row + 1])
                           for row, cache in enumerate(self.rows)], axis=0)
 
 
@@ -96,6 +98,8 @@ def attend(q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, *, causal: bool = False, ma
     """Attention of (batch, heads, n, depth) over k and v, or over a cache that they are put into first."""
     if isinstance(cache, PagedCache):
         return cache.attend(q, k, v, offset, scale=scale, window=window)
+    if isinstance(cache, RowCaches):
+        return cache.attended(partial(attend, causal=causal, scale=scale, window=window), q, k, v, offset, mask)
     if cache is not None:
         k, v = cache.write(k, v, offset)
         k, v = k.astype(q.dtype), v.astype(q.dtype)

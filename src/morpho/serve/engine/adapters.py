@@ -7,7 +7,6 @@ compiled again when one is added, and rows do not see each other.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.module import Module
-from morpho.weights.files import load
+from morpho.serve.engine.adapter_files import read_adapter
 
 
 class AdapterBank:
@@ -52,8 +51,8 @@ class AdapterBank:
         """The products that some adapter changes: with another one functions are made anew."""
         return frozenset(self._held)
 
-    def add(self, name: str, matrices: Mapping[str, tuple[np.ndarray, np.ndarray]], scale: float = 1.0) -> int:
-        """Put in an adapter: by the name of a product its A (rank, in) and B (out, rank), as files have them."""
+    def add(self, name: str, matrices: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> int:
+        """Put in an adapter: by the name of a product its A (rank, in) and B (out, rank), which holds the scale."""
         if name in self.names or len(self.names) >= self.most:
             why = "is there already" if name in self.names else f"is one more than the {self.most} there is room for"
             raise fail(ArgumentError, "serve", f"adapter {name!r} {why}")
@@ -67,7 +66,7 @@ class AdapterBank:
                 sizes = ((self.most, module.in_features, self.rank), (self.most, self.rank, module.out_features))
                 first, second = (mo.State(mo.zeros(size)) for size in sizes)
                 self._held[product] = (first, second)
-            for state, new in zip(self._held[product], (a.T, scale * b.T), strict=True):
+            for state, new in zip(self._held[product], (a.T, b.T), strict=True):
                 whole = state.value.numpy(copy=True)
                 whole[number, :new.shape[0], :new.shape[1]] = new
                 state.value = mo.asarray(whole, copy=True)
@@ -75,31 +74,8 @@ class AdapterBank:
         return number
 
     def load(self, name: str, folder: str | Path) -> int:
-        """Put in an adapter from a folder as PEFT writes it: adapter_config.json and adapter_model.safetensors."""
-        folder = Path(folder)
-        try:
-            config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise fail(ArgumentError, "serve", f"{folder / 'adapter_config.json'} cannot be read: {error}") from None
-        rank, alpha = config.get("r"), config.get("lora_alpha", config.get("r"))
-        if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
-            raise fail(ArgumentError, "serve", f"{folder / 'adapter_config.json'}: r={rank!r} and "
-                                               f"lora_alpha={alpha!r} are not numbers of an adapter")
-        if config.get("use_dora") or config.get("bias", "none") != "none" or config.get("modules_to_save"):
-            raise fail(ArgumentError, "serve", f"{folder}: DoRA, biases and saved modules are not served",
-                       "merge the adapter into the model")
-        tensors = {key: tensor.numpy() for key, tensor in load(folder / "adapter_model.safetensors").items()}
-        pairs: dict[str, dict[str, np.ndarray]] = {}
-        for key, tensor in tensors.items():
-            product, found, kind = key.removesuffix(".weight").rpartition(".lora_")
-            if not found or kind not in ("A", "B"):
-                raise fail(ArgumentError, "serve", f"{folder}: {key} is not a matrix of LoRA")
-            pairs.setdefault(product.removeprefix("base_model.model."), {})[kind] = tensor.astype(np.float32)
-        for product, pair in pairs.items():
-            if len(pair) != 2:
-                raise fail(ArgumentError, "serve", f"{folder}: {product} has one of two matrices only")
-        scale = alpha / rank ** 0.5 if config.get("use_rslora") else alpha / rank
-        return self.add(name, {product: (pair["A"], pair["B"]) for product, pair in pairs.items()}, scale)
+        """Put in an adapter from a folder as PEFT writes it."""
+        return self.add(name, read_adapter(Path(folder)))
 
     def _found(self, product: str) -> str:
         for name in (product, product.removeprefix("transformer."), "model." + product):

@@ -28,7 +28,7 @@ from morpho.serve.engine.request import EngineStats, QueueFull, Request, check_r
 from morpho.serve.engine.runner import ModelRunner, check_served, page_bytes
 from morpho.serve.engine.scheduler import Scheduler
 from morpho.serve.engine.sequence import Group, Sequence
-from morpho.serve.engine.slots import SlotRunner, in_slots
+from morpho.serve.engine.slots import SlotRunner, check_adapters, in_slots
 from morpho.serve.engine.stepper import Stepper
 from morpho.serve.engine.stream import RequestStream
 
@@ -78,7 +78,7 @@ class Engine:
         self._cold: list[str] = []  # functions that are compiled when there is nothing else to do
         if warm:
             self.runner.warm("prefill")
-            self._cold = ["single", "decode", "prompts", *(["verify"] if drafted else [])]
+            self._cold = self.runner.cold(bool(drafted))
         self._thread = threading.Thread(target=self._run, name="morpho-engine", daemon=True)
         self._thread.start()
 
@@ -153,9 +153,7 @@ class Engine:
 
     def add_adapter(self, name: str, folder: str | Path) -> None:
         """Load a LoRA adapter from a folder as PEFT writes it; requests name it."""
-        if isinstance(self.runner, SlotRunner):
-            raise fail(ArgumentError, "serve", f"the adapter {name!r} cannot be used: a {type(self.model).__name__} "
-                                               "like this has no LoRA adapters here", "serve it without")
+        check_adapters(self.model, [name])
 
         def add() -> None:
             before = self.adapters.products

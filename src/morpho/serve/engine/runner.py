@@ -246,6 +246,10 @@ class ModelRunner:
         """Take over weights that have changed; says whether there were any."""
         return self.frozen.refresh()
 
+    def cold(self, drafted: bool) -> list[str]:
+        """What `warm` compiles while nobody asks for anything."""
+        return ["single", "decode", "prompts", *(["verify"] if drafted else [])]
+
     def warm(self, name: str) -> None:
         """Compile one of the functions, or load it from the cache of code."""
         several = name in ("decode", "prompts")

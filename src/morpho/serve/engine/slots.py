@@ -2,30 +2,42 @@
 or with angles that follow from the length of the text (Phi 3's long ones).
 
 Each text has a slot, which is a cache of its own. Prompts go through the functions of `mo.models.generate` by
-themselves; next tokens of several texts are computed in one call where the model is one decoder, each attending over
-its slot (`JoinedGenerators`), with the bits it has alone. Nothing is shared between texts, and nothing guessed.
+themselves; next tokens of several texts are computed in one call, each attending over its slot (`JoinedGenerators`),
+with the bits it has alone. Nothing is shared between texts, and nothing guessed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Tokens
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
+from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.text.generation import AHEAD
 from morpho.models.text.generators import Generator, JoinedGenerators, TwoPartGenerator, device_of
 from morpho.serve.engine.pages import Holding, Match, Pages
 from morpho.serve.engine.runner import Row, check_served
 
+LEAST = 2  # positions of a text
 MOST_SLOTS = 16  # each has functions of its own, which are made when it is first used
+WARM_SLOTS = 4  # for which that is while nobody asks for anything: a step over a cache touches all its memory
 
 
 def in_slots(model: LanguageModel) -> bool:
     """Whether a model's texts have caches of their own."""
     return hasattr(model, "remember") or bool(getattr(model, "not_in_pages", ""))
+
+
+def check_adapters(model: LanguageModel, names: Iterable[str]) -> None:
+    """A model in slots has no adapters: its functions are those of `mo.models.generate`."""
+    name = next(iter(names), None)
+    if name is not None and in_slots(model):
+        raise fail(ArgumentError, "serve", f"the adapter {name!r} cannot be used: a {type(model).__name__} like this "
+                                           "has no LoRA adapters here", "serve it without")
 
 
 class Slots(Pages):
@@ -61,7 +73,7 @@ class SlotRunner:
     >>> from morpho.serve.engine.slots import SlotRunner
     >>> model = mo.models.create("t5-small", vocab_size=50, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
     >>> runner = SlotRunner(model, kv_bytes=1 << 20, max_batch=4, max_length=64)
-    >>> runner.prefill(Row([1, 2, 3], 0, [0], prompt=3)).shape, runner.decode([Row([4], 3, [0])]).shape
+    >>> runner.prefill(Row([1, 2, 3], 0, [0], prompt=3)).shape, runner.decode([Row([4], 3, [0], prompt=3)]).shape
     ((50,), (1, 1, 50))
     """
 
@@ -71,10 +83,19 @@ class SlotRunner:
         self.model, self.two_parts, self.place = model, hasattr(model, "remember"), device_of(model)
         longest = model.usual_length if self.two_parts else model.context
         each = _position_bytes(model)
-        self.length = max(min(max_length or longest, longest, kv_bytes // each), 2)  # of a text, or of each part
-        self.max_length = 2 * self.length if self.two_parts else self.length
+        room = kv_bytes // each
+        if room < LEAST:
+            raise fail(ArgumentError, "serve", f"a cache of {kv_bytes} bytes holds no text: a position has {each}",
+                       "give more kv_bytes")
         self.switch: int | None = getattr(model, "switch", None)
-        count = max(min(kv_bytes // (each * self.length), max_batch, MOST_SLOTS), 1)
+        longest = min(max_length or longest, longest, room)
+        short = self.switch or 0
+        if longest > short:  # a slot has a cache for either side of it
+            longest = max(min(longest, room - short), min(short, room))
+        self.length = max(longest, LEAST)  # of a text, or of each part
+        self.max_length = 2 * self.length if self.two_parts else self.length
+        held = self.length + short if self.length > short else self.length
+        count = max(min(room // held, max_batch, MOST_SLOTS), 1)
         self.pages = Slots(count, self.max_length + 1)
         self.chunk, self.max_batch = self.max_length, max_batch
         self._generators: dict[tuple[int, int], Generator] = {}  # by slot and length of its cache
@@ -87,7 +108,7 @@ class SlotRunner:
         sees its prompt as a whole."""
         slot = row.pages[0]
         tokens = self._texts[slot] = [*self._texts.get(slot, [])[:row.start], *row.tokens]
-        wanted = row.prompt + min(max(row.most, 1), AHEAD)  # as `generate` begins
+        wanted = max(row.prompt + min(max(row.most, 1), AHEAD), len(tokens))  # as `generate` begins, and goes on
         generator = self._used[slot] = self._generator(slot, wanted)
         if not self.two_parts:
             return generator.start(tokens)
@@ -100,14 +121,13 @@ class SlotRunner:
 
     def prompts(self, rows: Tokens[Row]) -> list[np.ndarray]:
         """Pieces of several prompts, one after the other, and next tokens of texts, together."""
-        joined: dict[int, list[int]] = {}  # by length of their caches: rows with one more token, and room for it
+        joined: dict[int, list[int]] = {}  # by length of their caches
         for number, row in enumerate(rows):
-            used = self._used.get(row.pages[0])
-            if row.start >= row.prompt and len(row.tokens) == 1 and used and len(used.ids) < used.length:
-                joined.setdefault(used.length, []).append(number)
+            if self._follows(row):
+                joined.setdefault(self._used[row.pages[0]].length, []).append(number)
         found: dict[int, np.ndarray] = {}
         for length, numbers in joined.items():
-            if len(numbers) > 1 and not self.two_parts:
+            if len(numbers) > 1:
                 found |= zip(numbers, self._steps(length, [rows[number] for number in numbers]), strict=True)
         return [found[number] if number in found else self._step(row) for number, row in enumerate(rows)]
 
@@ -130,17 +150,22 @@ class SlotRunner:
             self._together[length, count] = JoinedGenerators([self._generator(slot, length) for slot in range(count)])
         return self._together[length, count]
 
+    def _follows(self, row: Row) -> bool:
+        """Whether a row is the one token that comes after what its slot holds, and has room there: a cache that is full
+        may have lost its last place to a step of others."""
+        used, held = self._used.get(row.pages[0]), row.start
+        if self.two_parts:
+            held += 1 - row.prompt  # the decoder begins with a token of its own
+        return (row.start >= row.prompt and len(row.tokens) == 1 and used is not None
+                and len(used.ids) == held < used.length)
+
     def _step(self, row: Row) -> np.ndarray:
-        """The next token of a text, or what is left of its prompt."""
-        slot = row.pages[0]
-        if row.start < row.prompt or len(row.tokens) > 1:
+        """The next token of a text, what is left of its prompt, or all of it in a longer cache."""
+        if not self._follows(row):
             return self.prefill(row)
+        slot = row.pages[0]
         self._texts[slot] += row.tokens
-        generator = self._used[slot]
-        if len(generator.ids) < generator.length:
-            return generator.step(row.tokens[0])
-        generator = self._used[slot] = self._generator(slot, generator.length + 1)
-        return generator.start(self._texts[slot])
+        return self._used[slot].step(row.tokens[0])
 
     def _generator(self, slot: int, wanted: int) -> Generator:
         """The functions of a slot; where the length of a text changes its angles, there are some for either side."""
@@ -164,14 +189,18 @@ class SlotRunner:
             generator.ids = []
         return bool(changed)
 
+    def cold(self, drafted: bool) -> list[str]:
+        """What `warm` compiles while nobody asks for anything: the functions of each slot, and of those up to it."""
+        return [f"slot {slot}" for slot in range(min(self.pages.total, WARM_SLOTS))]
+
     def warm(self, name: str) -> None:
-        """Compile what the first text needs."""
-        if name == "prefill":
-            self.prefill(Row([0], 0, [0], prompt=1))
-        elif name == "single":
-            self.decode([Row([0], 1, [0])])
-        elif name == "decode" and not self.two_parts and self.pages.total > 1:
-            self._joined(self._used[0].length, 2).step({})
+        """Compile what the first text needs, or a slot."""
+        slot = 0 if name == "prefill" else int(name.removeprefix("slot "))
+        self.prefill(Row([0], 0, [slot], prompt=1))
+        if name != "prefill":
+            self.decode([Row([0], 1, [slot], prompt=1)])
+        if slot:
+            self._joined(self._used[slot].length, slot + 1).step({})
 
     @property
     def recompiles(self) -> int:

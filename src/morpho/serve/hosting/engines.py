@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from morpho.models import load_with_tokenizer
+from morpho.serve.engine.adapter_files import rank_of
 from morpho.serve.engine.engine import Engine
+from morpho.serve.engine.slots import check_adapters
 from morpho.serve.hosting.registry import Spec
-
-MOST_RANK = 1024
-
-
-def _rank(folder: Path) -> int:
-    """The rank of an adapter as PEFT wrote it; what is wrong with its files is told when it is loaded."""
-    try:
-        found = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("r")
-    except (OSError, ValueError, AttributeError):
-        return 1
-    return min(max(found, 1), MOST_RANK) if isinstance(found, int) else 1
 
 
 @dataclass(frozen=True)
@@ -44,10 +34,11 @@ class EngineOptions:
         return (network if self.device == "cpu" else network.to(self.device)), tokenizer
 
     def __call__(self, network: Any, tokenizer: Any, spec: Spec) -> Engine:
+        check_adapters(network, spec.adapters)  # before functions are compiled
         made = Engine(network, tokenizer, kv_bytes=self.kv_bytes, max_batch=self.max_batch,
                       max_waiting=self.max_waiting, max_length=self.max_length, warm=self.warm,
                       adapters=max(len(spec.adapters), 1),
-                      adapter_rank=max((_rank(folder) for folder in spec.adapters.values()), default=16))
+                      adapter_rank=max((rank_of(folder) for folder in spec.adapters.values()), default=16))
         try:
             for name, folder in spec.adapters.items():
                 made.add_adapter(name, folder)

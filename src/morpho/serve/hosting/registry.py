@@ -71,6 +71,7 @@ class _Slot:
     loaded_from: Signature = ()
     seen: Signature = ()  # at the last look: files that still change are not read
     loading: threading.Lock = field(default_factory=threading.Lock)
+    coming: int = 0  # bytes of what is being loaded
     failed: str | None = None
 
 
@@ -139,7 +140,10 @@ class Registry:
         with slot.loading:
             if slot.served is None and not self.closed:
                 self._make_room(slot)
-                self._replace(slot)
+                try:
+                    self._replace(slot)
+                finally:
+                    slot.coming = 0
 
     def _slot(self, name: str | None) -> _Slot:
         base = self._base.get(self.default if name is None else name)
@@ -156,7 +160,12 @@ class Registry:
             slot.failed = str(error)
             raise
         with self._lock:
-            old, slot.served, slot.loaded_from, slot.seen, slot.failed = slot.served, served, signature, signature, None
+            over, old = self.closed, slot.served
+            if not over:
+                slot.served, slot.loaded_from, slot.seen, slot.failed = served, signature, signature, None
+        if over:  # the server has ended meanwhile
+            served.close(drain=False)
+            return
         if old is not None:
             self._retire(old)
         for call in self.on_load:
@@ -201,8 +210,10 @@ class Registry:
         while True:
             with self._lock:
                 held = [slot for slot in self._slots.values() if slot.served is not None]
-                used = sum(slot.served.nbytes for slot in held if slot.served)
-                if used + needed <= self.memory_bytes or not held:
+                coming = sum(slot.coming for slot in self._slots.values())  # others are loaded at this moment
+                used = sum(slot.served.nbytes for slot in held if slot.served) + coming
+                if used + needed <= self.memory_bytes or not (held or coming):
+                    wanted.coming = needed
                     return
                 idle = [slot for slot in held if slot.served and slot.served.users == 0]
                 if not idle:
@@ -228,6 +239,8 @@ class Registry:
             if not stable or now == slot.loaded_from or not now:
                 continue
             with slot.loading:
+                if slot.served is None:  # given up meanwhile
+                    continue
                 try:
                     self._replace(slot)
                 except (MorphoError, OSError) as error:
@@ -241,7 +254,8 @@ class Registry:
 
     def close(self, drain: bool = True, timeout_s: float | None = None) -> None:
         """End all engines."""
-        self.closed = True
+        with self._lock:
+            self.closed = True
         for slot in self._slots.values():
             served, slot.served = slot.served, None
             if served is not None:

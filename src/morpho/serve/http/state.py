@@ -22,6 +22,8 @@ from morpho.serve.http.metrics import Metrics
 from morpho.serve.http.options import Options
 from morpho.serve.http.security import Receive, Scope, Send, respond_error
 
+PATIENCE_S = 0.5  # for a model that is let go: who reads the last of an answer may ask before its request is over
+LOOK_S = 0.02
 BIG_BODY = 16 << 10  # bytes: longer ones are read and tokenized beside the loop, which streams meanwhile
 
 
@@ -45,12 +47,20 @@ class State:
         """A model for the time of the block, loaded first where it is not."""
         if self.stopping:
             raise ApiError(503, "the server is shutting down", retry_after_s=5)
-        for _ in range(8):  # between loading and leasing another request may have made it give way
+        patient_until, turns = time.monotonic() + PATIENCE_S, 0
+        while turns < 8:  # between loading and leasing another request may have made it give way
             with self.registry.lease(name) as served:
                 if served is not None:
                     yield _under(served, name, self.registry.adapter_of(name))
                     return
-            await asyncio.to_thread(self.registry.load, name)
+            try:
+                turns += 1
+                await asyncio.to_thread(self.registry.load, name)
+            except NoRoom:
+                if time.monotonic() > patient_until:
+                    raise
+                turns = 0
+                await asyncio.sleep(LOOK_S)
         raise ApiError(503, f"the model '{name}' gives way to others all the time", retry_after_s=5)
 
 
