@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from benchmarks.peers.morpho import programs
+from benchmarks.programs import cases
 
 
 def diffused(field: Any, coefficient: Any) -> Any:
@@ -39,3 +41,14 @@ def test_others_stay_in_memory(keep: Any, rng: np.random.Generator) -> None:
     f = mo.compile(lambda x: reader(keep(x)[0]))
     f(x)
     assert f.stats["kernels"] == max(2, keep(x)[1])
+
+
+@pytest.mark.parametrize(("name", "sizes", "kernels"), [("isoneutral", (16, 40, 60), 3), ("life", (280, 300), 7)])
+def test_a_program_is_its_readers_alone(name: str, sizes: tuple[int, ...], kernels: int) -> None:
+    """A kernel for each array that isoneutral writes, where each quotient is read nine times; sums of rows that Life
+    reads as they are and rolled."""
+    inputs = cases.make_inputs(name, sizes)
+    made = programs.prepare(name, inputs)
+    found = made.function(*made.arguments)
+    assert made.function.stats["kernels"] == kernels
+    assert cases.check(name, inputs, programs.to_numpy(found)) <= 1.0
