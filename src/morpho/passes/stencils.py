@@ -15,8 +15,10 @@ from morpho.ops.elementwise import COSTLY
 
 LEAST_BYTES = 1 << 16  # of a value that is better not in memory: smaller ones stay in the cache
 MOST_PARTS = 12  # that are read of it
+FEW_PARTS = 4  # of one with a division or root, whose unit takes a new vector every 16 cycles only
 MOST_OPERATIONS = 32  # to compute an element of it
 MOST_AGAIN = 96  # operations that its readers compute again, for an element of it
+DIVISION = 4  # flops, in the records, of those two
 MOST_LOADS = 10  # of an element of it: the kernel has those of all parts
 
 
@@ -59,7 +61,7 @@ def _is_cheap(node: Node, parts: int) -> bool:
         part = stack.pop()
         if part.op.kind == "elementwise":
             operations += part.op.flops
-            if part.op.flops >= COSTLY:
+            if part.op.flops >= (DIVISION if parts > FEW_PARTS else COSTLY):
                 return False
             new = [child for child in part.inputs if child.serial not in seen]
             seen |= {child.serial for child in new}
