@@ -44,6 +44,9 @@ class Native:
         graph = Graph(self.outputs)
         inputs = max((node["index"] + 1 for node in graph.parameters), default=0)
         self.plan: ExecutionPlan = make_plan(graph, own_outputs, inputs)
+        if any(step.may_fault for step in self.program.steps):  # loops compute what cannot fail before their first turn
+            told = any(node.op.may_fault or node.op.kind == "collective" for node in graph.nodes)
+            assert told, "an op that may fail does not say so"
 
     @property
     def program(self) -> Any:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from benchmarks.peers.morpho import programs
+from benchmarks.programs import cases
 
 
 def diffused(field: Any, coefficient: Any) -> Any:
@@ -39,3 +41,14 @@ def test_others_stay_in_memory(keep: Any, rng: np.random.Generator) -> None:
     f = mo.compile(lambda x: reader(keep(x)[0]))
     f(x)
     assert f.stats["kernels"] == max(2, keep(x)[1])
+
+
+@pytest.mark.parametrize(("name", "sizes", "kernels"), [("isoneutral", (16, 40, 60), 9), ("life", (280, 300), 5)])
+def test_programs(name: str, sizes: tuple[int, ...], kernels: int) -> None:
+    """A density of which six parts are read, quotients that stay in memory; sums of rows that Life reads as they are
+    and rolled: a kernel for what is inside, one for each pair of borders, one for the corners, a copy of the board."""
+    inputs = cases.make_inputs(name, sizes)
+    made = programs.prepare(name, inputs)
+    found = made.function(*made.arguments)
+    assert made.function.stats["kernels"] == kernels
+    assert cases.check(name, inputs, programs.to_numpy(found)) <= 1.0

@@ -258,6 +258,50 @@ def test_a_branch_that_is_not_taken_computes_nothing(rng: np.random.Generator) -
     equal(slope(x, mo.asarray(True)), 2 * x)
 
 
+@pytest.mark.parametrize("kind", ["fori", "while", "scan"])
+def test_a_loop_without_turns_asks_for_nothing(kind: str, form: str) -> None:
+    """What a turn finds around it and may fail is computed before the loop, once, but only where there is a turn."""
+    def turn(c: mo.Tensor, a: mo.Tensor) -> mo.Tensor:
+        return c + mo.exp(mo.linalg.inv(a)) * a
+
+    def fori(n: mo.Tensor, a: mo.Tensor, c: mo.Tensor) -> mo.Tensor:
+        return mo.fori_loop(0, n, lambda i, c: turn(c, a), c)
+
+    def by_test(n: mo.Tensor, a: mo.Tensor, c: mo.Tensor) -> mo.Tensor:
+        return mo.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, turn(s[1], a)), (mo.asarray(0), c))[1]
+
+    def scan(n: mo.Tensor, a: mo.Tensor, c: mo.Tensor) -> mo.Tensor:
+        return mo.scan(lambda c, x: (turn(c, a), None), c, n)[0]
+
+    def number(turns: int) -> mo.Tensor:
+        return mo.zeros(turns) if kind == "scan" else mo.asarray(turns)
+
+    f = {"fori": fori, "while": by_test, "scan": scan}[kind]
+    compiled = mo.compile(f, dynamic={"n": {0: mo.Dim("n", 0, 8)}} if kind == "scan" else None)
+    begin, regular = mo.ones((3, 3)), mo.eye(3) * 2
+    wanted = turn(turn(begin, regular), regular)
+    for run in (f, compiled):
+        equal(run(number(2), regular, begin), wanted)
+        equal(run(number(0), mo.zeros((3, 3)), begin), begin)
+        with pytest.raises(MorphoError, match="singular"):
+            run(number(1), mo.zeros((3, 3)) * 3, begin).numpy()
+    text = compiled.explain()
+    assert text.index("branch of switch") < text.index("kernel inv") < text.index("join of switch")
+    assert text.count("kernel inv") == 1
+    if kind != "scan":
+        rows = mo.vmap(compiled, in_axes=(0, None, None))
+        equal(rows(mo.asarray([0, 2]), regular, begin), mo.stack([begin, wanted]))
+        equal(rows(mo.asarray([0, 0]), mo.zeros((3, 3)), begin), mo.stack([begin, begin]))
+
+
+def test_a_loop_in_a_branch_that_is_not_taken_computes_nothing(form: str) -> None:
+    def run(p: mo.Tensor, a: mo.Tensor) -> mo.Tensor:
+        inner = lambda j, d: d + mo.linalg.inv(a + d * 0)[0, 0]
+        return mo.fori_loop(0, 4, lambda i, c: mo.cond(p, lambda: c + 1, lambda: mo.fori_loop(0, 2, inner, c)), 0.0)
+
+    assert mo.compile(run)(mo.asarray(True), mo.zeros((2, 2))).item() == 4.0
+
+
 @pytest.mark.parametrize("index", [-5, 0, 1, 2, 9])
 def test_switch(index: int) -> None:
     branches = [lambda x: x + 1, lambda x: x * 10, lambda x: x - 3]

@@ -38,6 +38,7 @@ class _Written(threading.local):
     origin: str | None = None
     kept: bool = False
     numpy: bool = False  # whether attributes that were looked at hold numbers of NumPy's
+    asked: set[int] | None = None  # serials of all nodes that were asked for, where somebody wants to know
 
 
 _written = _Written()
@@ -125,6 +126,8 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
                   (sorted(attributes) if len(attributes) > 1 else attributes)]))
     found = _table.get(key)
     if found is not None and found.op is op:  # not one that was removed and given its name to another
+        if _written.asked is not None:
+            _written.asked.add(found.serial)
         # Of those who wrote this program the latest one asks for its values: its line is told where there is a fault.
         if not _written.kept and (op.kind == "index" or "checks" in op.properties or settings.get().nans):
             found.origin = _line() if origin is None else origin
@@ -146,9 +149,12 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
     with _lock:  # two threads may build the same program: the first one is kept
         found = _table.get(key)
         if found is not None and found.op is op:
-            return found
-        _table[key] = node
-        return node
+            node = found
+        else:
+            _table[key] = node
+    if _written.asked is not None:
+        _written.asked.add(node.serial)
+    return node
 
 
 def _refuse_mixed(op: Op, one: str, other: str) -> NoReturn:
@@ -168,6 +174,19 @@ def keeping_lines() -> Iterator[None]:
         yield
     finally:
         _written.kept = before
+
+
+@contextmanager
+def asked_for() -> Iterator[set[int]]:
+    """The serials of all nodes that are asked for in this block, whether they live already or not."""
+    before, asked = _written.asked, set[int]()
+    _written.asked = asked
+    try:
+        yield asked
+    finally:
+        _written.asked = before
+        if before is not None:
+            before |= asked
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class Op:
     gradients end; "needs elements" has no value for none; "by dtype" finds the dtype of the result among its
     reference's attributes; "lifts constants" computes the same from a number in memory as from one in its code;
     "joint gradient" has several outputs and `vjp(node, cotangents)` gets those of all of them at once, None where
-    nothing depends on one (other ops get the cotangent of one output).
+    nothing depends on one (other ops get the cotangent of one output); "checks" may find its inputs wrong when it runs.
     """
 
     name: str
@@ -104,6 +104,12 @@ class Op:
     def exact(self) -> bool:
         """Whether each result is the exact one, rounded at most once: NumPy's are the same bits."""
         return self.numerics in _EXACT
+
+    @property
+    def may_fault(self) -> bool:
+        """Whether asking for a value may be an error: of an index outside, a singular matrix, whatever is on the host.
+        A loop or branch may hold such operations."""
+        return self.kind in ("index", "host", "control") or "checks" in self.properties
 
     def refusal(self, count: int) -> str:
         """What is wrong with so many inputs, or nothing."""

@@ -53,10 +53,15 @@ def _scalars(node: Node, graph: Graph) -> float:
         return node["length"] * scalars_of(node["turn"].graph)
     if name in FACTORED:
         return _scalars_of_matrices(node)
-    fails = {"index", "host", "collective"}  # kinds of what may fail in a branch that is not taken
-    if name == "switch" and not any(n.op.kind in fails for body in bodies_of(node) for n in body.graph.nodes):
+    if name == "switch" and not any(_may_fail(body) for body in bodies_of(node)):
         return sum(scalars_of(body.graph) for body in bodies_of(node))
     return float("inf")
+
+
+def _may_fail(body: Body) -> bool:
+    """Whether a branch that is not taken may not be computed: something in it, or in a loop in it, may be an error."""
+    return any(node.op.kind in ("index", "host", "collective") or any(_may_fail(inner) for inner in bodies_of(node))
+               for node in body.graph.nodes)
 
 
 def _scalars_of_matrices(node: Node) -> float:

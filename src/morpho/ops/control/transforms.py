@@ -87,8 +87,11 @@ def batch_while(node: Node, inputs: Sequence[Node], batched: Sequence[bool], row
 
 
 def batch_switch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> list[Node]:
-    """Where the rows choose for themselves, all branches are computed and each row takes its own."""
+    """Where the rows choose for themselves, all branches are computed and each row takes its own; but of one for
+    `any_row` the last that any asks for."""
     size, branches = rows.size, node["branches"]
+    if batched[0] and node.attributes.get("any_row"):
+        inputs, batched = [reshape(reduce("max", inputs[0], (0,)), ()), *inputs[1:]], [False, *batched[1:]]
     if not batched[0]:
         leaves = _leaves([child.spec for child in node.inputs[1:]], batched[1:], size)
         bodies = tuple(Body(_fronts(batch_of(branch.outputs, leaves, size), size)) for branch in branches)

@@ -17,7 +17,10 @@ MOST = 6000  # terms: some sqrt(a) times 9 are needed
 MOST_LINES = 100000  # of a continued fraction: some sqrt(a) are needed, for which parameters may be 1e12; then NaN
 HUGE = 200000.0  # from which the expansion is used
 TINY = 2.0**-300
+VAST = 1e300  # the sum of two may be none, and all that is not in the middle is at an end
 FAR = 1e9  # where nothing is left above, for parameters up to HUGE
+MANY = 1e10  # smaller parameter from which the middle of the beta distribution is an expansion
+NEAR = 2.0  # standard deviations that the middle goes out to; farther off few lines are needed
 POWERS = 600.0  # exponents of e up to which powers have all their digits
 
 
@@ -257,24 +260,49 @@ def _beta_fraction(m: Any, a: Any, b: Any, x: Any, away: Any) -> Any:
     return m.where(m.isnan(terms), terms, 1.0 / (first + above / a / below))
 
 
+def _beta_middle(m: Any, a: Any, b: Any, away: Any) -> tuple[Any, Any]:
+    """The share where both parameters are very large, by the normal distribution of eta (DLMF 8.18.9), and where that
+    is used. `away` is a - (a + b) x; in standard deviations it is `off`, and eta**2 = off**2 (1 + v), a series."""
+    many = m.less(MANY, m.minimum(a, b))
+    a, b = (m.maximum(value, m.constant(MANY, value)) for value in (a, b))
+    root = m.sqrt(m.minimum(a, b))
+    spread = m.sqrt(1.0 + m.minimum(a, b) / m.maximum(a, b))
+    off = away / root * spread * -1.0
+    use = m.both(many, m.less(m.absolute(off), NEAR))
+    off = m.where(use, off, m.constant(0.0, a))
+    one, other = root / (a * spread), root / (b * spread)
+    skew = one - other
+    v_over_off = (skew * (-2.0 / 3.0) + off * (one * one - one * other + other * other) * 0.5
+                  - off * off * skew * (one * one + other * other) * 0.4)
+    stretch = m.sqrt(1.0 + v_over_off * off)
+    eta = off * stretch
+    rest = v_over_off / (stretch * (1.0 + stretch))  # 1 / off - 1 / eta
+    density = m.exp(eta * eta * -0.5) * (1.0 / math.sqrt(2 * math.pi))
+    return use, 0.5 * m.erfc(eta * -math.sqrt(0.5)) - density * rest
+
+
 def betainc(m: Any, a: Any, b: Any, x: Any) -> Any:
     """The share of the beta distribution below x."""
     inside = m.both(m.both(m.less(0.0, a), m.less(0.0, b)), m.both(m.less(0.0, x), m.less(x, 1.0)))
     inside = m.both(inside, m.both(m.less(a, math.inf), m.less(b, math.inf)))
     p, q = (m.where(inside, value, m.constant(1.0, value)) for value in (a, b))
-    # of two tiny ones only the quotient matters; where b alone is tiny, the share is a multiple of it
-    tiny = m.less(m.maximum(p, q), TINY)
-    p, q = (m.where(tiny, value * (1.0 / TINY), value) for value in (p, q))
+    # of two tiny or vast ones only the quotient matters; where b alone is tiny, the share is a multiple of it
+    tiny, vast = m.less(m.maximum(p, q), TINY), m.less(VAST, m.minimum(p, q))
+    p, q = (m.where(tiny, value * (1.0 / TINY), m.where(vast, value * TINY, value)) for value in (p, q))
     wide_q = m.maximum(q, m.constant(TINY**3, x))
     p, q, rest = m.maximum(p, m.constant(TINY**3, x)), wide_q, q / wide_q
-    z = m.where(inside, x, m.constant(0.5, x))
-    turned = m.less(m.maximum((p + 1.0) / (p + q + 2.0), p / (p + q)), z)  # the smaller share is the one that is found
-    first, second = m.where(turned, q, p), m.where(turned, p, q)
+    half = m.constant(0.5, x)
+    z = m.where(inside, x, half)
     y = 1.0 - z
     away = _off_middle(m, p, q, z, y, (1.0 - y) - z)
+    middle, there = _beta_middle(m, p, q, away)
+    p, q, z = m.where(middle, half, p), m.where(middle, half, q), m.where(middle, half, z)
+    y, away = m.where(middle, half, y), m.where(middle, m.constant(0.0, x), away)
+    turned = m.less(m.maximum((p + 1.0) / (p + q + 2.0), p / (p + q)), z)  # the smaller share is the one that is found
+    first, second = m.where(turned, q, p), m.where(turned, p, q)
     found = _beta_front(m, p, q, z) * _beta_fraction(m, first, second, m.where(turned, y, z),
                                                      m.where(turned, away * -1.0, away)) / first
-    found = m.where(turned, 1.0 - found, found)
+    found = m.where(middle, there, m.where(turned, 1.0 - found, found))
     found = m.where(m.less(1.0, found), m.constant(1.0, x), found) * rest
     found = m.where(m.equal(x, 0.0), m.constant(0.0, x), m.where(m.equal(x, 1.0), m.constant(1.0, x), found))
     bad = m.either(m.either(m.less(a, 0.0), m.less(b, 0.0)), m.either(m.less(x, 0.0), m.less(1.0, x)))

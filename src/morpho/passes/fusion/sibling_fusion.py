@@ -5,6 +5,7 @@ Each saves a kernel and never changes a value: a group computes what its parts w
 
 from __future__ import annotations
 
+from morpho.base.dims import product
 from morpho.ir.node import Node
 from morpho.ir.views import Mapping, root_of, shows
 from morpho.ops.elementwise import COSTLY
@@ -12,6 +13,7 @@ from morpho.ops.order import NUMBERS
 from morpho.passes.fusion.candidates import MOST_FLOPS, MOST_INPUTS, Group
 from morpho.passes.fusion.fuser import Fuser
 from morpho.passes.fusion.group import row_shape
+from morpho.passes.pieces import FEW_ELEMENTS
 
 LIGHT = 4  # operations per element of a sum that is worth no walk of its own
 
@@ -73,7 +75,8 @@ def _share(fuser: Fuser, first: Group, second: Group) -> bool:
 
 def join_pieces(fuser: Fuser) -> None:
     """Groups that compute pieces of values put together become one where one reads all that the other reads, as for the
-    sums and differences of a butterfly: what they read goes through memory once."""
+    sums and differences of a butterfly: what they read goes through memory once. So do small ones, such as the borders
+    of a stencil, whatever they read."""
     numbers: dict[int, None] = {}
     for node in fuser.graph.nodes:
         if node.op.name == "concatenate":
@@ -82,10 +85,16 @@ def join_pieces(fuser: Fuser) -> None:
     found.sort(key=lambda group: -len(group.inputs))
     for number, second in enumerate(found):
         for first in found[:number]:
-            same = second.inputs and second.inputs <= first.inputs and fuser.groups.get(first.number) is first
-            if same and _share(fuser, first, second):
+            same = bool(second.inputs) and second.inputs <= first.inputs
+            there = fuser.groups.get(first.number) is first
+            if there and (same or _is_small(second)) and _share(fuser, first, second):
                 fuser.merge(first, second)
                 break
+
+
+def _is_small(group: Group) -> bool:
+    count = product(group.space)
+    return isinstance(count, int) and count <= FEW_ELEMENTS
 
 
 def linked(fuser: Fuser, first: Group, second: Group) -> bool:

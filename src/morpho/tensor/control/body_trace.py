@@ -7,7 +7,7 @@ carried from turn to turn, like values it returns.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -127,25 +127,24 @@ def _states_apart(outer: Trace | None, states: Sequence[Any], leaves: Sequence[N
 
 
 def closed(traces: Sequence[tuple[Sequence[Node], Sequence[Node]]],
-           since: int | None = None) -> tuple[list[Body], list[Node]]:
+           own: Collection[int] = ()) -> tuple[list[Body], list[Node]]:
     """Bodies of several (leaves, outputs) with the constants that any of them finds in its surroundings, which follow
-    its own parameters in all of them. What was written after the serial number `since` stays in its body, whether it
-    depends on the parameters or not: a branch that is not taken computes nothing."""
+    its own parameters in all of them. Nodes that are their `own`, by serial, stay in their body, whether they depend on
+    the parameters or not: a branch that is not taken computes nothing."""
     constants: dict[int, Node] = {}
     for leaves, outputs in traces:
-        for node in _surroundings(leaves, outputs, since):
+        for node in _surroundings(leaves, outputs, own):
             constants.setdefault(node.serial, node)
     found = list(constants.values())
     return [cut_out(outputs, [*leaves, *found]) for leaves, outputs in traces], found
 
 
-def _surroundings(leaves: Sequence[Node], outputs: Sequence[Node], since: int | None) -> list[Node]:
+def _surroundings(leaves: Sequence[Node], outputs: Sequence[Node], own: Collection[int]) -> list[Node]:
     """What a body reads besides its parameters: values that do not depend on them, but numbers."""
-    below = toposort(outputs)
     inside = {leaf.serial for leaf in leaves}
+    below = toposort(outputs, set(inside))
     for node in below:
-        own = since is not None and node.serial > since and node.inputs
-        if own or any(child.serial in inside for child in node.inputs):
+        if (node.serial in own and node.inputs) or any(child.serial in inside for child in node.inputs):
             inside.add(node.serial)
     read: dict[int, Node] = {}
     for node in below:

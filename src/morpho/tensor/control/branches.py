@@ -11,7 +11,7 @@ from morpho.base.checks import as_whole
 from morpho.base.dtypes import bool_, int64
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.trees import unflatten
-from morpho.ir.node import Node, make, next_serial
+from morpho.ir.node import Node, asked_for, make
 from morpho.ops.algebra import cast
 from morpho.ops.control import records as control
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
@@ -61,8 +61,8 @@ def _chosen(operation: str, which: Node, branches: Sequence[Callable[..., Any]],
     nodes = [tensor.node for tensor in tensors]
     structures = list(structure[-1])
     specs = [[node.spec for node in nodes]]
-    before = next_serial()
-    traces, states = _traced(operation, branches, structures, specs)
+    with asked_for() as own:
+        traces, states = _traced(operation, branches, structures, specs)
     first = traces[0].structure
     for number, other in enumerate(traces):
         check_tensors(operation, other.structure, "the result of a branch")
@@ -70,7 +70,7 @@ def _chosen(operation: str, which: Node, branches: Sequence[Callable[..., Any]],
             raise fail(ArgumentError, operation, f"branch 0 returns {first}, branch {number} {other.structure}",
                        "all branches must return the same structure")
     results = [[*one.outputs, *one.written] for one in traces]
-    bodies, constants = closed([(one.leaves, out) for one, out in zip(traces, results, strict=True)], before)
+    bodies, constants = closed([(one.leaves, out) for one, out in zip(traces, results, strict=True)], own)
     outer = [*nodes, *[_read(state).node for state in states]]
     made = make(control.SWITCH, (which, *outer, *constants), {"branches": tuple(bodies)})
     found = [Tensor.of_node(node) for node in control.results(made)] if results[0] else []

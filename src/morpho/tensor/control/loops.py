@@ -11,11 +11,12 @@ from morpho.base.dtypes import bool_, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.trees import LEAF, unflatten
 from morpho.ir.body import Body, cut_out
-from morpho.ir.node import Node, make
+from morpho.ir.node import Node, asked_for, make
 from morpho.ir.op import Spec
 from morpho.ops.algebra import add, cast, constant
 from morpho.ops.control import records as control
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
+from morpho.tensor.control.guard import where_asked, where_turns
 from morpho.tensor.convert import following
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import concat, reshape, stack
@@ -97,18 +98,20 @@ def _scan(f: Callable[..., Any], init: Start, xs: Tree, turns: Size, reverse: bo
     def attempt(nodes: Sequence[Node], states: Sequence[Any]) -> Traced:
         return trace(f, given, [[node.spec for node in nodes], specs], "scan", states)
 
-    nodes, states, traced = _settled(attempt, [tensor.node for tensor in carries], init, "scan", _carry_of)
+    with asked_for() as own:
+        nodes, states, traced = _settled(attempt, [tensor.node for tensor in carries], init, "scan", _carry_of)
     carried, ys_structure = _carry_of(traced, "scan", structure)
     leaves = list(traced.leaves)
-    own = len(nodes) + len(specs)
+    first_state = len(nodes) + len(specs)
     counter = leaves.pop(len(nodes)) if counts else None
-    state_leaves = leaves[own - int(counts):]
+    state_leaves = leaves[first_state - int(counts):]
     # In the order in which the op hands them over: carries, states, slices, constants, the turn's number.
-    ordered = [*leaves[:len(nodes)], *state_leaves, *leaves[len(nodes):own - int(counts)]]
+    ordered = [*leaves[:len(nodes)], *state_leaves, *leaves[len(nodes):first_state - int(counts)]]
     outputs = [*carried, *traced.written, *traced.outputs[len(carried):]]
     body, constants = _with_counter(ordered, outputs, counter)
     outer = [*nodes, *[_state_node(state) for state in states]]
-    found = control.scan(body, outer, [tensor.node for tensor in inputs], constants, turns, reverse, counts)
+    fixed = where_turns(turns, constants, own)
+    found = control.scan(body, outer, [tensor.node for tensor in inputs], fixed, turns, reverse, counts)
     results = [Tensor.of_node(node) for node in found]
     _write_states(states, results[len(nodes):len(outer)])
     last = unflatten(structure, iter(results[:len(nodes)]))
@@ -268,7 +271,8 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     def attempt(nodes: Sequence[Node], states: Sequence[Any]) -> Traced:
         return trace(body, [structure], [[node.spec for node in nodes]], "while_loop", states)
 
-    nodes, states, traced = _settled(attempt, [t.node for t in start.carries], start, "while_loop", _all_of)
+    with asked_for() as own:
+        nodes, states, traced = _settled(attempt, [t.node for t in start.carries], start, "while_loop", _all_of)
     test = trace(cond, [structure], [[node.spec for node in nodes]], "while_loop", states)
     if len(test.states) > len(states):
         raise fail(ArgumentError, "while_loop", "the condition writes a state", "write it in the body")
@@ -278,7 +282,8 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     (turn, asks), constants = closed([(traced.leaves, [*traced.outputs, *traced.written]),
                                       (test.leaves, test.outputs)])
     outer = [*nodes, *[_state_node(state) for state in states]]
-    made = make(control.WHILE, (*outer, *constants), {"turn": turn, "test": asks, "carries": len(outer)})
+    fixed = where_asked(asks, outer, constants, own)
+    made = make(control.WHILE, (*outer, *fixed), {"turn": turn, "test": asks, "carries": len(outer)})
     results = [Tensor.of_node(node) for node in control.results(made)]
     _write_states(states, results[len(nodes):])
     return unflatten(structure, iter(results[:len(nodes)]))

@@ -25,6 +25,13 @@ def compresses(features: str) -> bool:
     return "+avx512vl" in features
 
 
+def _orders() -> str:
+    """For each mask of eight lanes: the numbers of those that are chosen, then the others."""
+    rows = [sorted(range(8), key=lambda lane: not mask >> lane & 1) for mask in range(256)]
+    texts = (f"<8 x i8> <{', '.join(f'i8 {lane}' for lane in row)}>" for row in rows)
+    return f"@orders = internal constant [256 x <8 x i8>] [{', '.join(texts)}], align 64"
+
+
 @dataclass(frozen=True)
 class Quicksort:
     """Sorts keys in place."""
@@ -129,6 +136,8 @@ class Quicksort:
 
     def put(self, x: Value, low: Value, valid: Value | None, front: Value, back: Value) -> list[Value]:
         e = self.e
+        if valid is None and self.lanes == 8:
+            return self.put_both(x, low, front, back)
         high = low ^ e.constant(True, "i1")
         high = high if valid is None else high & valid
         count = self.counted(low)
@@ -141,6 +150,22 @@ class Quicksort:
         back = back - rest
         e.store_some(above, self.at(back), self.first(rest))
         return [front + count, back]
+
+    def put_both(self, x: Value, low: Value, front: Value, back: Value) -> list[Value]:
+        """Eight lanes by one shuffle, those below the pivot first, stored whole at both ends: there is room for one at
+        each, and where it is the same room the two stores are the same."""
+        e = self.e
+        e.declarations.add(_orders())
+        bits = e.assign(f"bitcast {low.type} {low.name} to i8", "i8", 1)
+        row = e.load(e.offset("@orders", "i64", e.assign(f"zext i8 {bits.name} to i64", "i64", 1)), "i8", 8)
+        wide = e.assign(f"zext {row.type} {row.name} to <8 x i64>", "i64", 8)
+        name = "llvm.x86.avx512.permvar.di.512"
+        e.declarations.add(f"declare <8 x i64> @{name}(<8 x i64>, <8 x i64>)")
+        divided = e.assign(f"call <8 x i64> @{name}(<8 x i64> {x.name}, <8 x i64> {wide.name})", "i64", 8)
+        e.store(divided, self.at(front))
+        e.store(divided, self.at(back - 8))
+        count = self.counted(low)
+        return [front + count, back - 8 + count]
 
     def first(self, count: Value) -> Value:
         """The mask of so many lanes, made of bits: one instruction of the unit that shuffles instead of two."""
