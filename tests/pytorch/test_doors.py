@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tomllib
 import warnings
 from importlib.metadata import EntryPoint
@@ -15,6 +17,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra
 
 import morpho as mo  # noqa: E402
 import morpho.torch  # noqa: E402
+from morpho.torch.aten import TABLE  # noqa: E402
 from pytorch import programs  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -65,6 +68,27 @@ def test_operations_through_export(group: str) -> None:
         parts, wanted = (list(v) if isinstance(v, list | tuple) else [v] for v in (found[name], value))
         close([torch.from_dlpack(part) for part in parts], [part.contiguous() for part in wanted], name)
 
+
+def test_all_core_operations_but_three_are_in_the_table() -> None:
+    """Two of which have a number or a size that the data decide, and one changes its argument's size in place."""
+    from benchmarks.pytorch.opinfo import HANDLED, core_operations
+
+    core = core_operations()
+    missing = [name for name in core if name not in TABLE and name not in HANDLED]
+    assert missing == ["aten._local_scalar_dense.default", "aten.nonzero.default", "aten.resize_.default"]
+    assert len(core) - len(missing) >= 0.95 * len(core)
+
+
+def test_no_compiler_and_no_other_program_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor needs a C++ compiler; here a training step starts no process at all."""
+    def forbidden(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", forbidden)
+    monkeypatch.setattr(os, "posix_spawn", forbidden)
+    layer = torch.nn.Linear(7, 3)
+    torch.compile(lambda x: layer(x).tanh(), backend="morpho", fullgraph=True)(torch.ones(5, 7)).sum().backward()
+    assert layer.weight.grad.shape == (3, 7) and morpho.torch.report().functions == 2
 
 
 def test_pytorch_finds_the_backend_of_an_installed_morpho() -> None:
