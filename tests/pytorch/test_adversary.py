@@ -85,3 +85,13 @@ def test_a_tensor_of_no_elements_has_no_address() -> None:
         for found in (mo.from_dlpack(empty), mo.from_dlpack(empty, copy=True), mo.asarray(empty)):
             assert (found + 1).numpy().shape == tuple(empty.shape) and found.sum().item() == 0
         assert mo.to_torch(lambda x: x.sum())(empty).item() == 0
+
+
+def test_a_view_with_the_other_sign_is_refused() -> None:
+    """PyTorch's `__dlpack__` gives the memory of such views as it is: numbers with the wrong sign."""
+    view = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert view.is_neg()
+    for take in (mo.from_dlpack, mo.asarray):
+        with pytest.raises(BufferError, match="resolve_neg"):
+            take(view)
+    assert mo.asarray(view.resolve_neg()).tolist() == [-2.0, 4.0]

@@ -120,6 +120,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         return copied(x) if copy else x
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise fail(NoExchange, "from_dlpack", f"a {type(x).__name__} does not speak DLPack", "use mo.asarray")
+    if getattr(x, "is_neg", bool)():  # PyTorch exports the memory, and says nothing
+        raise fail(ImportRefused, "from_dlpack", "the tensor is a view with the other sign, which DLPack cannot say",
+                   "use x.resolve_neg()")
     kind, number = x.__dlpack_device__()
     if int(kind) == on_device.CUDA and f"cuda:{number}" in all_devices():
         return _onto_device(x, (int(kind), int(number)), device, copy)
