@@ -89,15 +89,15 @@ def check_document(document: Mapping[str, Any], file: str, ignore: Collection[st
     for name, part in _parts(document):
         known = PARTS.get(part.get("type", "BPE" if name == "model" else ""))  # unknown types are the library's errors
         for key in part if known is not None else ():
-            place, value = f"{name}.{key}", part[key]
-            if key == "type" or place in ignore:
+            where, value = f"{name}.{key}", part[key]
+            if key == "type" or where in ignore:
                 continue
             if key not in known and value is not None:  # type: ignore[operator]
-                raise fail(FileFault, "load_tokenizer", f"{file}: {place} is {shortened(value)}, and what that means "
+                raise fail(FileFault, "load_tokenizer", f"{file}: {where} is {shortened(value)}, and what that means "
                                                         "is not known",
-                           f"if it does not matter, go on without it: ignore=[{place!r}]")
+                           f"if it does not matter, go on without it: ignore=[{where!r}]")
             if key in VALUES and not VALUES[key].fits(value):
-                raise fail(FileFault, "load_tokenizer", f"{file}: {place} is {shortened(value)}",
+                raise fail(FileFault, "load_tokenizer", f"{file}: {where} is {shortened(value)}",
                            f"give {VALUES[key].wanted}")
 
 
