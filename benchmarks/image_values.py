@@ -60,6 +60,7 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("interpolate", [(1, 1, 3, 4, 5)], {"mode": "area", "size": (2, 5, 3)}),
     ("interpolate", [(1, 2, 7)], {"mode": "nearest-exact", "scale_factor": 1.6}),
     ("interpolate", [(1, 1, 3, 4, 5)], {"mode": "nearest-exact", "size": (2, 5, 3)}),
+    ("interpolate", [(1, 1, 3, 6)], {"mode": "bilinear", "scale_factor": (0.7, 1.1), "antialias": True}),
 ]
 
 

@@ -58,6 +58,9 @@ def test_an_image_model_equals_the_runtime() -> None:
         close(network(x), runtime(data, {"x": x}))
     assert network.stats["host_calls"] == 0 and network.stats["traces"] == 2
     assert "kernel" in network.explain()
+    found = network(x).numpy()
+    with mo.settings(threads=1):  # the same bits with any number of threads
+        assert np.array_equal(mo.onnx.loads(data)(x).numpy(), found)
 
 
 def test_a_sequence_model_equals_the_runtime() -> None:

@@ -1,14 +1,16 @@
-"""Silent faults that random functions found: views in graphs of open sizes."""
+"""Faults that random functions found: views in graphs of open sizes, tensors of no elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra `torch`")
 
+import morpho as mo  # noqa: E402
 import morpho.torch  # noqa: E402
 
 assert morpho.torch
@@ -75,3 +77,21 @@ def test_sizes_that_a_compiled_function_cannot_solve_for() -> None:
     expected = torch.autograd.grad(torch.nn.functional.conv_transpose1d(x, w, None, 3, 1, 0, 2, 2).square().sum(),
                       (x, w))
     assert torch.allclose(x.grad, expected[0]) and torch.allclose(w.grad, expected[1])
+
+
+def test_a_tensor_of_no_elements_has_no_address() -> None:
+    """Nor strides to speak of: programs read element 0 of what is the same along all axes, and ended the process."""
+    for empty in (torch.from_numpy(np.zeros((0, 3), np.float32).copy()), torch.empty(0).as_strided((3, 0), (0, 0))):
+        for found in (mo.from_dlpack(empty), mo.from_dlpack(empty, copy=True), mo.asarray(empty)):
+            assert (found + 1).numpy().shape == tuple(empty.shape) and found.sum().item() == 0
+        assert mo.to_torch(lambda x: x.sum())(empty).item() == 0
+
+
+def test_a_view_with_the_other_sign_is_refused() -> None:
+    """PyTorch's `__dlpack__` gives the memory of such views as it is: numbers with the wrong sign."""
+    view = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert view.is_neg()
+    for take in (mo.from_dlpack, mo.asarray):
+        with pytest.raises(BufferError, match="resolve_neg"):
+            take(view)
+    assert mo.asarray(view.resolve_neg()).tolist() == [-2.0, 4.0]

@@ -119,6 +119,34 @@ def test_every_part(files: Files) -> None:
         files.seen(document)
 
 
+def test_an_empty_value_of_another_kind_is_not_one_left_out(tmp_path: Path) -> None:
+    """What the library refuses is refused where Morpho would not have needed the library, too."""
+    files = Files(tmp_path, "byte level")
+    assert isinstance(mo.weights.load_tokenizer(tmp_path), mo.weights.BytePairs)
+    piece = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    files.document["post_processor"] = {
+        "type": "TemplateProcessing", "single": [piece, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [piece], "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}
+    files.before = files.seen()
+    for place in ("model.fuse_unk", "model.byte_fallback", "model.ignore_merges", "model.unk_token", "model.dropout",
+                  "model.end_of_word_suffix", "decoder.use_regex", "decoder.trim_offsets", "added_tokens.0.lstrip",
+                  "pre_tokenizer.trim_offsets", "post_processor.pair", "post_processor.pair.0.SpecialToken.type_id",
+                  "post_processor.special_tokens.<s>.tokens", "normalizer", "version"):
+        document = part = copy.deepcopy(files.document)
+        *steps, key = place.split(".")
+        for step in steps:
+            part = part[int(step) if isinstance(part, list) else step]
+        for value in ("", 0, [], {}, False, None):
+            part[key] = value
+            try:
+                tokenizers.Tokenizer.from_str(json.dumps(document))
+            except BaseException:  # its panics are no exceptions
+                with pytest.raises(FileFault, match=r"tokenizer\.json"):
+                    files.seen(document)
+            else:
+                assert files.seen(document) == files.before, (place, value)
+
+
 def test_added_tokens_have_the_numbers_that_the_library_gives_them(tmp_path: Path) -> None:
     """The library numbers added tokens by the vocabulary, whatever the file says: other numbers are refused."""
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))

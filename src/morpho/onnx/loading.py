@@ -117,10 +117,10 @@ def to_numpy(value: Any) -> Any:
     >>> mo.onnx.to_numpy(mo.asarray([1.0, 2.0]))
     array([1., 2.], dtype=float32)
     """
+    if isinstance(value, Tensor):
+        return bfloat16_array(value) if value.dtype is bfloat16 else value.numpy()
     if isinstance(value, list):
         return [to_numpy(item) for item in value]
     if isinstance(value, Coded):
         return to_array(value)
-    if isinstance(value, Tensor):
-        return bfloat16_array(value) if value.dtype is bfloat16 else value.numpy()
     return None if isinstance(value, Empty) else value

@@ -283,7 +283,7 @@ class Tensor(Operators):
     def elements(self) -> Buffer:
         """The elements, computed if need be: one value of the tensor, whole, whatever other threads assign to it."""
         while True:
-            buffer = self.realise().buffer()
+            buffer = self.buffer() or self.realise().buffer()
             if buffer is not None:
                 return buffer
 
@@ -305,8 +305,9 @@ class Tensor(Operators):
 
     def _values(self, copy: bool = False) -> np.ndarray:
         """As `numpy`, also where a gradient ends with that: for printing, and for what has none."""
-        array = self.elements().numpy()
-        if self.dtype is bfloat16:
+        buffer = self.elements()
+        array = buffer.numpy()
+        if buffer.dtype is bfloat16:
             return (array.astype(np.uint32) << 16).view(np.float32)
         return array.copy() if copy else array
 

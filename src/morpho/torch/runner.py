@@ -41,7 +41,7 @@ class NativeStage:
         self._is_static = [_is_lasting(node) for node in stage.inputs]
         self._inverse = [None if order is None else tuple(np.argsort(order).tolist()) for order in self.program.orders]
         self._strides = [_odd_strides(node) for node in stage.outputs]
-        self.is_dynamic = self.program.is_dynamic
+        self.is_dynamic, self._is_random = self.program.is_dynamic, self.program.is_random
         self._bounds = stage.bounds
         self._most: dict[str, int] = {}  # the largest sizes that the compiled function takes
         self.compiled: Any = None
@@ -80,7 +80,7 @@ class NativeStage:
     def __call__(self, tensors: Sequence[torch.Tensor], symbols: dict[str, int]) -> list[torch.Tensor]:
         arguments: list[Any] = [self._borrowed(number, tensor) for number, tensor in enumerate(tensors)]
         arguments += [symbols[name] for name in self.program.symbols]
-        if self.program.is_random:
+        if self._is_random:
             arguments.append(mo.asarray(fresh_key()))
         try:
             if self.compiled is None or any(symbols[name] > most for name, most in self._most.items()):

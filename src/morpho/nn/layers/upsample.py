@@ -55,7 +55,8 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
         elif mode == "area":
             x = _weighted(x, axis, *_covered(before, length))
         elif antialias:
-            x = _weighted(x, axis, *_near(before, length, _way(before, length, step, align_corners), mode))
+            if length != before:  # as PyTorch has it: an axis of the same size is left, whatever scale_factor is
+                x = _weighted(x, axis, *_near(before, length, _way(before, length, step, align_corners), mode))
         elif mode == "bicubic":
             x = _weighted(x, axis, *_four(before, length, step, bool(align_corners)))
         elif length != x.shape[axis]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dtypes import BY_NUMPY
-from morpho.runtime.memory.buffer import borrow
 from morpho.tensor.core import Tensor
+from morpho.tensor.interop.alike import borrower
 
 
 class RepeatedCall:
@@ -25,7 +25,7 @@ class RepeatedCall:
     def __init__(self, names: Sequence[str], arrays: Sequence[np.ndarray[Any, Any]], static: set[str],
                  program: Any) -> None:
         self.program = program
-        self._rows = [(name, array.dtype, BY_NUMPY[array.dtype], array.shape,
+        self._rows = [(name, array.dtype, borrower(BY_NUMPY[array.dtype], array.shape), array.shape,
                        array.tobytes() if name in static else None) for name, array in zip(names, arrays)]
 
     @staticmethod
@@ -39,7 +39,7 @@ class RepeatedCall:
         if len(inputs) != len(self._rows):
             return None
         found = []
-        for name, dtype, kind, shape, fixed in self._rows:
+        for name, dtype, over, shape, fixed in self._rows:
             array = inputs.get(name)
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
                 return None
@@ -50,5 +50,5 @@ class RepeatedCall:
             flags = array.flags
             if not (flags.c_contiguous and flags.aligned):
                 return None
-            found.append(Tensor.of_buffer(borrow(array, kind)))
+            found.append(over(array))
         return found

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.cpu.driver import layout
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import ALL, DType
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.pool import pool
 
@@ -63,10 +63,9 @@ class Buffer:
         a copy, once what computes it is over."""
         if isinstance(self.storage, OffHost):
             array = self.storage.download(self)
-        else:
-            array = view_memory(self.storage, self.address, self.shape, self.strides, self.dtype)
-        array.flags.writeable = False
-        return array
+            array.flags.writeable = False
+            return array
+        return view_memory(self.storage, self.address, self.shape, self.strides, self.dtype, True)
 
 
 class Exporter:
@@ -78,14 +77,19 @@ class Exporter:
         self.storage, self.__array_interface__ = storage, interface
 
 
+_TYPES = {dtype: dtype.numpy.str for dtype in ALL}  # as NumPy's array interface names them
+
+
 def view_memory(storage: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...],
-                dtype: DType) -> np.ndarray:
+                dtype: DType, read_only: bool = False) -> np.ndarray:
     """Memory as a NumPy array."""
     if 0 in shape:
-        return np.empty(shape, dtype.numpy)
-    interface = {"version": 3, "data": (address, False), "shape": shape, "typestr": dtype.numpy.str,
-                 "strides": tuple(s * dtype.itemsize for s in strides)}
-    return np.asarray(Exporter(storage, interface))
+        array = np.empty(shape, dtype.numpy)
+        array.flags.writeable = not read_only
+        return array
+    item = dtype.itemsize
+    return np.asarray(Exporter(storage, {"version": 3, "data": (address, read_only), "shape": shape,
+                                         "typestr": _TYPES[dtype], "strides": tuple([s * item for s in strides])}))
 
 
 def allocate(shape: tuple[int, ...], dtype: DType) -> Buffer:

@@ -15,7 +15,7 @@ from morpho.backends.registry import backend_of, canonical
 from morpho.backends.registry import devices as all_devices
 from morpho.base.dtypes import bfloat16
 from morpho.base.errors import ArgumentError, DeviceError, DTypeError, MorphoError, ValueFault, fail
-from morpho.runtime.memory.buffer import Buffer
+from morpho.runtime.memory.buffer import Buffer, allocate
 from morpho.tensor.core import Tensor, check_device, copied
 from morpho.tensor.interop import on_device
 from morpho.tensor.interop.capsule import CPU, IS_COPIED, READ_ONLY, VERSION, make_capsule, open_capsule
@@ -120,6 +120,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         return copied(x) if copy else x
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise fail(NoExchange, "from_dlpack", f"a {type(x).__name__} does not speak DLPack", "use mo.asarray")
+    if getattr(x, "is_neg", bool)():  # PyTorch exports the memory, and says nothing
+        raise fail(ImportRefused, "from_dlpack", "the tensor is a view with the other sign, which DLPack cannot say",
+                   "use x.resolve_neg()")
     kind, number = x.__dlpack_device__()
     if int(kind) == on_device.CUDA and f"cuda:{number}" in all_devices():
         return _onto_device(x, (int(kind), int(number)), device, copy)
@@ -133,8 +136,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         raise fail(DeviceError, "from_dlpack", f"the capsule lies on device {found.device}, not on the CPU")
     if found.dtype is None:
         raise fail(DTypeError, "from_dlpack", f"DLPack dtype ({found.described}) has no tensor dtype")
+    if 0 in found.shape:  # others have no memory then, address 0 and any strides
+        return Tensor.of_buffer(allocate(found.shape, found.dtype))
     tensor = Tensor.of_buffer(Buffer(found.owner, found.address, found.shape, found.strides, found.dtype, False))
-    if found.address % found.dtype.itemsize and 0 not in found.shape:
+    if found.address % found.dtype.itemsize:
         raise fail(ValueFault, "from_dlpack", f"the memory is not aligned to {found.dtype.itemsize} bytes",
                    "copy it with its own library first")
     return copied(tensor) if copy else tensor

@@ -19,6 +19,7 @@ from morpho.weights.errors import FileFault, MissingExtra, MissingFile
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import shortened
 from morpho.weights.text.bpe import BytePairs
+from morpho.weights.text.post_processor import around_of, is_byte_level, template_of
 from morpho.weights.text.pretokenise import GROUPS, published_pattern
 from morpho.weights.text.tokenizer import Tokenizer, checked_ids, checked_text
 from morpho.weights.text.tokenizer_keys import check_around, check_config, check_document, check_numbers
@@ -265,57 +266,31 @@ def _number(config: Mapping[str, Any], key: str, specials: Mapping[str, int]) ->
 def _own_form(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Whether digits are split, and what stands around a text, if Morpho reads this form by itself; None if it needs
     the library."""
-    around, split_digits = _around(document.get("post_processor")), _splits_digits(document)
+    around, split_digits = around_of(document.get("post_processor")), _splits_digits(document)
     return None if around is None or split_digits is None else {**around, "split_digits": split_digits}
 
 
 def _splits_digits(document: Mapping[str, Any]) -> bool | None:
     model = document.get("model")
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or document.get("normalizer"):
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
         return None
-    if any(model.get(key) for key in ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-                                      "byte_fallback", "ignore_merges")):
+    if document.get("normalizer") is not None or any(model.get(key) for key in (
+            "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback",
+            "ignore_merges")):
         return None
-    if not _is_byte_level(document.get("decoder"), regex=False):
+    if not is_byte_level(document.get("decoder"), regex=False):
         return None
     for token in document.get("added_tokens") or []:
         if any(token.get(key) for key in ("single_word", "lstrip", "rstrip", "normalized")):
             return None
     before = document.get("pre_tokenizer")
-    if _is_byte_level(before, regex=True):
+    if is_byte_level(before, regex=True):
         return False
     steps = before.get("pretokenizers") if isinstance(before, dict) and before.get("type") == "Sequence" else None
-    if isinstance(steps, list) and len(steps) == 2 and _is_byte_level(steps[1], regex=True):
+    if isinstance(steps, list) and len(steps) == 2 and is_byte_level(steps[1], regex=True):
         if steps[0] == {"type": "Digits", "individual_digits": True}:
             return True
     return None
-
-
-TEXT = {"Sequence": {"id": "A", "type_id": 0}}  # where the text stands in a template
-
-
-def _around(post: Any) -> dict[str, list[int]] | None:
-    """The numbers that a post-processor puts before and after a text; None if it does something else."""
-    if not post or post.get("type") == "ByteLevel":
-        return {"before": [], "after": []}
-    single, known = post.get("single"), post.get("special_tokens")
-    if post.get("type") != "TemplateProcessing" or not isinstance(single, list) or single.count(TEXT) != 1:
-        return None
-    try:
-        numbers = [number for piece in single if piece != TEXT
-                   for number in known[piece["SpecialToken"]["id"]]["ids"]]
-        counts = [0 if piece == TEXT else len(known[piece["SpecialToken"]["id"]]["ids"]) for piece in single]
-    except (KeyError, TypeError):
-        return None
-    first = sum(counts[:single.index(TEXT)])
-    return {"before": numbers[:first], "after": numbers[first:]} if all(
-        type(number) is int and 0 <= number < 1 << 31 for number in numbers) else None
-
-
-def _is_byte_level(found: Any, regex: bool) -> bool:
-    if not isinstance(found, dict) or found.get("type") != "ByteLevel":
-        return False
-    return not regex or (found.get("add_prefix_space") is False and found.get("use_regex", True) is True)
 
 
 def _byte_pairs(model: Mapping[str, Any], specials: dict[str, int], name: str, options: dict[str, Any]) -> BytePairs:
@@ -354,24 +329,10 @@ def _document(tokenizer: BytePairs) -> dict[str, Any]:
              for text, number in sorted(others.items(), key=lambda item: item[1])]
     return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": before, "post_processor": _template_of(tokenizer), "decoder": level,
+        "pre_tokenizer": before, "post_processor": template_of(tokenizer), "decoder": level,
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
                   "ignore_merges": tokenizer.whole_words,
                   "vocab": {**others, **tokenizer.vocabulary},
                   "merges": [list(pair) for pair in tokenizer.merges]},
     }
-
-
-def _template_of(tokenizer: BytePairs) -> dict[str, Any] | None:
-    """The post-processor that puts the tokenizer's tokens around a text."""
-    if not tokenizer.before and not tokenizer.after:
-        return None
-    names = tokenizer._text_of_number
-    pieces = [[{"SpecialToken": {"id": names[number], "type_id": 0}} for number in part]
-              for part in (tokenizer.before, tokenizer.after)]
-    single = [*pieces[0], TEXT, *pieces[1]]
-    special = {names[number]: {"id": names[number], "ids": [number], "tokens": [names[number]]}
-               for number in (*tokenizer.before, *tokenizer.after)}
-    return {"type": "TemplateProcessing", "single": single, "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": special}

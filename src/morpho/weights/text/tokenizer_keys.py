@@ -15,7 +15,7 @@ from morpho.weights.scanner import shortened
 _part = used(keys.record().or_null())
 _TEXT = Kind(lambda value: isinstance(value.get("content") if isinstance(value, dict) else value, str),
              "the text of a token, or an object with its content").or_null()
-_LIST = Kind(lambda value: isinstance(value, list), "a list").or_null()
+_LIST = Kind(lambda value: isinstance(value, list), "a list")
 _PLAIN = "encode is plain, and encode_batch(pad=True) pads to the longest"
 _SAID = "tokenizer.json says it"
 _LIBRARY = "how the library that wrote the file calls its tokenizers"
@@ -24,14 +24,13 @@ _TEMPLATE = Kind(lambda value: isinstance(value, str) or (isinstance(value, list
     "a template, or a list of objects with name and template").or_null()
 
 DOCUMENT = KeyTable({
-    "version": only("1.0", None), "truncation": irrelevant(_PLAIN), "padding": _part,
+    "version": only("1.0"), "truncation": irrelevant(_PLAIN), "padding": _part,
     "added_tokens": used(_LIST), "normalizer": _part, "pre_tokenizer": _part, "post_processor": _part, "decoder": _part,
     "model": used(keys.record()),
 })
-_flag = used(keys.flag().or_null())
 ADDED = KeyTable({"id": used(keys.token()), "content": used(Kind(lambda value: isinstance(value, str) and bool(value),
                                                               "a text")),
-               "special": _flag, "single_word": _flag, "lstrip": _flag, "rstrip": _flag, "normalized": _flag})
+                  **dict.fromkeys(("special", "single_word", "lstrip", "rstrip", "normalized"), used(keys.flag()))})
 # The parts that the tokenizers library knows: type -> what they may hold.
 _LEVEL = "add_prefix_space trim_offsets use_regex"
 PARTS = {name: frozenset(held.split()) for name, held in {
@@ -48,7 +47,14 @@ PARTS = {name: frozenset(held.split()) for name, held in {
     "BPE": "dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback ignore_merges vocab "
     "merges", "Sequence": "normalizers pretokenizers processors decoders",
 }.items()}
+# What these keys hold in every part that has them: an empty value of another kind is not one that was left out.
+_WORD = Kind(lambda value: isinstance(value, str), "a text").or_null()
+VALUES = {"dropout": keys.number().or_null(),
+          **dict.fromkeys(("unk_token", "continuing_subword_prefix", "end_of_word_suffix"), _WORD),
+          **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), keys.flag().or_null()),
+          **dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex", "individual_digits"), keys.flag())}
 
+_flag = used(keys.flag().or_null())
 CONFIG = KeyTable({
     "eos_token": used(_TEXT), "bos_token": used(_TEXT), "pad_token": used(_TEXT), "chat_template": used(_TEMPLATE),
     "add_bos_token": _flag, "add_eos_token": _flag, "add_prefix_space": _flag, "do_lower_case": _flag,
@@ -83,10 +89,16 @@ def check_document(document: Mapping[str, Any], file: str, ignore: Collection[st
     for name, part in _parts(document):
         known = PARTS.get(part.get("type", "BPE" if name == "model" else ""))  # unknown types are the library's errors
         for key in part if known is not None else ():
-            if key != "type" and key not in known and f"{name}.{key}" not in ignore and part[key] is not None:  # type: ignore[operator]
-                raise fail(FileFault, "load_tokenizer", f"{file}: {name}.{key} is {shortened(part[key])}, and what "
-                                                        "that means is not known",
-                           f"if it does not matter, go on without it: ignore=[{f'{name}.{key}'!r}]")
+            where, value = f"{name}.{key}", part[key]
+            if key == "type" or where in ignore:
+                continue
+            if key not in known and value is not None:  # type: ignore[operator]
+                raise fail(FileFault, "load_tokenizer", f"{file}: {where} is {shortened(value)}, and what that means "
+                                                        "is not known",
+                           f"if it does not matter, go on without it: ignore=[{where!r}]")
+            if key in VALUES and not VALUES[key].fits(value):
+                raise fail(FileFault, "load_tokenizer", f"{file}: {where} is {shortened(value)}",
+                           f"give {VALUES[key].wanted}")
 
 
 def check_numbers(document: Mapping[str, Any], file: str) -> None:
