@@ -4,7 +4,7 @@ import numpy as np
 
 import morpho as mo
 
-CUSTOMERS, FEATURES, BATCH, STEPS, RATE = 500_000, 48, 10_000, 90, 0.3
+CUSTOMERS, FEATURES, BATCH, STEPS, RATE = 500_000, 48, 10_000, 50, 0.3
 
 
 def customers(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +34,7 @@ def main() -> None:
         features = mo.asarray(table, dtype=mo.float32)[start:start + BATCH]
         labels = mo.asarray(left, dtype=mo.float32)[start:start + BATCH]
         value, weights, bias = step(weights, bias, features, labels)
-        if number % 30 == 29:
+        if number % 25 == 24:
             print(f"step {number + 1}: loss {value.item():.4f}")
     guess = table[:20_000] @ weights.numpy() + bias.item() > 0
     print(f"accuracy {np.mean(guess == (left[:20_000] > 0.5)):.1%}")

@@ -7,7 +7,7 @@ import numpy as np
 
 from morpho import cluster
 
-RUNS, EVENTS, BINS = 120, 5_000, 400
+RUNS, EVENTS, BINS = 50, 5_000, 400
 
 
 def events(rank: int, run: int) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 
 import morpho as mo
 
-RUNS, CANDIDATES, LENGTH_SCALE, NOISE = 34, 400, 0.3, 1e-3
+RUNS, CANDIDATES, LENGTH_SCALE, NOISE = 18, 400, 0.3, 1e-3
 
 
 def yield_of(point: np.ndarray) -> float:

@@ -1,10 +1,10 @@
-"""The energy in ninety bands of a hydrophone's recording: one resonator per band, run over the whole recording."""
+"""The energy in forty-five bands of a hydrophone's recording: one resonator per band, run over the whole recording."""
 
 import numpy as np
 
 import morpho as mo
 
-RATE, SECONDS, BANDS = 16_000, 600, 90
+RATE, SECONDS, BANDS = 16_000, 600, 45
 
 
 def recording(seed: int) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 
 import morpho as mo
 
-STEPS, BURN_IN = 160_000, 10_000
+STEPS, BURN_IN = 60_000, 5_000
 
 
 def trials(seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 import morpho as mo
 from morpho import cluster
 
-LAYERS, CELLS, STEPS, PROBES = 12, 500_000, 180, 24
+LAYERS, CELLS, STEPS, PROBES = 12, 500_000, 84, 24
 
 
 @mo.compile

@@ -11,7 +11,7 @@ import numpy as np
 import morpho as mo
 from morpho import nn
 
-SIZE, BATCH, BATCHES = 96, 16, 60
+SIZE, BATCH, BATCHES = 96, 16, 30
 
 
 def export(path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import morpho as mo
 from morpho import nn
 
-VOLUMES, EDGE, BATCH, EPOCHS = 96, 72, 8, 20
+VOLUMES, EDGE, BATCH, EPOCHS = 48, 72, 8, 20
 
 
 def packed(seed: int) -> list[tuple[bytes, int]]:

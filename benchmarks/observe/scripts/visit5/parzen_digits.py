@@ -33,7 +33,7 @@ def main() -> None:
     stored, images, classes = mo.asarray(stored), mo.asarray(images), mo.asarray(classes)
 
     best = (0.0, 0.0)
-    for gamma in np.geomspace(0.5, 64.0, 12):
+    for gamma in np.geomspace(0.5, 64.0, 7):
         scores = class_scores(images, stored, classes, mo.asarray(np.float32(gamma)))
         right = float((scores.numpy().argmax(axis=1) == labels).mean())
         print(f"gamma {gamma:7.3f}: {right:.1%} right")

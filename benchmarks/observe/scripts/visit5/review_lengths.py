@@ -5,7 +5,7 @@ import numpy as np
 import morpho as mo
 from morpho import nn
 
-WORDS, WIDTH, HEADS, REVIEWS = 5_000, 64, 4, 60
+WORDS, WIDTH, HEADS, REVIEWS = 5_000, 64, 4, 24
 
 
 class Judge(nn.Module):

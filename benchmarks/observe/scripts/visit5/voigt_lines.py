@@ -5,7 +5,7 @@ from scipy import special
 
 import morpho as mo
 
-POINTS, ROUNDS = 120_000, 12
+POINTS, ROUNDS = 120_000, 7
 
 voigt = mo.extend.op("voigt", reference=special.voigt_profile, native=False)
 

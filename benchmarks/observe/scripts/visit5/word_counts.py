@@ -7,7 +7,7 @@ import numpy as np
 
 import morpho as mo
 
-DOCUMENTS, WORDS, RARE, WEIGHTINGS, ROUNDS = 3_000_000, 4_000, 60, 8, 220
+DOCUMENTS, WORDS, RARE, WEIGHTINGS, ROUNDS = 3_000_000, 4_000, 60, 8, 100
 
 
 def matrix(seed: int) -> "mo.sparse.CSR":
