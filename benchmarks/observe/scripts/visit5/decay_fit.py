@@ -4,7 +4,7 @@ import numpy as np
 
 import morpho as mo
 
-STEPS, RATE, MOMENTUM = 300, 0.02, 0.9
+STEPS, RATE, MOMENTUM = 40, 0.02, 0.9
 
 rng = np.random.default_rng(4)
 t = np.linspace(0.0, 10.0, 160, dtype=np.float32)
@@ -33,7 +33,7 @@ for step in range(STEPS):
     history.append(error)
     if error < 1e-6 or not np.isfinite(error):
         break
-    if step % 100 == 99:
+    if step % 20 == 19:
         print(f"step {step + 1}: loss {error:.6f}")
 
 print("amplitudes", amplitudes.numpy().round(3), "lifetimes", (1 / mo.abs(rates)).numpy().round(3))
