@@ -143,7 +143,9 @@ def test_unfused_operations_are_told_to_be_compiled() -> None:
 def test_functions_that_take_turns_are_told_to_be_one() -> None:
     rows = [kernel(name=name, seconds=0.2, program=name) for name in ("curvature", "force", "advance")]
     assert "one compiled function around these 3" in first({"kernels": 0.6}, *rows)[1]
-    once, often = kernel(seconds=0.2, program="f"), kernel(seconds=0.2, program="g", calls=50)
+    rows = [kernel(line=f"a.py:{line}", seconds=0.2, program="<lambda>", calls=50 * line) for line in (2, 4)]
+    assert "one compiled function around these 2" in first({"kernels": 0.4}, *rows)[1]
+    once, often = kernel(seconds=0.2, program="f"), kernel(seconds=0.2, program="g", calls=70)
     assert "bfloat16 values" in first({"kernels": 0.4}, once, often)[1]  # of two loops
 
 

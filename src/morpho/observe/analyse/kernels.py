@@ -60,11 +60,15 @@ def compute(facts: Facts) -> Verdict | None:
 
 
 def _in_turn(rows: list[OpRow]) -> list[OpRow]:
-    """The longest kernel, and those of other compiled functions that are called exactly as often: steps of one loop,
-    which hand each other arrays through memory. One for each function; a product's operand is what it waits for."""
+    """The longest kernel, and those of other compiled functions that are called as often: steps of one loop, which hand
+    each other arrays through memory. One for each function, by its line where it has no name; functions that compute
+    alike are one, called several times as often. A product waits for its operand, which stays where it is."""
     top = rows[0]
-    found = {row.program: row for row in reversed(rows) if row.calls == top.calls and not row.product}
-    return list(found.values()) if top.calls >= FEW_CALLS and not top.product and "eager" not in found else []
+    if top.calls < FEW_CALLS or top.product:
+        return []
+    found = {row.line if row.program == "<lambda>" else row.program: row for row in reversed(rows)
+             if row.calls and max(row.calls, top.calls) % min(row.calls, top.calls) == 0 and not row.product}
+    return [] if "eager" in found else list(found.values())
 
 
 def memory(facts: Facts) -> Verdict | None:
