@@ -1,4 +1,8 @@
-"""The loudest frequency of every bat call in a night of recordings; each call has its own length."""
+"""expects: host
+remedy: a length that is known (pad to one or a few sizes)
+
+The loudest frequency of every bat call in a night of recordings; each call has its own length.
+"""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""Logistic regression on a customer table with mini-batches; the table comes from NumPy in double precision."""
+"""expects: transfers
+remedy: convert once, before the loop
+
+Logistic regression on a customer table with mini-batches; the table comes from NumPy in double precision.
+"""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""Fits two exponentials to a fluorescence decay by gradient descent with momentum, as typed in a notebook."""
+"""expects: recompiles
+remedy: `@mo.compile` around the step
+
+Fits two exponentials to a fluorescence decay by gradient descent with momentum, as typed in a notebook.
+"""
 
 import numpy as np
 

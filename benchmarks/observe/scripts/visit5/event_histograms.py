@@ -1,4 +1,8 @@
-"""Histograms of detector events over all ranks: every rank has its own events, the counts are added up.
+"""expects: network
+ranks: 2
+remedy: one sum of the whole histogram
+
+Histograms of detector events over all ranks: every rank has its own events, the counts are added up.
 
     morpho launch -n 2 event_histograms.py
 """

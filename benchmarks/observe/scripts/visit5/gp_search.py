@@ -1,4 +1,8 @@
-"""Bayesian optimisation of a reactor's yield: a Gaussian process over the runs made so far says where to try next."""
+"""expects: recompiles
+remedy: `dynamic=`, or arrays padded to the last size
+
+Bayesian optimisation of a reactor's yield: a Gaussian process over the runs made so far says where to try next.
+"""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""Features for a model of house prices: fifty formulas over the columns of a small table, each evaluated once."""
+"""expects: cold
+remedy: a cache folder that is kept; fewer functions
+
+Features for a model of house prices: fifty formulas over the columns of a small table, each evaluated once.
+"""
 
 import numpy as np
 

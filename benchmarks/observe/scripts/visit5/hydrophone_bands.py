@@ -1,4 +1,8 @@
-"""The energy in forty-five bands of a hydrophone's recording: one resonator per band, run over the whole recording."""
+"""expects: imbalance
+remedy: the bands as rows of one batch
+
+The energy in forty-five bands of a hydrophone's recording: one resonator per band, run over the whole recording.
+"""
 
 import numpy as np
 

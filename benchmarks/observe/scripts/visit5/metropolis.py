@@ -1,4 +1,8 @@
-"""Metropolis sampling of a dose-response curve: the posterior of slope and threshold of 120 trials."""
+"""expects: python
+remedy: the loop itself in a compiled function (`mo.fori_loop`, `mo.scan`), or many chains at once
+
+Metropolis sampling of a dose-response curve: the posterior of slope and threshold of 120 trials.
+"""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""Answers a log of queries against a table of document embeddings: for each query the nearest document."""
+"""expects: memory
+remedy: several queries in one product; the table in half floats
+
+Answers a log of queries against a table of document embeddings: for each query the nearest document.
+"""
 
 import time
 

@@ -1,4 +1,8 @@
-"""An ocean model on several ranks: each has a part of the sea, and a few probes are written in every step.
+"""expects: network
+ranks: 2
+remedy: gather the probes alone
+
+An ocean model on several ranks: each has a part of the sea, and a few probes are written in every step.
 
     morpho launch -n 2 ocean_probes.py
 """

@@ -1,4 +1,7 @@
-"""Scores a night's camera images with a network that came as an ONNX file.
+"""expects: compute
+remedy: narrower dtypes where the machine has them; nothing else without another network
+
+Scores a night's camera images with a network that came as an ONNX file.
 
 The file is made here, so that the script stands alone; usually somebody else trained it.
 """

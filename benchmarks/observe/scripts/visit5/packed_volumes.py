@@ -1,4 +1,8 @@
-"""Trains a small network on tomograms that are kept compressed in memory and unpacked as they are needed."""
+"""expects: data
+remedy: `num_workers`
+
+Trains a small network on tomograms that are kept compressed in memory and unpacked as they are needed.
+"""
 
 import zlib
 

@@ -1,4 +1,7 @@
-"""A Parzen classifier for digits: which width of the kernel classifies held-out images best.
+"""expects: compute
+remedy: the distances do not depend on the width: compute them once
+
+A Parzen classifier for digits: which width of the kernel classifies held-out images best.
 
 The score of a class is the sum of Gaussian kernels over its training images.
 """

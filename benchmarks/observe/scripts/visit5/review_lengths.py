@@ -1,4 +1,8 @@
-"""Judges product reviews one by one with a small attention network: each review has the length it has."""
+"""expects: recompiles
+remedy: `dynamic=` with a `mo.Dim`
+
+Judges product reviews one by one with a small attention network: each review has the length it has.
+"""
 
 import numpy as np
 

@@ -1,4 +1,7 @@
-"""Acoustic waves through layered ground: finite differences in time, a damped frame around the model.
+"""expects: memory
+remedy: one compiled function for the step
+
+Acoustic waves through layered ground: finite differences in time, a damped frame around the model.
 
 Each part of a time step is a compiled function of its own, as it was taken over from the older program.
 """

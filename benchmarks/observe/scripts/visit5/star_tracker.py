@@ -1,4 +1,8 @@
-"""Follows one star through a night of frames: background, flux and centroid in a small window of each frame."""
+"""expects: transfers
+remedy: the window cut from the NumPy array, the array as an argument, or `copy=False`
+
+Follows one star through a night of frames: background, flux and centroid in a small window of each frame.
+"""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""Trains on satellite patches that lie in an object store: each patch is a request of its own."""
+"""expects: data
+remedy: `num_workers`
+
+Trains on satellite patches that lie in an object store: each patch is a request of its own.
+"""
 
 import time
 

@@ -1,4 +1,8 @@
-"""Lets the model that ships with Morpho begin three verses, for the title page of a talk."""
+"""expects: cold
+remedy: a cache folder that is kept; a warm-up
+
+Lets the model that ships with Morpho begin three verses, for the title page of a talk.
+"""
 
 import morpho as mo
 

@@ -1,4 +1,8 @@
-"""Fits the widths of six absorption lines; the profile is SciPy's, plugged in as an operation."""
+"""expects: host
+remedy: native operations: a composition or an emitter
+
+Fits the widths of six absorption lines; the profile is SciPy's, plugged in as an operation.
+"""
 
 import numpy as np
 from scipy import special

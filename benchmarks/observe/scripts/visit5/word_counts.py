@@ -1,4 +1,7 @@
-"""How often each word appears under different weightings of the documents: words x documents, a sparse matrix.
+"""expects: imbalance
+remedy: that row by itself (it is dense), or cut into several
+
+How often each word appears under different weightings of the documents: words x documents, a sparse matrix.
 
 The first row is the word "the", which nearly every document has; the others are rare.
 """
