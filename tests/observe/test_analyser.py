@@ -140,6 +140,15 @@ def test_unfused_operations_are_told_to_be_compiled() -> None:
     assert "mo.compile" in first({"kernels": 0.6}, *rows)[1]
 
 
+def test_functions_that_take_turns_are_told_to_be_one() -> None:
+    rows = [kernel(name=name, seconds=0.2, program=name) for name in ("curvature", "force", "advance")]
+    assert "one compiled function around these 3" in first({"kernels": 0.6}, *rows)[1]
+    rows = [kernel(line=f"a.py:{line}", seconds=0.2, program="<lambda>", calls=50 * line) for line in (2, 4)]
+    assert "one compiled function around these 2" in first({"kernels": 0.4}, *rows)[1]
+    once, often = kernel(seconds=0.2, program="f"), kernel(seconds=0.2, program="g", calls=70)
+    assert "bfloat16 values" in first({"kernels": 0.4}, once, often)[1]  # of two loops
+
+
 def test_matrix_units_are_advised_where_there_are_some() -> None:
     row = kernel(bound="compute", product=True, flops=7e10)
     found = trace({"kernels": 0.8}, ops=[row])
@@ -160,6 +169,8 @@ def spans(kind: str, count: int, seconds: float, **detail: object) -> list[SpanR
     ({"transfer": 0.7}, {"spans": spans("transfer", 10, 0.07, bytes=10)}, "transfers", "on the device"),
     ({"transfer": 0.7}, {"spans": [SpanRow("transfer", "mo.asarray", 1, 0.0, 0.7, {"bytes": 10, "line": "a.py:7"})]},
      "transfers", "mo.asarray (most often in a.py:7); the array itself as an argument"),
+    ({"transfer": 0.7}, {"spans": [SpanRow("transfer", "mo.asarray", 1, 0.0, 0.7, {"bytes": 10, "converts": True})]},
+     "transfers", "converted once, outside of the loop"),
     ({"python": 0.9}, {"counters": {"realisations": 100}}, "python", "mo.compile"),
     ({"python": 0.9}, {"counters": {"realisations": 100, "syncs": 90}}, "python", "read once"),
     ({"python": 0.9}, {"counters": {"native_calls": 100}}, "python", "mo.fori_loop"),

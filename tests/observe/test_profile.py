@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from morpho.base.python.blas import routine_address
 from morpho.observe.record.seconds import by_category, self_seconds
 from morpho.observe.trace.model import OpRow, SpanRow, Trace
 from morpho.runtime.trace import spans
+from morpho.tensor import convert
 
 HERE = Path(__file__).name
 
@@ -158,6 +160,23 @@ def test_copies_of_large_arrays_are_spans(turned: bool) -> None:
         kept = mo.asarray(large), mo.asarray(small), mo.asarray(large[::2], copy=False)
     (told,) = [span for span in p.trace.spans if span.kind == "transfer"]
     assert len(kept) == 3 and told.detail["bytes"] == large.nbytes and __file__ in told.detail["line"]
+
+
+def test_a_conversion_is_a_part_of_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than moving the bytes, and would be "Python" by itself."""
+    cast = convert.reference_cast
+
+    def told(*arguments: Any) -> Any:
+        with spans.span("cast", "cast"):
+            return cast(*arguments)
+
+    monkeypatch.setattr(convert, "reference_cast", told)
+    with mo.profile() as p:
+        assert mo.asarray(np.ones((256, 128)), dtype=mo.float32).dtype is mo.float32
+    by_kind = {span.kind: span for span in p.trace.spans}
+    copy, inner = by_kind["transfer"], by_kind["cast"]
+    assert copy.detail["converts"] and copy.start_s <= inner.start_s
+    assert inner.start_s + inner.seconds <= copy.start_s + copy.seconds
 
 
 def test_devices_have_events(delayed_device: str) -> None:

@@ -144,11 +144,11 @@ def following(obj: Any) -> Tensor:
     return asarray(obj)
 
 
-def _told(nbytes: int) -> AbstractContextManager[object]:
-    """A profile is told of a copy that is long enough to matter."""
+def _told(nbytes: int, converts: bool = False) -> AbstractContextManager[object]:
+    """A profile is told of a copy that is long enough to matter, and whether it converts: `copy=False` cannot."""
     if spans.sink is None or nbytes < TOLD_BYTES:
         return nullcontext()
-    return spans.span("transfer", spans.FROM_ARRAY, bytes=nbytes, line=user_line())
+    return spans.span("transfer", spans.FROM_ARRAY, bytes=nbytes, line=user_line(), converts=converts)
 
 
 def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
@@ -352,14 +352,13 @@ def _stored(array: np.ndarray, dtype: DType, converted: bool = False) -> Buffer:
     from morpho.backends.reference.reference import encode
 
     buffer = allocate(array.shape, dtype)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), _told(array.nbytes, array.dtype != dtype.numpy):
         if converted:
             pass
         elif dtype is bfloat16:
             array = encode(round_bfloat16(array.astype(np.float32)), dtype)
         else:
             array = np.asarray(reference_cast({"dtype": dtype}, array)).astype(dtype.numpy)
-    if array.size:
-        with _told(array.nbytes):
+        if array.size:
             np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, dtype), array)
     return buffer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.observe.analyse.facts import UNEVEN, Facts, idle_by_parts, percent, place
+from morpho.observe.analyse.facts import FEW_CALLS, UNEVEN, Facts, idle_by_parts, percent, place
 from morpho.observe.analyse.verdict import Verdict
 from morpho.observe.trace.model import OpRow
 
@@ -59,6 +59,18 @@ def compute(facts: Facts) -> Verdict | None:
     return Verdict("compute", seconds, facts.wall_s, finding, advice, gain * top_s, top.line)
 
 
+def _in_turn(rows: list[OpRow]) -> list[OpRow]:
+    """The longest kernel, and those of other compiled functions that are called as often: steps of one loop, which hand
+    each other arrays through memory. One for each function, by its line where it has no name; functions that compute
+    alike are one, called several times as often. A product waits for its operand, which stays where it is."""
+    top = rows[0]
+    if top.calls < FEW_CALLS or top.product:
+        return []
+    found = {row.line if row.program == "<lambda>" else row.program: row for row in reversed(rows)
+             if row.calls and max(row.calls, top.calls) % min(row.calls, top.calls) == 0 and not row.product}
+    return [] if "eager" in found else list(found.values())
+
+
 def memory(facts: Facts) -> Verdict | None:
     """Kernels bound by memory."""
     rows = facts.bound.get("memory")
@@ -68,6 +80,8 @@ def memory(facts: Facts) -> Verdict | None:
     top_s = _weight(facts, top)
     eager = [row for row in rows if row.program == "eager"]
     eager_s = sum(_weight(facts, row) for row in eager)
+    in_turn = _in_turn(rows)
+    turn_s = sum(_weight(facts, row) for row in in_turn)
     narrower = NARROWER.get(top.dtype)
     if top.name.startswith("pack") and len(rows) > 1:
         advice, gain_s = "weights that Morpho owns (mo.asarray(w, copy=True), outside the function), packed once", top_s
@@ -82,6 +96,9 @@ def memory(facts: Facts) -> Verdict | None:
     elif len(eager) >= 2 and eager_s > 0.6 * seconds:
         advice = "one function around these operations (mo.compile), which keeps intermediates in registers,"
         gain_s = eager_s * (1 - 1 / len(eager))
+    elif len(in_turn) >= 2 and turn_s > 0.6 * seconds:
+        advice = f"one compiled function around these {len(in_turn)}, where results of one are arguments of another,"
+        gain_s = 0.5 * turn_s * (1 - 1 / len(in_turn))
     elif top.product:
         advice, gain_s = "several vectors at once (as columns of a matrix), or narrower weights,", 0.5 * top_s
     elif narrower is not None:

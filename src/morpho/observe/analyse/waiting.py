@@ -139,6 +139,8 @@ def transfers(facts: Facts) -> Verdict | None:
                    f"{len(rows)} calls of mo.asarray{at}")
         advice = ("the array itself as an argument of the compiled function, or mo.asarray(array, copy=False), neither "
                   "of which copies,")
+        if sum(span.seconds for span in arrays if span.detail.get("converts")) > 0.5 * sum(s.seconds for s in arrays):
+            advice = "the array converted once, outside of the loop, or made in the dtype that it is used in,"
         return Verdict("transfers", seconds, facts.wall_s, finding, advice, 0.9 * seconds, line)
     name = Counter(span.name for span in rows).most_common(1)[0][0]
     finding = (f"{percent(seconds / facts.wall_s)} of the time copies {1e-6 * moved:.1f} MB between host and device in "
