@@ -1,4 +1,4 @@
-"""10. Plans that know the links over plans that do not: nodes at several sites, links between them of 5 ms.
+"""10. Plans that know the links over plans that do not: nodes at several sites, links between them of 10 ms.
 
     morpho bench cluster --only topology
 
@@ -16,14 +16,14 @@ from benchmarks.cluster.setup import PROMPT, alone, folder, pipeline, tokens_per
 from benchmarks.harness.results import Table, Target, ThemeResult
 from benchmarks.harness.session import Session
 from morpho.cluster.frontend.local import card_of, local_cluster
-from morpho.plan import Cluster, Plan, solve
+from morpho.plan import Cluster, Constraints, Plan, solve
 
-HERE_S, AWAY_S, RATE = 1e-4, 5e-3, 125e6  # latency within a site and between two, bytes per second of each link
+HERE_S, AWAY_S, RATE = 1e-4, 1e-2, 125e6  # latency within a site and between two, bytes per second of each link
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Nodes by turns at so many sites, each with memory for a share of the model."""
+    """Nodes by turns at so many sites, each with memory for a share of the model's layers."""
 
     nodes: int
     sites: int
@@ -31,13 +31,13 @@ class Sites:
 
     def cluster(self, place: Path) -> Cluster:
         """As the planner sees it."""
-        plain, need = local_cluster(self.nodes), sum(layer.weight_bytes for layer in card_of(place, context=256).layers)
-        numbers = range(self.nodes)
+        plain, card, numbers = local_cluster(self.nodes), card_of(place, context=256), range(self.nodes)
+        room = int(card.memory_bytes(0, round(self.share * card.depth)) / (1 - Constraints().headroom)) + 1
         late = tuple(tuple(0.0 if a == b else HERE_S if a % self.sites == b % self.sites else AWAY_S for b in numbers)
                      for a in numbers)
         rates = tuple(tuple(0.0 if a == b else RATE for b in numbers) for a in numbers)
-        return replace(plain, nodes=tuple(replace(node, memory_bytes=int(need * self.share)) for node in plain.nodes),
-                       latency_s=late, bandwidth_bytes_per_s=rates)
+        return replace(plain, nodes=tuple(replace(node, memory_bytes=room) for node in plain.nodes), latency_s=late,
+                       bandwidth_bytes_per_s=rates)
 
 
 CASES = {"two sites, two nodes hold the model": Sites(4, 2, 0.75),
