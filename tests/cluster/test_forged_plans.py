@@ -95,6 +95,10 @@ def test_a_plan_in_a_file_is_the_one_that_runs(place: Path, good: Any, monkeypat
     with pytest.raises(MorphoError, match="the plan is for 4 nodes, and --nodes says 2"):
         Spread(2, None, file).pipeline(place)
 
+    (tmp_path / "empty.json").write_text("")
+    with pytest.raises(MorphoError, match=r"empty\.json: the plan is not valid JSON.*--json FILE` wrote"):
+        Spread(None, None, tmp_path / "empty.json").pipeline(place)
+
     def started(model: Path, plan: Plan) -> None:
         assert plan == Plan.from_json(json.dumps(good))
         raise Started
