@@ -207,5 +207,6 @@ if __name__ == "__main__":
 
     world = cluster.init(by_hosts="hosts" in sys.argv)
     check_all(world)
-    check_channels(world)
+    if world.kind == "mpi":
+        check_channels(world)
     print("all checks", world.kind, world.size, flush=True)
