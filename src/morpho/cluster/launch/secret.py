@@ -11,6 +11,8 @@ import numpy as np
 from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.runtime.groups.group import Group
 
+TEXT_BYTES = 64
+
 
 def proof(secret: bytes, nonce: str, name: str) -> str:
     """That somebody of this name knows the secret; `nonce` is of this run alone.
@@ -43,17 +45,28 @@ def check_file(file: Path) -> None:
                    "write random letters into it, on every host, for you alone to read (chmod 600)")
 
 
-def check_ranks(group: Group, file: Path, nonce: str) -> None:
-    """An error on all ranks where one of them does not know the secret that lies in this file on each host. All ranks
-    come here together."""
+def check_ranks(group: Group, file: Path, nonce: str, version: str) -> None:
+    """An error on all ranks where one of them does not know the secret that lies in this file on each host, or has
+    another Morpho. All ranks come here together."""
     secret = read(file)
-    mine = np.frombuffer(proof(secret, nonce, str(group.rank)).encode(), np.uint8)
-    shown = np.empty((group.size, mine.size), np.uint8)
-    group.all_gather(mine, shown)
+    shown = _from_all(group, proof(secret, nonce, str(group.rank)))
     if not secret:
         raise fail(GroupError, "launch", f"the secret {file} is not there, or empty, on the host of rank {group.rank}",
                    "every host has the same one, which only its user can read", line="")
-    for rank, row in enumerate(shown):
-        if not hmac.compare_digest(row.tobytes(), proof(secret, nonce, str(rank)).encode()):
+    for rank, text in enumerate(shown):
+        if not hmac.compare_digest(text.encode(), proof(secret, nonce, str(rank)).encode()):
             raise fail(GroupError, "launch", f"rank {rank} does not know the shared secret of rank {group.rank}, "
                        f"{file}", "every host has the same one, which only its user can read", line="")
+    for rank, other in enumerate(_from_all(group, version)):
+        if other != version:
+            raise fail(GroupError, "launch", f"rank {rank} has Morpho {other} and rank {group.rank} {version}: install "
+                       "the same one everywhere", line="")
+
+
+def _from_all(group: Group, text: str) -> list[str]:
+    """A short ASCII text of every rank."""
+    mine, found = np.zeros(TEXT_BYTES, np.uint8), np.empty((group.size, TEXT_BYTES), np.uint8)
+    raw = text.encode()[:TEXT_BYTES]
+    mine[:len(raw)] = np.frombuffer(raw, np.uint8)
+    group.all_gather(mine, found)
+    return [row.tobytes().rstrip(b"\0").decode("ascii", "replace") for row in found]

@@ -28,6 +28,7 @@ from morpho.cluster.groups.limit import leave
 from morpho.cluster.groups.mpi import has_lost, has_peers
 from morpho.cluster.launch import secret, standing
 from morpho.cluster.launch.told import AGAIN, telling
+from morpho.cluster.workers.meeting import version
 
 
 def end(code: int) -> NoReturn:
@@ -79,7 +80,7 @@ def _shown(words: list[str]) -> list[str]:
     if words[0] != "--secret":
         return words
     try:
-        secret.check_ranks(mpi.world(), Path(words[1]), words[2])
+        secret.check_ranks(mpi.world(), Path(words[1]), words[2], version())
     except MorphoError as error:
         print(error, file=sys.stderr)
         telling.tell(status=1)
