@@ -33,7 +33,7 @@ def measured(quick: bool) -> Calibration:
 
 def cluster_of(count: int, found: Calibration) -> Cluster:
     """So many nodes like the slower of the two."""
-    slower = min(found.cluster.nodes, key=lambda node: node.memory_bytes_per_s)
+    slower = min(found.cluster.nodes, key=lambda node: node.memory_bytes_per_s * node.efficiency)
     nodes = [replace(slower, name=f"n{number}", memory_bytes=MEMORY_BYTES) for number in range(count)]
     return Cluster.uniform(nodes, mbit_per_s(1000), WIRE_S + max(found.overheads.hop_s, 0.0))
 
@@ -45,7 +45,8 @@ def run(session: Session) -> ThemeResult:
         "nodes", "stages", "copies", "bound of the plan", "played", "with jitter", "over all, a node dying half-way"])
     result.tables.append(table)
     node, card = cluster_of(1, found).nodes[0], ModelCard.from_config(MODEL, context=CONTEXT, dtype=DTYPE)
-    result.notes.append(f"measured on this machine: {node.memory_bytes_per_s / 1e9:.2f} GB/s of a worker's memory, "
+    rate = node.memory_bytes_per_s * node.efficiency
+    result.notes.append(f"measured on this machine: {rate / 1e9:.2f} GB/s of a worker's memory, "
                         f"{1e6 * found.overheads.hop_s:.0f} us a hop; assumed: 1 Gbit/s and {1e3 * WIRE_S:g} ms")
     for count, copies in [*SIZES.items()][:1 if session.quick else None]:
         plan = solve(card, cluster_of(count, found), constraints=Constraints(data=copies), seconds=SECONDS)
