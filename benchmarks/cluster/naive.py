@@ -1,6 +1,7 @@
 """8. The whole path against the naive one, and with each part left out: scalar kernels, copies, uniform split, overlap.
 
     morpho bench cluster --only naive
+    python -m benchmarks.cluster.naive whole "without overlap"       # only these paths, in this order
 
 Four nodes, one of them three times as fast as the others (the others are slowed down), links of 2 ms by the shim. Each
 path is said when it is measured; the slow ones make fewer tokens, as a rate is asked for.
@@ -8,6 +9,9 @@ path is said when it is measured; the slow ones make fewer tokens, as a rate is 
 
 from __future__ import annotations
 
+import argparse
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,15 +51,21 @@ def run(session: Session) -> ThemeResult:
     """Fast, naive, and the fast one without each part."""
     result, table = ThemeResult("naive"), Table("Tokens per second", ["path", "tokens/s", "over naive"])
     result.tables.append(table)
-    place, rates = folder(6, 128) if session.quick else folder(12, 512), dict[str, float]()
-    for name in ("whole", "naive") if session.quick else CASES:
-        rates[name] = rate(place, CASES[name])
-        print(f"  {name}: {rates[name]:.2f} tokens/s", flush=True)
+    rates = rates_of(("whole", "naive") if session.quick else [*CASES], session.quick)
     for name, value in rates.items():
         table.rows.append([name, f"{value:.2f}", f"{value / rates['naive']:.1f}x"])
     result.ratios = {name: value / rates["naive"] for name, value in rates.items()}
     result.targets.append(Target("the whole path over the naive one", rates["whole"] / rates["naive"], 20.0))
     return result
+
+
+def rates_of(names: Sequence[str], quick: bool = False) -> dict[str, float]:
+    """Tokens per second of paths, each said when it is measured."""
+    place, rates = folder(6, 128) if quick else folder(12, 512), dict[str, float]()
+    for name in names:
+        rates[name] = rate(place, CASES[name])
+        print(f"  {name}: {rates[name]:.2f} tokens/s", flush=True)
+    return rates
 
 
 def rate(place: Path, case: Case) -> float:
@@ -69,3 +79,17 @@ def rate(place: Path, case: Case) -> float:
     with pipeline(place, found, streams=case.streams, shims=SHIM, baseline=case.baseline) as made:
         made.slow_down(dict.fromkeys(slow, SLOWER))
         return tokens_per_s(made, case.texts, case.tokens)
+
+
+def main() -> int:
+    """Some of the paths, where there is no time for all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", choices=CASES)
+    parser.add_argument("--quick", action="store_true", help="a small model")
+    given = parser.parse_args()
+    rates_of(given.paths, given.quick)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -32,7 +32,8 @@ def run(session: Session) -> ThemeResult:
     if over_pool:
         result.ratios["submit vs ThreadPoolExecutor"] = over_pool
     result.targets.append(Target("submit against ThreadPoolExecutor", over_pool, 1.0))
-    tiles = Table("200 uneven tiles that give up the interpreter lock", ["way", "time", "imbalance", "CPU"])
+    tiles = Table("200 uneven tiles; those on threads give up the interpreter lock", ["way", "time", "imbalance",
+                                                                                      "CPU"])
     for way, figures in answer["uneven"].items():
         imbalance, cpu = 100 * figures["imbalance"], 100 * figures["cpu_share"]
         tiles.rows.append([way, duration(figures["seconds"]), f"{imbalance:.1f} %", f"{cpu:.0f} %"])

@@ -43,7 +43,8 @@ SUITES = {
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
     "tune": Suite("benchmarks.tune", ("gains", "exhaustive", "overhead"), {}),
     "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput",
-                                            "one_node", "recut", "links", "predictions", "naive", "alarms"), {}),
+                                            "one_node", "recut", "links", "predictions", "naive", "alarms", "topology",
+                                            "scale"), {}),
     "profile": Suite("benchmarks.observe", ("overhead",), {}),
 }
 

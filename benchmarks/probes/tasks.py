@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_pool
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho.runtime.tasks.scheduler import imbalance
 
 LONGEST = 400_000  # elements of the largest tile: some milliseconds
 IDLE_S = 1.0
@@ -71,6 +74,27 @@ def uneven(threads: int, tiles: int, submit: bool) -> dict[str, float]:
     return {"imbalance": max(busy) / mean - 1, "cpu_share": cpu / (wall * threads), "seconds": wall}
 
 
+def count(turns: int) -> tuple[int, float]:
+    """Work of plain Python, in whatever process: which, and seconds of its processor."""
+    begun, total = time.process_time(), 0
+    for number in range(turns):
+        total += number * number % 7
+    return os.getpid(), time.process_time() - begun
+
+
+def uneven_python(processes: int, tiles: int) -> dict[str, float]:
+    """Tiles of very different sizes that hold the interpreter lock, on processes; shares are of processors' time."""
+    turns = (2 * LONGEST * np.random.default_rng(0).random(tiles) ** 3).astype(int).tolist()
+    with mo.tasks.Scheduler(processes=processes) as scheduler:
+        mo.tasks.map(count, [LONGEST] * (2 * processes), 1, scheduler=scheduler)  # starts them all
+        wall, used = time.perf_counter(), Counter[int]()
+        for process, seconds in mo.tasks.map(count, turns, scheduler=scheduler):
+            used[process] += seconds
+        wall = time.perf_counter() - wall
+    busy = [*used.values()]
+    return {"imbalance": imbalance(busy, processes), "cpu_share": sum(busy) / (wall * processes), "seconds": wall}
+
+
 def idle(threads: int) -> float:
     """Share of one core that sleeping workers use."""
     with mo.tasks.Scheduler(threads) as scheduler:
@@ -83,9 +107,10 @@ def idle(threads: int) -> float:
 def main(threads: int, quick: bool) -> None:
     """Print all figures."""
     count, rounds = (2_000, 3) if quick else (20_000, 7)
-    runs = [{"submit": uneven(threads, 200, True), "map": uneven(threads, 200, False)} for _ in range(rounds)]
+    runs = [{"submit": uneven(threads, 200, True), "map": uneven(threads, 200, False),
+             "map of plain Python on processes": uneven_python(threads, 200)} for _ in range(rounds)]
     tiles = {way: {name: statistics.median(run[way][name] for run in runs) for name in runs[0][way]}
-             for way in ("submit", "map")}
+             for way in runs[0]}
     print(json.dumps({"per_task_s": overhead(threads, count, rounds), "uneven": tiles, "idle_share": idle(threads)}))
 
 

@@ -4,8 +4,9 @@
         Pipeline(folder, plan, hosts=machines.hosts, threads=1)
 
 Nodes are joined by a bridge; what leaves a node is held to its slowest link's bandwidth by `tc tbf` (latency, which tbf
-cannot give, is the transport's shim's). Ranks are started by an agent that enters the namespace. All of it is deleted
-afterwards. `Emulator.refusal()` says why a kernel does not allow it.
+cannot give, is the transport's shim's). A node has a core, or the share of one that its speed is of the fastest node's,
+where the kernel lets us make control groups (`why_no_shares`). Ranks are started by an agent that enters both. All of
+it is deleted afterwards. `Emulator.refusal()` says why a kernel does not allow it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
+
+import core_shares
 
 from morpho.cluster.launch.mpiexec import Hosts
 from morpho.plan import Cluster
@@ -25,6 +29,7 @@ AGENT = """#!/bin/sh
 # called as ssh is: options, a host, a command
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1; shift
+for group in {groups}; do case $group in *n${{host##*.}}) echo $$ > $group/cgroup.procs;; esac; done
 exec ip netns exec {prefix}${{host##*.}} sh -c "$*"
 """
 
@@ -40,6 +45,8 @@ class Emulator:
         self.cluster, self.prefix = cluster, f"mo{os.getpid() % 10000}n"
         self.bridge = f"mo{os.getpid() % 10000}b"
         self._folder = Path(tempfile.mkdtemp(prefix="morpho-emulator-"))
+        self.groups: list[Path] = []  # of control, one for each node
+        self.why_no_shares = ""
 
     @staticmethod
     def refusal() -> str:
@@ -69,7 +76,9 @@ class Emulator:
 
     def __enter__(self) -> Emulator:
         agent = self._folder / "agent"
-        agent.write_text(AGENT.replace("{prefix}", self.prefix).replace("{{", "{").replace("}}", "}"))
+        self._share_cores()
+        agent.write_text(AGENT.replace("{prefix}", self.prefix).replace("{groups}", " ".join(map(str, self.groups)))
+                         .replace("{{", "{").replace("}}", "}"))
         agent.chmod(0o755)
         try:
             _run("ip", "link", "add", self.bridge, "type", "bridge")
@@ -81,6 +90,19 @@ class Emulator:
             self.close()
             raise
         return self
+
+    def _share_cores(self) -> None:
+        speeds = [max(node.flops_per_s.values()) for node in self.cluster.nodes]
+        try:
+            for number, speed in enumerate(speeds, 1):
+                self.groups.append(core_shares.make(f"{self.prefix}{number}", speed / max(speeds)))
+        except OSError as error:
+            self.why_no_shares = f"no share of a core: {error}"
+
+    def shares(self, processes: list[int]) -> list[float]:
+        """Of a core, those of processes, each of which is in a group."""
+        return [core_shares.share(next(each for each in self.groups if core_shares.holds(each, process)))
+                for process in processes]
 
     def _node(self, number: int) -> None:
         name, out = f"{self.prefix}{number}", f"{self.prefix}{number}v"
@@ -102,7 +124,21 @@ class Emulator:
         for number in range(1, len(self.cluster.nodes) + 1):
             subprocess.run(["ip", "netns", "del", f"{self.prefix}{number}"], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", self.bridge], capture_output=True, check=False)
+        for group in self.groups:
+            self._remove(group)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    @staticmethod
+    def _remove(group: Path) -> None:
+        """A group, once its last process is gone."""
+        for _ in range(200):
+            try:
+                return group.rmdir()
+            except FileNotFoundError:
+                return None
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError(f"{group} has processes that do not end")
 
     def __exit__(self, *exception: object) -> None:
         self.close()

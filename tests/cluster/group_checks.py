@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from morpho.base.dtypes import bfloat16, float16, float32
 from morpho.base.errors import MorphoError
+from morpho.cluster.groups.mpi import MPIGroup
 from morpho.runtime.groups.group import Group
 from morpho.runtime.groups.reducing import narrow, widen
 
@@ -105,19 +107,21 @@ def check_kept_buffers(group: Group) -> None:
 
 def check_moves(group: Group) -> None:
     size, rank = group.size, group.rank
-    for root in range(size):
-        x = np.full((2, 3), rank, np.int64)
-        group.broadcast(x, root)
-        assert (x == root).all()
-    whole = np.zeros((size, 2), np.uint16)
-    group.all_gather(np.asarray([rank, 7], np.uint16), whole)
-    assert whole.tolist() == [[r, 7] for r in range(size)]
-    part = np.empty(3, np.float32)
-    group.reduce_scatter(np.arange(3 * size, dtype=np.float32), part)
-    assert np.array_equal(part, size * np.arange(3 * rank, 3 * rank + 3, dtype=np.float32))
-    swapped = np.empty((size, 2), np.int32)
-    group.all_to_all(np.asarray([[rank, r] for r in range(size)], np.int32), swapped)
-    assert swapped.tolist() == [[r, rank] for r in range(size)]
+    for wait in (True, False):
+        for root in range(size):
+            x = np.full((2, 3), rank, np.int64)
+            group.broadcast(x, root, wait=wait).wait()
+            assert (x == root).all()
+        whole = np.zeros((size, 2), np.uint16)
+        group.all_gather(np.asarray([rank, 7], np.uint16), whole, wait=wait).wait()
+        assert whole.tolist() == [[r, 7] for r in range(size)]
+        part = np.empty(3, np.float32)
+        group.reduce_scatter(np.arange(3 * size, dtype=np.float32), part, wait=wait).wait()
+        assert np.array_equal(part, size * np.arange(3 * rank, 3 * rank + 3, dtype=np.float32))
+        swapped = np.empty((size, 2), np.int32)
+        group.all_to_all(np.asarray([[rank, r] for r in range(size)], np.int32), swapped, wait=wait).wait()
+        assert swapped.tolist() == [[r, rank] for r in range(size)]
+        group.barrier(wait=wait).wait()
 
 
 def check_messages(group: Group) -> None:
@@ -126,7 +130,7 @@ def check_messages(group: Group) -> None:
     works = [group.send(np.full(5, 10 * rank + tag, np.float64), (rank + 1) % size, tag, wait=False) for tag in (1, 2)]
     for tag in (2, 1):
         x = np.empty(5)
-        group.recv(x, (rank - 1) % size, tag)
+        group.recv(x, (rank - 1) % size, tag, wait=tag == 2).wait()
         assert (x == 10 * ((rank - 1) % size) + tag).all()
     for work in works:
         work.wait()
@@ -170,6 +174,23 @@ def check_refusals(group: Group) -> None:
         group.all_reduce(x)
 
 
+def check_channels(group: Group) -> None:
+    """What is larger than the buffer that waits for it is an error that names its sender."""
+    from morpho.cluster.transport.channel import Channels
+    from morpho.cluster.transport.frame import Header, Kind, TransportError
+
+    assert isinstance(group, MPIGroup)
+    channels = Channels(group._mpi, group.communicator.Dup(), 1)
+    if group.rank == 0:
+        channels.open_sender(1, 4096, "f32").send(Header(Kind.ACTIVATION, 1, 0), np.zeros((1, 64), np.float32))
+    if group.rank == 1:
+        receiver, until = channels.open_receiver(0, 64), time.monotonic() + 60
+        with pytest.raises(TransportError, match="a message from rank 0 is larger than the 64 bytes agreed on"):
+            while time.monotonic() < until:
+                receiver.poll()
+    group.barrier()
+
+
 CHECKS = (check_reductions, check_extremes, check_halves, check_kept_buffers, check_moves, check_messages, check_order,
           check_split, check_refusals)
 
@@ -186,4 +207,6 @@ if __name__ == "__main__":
 
     world = cluster.init(by_hosts="hosts" in sys.argv)
     check_all(world)
+    if world.kind == "mpi":
+        check_channels(world)
     print("all checks", world.kind, world.size, flush=True)

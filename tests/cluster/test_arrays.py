@@ -12,6 +12,7 @@ from morpho import cluster
 from morpho.base.errors import ArgumentError, ShapeError
 from morpho.cluster.arrays.layout import ALL, Grid, nearly_square
 from morpho.cluster.groups.threads import run_threads
+from morpho.runtime.groups import group as protocol
 from morpho.runtime.groups.group import Group
 
 A = np.random.default_rng(0).normal(size=(13, 9))
@@ -109,6 +110,34 @@ def test_a_block_is_made_where_it_is_held() -> None:
         assert np.array_equal(x.gather(), np.arange(24.0).reshape(8, 3)) and x.local.size <= 12
 
     on((2, 1), rank)
+
+
+def test_nothing_moves_that_need_not() -> None:
+    """Elementwise work and transposes stay at home; a reduction sends a part of a row of results."""
+    sent: list[float] = []
+
+    def rank(group: Group, grid: Grid) -> None:
+        x = cluster.array(A, grid=grid)
+        group.barrier()
+        before = bytes_of_collectives()
+        group.barrier()
+        y = (x * 2 + x).map(mo.exp).T
+        assert y.local.shape == x.local.shape[::-1]
+        group.barrier()
+        sent.append(bytes_of_collectives() - before)
+        group.barrier()
+        x.sum(0)
+        group.barrier()
+        sent.append(bytes_of_collectives() - before)
+
+    on((2, 2), rank)
+    assert sorted(sent)[:4] == [0.0] * 4 and 0 < max(sent) <= 4 * A.shape[1] * A.itemsize
+
+
+def bytes_of_collectives() -> float:
+    """That all ranks of this process gave to collectives so far."""
+    names = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send", "recv")
+    return sum(protocol._bytes.value(name) for name in names)
 
 
 def test_mistakes() -> None:

@@ -36,6 +36,11 @@ def test_a_hosts_file(tmp_path: Path) -> None:
     file.write_text('agent = "rsh"\n[[host]]\nname = "a"\n[[host]]\nname = "b"\naddress = "10.0.0.2"\n')
     found = read_hosts(str(file), 3)
     assert found.slots == (("a", 2), ("10.0.0.2", 2)) and found.agent == "rsh"
+    file.write_text(f'secret = "{tmp_path}/secret"\n[[host]]\nname = "a"\n')
+    with pytest.raises(ArgumentError, match=r"the secret .* is not there, or empty"):
+        read_hosts(str(file))
+    (tmp_path / "secret").write_text("letters")
+    assert read_hosts(str(file)).secret == f"{tmp_path}/secret"
 
 
 def test_elastic() -> None:

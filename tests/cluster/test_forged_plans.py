@@ -12,6 +12,7 @@ import pytest
 from pipeline_models import folder_of, plan_of
 
 from morpho.base.errors import MorphoError
+from morpho.cli.text.spread import Spread
 from morpho.cluster.frontend import pipeline
 from morpho.cluster.frontend.local import local_plan
 from morpho.plan import Plan
@@ -85,6 +86,27 @@ def test_a_plan_for_another_model_of_as_many_layers(place: Path, tmp_path: Path,
     other = json.loads(plan_of(folder_of(tmp_path, family, **changes), [2, 4]).to_json())
     with pytest.raises(MorphoError, match="the plan is for another model: its layer 0 is 'embedding"):
         run(place, other, monkeypatch)
+
+
+def test_a_plan_in_a_file_is_the_one_that_runs(place: Path, good: Any, monkeypatch: pytest.MonkeyPatch,
+                                               tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(good))
+    with pytest.raises(MorphoError, match="the plan is for 4 nodes, and --nodes says 2"):
+        Spread(2, None, file).pipeline(place)
+
+    (tmp_path / "empty.json").write_text("")
+    with pytest.raises(MorphoError, match=r"empty\.json: the plan is not valid JSON.*--json FILE` wrote"):
+        Spread(None, None, tmp_path / "empty.json").pipeline(place)
+
+    def started(model: Path, plan: Plan) -> None:
+        assert plan == Plan.from_json(json.dumps(good))
+        raise Started
+
+    monkeypatch.setattr(pipeline, "Pipeline", started)
+    with pytest.raises(Started):
+        Spread(None, None, file).pipeline(place)
+    assert "n1: layers [2, 4)" in capsys.readouterr().err  # shown first
 
 
 def test_plans_of_this_model_are_run(place: Path, good: Any, monkeypatch: pytest.MonkeyPatch) -> None:

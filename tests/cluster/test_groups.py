@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 
 import group_checks
 import numpy as np
@@ -34,6 +35,22 @@ def test_hosts_first() -> None:
         return group_checks.check_all(HierarchicalGroup(group))
 
     assert run_threads(5, ranks) == [True] * 5
+
+
+def test_hosts_first_waits_for_nobody_unless_it_is_asked_to() -> None:
+    """One rank starts, and says so, before the other one comes."""
+    begun = threading.Event()
+
+    def ranks(group: Group) -> list[float]:
+        group.hosts = ("a", "a")
+        made, x = HierarchicalGroup(group), np.ones(3)
+        assert group.rank == 0 or begun.wait(30)
+        work = made.all_reduce(x, wait=False)
+        begun.set()
+        work.wait()
+        return x.tolist()
+
+    assert run_threads(2, ranks) == [[2.0] * 3] * 2
 
 
 def test_processes() -> None:

@@ -3,24 +3,30 @@ home and an environment of its own, and where the kernel allows it the second on
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, GroupError
+from morpho.cli.cluster import measure
 from morpho.cli.launch import launch
 from morpho.cli.text.spread import Spread
+from morpho.cluster.groups.threads import run_threads
+from morpho.cluster.hosts import measuring
 from morpho.cluster.hosts.file import read_hosts
 from morpho.cluster.hosts.measuring import cluster_toml
 from morpho.cluster.hosts.queue import expand, queue_hosts
 from morpho.cluster.hosts.reaching import is_reachable
 from morpho.cluster.hosts.run import check_secret
 from morpho.cluster.launch.mpiexec import environment
+from morpho.plan import Cluster
 
 AGENT = """#!/bin/sh
 # called as ssh is: options, a host, a command
@@ -163,6 +169,20 @@ def test_a_job_of_slurm_without_srun_goes_through_ssh(monkeypatch: pytest.Monkey
     (tmp_path / "srun").write_text("#!/bin/sh\n")
     (tmp_path / "srun").chmod(0o755)
     assert "SLURM_JOB_ID" in environment() and is_reachable("far7")  # srun knows the machines of its job
+
+
+def test_a_cluster_is_measured_and_written_for_the_planner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "machine_profile", lambda: SimpleNamespace(bytes_per_s=2e10, flops_per_s=1e11))
+    found = run_threads(3, measuring.measure)
+    assert [[*each["links"]] for each in found] == [[1, 2], [2], []]
+    (tmp_path / "cluster.toml").write_text(cluster_toml(["a", "b", "c"], json.loads(json.dumps(found))))
+    cluster = Cluster.load(tmp_path / "cluster.toml")
+    assert [node.memory_bytes_per_s for node in cluster.nodes] == [2e10] * 3
+    for table in (cluster.bandwidth_bytes_per_s, cluster.latency_s):
+        assert all((table[a][b] > 0 and table[a][b] == table[b][a]) for a in range(3) for b in range(3) if a != b)
+    (tmp_path / "hosts.toml").write_text('agent = "false"\n[[host]]\nname = "far"\n')
+    with pytest.raises(GroupError, match=r"far cannot be reached\. Hint: try: false far true"):
+        measure(tmp_path / "hosts.toml", None, None)
 
 
 def test_hosts_that_are_wrong(machines: Path) -> None:

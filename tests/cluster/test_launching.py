@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from morpho.base.errors import ArgumentError, GroupError
-from morpho.cluster.launch import mpiexec
+from morpho.cluster.groups.threads import run_threads
+from morpho.cluster.launch import mpiexec, secret
+from morpho.cluster.launch.launcher import Job
+from morpho.runtime.groups.group import Group
 
 
 def test_the_command_line_survives_a_dead_rank() -> None:
@@ -55,6 +58,30 @@ def test_another_mpi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     other.write_text("#!/bin/sh\necho 'mpiexec (Open MPI) 5.0.11'\n")
     mpiexec._refuse_others.cache_clear()
     assert mpiexec.command(2, ["x"])[0] == str(other)
+
+
+def test_ranks_show_that_they_know_the_secret(tmp_path: Path) -> None:
+    for name, text in (("one", "letters"), ("same", " letters\n"), ("other", "others"), ("empty", "\n")):
+        (tmp_path / name).write_text(text)
+
+    def said(*names: str, newest: int = -1) -> list[str]:
+        def rank(group: Group) -> str:
+            try:
+                secret.check_ranks(group, tmp_path / names[group.rank], "this run", f"1.{group.rank == newest:d}")
+            except GroupError as error:
+                return str(error)
+            return ""
+
+        return run_threads(len(names), rank)
+
+    assert said("one", "same", "one") == ["", "", ""]
+    found = said("one", "other", "one")
+    assert all("rank 1 does not know the shared secret" in found[rank] for rank in (0, 2)) and "rank 0" in found[1]
+    found = said("one", "empty")
+    assert "rank 1 does not know" in found[0] and "is not there, or empty, on the host of rank 1" in found[1]
+    assert said("one", "one", newest=1)[0].startswith("[launch] rank 1 has Morpho 1.1 and rank 0 1.0: install the same")
+    words = Job(("x.py",), 1, mpiexec.Hosts((("a", 1),), secret="/there")).words("told")
+    assert words[-5:-2] == ["told", "--secret", "/there"] and words[-1] == "x.py"
 
 
 def test_the_environment_has_no_other_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pipeline_models import folder_of, plan_of
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
+from morpho.cli.cluster import history as show_history
 from morpho.cli.planning import measure as measuring
 from morpho.cluster.frontend import history, status
 from morpho.cluster.frontend.adapting import Adapting
@@ -19,7 +20,8 @@ from morpho.cluster.frontend.reviving import Reviving
 from morpho.cluster.hosts.file import read_hosts
 from morpho.cluster.hosts.reaching import is_reachable
 from morpho.cluster.hosts.run import check_plan
-from morpho.cluster.workers.meeting import digest_of, other_model, proof, stranger
+from morpho.cluster.launch.secret import proof
+from morpho.cluster.workers.meeting import digest_of, other_model, stranger
 from morpho.cluster.workers.reports import EVENTS, INBOX, Events, Inbox, InboxWriter
 from morpho.plan import adapt
 
@@ -139,7 +141,7 @@ def test_a_cut_moves_once_per_cool_down_and_is_undone_if_it_did_not_help(tmp_pat
     assert moving.cuts[-1] == [stage.end for stage in plan.stages] and adapting.cool_down_s == 20.0
 
 
-def test_the_ledger_keeps_what_was_predicted_and_measured(tmp_path):
+def test_the_ledger_keeps_what_was_predicted_and_measured(tmp_path, capsys):
     plan = plan_of(folder_of(tmp_path, "llama"), [3])
     said = history.predicted(plan, streams=1, prompt_tokens=7)
     measured = {"token_s": 2 * said["token_s"], "first_token_s": said["first_token_s"], "tokens_per_s": 1.0,
@@ -150,6 +152,8 @@ def test_the_ledger_keeps_what_was_predicted_and_measured(tmp_path):
     assert history.corrections([row]) == {"n0": pytest.approx(3.0)}
     assert {*row["predicted"]["memory_bytes"]} == {"n0", "n1"} and row["predicted"]["link_bytes_per_token"]
     assert {*row["predicted"]["binds"].values()} <= {"memory bandwidth", "compute", "link"}
+    show_history(1)
+    assert "llama" in (shown := capsys.readouterr().out) and "(+100%)" in shown
     with open(history.ledger_path(), "ab") as file:
         file.write(b"nonsense\n[1]\n")
     assert history.rows()[-1] == row

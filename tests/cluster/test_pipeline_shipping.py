@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 
 import pytest
 from pipeline_models import folder_of, plan_of
@@ -16,6 +18,14 @@ from morpho.cluster.workers.pieces import JOURNAL, PIECE_BYTES, Store, manifest,
 
 PROMPT, COUNT = [3, 14, 15, 9, 2, 6, 5], 12
 LARGE = {"hidden_size": 64, "intermediate_size": 1024, "vocab_size": 60}  # about 0.9 MB a layer
+
+
+def until(condition, seconds=60.0):
+    """Wait for something to become true; what does not is a failure, never a hang."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +85,24 @@ def test_pieces_and_names_that_are_wrong(folder):
     assert other_model(rows, ship=True) == "none of a, b has the whole model, of which the others get parts"
 
 
-def test_a_worker_whose_folder_is_absent(folder, tmp_path):
+def test_a_worker_whose_folder_is_absent_and_that_dies_meanwhile(folder, tmp_path, monkeypatch):
+    """It is killed in the middle of a piece; the text comes from the others, and it goes on where it was."""
     pytest.importorskip("mpi4py", reason="workers are MPI processes: pip install 'morpho-tensor[cluster]'")
+    monkeypatch.setenv("DIED", str(tmp_path / "died"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [
+        os.path.dirname(__file__), os.environ.get("PYTHONPATH")])))
     alone = [*mo.models.generate(mo.models.load(folder), PROMPT, max_new_tokens=COUNT, temperature=0)]
     plan, nowhere = plan_of(folder, [4]), {"n1": str(tmp_path / "nowhere")}
-    with mo.cluster.Pipeline(folder, plan, threads=1, models=nowhere) as pipeline:
+    with mo.cluster.Pipeline(folder, plan, threads=1, models=nowhere, module="dying_taker") as pipeline:
         assert [*pipeline.wait().generate(PROMPT, max_new_tokens=COUNT, temperature=0)] == alone
+        assert [place.node for place in pipeline.places] == ["n0"] and (tmp_path / "died").exists()
+        pipeline.restore("n1")
+        until(lambda: "n1" in [place.node for place in pipeline.places] and pipeline.is_ready)
+        assert [*pipeline.generate(PROMPT, max_new_tokens=COUNT, temperature=0)] == alone
         shipped = [event for event in pipeline.events if event["event"] == "shipped"]
-        assert [event["node"] for event in shipped] == ["n1"] and shipped[0]["pieces"] > 2
+        assert [(event["node"], event["kept"]) for event in shipped] == [("n1", 2)] and shipped[0]["pieces"] > 2
         assert shipped[0]["bytes"] < 0.7 * (folder / "model.safetensors").stat().st_size
         pipeline.recut(plan_of(folder, [2]))  # two more layers there: only their pieces go
         assert [*pipeline.generate(PROMPT, max_new_tokens=COUNT, temperature=0)] == alone
         more = [event for event in pipeline.events if event["event"] == "shipped"][-1]
-        assert more["kept"] == shipped[0]["pieces"] and 0 < more["pieces"] <= 8
+        assert more["kept"] == shipped[0]["pieces"] + 2 and 0 < more["pieces"] <= 8

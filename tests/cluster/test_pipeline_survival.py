@@ -180,6 +180,8 @@ def test_who_crashes_before_the_first_meeting_is_started_again(tmp_path, monkeyp
         found = [*pipeline.generate(PROMPT, max_new_tokens=20, temperature=1.0, seed=8)]
         assert (tmp_path / "crashed").exists() and [place.node for place in pipeline.places] == ["n0", "n1", "n2"]
         assert [event["event"] for event in pipeline.events].count("restart") == 1
+        there_s = max(event["time"] for event in pipeline.events if event["event"] == "ready")
+        assert pipeline.measured()["first_token_s"] <= time.time() - there_s  # not from when it was asked for
     assert found == rounded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import morpho as mo
 from morpho import cluster
+from morpho import plan as planning
 from morpho.base.errors import ArgumentError
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.groups.threads import run_threads
@@ -59,6 +61,26 @@ def test_stages_train_as_one(size: int, starts: Any) -> None:
     assert all(got == losses for got, _ in found)
     values = [value for _, part in found for value in part["values"]]
     assert all(np.array_equal(a, b) for a, b in zip(values, whole["values"], strict=True))
+
+
+def test_stages_of_a_plan() -> None:
+    """The slow node gets one layer; a plan for other layers is an error."""
+    card = planning.ModelCard("five", tuple(planning.Layer(f"layer {n}", "block", 1e6, 1e6, 1e6, 1e6, 100)
+                                            for n in range(5)))
+    nodes = [planning.Node(name, 1 << 20, pace, {"f32": pace}) for name, pace in (("fast", 4e6), ("slow", 1e6))]
+    plan = planning.solve(card, planning.Cluster.uniform(nodes, 1e9, 0.0), objective="throughput")
+    assert {stage.node: stage.end - stage.start for stage in plan.stages} == {"fast": 4, "slow": 1}
+    losses, _ = train(OneGroup())
+    found = run_threads(2, lambda group: train(group, plan))
+    held = [1, 2, 0, 2, 2]  # parameters of the layers
+    assert [(got, len(part["values"])) for got, part in found] == [
+        (losses, sum(held[stage.start:stage.end])) for stage in plan.stages]
+    with pytest.raises(ArgumentError, match="the plan is for a model of 5 layers, and 2 are given"):
+        cluster.PipelineTrainer([mo.nn.Linear(2, 2)] * 2, mo.optim.SGD, mo.nn.mse_loss, starts=plan, group=OneGroup())
+    shared = planning.solve(card, planning.Cluster.uniform([nodes[0], replace(nodes[0], name="b")], 1e9, 0.0),
+                            constraints=planning.Constraints(data=2))
+    with pytest.raises(ArgumentError, match="stages of several nodes"):
+        train(OneGroup(), shared)
 
 
 def test_mistakes() -> None:

@@ -91,6 +91,42 @@ def test_a_part_survives_its_rank(copies: int) -> None:
     assert found[1] is None and found[0][0] == found[2][0] == losses
 
 
+def test_survivors_go_on_from_the_last_checkpoint() -> None:
+    """Where a part of the state is gone with its rank: losses are those of one rank, in which nobody died."""
+    losses, state, _ = train(OneGroup())
+    saved: dict[int, Any] = {}
+
+    def ranks(group: Any) -> Any:
+        def made(group: Group) -> tuple[Any, Any, Any]:
+            model = model_of_a_thread()
+            rule = cluster.shard_optimizer(mo.optim.AdamW(model.parameters(), lr=0.1), group)
+            trainer = cluster.Trainer(model, rule, lambda x, y: mo.mean(mo.square(model(x) - y)), group, clip=1.0)
+            return model, rule, trainer
+
+        found: dict[int, float] = {}
+        model, rule, trainer = made(group)
+        while trainer.steps < len(losses):
+            step = trainer.steps
+            if (group.rank, step) == (1, 3):
+                group.die()
+                return None
+            try:
+                found[step] = trainer.step(*batch(step))
+                if trainer.steps == 2:
+                    whole = model.state_dict(), rule.state_dict()
+                    saved.setdefault(2, whole)
+            except GroupError as error:
+                assert "gone with it" in str(error)
+                model, rule, trainer = made(trainer.group)
+                model.load_state_dict(saved[2][0])
+                rule.load_state_dict(saved[2][1])
+                trainer.steps = 2
+        trainer.finish()
+        return [found[step] for step in sorted(found)], trainer.group.size
+
+    assert run_threads(3, ranks) == [(losses, 2), None, (losses, 2)]
+
+
 def test_refusals() -> None:
     rule = mo.optim.SGD(model_of_a_thread().parameters(), lr=0.1)
     with pytest.raises(ArgumentError, match="copies=1 is not possible on 1 ranks"):

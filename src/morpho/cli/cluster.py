@@ -21,11 +21,15 @@ def measure(hosts_path: Path | None, nodes: int | None, out: Path | None) -> Non
     """Measure nodes and links, and write the cluster file that the planner reads."""
     from morpho.cluster.hosts.file import read_hosts
     from morpho.cluster.hosts.measuring import cluster_toml
+    from morpho.cluster.hosts.reaching import check_reachable
+    from morpho.cluster.launch.launcher import end
     from morpho.cluster.launch.mpiexec import HERE, start
 
     if (hosts_path is None) == (nodes is None):
         raise fail(ArgumentError, "cluster", "measure what?", "give --hosts FILE, or --nodes N for this machine")
     hosts = read_hosts(hosts_path) if hosts_path is not None else None
+    if hosts is not None:
+        check_reachable([(host.name, host.address) for host in hosts.hosts], hosts.agent)
     names = [host.name for host in hosts.hosts] if hosts else [f"worker-{number + 1}" for number in range(nodes or 1)]
     place = out or (hosts.cluster if hosts else Path("cluster.toml"))
     with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +42,7 @@ def measure(hosts_path: Path | None, nodes: int | None, out: Path | None) -> Non
             try:
                 process.wait(MEASURE_S)
             except subprocess.TimeoutExpired:
-                process.kill()
+                end(process)  # mpiexec ends its ranks; killed, it would leave them behind
         if not found.exists():
             last = said.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
             raise fail(GroupError, "cluster", f"the hosts could not be measured: {last[0]}")

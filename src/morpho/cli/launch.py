@@ -16,7 +16,7 @@ from morpho.cli.server.dashboard import watching_ranks
 from morpho.cluster.hosts.file import QUEUE
 from morpho.cluster.hosts.file import read_hosts as read_file
 from morpho.cluster.hosts.reaching import check_reachable
-from morpho.cluster.launch import mpiexec
+from morpho.cluster.launch import mpiexec, secret
 from morpho.cluster.launch.launcher import WIDEN_S, Elastic, Job, module_job
 from morpho.cluster.launch.launcher import launch as run_job
 from morpho.cluster.launch.mpiexec import HERE, Hosts
@@ -34,7 +34,7 @@ def read_hosts(text: str | None, count: int | None = None) -> Hosts:
     if text is None:
         return HERE
     if text.endswith(".toml") or text == QUEUE:
-        found = read_file(Path(text)).launch()
+        found = _of_file(Path(text))
         share = max(1, -(-(count or 0) // len(found.slots)))
         return replace(found, slots=tuple((host, share) for host, _ in found.slots))
     slots = []
@@ -44,6 +44,18 @@ def read_hosts(text: str | None, count: int | None = None) -> Hosts:
         host, _, number = word.partition(":")
         slots.append((host, int(number or 1)))
     return Hosts(tuple(slots))
+
+
+def _of_file(path: Path) -> Hosts:
+    """The hosts of a file, whose ranks must know the secret that it names; in a queue's job the user's own, if there is
+    one."""
+    file = read_file(path)
+    found = file.launch()
+    if str(path) == QUEUE and file.secret is not None and not secret.read(file.secret):
+        return replace(found, secret="")
+    if file.secret is not None:
+        secret.check_file(file.secret)
+    return found
 
 
 def launch(program: Sequence[str], count: int | None, hosts: str | None, max_restarts: int, elastic: str | None,

@@ -20,7 +20,7 @@ from morpho.base.dtypes import BY_NAME, int32, int64
 from morpho.base.errors import ArgumentError, GroupError, ShapeError, fail
 from morpho.ir.node import Node, build, make, rebuild
 from morpho.ir.op import JOINT, Attributes, NoGradient, Op, Spec, register
-from morpho.ops.algebra import constant_like, expand, mul
+from morpho.ops.algebra import cast, constant_like, expand, mul
 from morpho.ops.batching import Rows, in_front
 from morpho.ops.sources import pick
 
@@ -155,12 +155,13 @@ def _vjp_exchange(node: Node, cotangents: Sequence[Node | None]) -> list[Node | 
 
 
 def _vjp_broadcast(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
-    """The root gets everybody's; what the others gave was not used."""
+    """The root gets everybody's; what the others gave was not used, but they come to the sum too: their zeros are made
+    of its token, or nothing would ask for it there, and the root would wait for ever."""
     found = cotangents[0]
     if found is None:
         return [None] * len(node.inputs)
     total = chained("all_reduce", found, group=node["group"], op="sum")
-    zero = expand(constant_like(total, 0), total.shape)
+    zero = expand(cast(pick(total.inputs[0], 1), total.dtype), total.shape)
     return [total if node["rank"] == node["root"] else zero, *[None] * (len(node.inputs) - 1)]
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.units import format_seconds
+
+HINT = "--plan takes a file that `morpho plan MODEL --cluster FILE --json FILE` wrote"
 
 if TYPE_CHECKING:  # a server without workers does not wait for the planner
     from morpho.plan import Plan
@@ -62,7 +64,9 @@ def read_plan(path: Path) -> Plan:
         return Plan.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise fail(ArgumentError, "run", f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
-                   "--plan takes a file that `morpho plan --json` wrote") from None
+                   HINT) from None
+    except MorphoError as error:
+        raise fail(ArgumentError, "run", f"{path}: {error.message}", HINT) from None
 
 
 def summary(plan: Plan) -> str:

@@ -429,7 +429,9 @@ class Pipeline:
             self._ready[event["node"]] = event["epoch"]
         elif event["event"] == "problem":
             self._fail(event["text"])
-        if self.is_ready:
+        if self.is_ready and not self._met.is_set():
+            for answer in self._answers.values():  # asked for while workers started, which nobody predicts
+                answer.begun_s = time.perf_counter()
             self._met.set()
 
     @property

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import GroupError, fail
-from morpho.runtime.groups.group import DONE, Group, Work, host_colors
+from morpho.cluster.groups.in_order import InOrder
+from morpho.runtime.groups.group import Group, Work, host_colors
 from morpho.runtime.groups.reducing import is_half
 
 _LOCAL = ("all_reduce", "broadcast", "barrier")  # what goes by way of hosts; the rest is the flat group's
@@ -33,6 +34,7 @@ class HierarchicalGroup(Group):
         self.between = flat.split(0 if within.rank == 0 else None)  # one rank of each host
         self._leaders = [colors.index(color) for color in range(max(colors) + 1)]
         self._colors = colors
+        self._order = InOrder()
 
     def split(self, color: int | None, key: int = 0) -> Group | None:
         return self.flat.split(color, key)
@@ -40,8 +42,11 @@ class HierarchicalGroup(Group):
     def _run(self, operation: str, wait: bool, *arguments: Any) -> Work:
         if operation not in _LOCAL or (operation == "all_reduce" and is_half(arguments[2])):
             return self.flat._run(operation, wait, *arguments)
-        getattr(self, f"_{operation}")(*arguments)
-        return DONE
+        method = getattr(self, f"_{operation}")
+        return self._order.run(lambda: method(*arguments), wait)
+
+    def buffer(self, count: int, dtype: Any) -> np.ndarray:
+        return self.within.buffer(count, dtype)
 
     def _barrier(self) -> None:
         self.within.barrier()
@@ -73,6 +78,7 @@ class HierarchicalGroup(Group):
                 group.revoke()
 
     def shrink(self) -> Group:
+        self._order.settle()
         return HierarchicalGroup(self.flat.shrink())
 
     def agree(self, flag: bool) -> bool:

@@ -17,19 +17,19 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from morpho.base.dtypes import DType
 from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
+from morpho.cluster.groups.in_order import InOrder
 from morpho.cluster.groups.limit import AGREE_S, limited
 from morpho.cluster.groups.shared_memory import SharedBuffers, create
 from morpho.cluster.launch.mpiexec import needs_mpi
 from morpho.cluster.launch.told import JOINED, JOINING, started, telling
 from morpho.runtime.groups import waiting
-from morpho.runtime.groups.group import DONE, Group, Later, Work
+from morpho.runtime.groups.group import Group, Later, Work
 from morpho.runtime.groups.reducing import is_half, reduce_into
 
 _NAME_BYTES = 256  # of a host
@@ -112,8 +112,7 @@ class MPIGroup(Group):
         self.communicator, self.epoch = communicator, epoch
         self.rank, self.size = communicator.Get_rank(), communicator.Get_size()
         self.members = tuple(communicator.Get_group().Translate_ranks(None, self._mpi.COMM_WORLD.Get_group()))
-        self._thread: ThreadPoolExecutor | None = None
-        self._last: Future[None] | None = None
+        self._order = InOrder()
         self._hosts: tuple[str, ...] = ()
         self._shared: dict[int, SharedBuffers] = {}  # by the address of this rank's buffer
         self._processes: np.ndarray | None = None  # (rank, 2): numbers of the system and when they began
@@ -183,16 +182,7 @@ class MPIGroup(Group):
         if operation in ("send", "recv"):
             return self._message(operation, wait, *arguments)
         method: Callable[..., None] = getattr(self, f"_{operation}")
-        if wait and (self._last is None or self._last.done()):
-            self._guarded(lambda: method(*arguments))
-            return DONE
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "morpho-collectives")
-        future = self._last = self._thread.submit(self._guarded, lambda: method(*arguments))
-        work = Later(future.result, future.done)
-        if wait:
-            work.wait()
-        return work
+        return self._order.run(lambda: self._guarded(lambda: method(*arguments)), wait)
 
     def _message(self, operation: str, wait: bool, buffer: np.ndarray, peer: int, tag: int) -> Work:
         whole = [buffer, buffer.nbytes, self._mpi.BYTE]
@@ -300,7 +290,7 @@ class MPIGroup(Group):
     def shrink(self) -> Group:
         _lost.set()
         with limited(AGREE_S, "the survivors' agreement on who is left"), waiting.inside(self._call("shrink")):
-            self._settle()
+            self._order.settle()
             new = MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
         if self._processes is not None and self._hosts:
             self._fence(new)
@@ -328,16 +318,9 @@ class MPIGroup(Group):
             raise self._told(error) from error
 
     def close(self) -> None:
-        self._settle()
-        if self._thread is not None:
-            self._thread.shutdown()
+        self._order.close()
         if self.communicator != self._mpi.COMM_WORLD and not self._mpi.Is_finalized():
             self._guarded(self.communicator.Free)
-
-    def _settle(self) -> None:
-        """Let what was started come to its end, well or not."""
-        if self._last is not None:
-            self._last.exception()
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         try:

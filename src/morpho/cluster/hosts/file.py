@@ -56,7 +56,8 @@ class HostFile:
 
     def launch(self) -> Hosts:
         """As the launcher wants it."""
-        return Hosts(tuple((host.address, 1) for host in self.hosts), self.agent, self.interfaces)
+        return Hosts(tuple((host.address, 1) for host in self.hosts), self.agent, self.interfaces,
+                     str(self.secret or ""))
 
 
 def read_hosts(path: Path) -> HostFile:

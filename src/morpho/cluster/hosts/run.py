@@ -11,6 +11,7 @@ from morpho.cluster.frontend.local import card_of
 from morpho.cluster.frontend.pipeline import Pipeline
 from morpho.cluster.hosts.file import HostFile, read_hosts
 from morpho.cluster.hosts.reaching import check_reachable, is_here, is_reachable
+from morpho.cluster.launch.secret import check_file
 from morpho.plan import Cluster, Plan, solve
 
 RESTARTS = 3  # of all workers, after a machine was lost
@@ -54,6 +55,5 @@ def check_secret(hosts: HostFile) -> None:
     if hosts.secret is None and not all(is_here(host.address) for host in hosts.hosts):
         raise fail(ArgumentError, "hosts", f"{hosts.path} names no secret, which workers on other machines must show",
                    'add secret = "FILE", a file of random letters that every host has and only you can read')
-    if hosts.secret is not None and not (hosts.secret.is_file() and hosts.secret.read_bytes().strip()):
-        raise fail(ArgumentError, "hosts", f"the secret {hosts.secret} is not there, or empty",
-                   "write random letters into it, on every host, for you alone to read (chmod 600)")
+    if hosts.secret is not None:
+        check_file(hosts.secret)

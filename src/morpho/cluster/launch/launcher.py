@@ -14,6 +14,7 @@ import ctypes
 import itertools
 import math
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -82,7 +83,11 @@ class Job:
         options = ["--least", str(self.least), "--starts", str(starts), "--began", str(began_s)]
         if self.narrows:
             options += ["--widen-after", str(self.widen_s)]
-        return [sys.executable, "-m", *self.worker, *options, *(["--told", folder] if folder else []), *self.program]
+        if folder:
+            options += ["--told", folder]
+        if self.hosts.secret:  # the last: whose rank can say how it ends
+            options += ["--secret", self.hosts.secret, secrets.token_hex()]
+        return [sys.executable, "-m", *self.worker, *options, *self.program]
 
 
 def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:

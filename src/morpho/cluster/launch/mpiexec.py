@@ -38,11 +38,12 @@ _OF_PYTHON = ("PYTHONPATH",)  # what other hosts must know too: Morpho lies at t
 @dataclass(frozen=True)
 class Hosts:
     """Where ranks run: (host, how many of them) in the order of ranks; `agent` is what is called instead of ssh,
-    `interfaces` those the ranks speak over (names or subnets)."""
+    `interfaces` those the ranks speak over (names or subnets), `secret` the file of what all of them must know."""
 
     slots: tuple[tuple[str, int], ...] = ()
     agent: str = ""
     interfaces: tuple[str, ...] = ()
+    secret: str = ""
 
     def of(self, numbers: Sequence[int]) -> Hosts:
         """Only these of the hosts; this machine stays this machine."""

@@ -6,7 +6,7 @@ than 0, MPI tells nobody, and the others wait for ever). The launcher's request 
 mpiexec hands on) reaches the script as Ctrl-C does; its word that there is room for more ranks (SIGUSR2) is noted.
 
 Options are the launcher's: `--told FOLDER`, and what `world.Terms` says: `--least N`, `--widen-after SECONDS`,
-`--starts N`, `--began SECONDS`.
+`--starts N`, `--began SECONDS`. With `--secret FILE NONCE` ranks show that they know a secret before the script begins.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ import signal
 import sys
 import traceback
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 from morpho.base import settings
+from morpho.base.errors import MorphoError
 from morpho.cluster import world
+from morpho.cluster.groups import mpi
 from morpho.cluster.groups.limit import leave
 from morpho.cluster.groups.mpi import has_lost, has_peers
-from morpho.cluster.launch import standing
+from morpho.cluster.launch import secret, standing
 from morpho.cluster.launch.told import AGAIN, telling
+from morpho.cluster.workers.meeting import version
 
 
 def end(code: int) -> NoReturn:
@@ -71,6 +75,19 @@ def _understood(words: list[str]) -> list[str]:
     return words
 
 
+def _shown(words: list[str]) -> list[str]:
+    """The words after the secret's; where one rank does not know it all of them end."""
+    if words[0] != "--secret":
+        return words
+    try:
+        secret.check_ranks(mpi.world(), Path(words[1]), words[2], version())
+    except MorphoError as error:
+        print(error, file=sys.stderr)
+        telling.tell(status=1)
+        _exit(1)
+    return words[3:]
+
+
 def main(words: list[str]) -> None:
     """Run a script, or a module after -m."""
     if not words:
@@ -78,6 +95,7 @@ def main(words: list[str]) -> None:
     words = _understood(words)
     signal.signal(signal.SIGUSR1, lambda number, frame: signal.raise_signal(signal.SIGINT))
     signal.signal(signal.SIGUSR2, lambda number, frame: world.widen())
+    words = _shown(words)
     module = words[0] == "-m"
     sys.argv = words[1:] if module else words
     try:

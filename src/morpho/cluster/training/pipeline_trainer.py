@@ -18,6 +18,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.cluster import world
 from morpho.cluster.parallel.replicas import from_buffer, to_buffer
 from morpho.cluster.training.schedule import most_kept, one_forward_one_backward
+from morpho.plan import Plan
 from morpho.runtime.groups.group import Group
 
 _FORWARD, _BACKWARD = 7400, 7401  # tags
@@ -26,9 +27,9 @@ _FORWARD, _BACKWARD = 7400, 7401  # tags
 class PipelineTrainer:
     """1F1B training of a model that is a sequence of layers.
 
-    layers: all of them, in order; rank r keeps those from `starts[r]` on (equally many by default). optimiser_of: makes
-    the optimiser of this rank's parameters. loss_of(output, target): the mean loss of some rows. batches: micro-batches
-    of a step.
+    layers: all of them, in order; rank r keeps those from `starts[r]` on (equally many by default), or those of stage r
+    of a plan for as many layers. optimiser_of: makes the optimiser of this rank's parameters. loss_of(output, target):
+    the mean loss of some rows. batches: micro-batches of a step.
 
     >>> layers = [mo.nn.Linear(4, 4), mo.nn.ReLU(), mo.nn.Linear(4, 1)]
     >>> trainer = mo.cluster.PipelineTrainer(layers, lambda p: mo.optim.SGD(p, lr=0.1),
@@ -40,9 +41,11 @@ class PipelineTrainer:
 
     def __init__(self, layers: Sequence[mo.nn.Module], optimiser_of: Callable[[Any], Any],
                  loss_of: Callable[[mo.Tensor, mo.Tensor], mo.Tensor], *, batches: int = 4,
-                 starts: Sequence[int] | None = None, group: Group | None = None) -> None:
+                 starts: Sequence[int] | Plan | None = None, group: Group | None = None) -> None:
         self.group = world.init() if group is None else group
         stages, stage, count = self.group.size, self.group.rank, len(layers)
+        if isinstance(starts, Plan):
+            starts = _starts_of(starts, count)
         cuts = [count * r // stages for r in range(stages)] if starts is None else list(starts)
         if len(cuts) != stages or cuts[0] != 0 or sorted({*cuts}) != cuts or cuts[-1] >= count:
             raise fail(ArgumentError, "PipelineTrainer", f"starts {cuts} do not cut {count} layers into "
@@ -131,3 +134,14 @@ class PipelineTrainer:
         buffer = np.empty([int(n) for n in head[2:2 + int(head[1])]], dtype.numpy)
         self.group.recv(buffer, source, tag)
         return from_buffer(buffer, dtype)
+
+
+def _starts_of(plan: Plan, count: int) -> list[int]:
+    """The first layer of each stage."""
+    if plan.card.depth != count:
+        raise fail(ArgumentError, "PipelineTrainer", f"the plan is for a model of {plan.card.depth} layers, and "
+                   f"{count} are given")
+    if any(len(stage.members) > 1 or len(stage.replicas) > 1 for stage in plan.stages):
+        raise fail(ArgumentError, "PipelineTrainer", "the plan has stages of several nodes, and a rank is a stage",
+                   "plan with tensor=1 and data=1")
+    return [stage.start for stage in plan.stages]

@@ -18,6 +18,7 @@ import numpy as np
 
 import morpho
 from morpho.base import distribution
+from morpho.cluster.launch.secret import proof
 
 
 def say_all(mpi: Any, comm: Any, data: Any) -> list[Any]:
@@ -44,11 +45,6 @@ def digest_of(place: str) -> str:
         with open(file, "rb") as opened:
             found.update(f"{file.name} {file.stat().st_size} ".encode() + opened.read(1 << 16))
     return found.hexdigest()
-
-
-def proof(secret: bytes, nonce: str, node: str) -> str:
-    """That a worker knows the secret, without saying it."""
-    return hmac.new(secret, f"{nonce} {node}".encode(), hashlib.sha256).hexdigest()
 
 
 def stranger(said: Sequence[dict[str, Any]], secret: bytes, nonce: str) -> str:

@@ -19,6 +19,8 @@ import morpho as mo
 from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
 from morpho.cluster.groups.limit import AGREE_S, leave, limited
 from morpho.cluster.groups.mpi import MPIGroup
+from morpho.cluster.launch.secret import proof
+from morpho.cluster.launch.secret import read as read_secret
 from morpho.cluster.pipeline.baseline import Baseline
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.placement import Place, from_rows, placement, to_rows
@@ -30,7 +32,7 @@ from morpho.cluster.transport.channel import Channels
 from morpho.cluster.transport.frame import Kind, TransportError
 from morpho.cluster.workers.caches import CacheMoving, Kept, Move, held_of, homes, plan_moves
 from morpho.cluster.workers.ledger import Ledger
-from morpho.cluster.workers.meeting import digest_of, other_model, proof, say_all, stranger, version
+from morpho.cluster.workers.meeting import digest_of, other_model, say_all, stranger, version
 from morpho.cluster.workers.pieces import Store
 from morpho.cluster.workers.reports import Events, Inbox, is_running
 from morpho.cluster.workers.serving import Regroup, Serving, Stopped, serve
@@ -384,8 +386,7 @@ class Worker:
 
 def secret_of(folder: Path, file: str) -> bytes:
     """The secret of a run: the user's, which every host has, or the folder's own on this machine."""
-    place = Path(file) if file else folder / "secret"
-    return place.read_bytes().strip() if place.exists() else b""
+    return read_secret(Path(file) if file else folder / "secret")
 
 
 def main(arguments: list[str], streams_of: StreamsOf | None = None) -> None:

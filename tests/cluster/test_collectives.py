@@ -1,0 +1,63 @@
+"""Collectives on tensors over several ranks, by themselves and compiled: values, and gradients of the sum of what all
+ranks make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho import cluster
+from morpho.cluster.groups.threads import run_threads
+from morpho.runtime.groups.group import Group
+
+RANKS, SHAPE = 3, (3, 6)
+Parts = list[np.ndarray]
+
+
+def columns(x: np.ndarray, rank: int) -> np.ndarray:
+    return np.split(x, RANKS, 1)[rank]
+
+
+# What each rank gets of everybody's x, and what each rank's x is worth where `w` is what the results are worth.
+CASES: dict[str, tuple[Callable[[Any, Group], mo.Tensor], Callable[[Parts, int], np.ndarray],
+                       Callable[[Parts, int], np.ndarray]]] = {
+    "sum": (lambda x, g: cluster.all_reduce(x, "sum", g), lambda x, rank: sum(x), lambda w, rank: sum(w)),
+    "mean": (lambda x, g: cluster.all_reduce(x, "mean", g), lambda x, rank: sum(x) / RANKS,
+             lambda w, rank: sum(w) / RANKS),
+    "gather": (lambda x, g: cluster.all_gather(x, 1, g), lambda x, rank: np.concatenate(x, 1),
+               lambda w, rank: sum(columns(each, rank) for each in w)),
+    "scatter": (lambda x, g: cluster.reduce_scatter(x, "sum", 1, g), lambda x, rank: columns(sum(x), rank),
+                lambda w, rank: np.concatenate(w, 1)),
+    "to all": (lambda x, g: cluster.all_to_all(x, 0, 1, g),
+               lambda x, rank: np.concatenate([np.split(each, RANKS)[rank] for each in x], 1),
+               lambda w, rank: np.concatenate([columns(each, rank) for each in w])),
+    "broadcast": (lambda x, g: cluster.broadcast(x, 1, g), lambda x, rank: x[1],
+                  lambda w, rank: sum(w) if rank == 1 else np.zeros(SHAPE)),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name: str, compiled: bool) -> None:
+    call, value, gradient = CASES[name]
+    rng = np.random.default_rng(0)
+    x = [rng.integers(-9, 9, SHAPE).astype(np.float32) for _ in range(RANKS)]
+    expected = [value(x, rank) for rank in range(RANKS)]
+    worth = [rng.integers(-9, 9, each.shape).astype(np.float32) for each in expected]
+
+    def rank(group: Group) -> tuple[np.ndarray, np.ndarray]:
+        def loss(given: mo.Tensor) -> mo.Tensor:
+            return mo.sum(call(given, group) * worth[group.rank])
+
+        own = mo.asarray(x[group.rank])
+        found = (mo.compile(lambda given: call(given, group)) if compiled else lambda given: call(given, group))(own)
+        slope = mo.compile(mo.grad(loss)) if compiled else mo.grad(loss)
+        return found.numpy(), slope(own).numpy()
+
+    for number, (found, slope) in enumerate(run_threads(RANKS, rank)):
+        np.testing.assert_allclose(found, expected[number], rtol=1e-6)
+        np.testing.assert_allclose(slope, gradient(worth, number), rtol=1e-6)
