@@ -282,6 +282,19 @@ def test_a_rule_weight_is_a_factor_of_each_derivation(semantics: str, want: floa
     assert np.isclose(program.tensors(semantics)()["r"].item(), want, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("semantics", "want"), [("product", 0.36), ("lukasiewicz", 0.2), ("min_plus", 1.2),
+                                                 ("plus_times", 0.36), ("goedel", 0.6), ("boolean", 1.0)])
+@pytest.mark.parametrize("engine", ["tuples", "dense"])
+@pytest.mark.parametrize("body", ["f(X), f(X)", "f(X), f(Y), X = Y", "f(X) and (f(X) or f(X) and X != X)"])
+def test_an_atom_that_comes_twice_is_two_factors(body: str, engine: str, semantics: str, want: float) -> None:
+    """However a body says that the same tuple holds twice, and as `truth` has it; atoms of one text were one."""
+    program = mo.logic.Program(f"domain t = {{a}}. predicate f(t). p(X) :- {body}.")
+    program.add("f", ["a"], weights=[0.6])
+    found = program.run(semantics, engine)["p"]
+    assert found.rows == [("a",)]
+    assert semantics == "boolean" or np.isclose(found.weight("a"), want, rtol=1e-12)
+
+
 def test_a_model_knows_its_predicates() -> None:
     model = mo.logic.Program("p(X) :- q(X). q(a).").run()
     assert "p" in model and "gone" not in model and model.get("gone") is None and model.get("p").rows == [("a",)]
