@@ -122,8 +122,11 @@ def owner(node: Node) -> Any:
 
 
 def detached(node: Node) -> Node:
-    """The same value, through which no gradient flows; a leaf that nobody wants a gradient of is that already."""
-    if node.op.name == "detach" or not node.dtype.is_inexact or not (node.inputs or owner(node) is not None):
+    """The same value, through which no gradient flows; a leaf that nobody wants a gradient of is that already. What a
+    body or a row is given is no such leaf, though it looks like one: its gradient may be asked for by whoever runs it.
+    """
+    given = node.op.name == "parameter" and not {"region", "row"}.isdisjoint(node.attributes)
+    if node.op.name == "detach" or not node.dtype.is_inexact or not (node.inputs or given or owner(node) is not None):
         return node
     return build("detach", node)
 
