@@ -295,6 +295,26 @@ def test_an_atom_that_comes_twice_is_two_factors(body: str, engine: str, semanti
     assert semantics == "boolean" or np.isclose(found.weight("a"), want, rtol=1e-12)
 
 
+@pytest.mark.parametrize("semantics", ["goedel", "product", "lukasiewicz", "max_times"])
+def test_a_weight_that_is_no_degree_is_refused(semantics: str) -> None:
+    """Where 1 - a is taken of it, or a + b - ab: of 3.0 a negation was -2.0 by one engine and no tuple by another."""
+    text = "p(X) :- q(X), not r(X). q(a). r(b). q(b)."
+    for facts, loaded in ((" 3.0 :: r(a).", None), ("", 3.0), ("", -0.5)):
+        program = mo.logic.Program(text + facts)
+        if loaded is not None:
+            program.add("r", [("a",)], weights=[loaded])
+        for engine in ("tuples", "dense"):
+            with pytest.raises(mo.errors.ArgumentError, match=rf"a fact of r has the weight .*{semantics} has degrees"):
+                program.run(semantics, engine)
+        assert program.run("plus_times")["p"].rows == []
+    model = mo.logic.Program(text).run(semantics)
+    with pytest.raises(mo.errors.ArgumentError, match="has the weight -1, and"):
+        model.add("r", ["a"], -1.0)
+    best = mo.logic.Program("p(X) :- q(X).")
+    best.add("q", ["a"], weights=[5.0])
+    assert best.run("max_times")["p"].weight("a") == 5.0  # the best derivation of any positive numbers
+
+
 def test_a_model_knows_its_predicates() -> None:
     model = mo.logic.Program("p(X) :- q(X). q(a).").run()
     assert "p" in model and "gone" not in model and model.get("gone") is None and model.get("p").rows == [("a",)]
