@@ -50,7 +50,8 @@ def modes_on() -> int:
 def _after_fork() -> None:
     global _counting, _modes_on
     _counting = threading.Lock()
-    _modes_on = sum(_is_on(getattr(tracing, name)) for name in ("current", "gradients_off", "transformed", "batched", "body"))
+    names = ("current", "gradients_off", "transformed", "batched", "body")
+    _modes_on = sum(_is_on(getattr(tracing, name)) for name in names)
 
 
 _modes_on = 0
