@@ -74,7 +74,7 @@ def understood(words: Sequence[str], file: str | None) -> tuple[str | None, str 
         return words[0], None
     if len(words) == 1 and (words[0].endswith(".gguf") or get_close_matches(words[0], MODELS, cutoff=CLOSE)):
         raise fail(ArgumentError, "run", f"there is no folder or file {_shown(words[0])}, and no model of that name",
-                   f"the names are {', '.join(MODELS)}; a prompt like this goes through --file, or - for standard input")
+                   f"the names are {', '.join(MODELS)}; a prompt like this goes through --file or standard input")
     return (words[0] if len(words) == 2 else None), read_prompt(STDIN) if words[-1] == STDIN else words[-1]
 
 
