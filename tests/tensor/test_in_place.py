@@ -295,3 +295,15 @@ def test_a_value_read_by_another_view_is_not_written_over() -> None:
     wanted = run(np.copy, *[array.copy() for array in arrays])
     found = mo.compile(lambda *tensors: run(lambda v: v[...], *tensors))(*map(mo.asarray, arrays))
     assert found.tolist() == wanted.tolist()
+
+
+def test_an_argument_filled_with_a_number_is_written_again() -> None:
+    """The same program, kept by somebody else, is older than the trace: the argument was taken for one from outside."""
+    def run(v: Any) -> Any:
+        v[:] = 2
+        v[3] = 7
+        return v
+
+    kept = mo.zeros(6, dtype="int32")
+    kept[:] = 2
+    assert mo.compile(run)(mo.arange(6, dtype="int32")).tolist() == [2, 2, 2, 7, 2, 2]
