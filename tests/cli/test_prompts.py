@@ -60,6 +60,14 @@ def test_a_prompt_is_no_path(prompt: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert part.understood(["model", prompt], None) == ("model", prompt)
 
 
+@pytest.mark.parametrize("word", ["smolm2", "smollm", "smollm2x", "other.gguf"])
+def test_a_name_with_a_slip_is_no_prompt(word: str) -> None:
+    """It was one, of the model that ships, which wrote verse."""
+    with pytest.raises(MorphoError, match=r"no model of that name.*the names are smollm2; a prompt like this"):
+        part.understood([word], None)
+    assert part.understood(["Small"], None) == (None, "Small")
+
+
 def test_prompts_from_files_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "prompt.txt"
     file.write_text(LONG + "\n", encoding="utf-8")

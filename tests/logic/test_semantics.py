@@ -282,6 +282,39 @@ def test_a_rule_weight_is_a_factor_of_each_derivation(semantics: str, want: floa
     assert np.isclose(program.tensors(semantics)()["r"].item(), want, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("semantics", "want"), [("product", 0.36), ("lukasiewicz", 0.2), ("min_plus", 1.2),
+                                                 ("plus_times", 0.36), ("goedel", 0.6), ("boolean", 1.0)])
+@pytest.mark.parametrize("engine", ["tuples", "dense"])
+@pytest.mark.parametrize("body", ["f(X), f(X)", "f(X), f(Y), X = Y", "f(X) and (f(X) or f(X) and X != X)"])
+def test_an_atom_that_comes_twice_is_two_factors(body: str, engine: str, semantics: str, want: float) -> None:
+    """However a body says that the same tuple holds twice, and as `truth` has it; atoms of one text were one."""
+    program = mo.logic.Program(f"domain t = {{a}}. predicate f(t). p(X) :- {body}.")
+    program.add("f", ["a"], weights=[0.6])
+    found = program.run(semantics, engine)["p"]
+    assert found.rows == [("a",)]
+    assert semantics == "boolean" or np.isclose(found.weight("a"), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("semantics", ["goedel", "product", "lukasiewicz", "max_times"])
+def test_a_weight_that_is_no_degree_is_refused(semantics: str) -> None:
+    """Where 1 - a is taken of it, or a + b - ab: of 3.0 a negation was -2.0 by one engine and no tuple by another."""
+    text = "p(X) :- q(X), not r(X). q(a). r(b). q(b)."
+    for facts, loaded in ((" 3.0 :: r(a).", None), ("", 3.0), ("", -0.5)):
+        program = mo.logic.Program(text + facts)
+        if loaded is not None:
+            program.add("r", [("a",)], weights=[loaded])
+        for engine in ("tuples", "dense"):
+            with pytest.raises(mo.errors.ArgumentError, match=rf"a fact of r has the weight .*{semantics} has degrees"):
+                program.run(semantics, engine)
+        assert program.run("plus_times")["p"].rows == []
+    model = mo.logic.Program(text).run(semantics)
+    with pytest.raises(mo.errors.ArgumentError, match="has the weight -1, and"):
+        model.add("r", ["a"], -1.0)
+    best = mo.logic.Program("p(X) :- q(X).")
+    best.add("q", ["a"], weights=[5.0])
+    assert best.run("max_times")["p"].weight("a") == 5.0  # the best derivation of any positive numbers
+
+
 def test_a_model_knows_its_predicates() -> None:
     model = mo.logic.Program("p(X) :- q(X). q(a).").run()
     assert "p" in model and "gone" not in model and model.get("gone") is None and model.get("p").rows == [("a",)]

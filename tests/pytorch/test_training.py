@@ -257,6 +257,16 @@ def test_morpho_functions_in_pytorch() -> None:
     assert torch.autograd.gradcheck(mo.to_torch(lambda x: mo.exp(x) * mo.sin(x)), x)
 
 
+def test_gradients_of_gradients_of_morpho_functions() -> None:
+    """A penalty on a gradient is learned from; PyTorch lets a gradient that has none pass in silence as a constant."""
+    f = mo.to_torch(lambda x, y, scale: (mo.sin(x) * y * scale, mo.sum(x * y)))
+    x, y = (torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradgradcheck(lambda x, y: f(x, y, 2.0), (x, y))
+    slope, = torch.autograd.grad(mo.to_torch(mo.sin)(x).sum(), x, create_graph=True)
+    slope.square().sum().backward()
+    torch.testing.assert_close(x.grad, -torch.sin(2 * x.detach()))
+
+
 def test_bad_arguments_of_to_torch() -> None:
     """One sentence each."""
     with pytest.raises(ValueError, match="a int is no function"):

@@ -324,6 +324,30 @@ def test_associative_scan(count: int, reverse: bool, rng: np.random.Generator) -
     assert found.tolist() == wanted.tolist()
 
 
+def test_a_state_written_in_a_body_outside_of_compile_is_an_error() -> None:
+    """It was written once for any number of turns, and by branches that were not taken."""
+    state, x = mo.State(mo.zeros(())), mo.asarray(1.0)
+
+    def write(*_: object) -> mo.Tensor:
+        state.value = state.value + 1.0
+        return x
+
+    compiled, layer = mo.compile(write), mo.nn.Dropout(0.5)
+    for run in (lambda: mo.cond(x > 0, lambda: x, write), lambda: mo.switch(mo.asarray(0), [lambda: x, write]),
+                lambda: mo.scan(lambda c, _: (write(), None), x, length=3), lambda: mo.fori_loop(0, 3, write, x),
+                lambda: mo.while_loop(lambda c: c < 3, write, x), lambda: mo.map(write, mo.zeros(3)),
+                lambda: mo.cond(x > 0, lambda: mo.fori_loop(0, 3, write, x), lambda: x),
+                lambda: mo.fori_loop(0, 3, lambda i, c: compiled(c), x),
+                lambda: mo.fori_loop(0, 3, lambda i, c: layer(c), mo.ones(3))):
+        with pytest.raises(mo.errors.ArgumentError, match=r"a state is given a new value.*put mo\.compile around it"):
+            run()
+        assert state.version == 0
+    write()
+    assert mo.cond(True, write, lambda: x).item() == 1.0 and state.version == 2
+    double = mo.compile(lambda x: x * 2)
+    assert mo.fori_loop(0, 3, lambda i, c: double(c), x).item() == 8.0  # which asked for a value
+
+
 def test_states_are_carried(form: str) -> None:
     state = mo.State(mo.zeros(2))
 

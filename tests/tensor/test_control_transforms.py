@@ -109,3 +109,30 @@ def test_values_and_tangents_are_one_loop(rng: np.random.Generator) -> None:
                  *mo.tree.leaves(mo.compile(lambda x, v, loop=loop: mo.jvp(loop, (x,), (v,))[1])(x, v))]
         for one, other in zip(found, apart, strict=True):
             np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+STOPPING = {
+    "branch": (lambda x, stop: mo.cond(x > 0, lambda y: stop(y) * y, lambda y: y, x), 3.0),
+    "one of several": (lambda x, stop: mo.switch(mo.asarray(1), [lambda y: y, lambda y: stop(y) * y], x), 3.0),
+    "surroundings": (lambda x, stop: mo.cond(x > 0, lambda: stop(x) * x, lambda: x), 3.0),
+    "carry": (lambda x, stop: mo.fori_loop(0, 2, lambda i, c: stop(c) * x, x), 9.0),
+    "slices": (lambda x, stop: mo.map(lambda e: stop(e) * e, mo.stack([x, x])).sum(), 6.0),
+    "all of it": (lambda x, stop: mo.scan(lambda c, e: (stop(c) * stop(e), c), x, mo.stack([x, x]))[0], 0.0),
+    "rows": (lambda x, stop: mo.vmap(lambda e: stop(e) * e)(mo.stack([x, x])).sum(), 6.0),
+}
+
+
+def without_gradients(x: mo.Tensor) -> mo.Tensor:
+    with mo.no_grad():
+        return x * 1.0
+
+
+@pytest.mark.parametrize("name", STOPPING)
+@pytest.mark.parametrize("stop", [mo.stop_gradient, mo.Tensor.detach, without_gradients], ids=lambda f: f.__name__)
+def test_no_gradient_flows_through_what_a_body_stops(name: str, stop: Function) -> None:
+    """Of a body's own arguments and of rows it did, as if nothing stopped it: they have no owner when they are read."""
+    function, wanted = STOPPING[name]
+    x, one = mo.asarray(3.0, dtype="float64"), mo.asarray(1.0, dtype="float64")
+    slope = mo.grad(lambda x: function(x, stop))
+    assert slope(x).item() == wanted == mo.compile(slope)(x).item()
+    assert mo.jvp(lambda x: function(x, stop), (x,), (one,))[1].item() == wanted

@@ -277,3 +277,33 @@ def test_a_constant_written_into_a_carry_is_written_at_every_turn(write: str, lo
         expected = turn(*expected, scatter)
     for found, wanted in zip(mo.compile(compiled)(*map(mo.asarray, (x, y, index, values))), expected, strict=True):
         equal(found, wanted)
+
+
+def test_a_value_read_by_another_view_is_not_written_over() -> None:
+    """The second mask reads v as it was, by a line of all its elements; w, a copy of v, was written into its memory."""
+    def run(own: Any, v: Any, w: Any, key: Any, c: Any) -> Any:
+        first = key > 0
+        v[first] = w[first]
+        w = own(v)
+        second = key + v > 0
+        w[::-1] = c
+        v[second] = w[second]
+        return v
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-9, 9, (3, 3)) for _ in range(4)]
+    wanted = run(np.copy, *[array.copy() for array in arrays])
+    found = mo.compile(lambda *tensors: run(lambda v: v[...], *tensors))(*map(mo.asarray, arrays))
+    assert found.tolist() == wanted.tolist()
+
+
+def test_an_argument_filled_with_a_number_is_written_again() -> None:
+    """The same program, kept by somebody else, is older than the trace: the argument was taken for one from outside."""
+    def run(v: Any) -> Any:
+        v[:] = 2
+        v[3] = 7
+        return v
+
+    kept = mo.zeros(6, dtype="int32")
+    kept[:] = 2
+    assert mo.compile(run)(mo.arange(6, dtype="int32")).tolist() == [2, 2, 2, 7, 2, 2]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from morpho.base.errors import ArgumentError, fail
 from morpho.logic.analysis.check import Type
 from morpho.logic.analysis.compile import Compiled
+from morpho.logic.analysis.core import Negated
 from morpho.logic.dense.choice import Choice, choose
 from morpho.logic.dense.fixpoint import Native, run_dense
 from morpho.logic.dense.linear import run_linear
@@ -98,7 +99,7 @@ class Model(Mapping[str, Answer]):
             parts = [self._relation(each, kinds, name) for each in facts.get(name, ())]
             mine = [rule for rule in own if rule.head.predicate == name]
             if mine:
-                parts.append(self._of_rules(mine, kinds))
+                parts.append(self._of_rules(mine, kinds, name))
             parts.append(Relation.empty(len(kinds), semiring))
             columns = [np.concatenate(column) for column in zip(*(part.columns for part in parts))]
             weights = None if semiring.crisp else np.concatenate([p.values for p in parts if p.values is not None])
@@ -110,17 +111,32 @@ class Model(Mapping[str, Answer]):
         codes = facts.codes(kinds, self.symbols, name) or [np.empty(0, np.int64)] * len(kinds)
         weights = None
         if not semiring.crisp:
-            weights = np.full(facts.count, semiring.one) if facts.weights is None else facts.weights
+            weights = np.full(facts.count, semiring.one) if facts.weights is None else self._meant(facts.weights, name)
         return Relation.of(codes, facts.count, weights, semiring)
 
-    def _of_rules(self, rules: list[Rule], kinds: tuple[Type, ...]) -> Relation:
+    def _of_rules(self, rules: list[Rule], kinds: tuple[Type, ...], name: str) -> Relation:
         rows = [[term.value for term in rule.head.terms if isinstance(term, Constant)] for rule in rules]
         codes = [encode([_number(row[place], kind) for row in rows], kind, self.symbols)
                  for place, kind in enumerate(kinds)]
         semiring, weights = self.evaluator.semiring, None
         if not semiring.crisp:
             weights = np.asarray([semiring.one if rule.weight is None else rule.weight for rule in rules], np.float64)
+            weights = self._meant(weights, name)
         return Relation.of(codes, len(rows), weights, semiring)
+
+    def _meant(self, weights: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+        """Weights of facts that are degrees where degrees are asked for: 1 - a and a + b - ab mean nothing of others,
+        and each engine would have results of its own."""
+        semiring = self.evaluator.semiring
+        negates = any(isinstance(literal, Negated) for rule in self.compiled.rules for literal in rule.body)
+        if not semiring.unit or (semiring.distributive and not negates):
+            return weights
+        wrong = weights[~((weights >= 0) & (weights <= 1))]
+        if len(wrong):
+            raise fail(ArgumentError, "logic", f"a fact of {name} has the weight {wrong[0]:g}, and {semiring.name} has "
+                                               "degrees from 0 to 1",
+                       "scale the weights, or choose semantics of any numbers: (+, x), (min, +), (max, min)")
+        return weights
 
     def compute(self, engine: str = "auto") -> None:
         """All strata, each on tuples or on tensors: what `engine` says, or what is estimated to be faster."""

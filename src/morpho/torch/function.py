@@ -14,7 +14,8 @@ from morpho.torch.tensors import borrow, hand_over
 
 
 class _Call(torch.autograd.Function):
-    """One call: forward in Morpho; backward is Morpho's gradient, compiled when first asked for."""
+    """One call: forward in Morpho; backward is Morpho's gradient, compiled when first asked for, and a call again: it
+    has gradients itself."""
 
     @staticmethod
     def forward(ctx: Any, made: TorchFunction, *arguments: Any) -> Any:
@@ -24,7 +25,6 @@ class _Call(torch.autograd.Function):
         return made.value(arguments)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         held = iter(ctx.saved_tensors)
         arguments = [next(held) if number is None else number for number in ctx.numbers]
@@ -37,7 +37,7 @@ class TorchFunction:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self._compiled = mo.compile(lambda *arguments: function(*arguments))
-        self._gradients: dict[tuple[int, ...], Any] = {}
+        self._gradients: dict[tuple[int, ...], TorchFunction] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         for argument in arguments:
@@ -63,14 +63,15 @@ class TorchFunction:
         """The gradients of the arguments that want one, None for the others."""
         places = tuple(i for i, wants in enumerate(wanted) if wants)
         if places not in self._gradients:
-            self._gradients[places] = mo.compile(self._backward(places))
-        lent = [_lent(a) for a in arguments]
-        found = hand_over(self._gradients[places](lent, [_lent(g.contiguous()) for g in grads]))
+            self._gradients[places] = TorchFunction(self._backward(places, len(arguments)))
+        found = self._gradients[places](*arguments, *[g.contiguous() for g in grads])
         spread = dict(zip(places, found, strict=True))
         return [spread.get(i) for i in range(len(arguments))]
 
-    def _backward(self, places: tuple[int, ...]) -> Callable[..., Any]:
-        def backward(arguments: list[Any], grads: list[Any]) -> Any:
+    def _backward(self, places: tuple[int, ...], count: int) -> Callable[..., Any]:
+        def backward(*values: Any) -> Any:
+            arguments, grads = values[:count], values[count:]
+
             def of_wanted(*values: Any) -> Any:
                 filled = list(arguments)
                 for place, value in zip(places, values, strict=True):
@@ -93,6 +94,7 @@ def to_torch(function: Callable[..., Any]) -> TorchFunction:
     """A Morpho function as a function of PyTorch tensors, compiled, with gradients for PyTorch's autograd.
 
     function: takes tensors and numbers, returns a tensor or a tuple of them. Memory is shared both ways, not copied.
+    Gradients are such functions too: `create_graph=True` has second ones.
 
     >>> import torch
     >>> f = mo.to_torch(lambda x: mo.sum(x * x))

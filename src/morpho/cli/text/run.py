@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ STDIN = "-"  # as a prompt or a file: standard input
 LONGEST_PATH_BYTES = 4096
 MOST_PROMPT_BYTES = 64 << 20
 LONGEST_NAME_SHOWN = 80
+CLOSE = 0.8  # how alike a word and the name of a model are, of 1, where the one is meant for the other
 
 
 def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None,
@@ -70,6 +72,9 @@ def understood(words: Sequence[str], file: str | None) -> tuple[str | None, str 
         return None, None
     if len(words) == 1 and looks_like_a_model(words[0]):
         return words[0], None
+    if len(words) == 1 and (words[0].endswith(".gguf") or get_close_matches(words[0], MODELS, cutoff=CLOSE)):
+        raise fail(ArgumentError, "run", f"there is no folder or file {_shown(words[0])}, and no model of that name",
+                   f"the names are {', '.join(MODELS)}; a prompt like this goes through --file or standard input")
     return (words[0] if len(words) == 2 else None), read_prompt(STDIN) if words[-1] == STDIN else words[-1]
 
 

@@ -107,7 +107,7 @@ class _Lowering:
         return self.out
 
     def _emit(self, head: Atom, literals: Sequence[Literal], weight: float | None = None) -> None:
-        self.out.append(CoreRule(head, tuple(dict.fromkeys(literals)), weight, self.rule, self.number))
+        self.out.append(CoreRule(head, tuple(literals), weight, self.rule, self.number))
 
     def _fresh(self, what: str) -> Variable:
         self.made += 1

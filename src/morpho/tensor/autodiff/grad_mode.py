@@ -13,13 +13,14 @@ from morpho.ir.node import Node, build, toposort
 
 
 class _Modes(threading.local):
-    """A `Trace`, a block without gradients, functions that `mo.grad` and its like are calling, and those of `mo.vmap`.
-    """
+    """A `Trace`, a block without gradients, functions that `mo.grad` and its like are calling, those of `mo.vmap`, and
+    the loop or branch whose body is written outside of a `Trace`."""
 
     current: Any = None
     gradients_off = False
     transformed = 0
     batched = 0
+    body: str | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         change = _is_on(value) - _is_on(getattr(self, name))
@@ -49,7 +50,8 @@ def modes_on() -> int:
 def _after_fork() -> None:
     global _counting, _modes_on
     _counting = threading.Lock()
-    _modes_on = sum(_is_on(getattr(tracing, name)) for name in ("current", "gradients_off", "transformed", "batched"))
+    names = ("current", "gradients_off", "transformed", "batched", "body")
+    _modes_on = sum(_is_on(getattr(tracing, name)) for name in names)
 
 
 _modes_on = 0
@@ -121,8 +123,11 @@ def owner(node: Node) -> Any:
 
 
 def detached(node: Node) -> Node:
-    """The same value, through which no gradient flows; a leaf that nobody wants a gradient of is that already."""
-    if node.op.name == "detach" or not node.dtype.is_inexact or not (node.inputs or owner(node) is not None):
+    """The same value, through which no gradient flows; a leaf that nobody wants a gradient of is that already. What a
+    body or a row is given is no such leaf, though it looks like one: its gradient may be asked for by whoever runs it.
+    """
+    given = node.op.name == "parameter" and not {"region", "row"}.isdisjoint(node.attributes)
+    if node.op.name == "detach" or not node.dtype.is_inexact or not (node.inputs or given or owner(node) is not None):
         return node
     return build("detach", node)
 

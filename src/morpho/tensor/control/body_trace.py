@@ -20,6 +20,7 @@ from morpho.ir.body import Body, cut_out
 from morpho.ir.node import Node, make, toposort
 from morpho.ir.op import REGISTRY, Spec
 from morpho.ir.views import MOVES, look_through
+from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import following
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import promoted
@@ -72,7 +73,7 @@ def trace(function: Callable[..., Any], structures: Sequence[Any], specs: Sequen
     outer = current_trace()
     first = len(leaves)
     leaves += [_parameter(first + number, _spec_of(state, outer), region) for number, state in enumerate(states)]
-    with _states_apart(outer, states, leaves[first:]) as wrote:
+    with _states_apart(outer, states, leaves[first:], operation) as wrote:
         result = _called(function, arguments, operation)
         tensors, structure = leaves_of(result)
         outputs = [tensor.node for tensor in tensors]
@@ -101,12 +102,17 @@ def _spec_of(state: Any, outer: Trace | None) -> Spec:
 
 
 @contextmanager
-def _states_apart(outer: Trace | None, states: Sequence[Any], leaves: Sequence[Node]) -> Iterator[list[Any]]:
+def _states_apart(outer: Trace | None, states: Sequence[Any], leaves: Sequence[Node],
+                  operation: str) -> Iterator[list[Any]]:
     """While a body is traced inside a compiled function: `states` have the values of these parameters, and what is
-    written is collected, not left in the surroundings."""
+    written is collected, not left in the surroundings. Outside of one a state that is written is an error."""
     wrote: list[Any] = []
     if outer is None:
-        yield wrote
+        before, tracing.body = tracing.body, operation
+        try:
+            yield wrote
+        finally:
+            tracing.body = before
         return
     values, written = dict(outer.values), dict(outer.written)
     for state, leaf in zip(states, leaves, strict=True):

@@ -41,7 +41,7 @@ Target = tuple[Tensor, Buffer]  # a tensor of out=, and its memory
 
 def call(made: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
     """Any call, checked and run; the native entry serves the next one like it, where it can."""
-    if current_trace() is not None:  # inside another function's trace this is just the original
+    if current_trace() is not None or tracing.body is not None:  # inside another's trace this is just the original
         if "out" in kwargs and "out" not in made.signature.parameters:
             raise fail(ArgumentError, made.__name__, "out= is given to a compiled function inside another one's trace, "
                                                      "where results have no memory",

@@ -154,6 +154,11 @@ class State:
             raise fail(ArgumentError, "vmap", "a state is given a new value inside a function that is called for every "
                                               "row, and would have one of each",
                        "return the new values and write the state outside; draw with keys: mo.random.split(key, n)")
+        if tracing.body is not None:
+            raise fail(ArgumentError, tracing.body, "a state is given a new value inside a loop or branch that is not "
+                                                    "part of a compiled function, and would have it once, whatever "
+                                                    "runs",
+                       "put mo.compile around it; or return the new value, and write the state outside")
         if tensor.shape != self._held.shape or tensor.dtype is not self._held.dtype:
             kind = DTypeError if tensor.shape == self._held.shape else ShapeError
             raise fail(kind, "State", f"a state of {self._held.dtype}{self._held.shape} is given "

@@ -147,11 +147,12 @@ class DestinationLowering(MatmulLowering):
         slot = self.program.slots[place.slot]
         if slot.kind != "temporary" or product(place.shape) != slot.elements or place.dtype is not slot.dtype:
             return False
-        if root.op.name == "parameter" and place.slot not in self.own:
+        whole = look_through(root, is_view)[0]  # others may read the value by other views than this one
+        if whole.op.name == "parameter" and place.slot not in self.own:
             return False
-        if root.op.name == "pick" or len(root.outputs) > 1:
+        if whole.op.name == "pick" or len(whole.outputs) > 1:
             return False
-        return all(self.has_read(user, root, node, writer) for user in self.readers(root))
+        return all(self.has_read(user, whole, node, writer) for user in self.readers(whole))
 
     def base_of(self, node: Node) -> View | None:
         """The memory of the value that a scatter changes, where it may be written over."""

@@ -13,11 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from morpho.base.distribution import install
 from morpho.base.errors import DeviceError, fail
 
 VERSIONS = {"cublas": ("13", "12"), "cublasLt": ("13", "12"), "cusolver": ("12", "11"), "cusparse": ("12",),
             "nccl": ("2",), "nvJitLink": ("13", "12")}
-HINT = "pip install 'morpho[cuda]' brings it, or any installation of CUDA 12 or 13"
+HINT = f"{install('cuda')} brings it, or any installation of CUDA 12 or 13"
 TOOLKITS = ("/usr/local/cuda/lib64", "/usr/local/cuda-13/lib64", "/usr/local/cuda-12/lib64")
 
 

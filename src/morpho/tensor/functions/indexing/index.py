@@ -297,6 +297,8 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         if not made.device and x.device != HOST:
             made = on(Tensor.of_node(made), x.device).node
     x.replace(made)
+    if trace is not None:
+        trace.owns(x, made)  # which may be a program that others wrote before
     if collects:  # a leaf of other elements
         x.realise()
         x._track.program = None
