@@ -67,6 +67,9 @@ hypothesis.settings.register_profile("thorough", max_examples=2000, **_SHARED)
 hypothesis.settings.load_profile("ci")
 
 
+SAMPLED = 5  # one in so many cases of a large table
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--seed N`: the one number that all random draws of the session follow from."""
     parser.addoption("--seed", type=int, default=None, metavar="N",
@@ -74,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", action="store_true",
                      help="run the tests in an order drawn from the seed: what one leaves behind, another may find")
     parser.addoption("--exhaustive", action="store_true",
-                     help="run all of the large tables (`sampled`), not a quarter of each group drawn from the seed")
+                     help="run all of the large tables (`sampled`), not a fifth of each group drawn from the seed")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -86,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _sample(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
-    """Of tests marked `sampled` a quarter of each group, drawn from the seed: CI's is always the same, everyone
+    """Of tests marked `sampled` a fifth of each group, drawn from the seed: CI's is always the same, everyone
     else's another each time. A group is what differs in its last parameter alone, such as the dtypes of one case."""
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -96,7 +99,7 @@ def _sample(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     kept: set[str] = set()
     for group in groups.values():
         group.sort(key=lambda item: zlib.crc32(item.nodeid.encode(), seed & 0xFFFFFFFF))
-        kept.update(item.nodeid for item in group[:-(-len(group) // 4)])
+        kept.update(item.nodeid for item in group[:-(-len(group) // SAMPLED)])
     return [item for item in items if item.nodeid in kept or item.get_closest_marker("sampled") is None]
 
 
@@ -189,13 +192,13 @@ def rng(seed: int) -> np.random.Generator:
 
 @pytest.fixture
 def sample(pytestconfig: pytest.Config, seed: int) -> Callable[[Iterable[Any]], list[Any]]:
-    """Of a table inside a test a quarter, in its order, drawn from the seed; with `--exhaustive` all of it."""
+    """Of a table inside a test a fifth, in its order, drawn from the seed; with `--exhaustive` all of it."""
     rng = np.random.default_rng([seed, 1])  # draws of the test itself are the same with it and without
 
     def drawn(table: Iterable[Any]) -> list[Any]:
         rows = list(table)
         if pytestconfig.option.exhaustive:
             return rows
-        return [rows[place] for place in sorted(rng.permutation(len(rows))[:-(-len(rows) // 4)])]
+        return [rows[place] for place in sorted(rng.permutation(len(rows))[:-(-len(rows) // SAMPLED)])]
 
     return drawn

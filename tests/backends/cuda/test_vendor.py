@@ -30,7 +30,7 @@ def solver(gpu: str) -> Iterator[Solver]:
 
 def test_a_library_that_is_not_there_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "found", lambda name: None)
-    with pytest.raises(DeviceError, match=r"libcusolver is not installed.*morpho\[cuda\]"):
+    with pytest.raises(DeviceError, match=r"libcusolver is not installed.*morpho-tensor\[cuda\]"):
         libraries.library("cusolver")
 
 
