@@ -22,7 +22,8 @@ KNOBS = ("way", "micro", "tile_rows", "k_block", "threads")
 
 
 def run(session: Session) -> ThemeResult:
-    """For each product: every combination of a sample is timed in turns, and the tuner's choice among them."""
+    """For each product: every combination of a sample is timed in turns, and the tuner's choice among them. The best of
+    a hundred is also the luckiest, so both are timed once more, in turn, and those times count."""
     result = ThemeResult("exhaustive")
     table = Table("The tuner's choice against the best of a sampled space",
                   ["problem", "space", "tuner / best", "best"])
@@ -49,7 +50,8 @@ def run(session: Session) -> ThemeResult:
                 drawn = random.Random(1).sample(every, min(sample, len(every)))
                 seconds = _medians(part, list(dict.fromkeys([chosen, PLAIN, *drawn])), rounds)
                 best = min(seconds, key=seconds.__getitem__)
-                losses.append(seconds[chosen] / seconds[best])
+                again = _medians(part, [chosen, best], 2 * rounds)
+                losses.append(again[chosen] / again[best])
                 table.rows.append([problem.key, f"{len(seconds)} of {len(every)}", f"{losses[-1]:.3f}", best.said()])
                 result.figures[problem.key] = {"tuner": chosen.said(), "best": best.said(), "loss": losses[-1]}
     if losses:

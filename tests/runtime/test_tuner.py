@@ -193,3 +193,21 @@ def test_a_user_who_names_threads_is_followed() -> None:
         other(x)
     assert other.current is not None
     assert "many" not in [step.threads for step in other.current.plan.program.steps]
+
+
+@pytest.mark.parametrize("looks", range(3, 40, 4))
+def test_a_search_that_is_stopped_in_the_middle_changes_nothing(looks: int) -> None:
+    """A clock that says infinity from some look on is how the thread in the background is stopped."""
+    compiled, _, _ = made()
+    plan, seen = compiled.current.plan, []
+
+    def clock() -> float:
+        seen.append(1)
+        return 1e-3 * len(seen) if len(seen) < looks else float("inf")
+
+    tuner = Tuner(thresholds.current(), 60.0, clock=clock)
+    known = {key: store.Row(Choice(threads="one"), 2.0, 9) for key in plan.lowered.problems}
+    problems = plan.lowered.problems.values()
+    assert not any(found.row or found.rolled_back for found in tuner.tune(problems, plan.constants, {}))
+    seen.clear()
+    assert not any(found.rolled_back for found in tuner.tune(problems, plan.constants, known))

@@ -101,7 +101,7 @@ BINARY: list[tuple[str, str, Callable[..., Any], float, float]] = [
 
 
 def drawn(codes: str, sample: Callable[..., Any]) -> list[str]:
-    """The first dtype and a quarter of the others: tests/ops has every op with every dtype, and of each table row this
+    """The first dtype and a fifth of the others: tests/ops has every op with every dtype, and of each table row this
     asks for the name, the promotion and the layouts."""
     first, *others = codes.split()
     return [first, *sample(others)]

@@ -8,6 +8,7 @@ faster by the full margin is kept. Pure but for the `time` it is given, so that 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,8 @@ class Search(Generic[Way]):
         open_ = list(others)
         while open_ and not self.is_over():
             times = self._timed([holder, *open_])
+            if times is None:
+                break
             for way in open_:
                 duels[way].feed(times[holder], times[way])
             self.pairs += len(open_)
@@ -89,6 +92,8 @@ class Search(Generic[Way]):
             if self.is_over():
                 return
             times = self._timed([holder, *faster])
+            if times is None:
+                return
             for way in faster:
                 duels[way].feed(times[holder], times[way])
             self.pairs += len(faster)
@@ -98,6 +103,8 @@ class Search(Generic[Way]):
         duel = Duel(self.margin, self.error)
         while duel.verdict == "open" and not self.is_over():
             times = self._timed([self.default, holder])
+            if times is None:
+                break
             duel.feed(times[self.default], times[holder])
             self.pairs += 1
         if duel.verdict == "faster":
@@ -105,10 +112,12 @@ class Search(Generic[Way]):
         reason = "time was up" if duel.verdict == "open" else "gained less than the margin"
         return self._found(self.default, 1.0, reason, steps)
 
-    def _timed(self, ways: list[Way]) -> dict[Way, float]:
+    def _timed(self, ways: list[Way]) -> dict[Way, float] | None:
+        """Seconds of each, in an order that is drawn; None where one was stopped in the middle."""
         order = list(ways)
         self.random.shuffle(order)
-        return {way: self.time(way) for way in order}
+        times = {way: self.time(way) for way in order}
+        return times if all(map(math.isfinite, times.values())) else None
 
     def _found(self, way: Way, gain: float, reason: str, steps: list[tuple[Way, float]] | None = None) -> Found[Way]:
         return Found(way, gain, self.tried, self.pairs, reason, steps or [])

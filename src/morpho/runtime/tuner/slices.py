@@ -7,6 +7,7 @@ as it is in the whole program.
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -182,12 +183,16 @@ def _filled(count: int, dtype: DType) -> Allocation:
 
 
 def seconds_of(call: Callable[[], Any], least_s: float, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of one call: of as many as take `least_s` together, after one that is not timed."""
+    """Seconds of one call: of as many as take `least_s` together, after one that is not timed. Infinitely many where
+    the clock says that time is over, by infinity."""
     started = clock()
     call()
     one = max(clock() - started, 1e-7)
+    if not math.isfinite(one):
+        return math.inf
     count = max(1, min(10_000, int(least_s / one)))
     started = clock()
     for _ in range(count):
         call()
-    return (clock() - started) / count
+    taken = clock() - started
+    return math.inf if math.isnan(taken) else taken / count

@@ -132,5 +132,7 @@ class Tuner:
                 chosen_s, default_s = sample(choice), sample(PLAIN)
             else:
                 default_s, chosen_s = sample(PLAIN), sample(choice)
+            if not math.isfinite(default_s + chosen_s):
+                break  # stopped in the middle
             watch.feed(default_s, chosen_s)
         return watch.rolls_back
