@@ -219,6 +219,19 @@ class Worker:
         self.process.stdin.flush()
 
 
+def in_turn(workers: list[Worker], rounds: int) -> list[float]:
+    """Seconds of the case that all have come to, medians of rounds in which one works and the others sleep."""
+    found: list[list[float]] = [[] for _ in workers]
+    for _ in range(rounds):
+        for worker, row in zip(workers, found, strict=True):
+            time.sleep(PAUSE_S)
+            worker.tell("go")
+            row.append(worker.read())
+    for worker in workers:
+        worker.tell("next")
+    return [statistics.median(row) for row in found]
+
+
 def compare(threads: str, groups: list[str], rounds: int) -> Iterator[dict[str, Any]]:
     """Both processes in turn, case by case."""
     with tempfile.TemporaryDirectory() as own, tempfile.TemporaryDirectory() as peer:
@@ -228,17 +241,9 @@ def compare(threads: str, groups: list[str], rounds: int) -> Iterator[dict[str, 
             if cases[0] is None:
                 break
             slow = max(case["once_s"] for case in cases) > SLOW_S
-            found: tuple[list[float], list[float]] = ([], [])
-            for _ in range(min(rounds, 3) if slow else rounds):
-                for worker, row in zip(both, found, strict=True):
-                    time.sleep(PAUSE_S)
-                    worker.tell("go")
-                    row.append(worker.read())
-            for worker in both:
-                worker.tell("next")
+            own_s, peer_s = in_turn(both, min(rounds, 3) if slow else rounds)
             first, second = (np.load(f"{worker.folder}/{number}.npy") for worker in both)
             most = TOLERANCE[cases[0]["dtype"]] * float(np.abs(second).max())
-            own_s, peer_s = (statistics.median(row) for row in found)
             yield {"threads": int(threads), "name": cases[0]["name"], "own_s": own_s, "peer_s": peer_s,
                    "ratio": peer_s / own_s, "agrees": bool(np.abs(first - second).max() <= most)}
         if "wake" in groups and threads != "1":
@@ -253,15 +258,7 @@ def compare_counts(counts: list[str], groups: list[str], rounds: int) -> Iterato
             cases = [worker.read() for worker in workers]
             if cases[0] is None:
                 return
-            found: list[list[float]] = [[] for _ in workers]
-            for _ in range(min(rounds, 3) if cases[0]["once_s"] > SLOW_S else rounds):
-                for worker, row in zip(workers, found, strict=True):
-                    time.sleep(PAUSE_S)
-                    worker.tell("go")
-                    row.append(worker.read())
-            for worker in workers:
-                worker.tell("next")
-            medians = [statistics.median(row) for row in found]
+            medians = in_turn(workers, min(rounds, 3) if cases[0]["once_s"] > SLOW_S else rounds)
             best = list(itertools.accumulate(medians, min))
             yield {"name": cases[0]["name"], "own_s": dict(zip(counts, medians, strict=True)),
                    "over_fewer": max(own / fewer for own, fewer in zip(medians[1:], best))}
