@@ -143,16 +143,20 @@ class Splitter:
         """One real product: pairs of the left side as they lie, with b and ib below each other on the right. Each part
         of a result is one chain, k ascending, of which every k adds two products."""
         x, y = node.inputs
-        *batch, k, n = y.shape
-        left = reshape(as_real(self.whole(x)), (*x.shape[:-1], 2 * k))
-        parts = self.pair(y)
-        if n == 1 and x.shape[-2] != 1:
-            return self.vector_product(node, left, parts)
-        rows = [reshape(as_real(one), (*batch, k, 1, 2 * n)) for one in (self.whole(y), _joined(
-            neg(parts.im), parts.re))]
-        right = reshape(build("concatenate", *rows, axis=len(batch) + 1), (*batch, 2 * k, 2 * n))
-        found = make(node.op, (left, right), node.attributes, origin=node.origin)
+        left = reshape(as_real(self.whole(x)), (*x.shape[:-1], 2 * x.shape[-1]))
+        if y.shape[-1] == 1 and x.shape[-2] != 1:
+            return self.vector_product(node, left, self.pair(y))
+        shape = (*node.shape[:-2], 2 * y.shape[-2], 2 * y.shape[-1])
+        found = make(node.op, (left, expand(self.right_side(_unspread(y)), shape)), node.attributes, origin=node.origin)
         return as_complex(reshape(found, (*node.shape, 2)))
+
+    def right_side(self, y: Node) -> Node:
+        """[..., 2k, 2n]: rows of b and of ib in turn."""
+        *batch, k, n = y.shape
+        parts = self.pair(y)
+        rows = [reshape(as_real(one), (*batch, k, 1, 2 * n))
+                for one in (self.whole(y), _joined(neg(parts.im), parts.re))]
+        return reshape(build("concatenate", *rows, axis=len(batch) + 1), (*batch, 2 * k, 2 * n))
 
     def vector_product(self, node: Node, left: Node, y: Pair) -> Pair:
         """The same chains for a single column: two rows, for both parts, times the matrix turned."""
@@ -215,6 +219,12 @@ def _joined(re: Node, im: Node) -> Node:
         re, im = (one if one.op.kind == "elementwise" or root_of(one).op.name in NUMBERS else
                   build("copysign", one, one) for one in (re, im))
     return build("complex", re, im)
+
+
+def _unspread(y: Node) -> Node:
+    """Matrices before they were repeated for a batch: what is made of them is made once."""
+    spread = y.op.name == "expand" and y.inputs[0].shape[-2:] == y.shape[-2:]
+    return y.inputs[0] if spread else y
 
 
 def _chain(lines: Sequence[Node], count: Any, every: bool) -> list[Node]:
