@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -138,3 +139,14 @@ def test_variance_of_complex_numbers_is_real(dtype: str, options: dict[str, Any]
         assert np.allclose(found.numpy(), numpy(z, **theirs), rtol=1e-4 if dtype == "complex64" else 1e-12)
     slope = mo.grad(lambda x: mo.var(x * (1 + 2j)))(mo.asarray(z.real)).numpy()  # 5 times that of a real line
     assert np.allclose(slope, 10 * (z.real - z.real.mean()) / z.size, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("spread", [(40, 5), (40, 1), (1, 5)])
+def test_what_a_batch_shares_of_a_product_is_made_once(spread: tuple[int, int], rng: np.random.Generator) -> None:
+    """The right side is rearranged as it was given, not once for every matrix on the left."""
+    a, b = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+            for shape in ((40, 5, 3, 4), (*spread, 4, 6)))
+    f = mo.compile(mo.matmul)
+    assert np.allclose(f(mo.asarray(a), mo.asarray(b)).numpy(), a @ b, rtol=1e-14)
+    copied = [int(rows) * int(columns) for rows, columns in re.findall(r"kernel copy +(\d+) x (\d+)", f.explain())]
+    assert copied and max(copied) <= 2 * b.size

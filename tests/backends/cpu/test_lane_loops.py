@@ -47,6 +47,27 @@ def test_a_recurrence_with_slices_and_results(shape: tuple[int, ...], reverse: b
         assert np.allclose(found.numpy()[t], old, rtol=1e-14)
 
 
+@pytest.mark.parametrize("rows", [(1003,), (17, 60)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_time_along_the_last_axis_is_read_where_it_is(rows: tuple[int, ...], dtype: str, reverse: bool,
+                                                      rng: np.random.Generator) -> None:
+    """Lanes a whole row apart: nothing is copied first, and the bits are those of slices side by side."""
+    x = rng.integers(-9, 9, (*rows, 77)).astype(dtype)
+
+    def run(x: Any) -> Any:
+        return mo.scan(lambda carry, row: ((carry + row) * 3, carry - row), mo.zeros(rows, dtype=dtype), x,
+                       reverse=reverse)
+
+    apart, beside = mo.compile(lambda x: run(mo.moveaxis(x, -1, 0))), mo.compile(run)
+    for threads in (1, 3):
+        with mo.settings(threads=threads):
+            pair = [f(mo.asarray(a)) for f, a in ((apart, x), (beside, np.moveaxis(x, -1, 0).copy()))]
+        for one, other in zip(*pair, strict=True):
+            assert one.numpy().tobytes() == other.numpy().tobytes()
+    assert by_element(apart) == by_element(beside) == 1 and "transposed" not in apart.explain()
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_complex_numbers_are_carried_as_two(dtype: str, rng: np.random.Generator) -> None:
     c = (rng.normal(0, 1, 37) + 1j * rng.normal(0, 1, 37)).astype(dtype)

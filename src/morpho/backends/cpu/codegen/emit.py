@@ -333,6 +333,16 @@ class Emitter:
         mask = f"<{lanes} x i32> zeroinitializer"
         return self.assign(f"shufflevector {vector} {one.name}, {vector} poison, {mask}", scalar.element, lanes)
 
+    def joined(self, scalars: Sequence[Value]) -> Value:
+        """One vector of scalars."""
+        element, lanes = scalars[0].element, len(scalars)
+        vector, found = vector_type(element, lanes), "poison"
+        for lane, scalar in enumerate(scalars):
+            one = self.assign(f"insertelement {vector} {found}, {scalar.type} {scalar.name}, i64 {lane}",
+                              element, lanes)
+            found = one.name
+        return one
+
     # -- memory and control ---------------------------------------------------------------------------------------
     def offset(self, pointer: str, element: str, index: Value | int) -> str:
         """The address of element `index` from `pointer`."""

@@ -24,11 +24,12 @@ from morpho.program.kernel import Kernel
 
 @dataclass(frozen=True)
 class LaneLoop(Kernel):
-    """The loop of one element, and for every operand whether elements are side by side; if not, all see the same.
-    Carried values that begin `alike` in all elements stay so where a turn makes them of nothing else."""
+    """The loop of one element, and for every operand how far `apart` its elements lie: 1 side by side, 0 where all see
+    the same, more where turns are side by side. Carried values that begin `alike` in all elements stay so where a turn
+    makes them of nothing else."""
 
     loop: RegisterLoop
-    beside: tuple[bool, ...]
+    apart: tuple[int, ...]
     alike: tuple[int, ...] = ()  # operands of carried values that begin with one number
 
     role = "scan"

@@ -29,7 +29,7 @@ class LaneLoopCode(RegisterLoopCode):
 
     def __init__(self, kernel: LaneLoop, isa: Isa) -> None:
         super().__init__(kernel.loop, isa)
-        self.isa, self.beside, self.picks = isa, kernel.beside, kernel.picks
+        self.isa, self.apart, self.picks = isa, kernel.apart, kernel.picks
         self.uniform = frozenset() if kernel.picks else kernel.uniform
         widest = max(instruction.dtype.itemsize for instruction in kernel.loop.instructions)
         vectors = next((v for most, v in SIDE_BY_SIDE if len(kernel.loop.instructions) <= most), 1)
@@ -105,9 +105,9 @@ class LaneLoopCode(RegisterLoopCode):
     def place(self, starts: list[str], start: Value) -> list[str]:
         """Where operands of which every lane sees its own element begin for those from `start` on."""
         self.start = start
-        operands = zip(starts, self.kernel.operands, self.beside, strict=True)
-        return [self.e.offset(base, scalars.memory_type(operand.dtype), start) if beside else base
-                for base, operand, beside in operands]
+        operands = zip(starts, self.kernel.operands, self.apart, strict=True)
+        return [self.e.offset(base, scalars.memory_type(operand.dtype), start * apart) if apart else base
+                for base, operand, apart in operands]
 
     def elements(self, start: Value) -> None:
         """All turns of the elements from `start` on."""
@@ -146,11 +146,20 @@ class LaneLoopCode(RegisterLoopCode):
     def load(self, operand: int, offset: int) -> Value:
         e, dtype = self.e, self.kernel.operands[operand].dtype
         memory, place = scalars.memory_type(dtype), self.pointers[operand]
-        if not self.beside[operand]:
+        if not self.apart[operand]:
             return e.splat(scalars.from_memory(e, e.load(place, memory, 1), dtype))
+        if self.apart[operand] > 1 and e.lanes > 1:
+            return scalars.from_memory(e, self.load_apart(place, memory, self.apart[operand]), dtype)
         if self.mask is None:
             return scalars.from_memory(e, e.load(place, memory), dtype)
         return scalars.from_memory(e, e.from_bits(e.load_some(place, f"i{BITS[memory]}", self.mask), memory), dtype)
+
+    def load_apart(self, place: str, memory: str, apart: int) -> Value:
+        """Elements that do not lie side by side, one after the other: gathers are slow on many machines."""
+        e = self.e
+        if self.mask is not None:
+            return e.gather_some(place, memory, e.lane_numbers() * apart, self.mask)
+        return e.joined([e.load(e.offset(place, memory, lane * apart), memory, 1) for lane in range(e.lanes)])
 
     def store(self, value: Value, operand: int, offset: int) -> None:
         e = self.e

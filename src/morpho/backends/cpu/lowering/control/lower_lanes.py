@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from morpho.backends.cpu.loops.sequential.lane_loop import LaneLoop
@@ -9,14 +10,18 @@ from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLo
 from morpho.backends.cpu.lowering.control.scalarise import Scalars
 from morpho.backends.cpu.lowering.control.seam import Lowering, place_of
 from morpho.base.dims import Shape, Size, product
-from morpho.base.shapes import is_contiguous
+from morpho.base.shapes import is_contiguous, reshape_strides
 from morpho.ir.body import Body
 from morpho.ir.node import Node
+from morpho.ir.views import Strides
 from morpho.ops.control.records import COUNTER, parts
 from morpho.passes.moving_slices import Turns
 from morpho.program.program import Step
 from morpho.program.view import View, part_of
 
+LINE_BYTES = 64
+MOST_ALIKE = 8  # of 64 sets of lines: so many lines of 32 elements share at most four
+LEAST_FAR = 1 << 18  # bytes of slices that are not copied first
 Lane = tuple[int, ...]  # the instructions of an element: two for a complex number
 
 
@@ -25,7 +30,7 @@ def lower_lane_loop(low: Lowering, node: Node) -> None:
     carries, xs, constants = parts(node)
     count, turns = len(carries), node["length"]
     init = [low.number_or_place(carry) for carry in carries]
-    sources = [_side_by_side(low, place_of(low, x), 1, node) for x in xs]
+    sources = [_within_reach(low, place_of(low, x), node) for x in xs]
     fixed = [[_side_by_side(low, place, 0, node) for place in _parts_of(place_of(low, constant))]
              for constant in constants]
     homes = [_homes(low, value, carry, node) for value, carry in zip(init, carries, strict=True)]
@@ -55,7 +60,7 @@ def lower_lane_loop(low: Lowering, node: Node) -> None:
               for old, new, operand in zip(given[n], results[n], own[n], strict=True)),
         tuple(Store(value, row, 0) for (value,), row in zip(results[count:], rows, strict=True)),
         backwards=node["reverse"])
-    kernel = LaneLoop(loop, tuple(lanes.beside), tuple(
+    kernel = LaneLoop(loop, tuple(lanes.apart), tuple(
         operand for value, both in zip(init, own, strict=True) for operand in both if not isinstance(value, View)))
     low.program.steps.append(Step(
         kernel, tuple(scalars.views), (*[number for both in own for number in both], *rows),
@@ -99,12 +104,12 @@ class LaneOperands:
     def __init__(self, shape: Shape, turns: Size, backwards: bool) -> None:
         self.scalars, self.shape, self.turns, self.backwards = Scalars(), shape, turns, backwards
         self.strides: list[Size] = []
-        self.beside: list[bool] = []
+        self.apart: list[int] = []
 
     def add(self, place: View, stride: Size = 0) -> int:
         """A place with an element for every lane, or a number for all; it moves by so much at every turn."""
         self.strides.append(-stride if self.backwards else stride)
-        self.beside.append(place.shape == self.shape)
+        self.apart.append(_apart(place.shape, place.strides) if place.shape == self.shape else 0)
         return self.scalars.operand(place, stride != 0)
 
     def add_moving(self, place: View) -> int:
@@ -115,6 +120,22 @@ class LaneOperands:
     def loaded(self, operand: int) -> int:
         """The instruction that reads an operand."""
         return self.scalars.add("load", self.scalars.operands[operand].dtype, (), (operand, 0))
+
+
+def _apart(shape: Shape, strides: Strides) -> int:
+    """How far the elements of a place lie apart, in the order of its axes; 0 where that is not one number."""
+    line = reshape_strides(shape, strides, (product(shape),))
+    return line[0] if line is not None and isinstance(line[0], int) and line[0] > 0 else 0
+
+
+def _within_reach(low: Lowering, place: View, node: Node) -> View:
+    """Slices whose elements lie side by side. Where turns do instead, and a copy would leave the near caches, elements
+    are read where they are, a line of the cache for each: unless many of those lines take the same place there."""
+    size, apart = place.dtype.itemsize, _apart(place.shape[1:], place.strides[1:])
+    if (abs(place.strides[0]) == 1 < apart and product(place.shape) * size >= LEAST_FAR
+            and math.gcd(apart * size // LINE_BYTES, 64) <= MOST_ALIKE):
+        return place
+    return _side_by_side(low, place, 1, node)
 
 
 def _side_by_side(low: Lowering, place: View, first: int, node: Node) -> View:
