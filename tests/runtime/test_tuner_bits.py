@@ -140,7 +140,8 @@ def test_matrix_units_or_vectors_is_a_choice() -> None:
     (problem,) = build_program(graph, True, 2, target, (), DispatchThresholds()).problems.values()
     offered = space.neighbours(problem, PLAIN)
     vectors = next(way for way in problem.ways if "matrix units" not in way)
-    assert Choice(way=vectors) in offered
+    assert Choice(way=vectors) in offered and Choice(way=vectors, threads="many") in offered, "and all threads at once"
+    assert Choice(threads="many", tile_rows=16) not in offered, "other knobs one at a time"
     assert AmxGemmKernel in kernels(Choices())
     assert AmxGemmKernel not in kernels(Choices.of({problem.key: Choice(way=vectors)}))
 

@@ -1,4 +1,4 @@
-"""What may be tried for a problem: choices of the same bits, each one knob away from another.
+"""What may be tried for a problem: choices of the same bits, each a knob away from another, or two.
 
 Tile shapes keep the order of k, micro-kernels keep one chain per element, and fusing changes no rounding: see
 `docs/numerics.md`. `tests/runtime/test_tuner_bits.py` compares the bits of all of them.
@@ -23,6 +23,7 @@ GEMV_TILES = (64, 256, 1024, 4096)
 ATTENTION_ROWS = (8, 16, 32, 64)  # of queries in a tile: the default is one of the last two
 ROW_SPLITS = (128, 256, 512, 2048, 4096, 16384)  # rows and elements that a thread takes at once; the default: 1024
 GEMV_WAYS = ("columns", "streamed")
+TURNED_WITH_THREADS = ("way", "gemv")
 Knobs = dict[str, list[dict[str, Any]]]
 
 
@@ -79,15 +80,23 @@ def _micro_kernels(problem: Problem) -> list[tuple[int, int]]:
 
 
 def neighbours(problem: Problem, choice: Choice) -> list[Choice]:
-    """Choices that differ from one in a single knob, the default's setting of it among them."""
+    """Choices that differ from one in a single knob, the default's setting of it among them; and in a way together with
+    its threads: what loses on one thread may be best on all, and neither step there is a gain."""
     found: dict[Choice, None] = {}
-    for settings in knobs(problem).values():
-        names = {name for setting in settings for name in setting}
-        for setting in ({name: getattr(PLAIN, name) for name in names}, *settings):
-            other = replace(choice, **setting)
-            if other != choice and settings:
-                found[other] = None
+    table = {name: _settings(several) for name, several in knobs(problem).items() if several}
+    for settings in table.values():
+        found |= dict.fromkeys(replace(choice, **setting) for setting in settings)
+    for name in TURNED_WITH_THREADS:
+        found |= dict.fromkeys(replace(choice, **one, **other) for one in table.get(name, ())
+                               for other in table.get("threads", ()))
+    found.pop(choice, None)
     return list(found)
+
+
+def _settings(several: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All settings of a knob, the default's first."""
+    names = {name for setting in several for name in setting}
+    return [{name: getattr(PLAIN, name) for name in sorted(names)}, *several]
 
 
 def whole_space(problem: Problem, names: tuple[str, ...] = ()) -> Iterator[Choice]:
