@@ -4,7 +4,8 @@
 
 Each cut is predicted twice: from a calibration on two placements that are not among those predicted
 (`cluster.frontend.calibrating`), and from the times that its own stages took just before, in short texts, as `plan
-measure` goes by what runs did. Workers are kept on cores of their own. Each pair is said when it is measured.
+measure` goes by what runs did. Workers are kept on cores of their own. A second of tokens is an accident: every pair is
+predicted and measured in several rounds, each prediction just before its measurement, and the medians are compared.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from morpho.cluster.frontend.calibrating import calibrated
 from morpho.cluster.frontend.history import predicted
 from morpho.cluster.frontend.local import local_cluster
 
-LATENCIES_S, TEXTS = (0.0, 1e-3, 3e-3, 1e-2), (1, 6)
+LATENCIES_S, TEXTS, ROUNDS = (0.0, 1e-3, 3e-3, 1e-2), (1, 6), 3
 
 
 def run(session: Session) -> ThemeResult:
@@ -40,7 +41,7 @@ def run(session: Session) -> ThemeResult:
     cuts = [depth // 2] if session.quick else [depth // 3, depth // 2, 2 * depth // 3]
     rows = list[dict[str, Any]]()
     for latency_s in latencies:
-        for row in measure(place, cuts, latency_s, count):
+        for row in measure(place, cuts, latency_s, count, 1 if session.quick else ROUNDS):
             for name in ("predicted", "predicted_before"):
                 row[name.replace("predicted", "error")] = row["rate"] / row[name] - 1
             rows.append(row)
@@ -48,7 +49,6 @@ def run(session: Session) -> ThemeResult:
                                f"{row['predicted']:.1f} tokens/s", f"{row['rate']:.1f} tokens/s",
                                f"{100 * row['error']:+.1f} %", f"{100 * row['error_before']:+.1f} %"])
             print("  " + ", ".join(table.rows[-1]), flush=True)
-            print(f"    {row}", flush=True)
     result.figures["rows"] = rows
     for name, how in (("error", "from its stages' times"), ("error_before", "calibrated on other placements")):
         sizes = np.abs([row[name] for row in rows])
@@ -58,29 +58,27 @@ def run(session: Session) -> ThemeResult:
     return result
 
 
-def measure(place: Path, cuts: list[int], latency_s: float, count: int) -> Iterator[dict[str, Any]]:
-    """One cluster: calibrated, then each cut's rates with few texts and with many, and what was predicted of them."""
+def measure(place: Path, cuts: list[int], latency_s: float, count: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """One cluster: calibrated, then each cut's rates with few texts and with many, and what was predicted of them:
+    medians of some rounds."""
     nodes = local_cluster(2)
     late = tuple(tuple(each + latency_s for each in row) for row in nodes.latency_s)
     first = cut_plan(place, [cuts[0]], replace(nodes, latency_s=late))
+    found = list[dict[str, Any]]()
     with pipeline(place, first, streams=max(TEXTS), shims={"*": {"latency_s": latency_s}}, pin=True) as made:
-        found = calibrated(made, texts=max(TEXTS), tokens=count, prompt_tokens=len(PROMPT))
-        print(f"  calibrated: {found.overheads} {found.seen}", flush=True)
-        for cut in cuts:
-            made.recut(cut_plan(place, [cut], found.cluster))
-            here = calibrated(made, texts=max(TEXTS), tokens=max(count // 3, 10), prompt_tokens=len(PROMPT),
-                              as_it_is=True)
-            said = {name: {texts: predicted(cut_plan(place, [cut], each.cluster), texts, len(PROMPT), count,
-                                            each.overheads) for texts in TEXTS}
-                    for name, each in (("predicted", here), ("predicted_before", found))}
-            for texts in TEXTS:
-                times, before = made.fresh_times(), len(made.done)
-                rate = tokens_per_s(made, texts, count)
-                made.hear_times()
-                gaps = [b - a for answer in made.done[before:] for a, b in pairwise(answer.times_s)]
-                yield {"cut": cut, "latency_s": latency_s, "texts": texts, "rate": rate,
-                       **{name: each[texts]["tokens_per_s"] for name, each in said.items()},
-                       "token_s": statistics.fmean(gaps), "predicted_token_s": said["predicted"][texts]["token_s"],
-                       "stage_s": times.all(), "predicted_stage_s": said["predicted"][texts]["stage_s"],
-                       "handling_s": times.handling(), "prompt_s": times.prompts(), "rows": times.rows(),
-                       "row": here.overheads.row}
+        for _ in range(rounds):
+            elsewhere = calibrated(made, texts=max(TEXTS), tokens=count, prompt_tokens=len(PROMPT))
+            for cut in cuts:
+                made.recut(cut_plan(place, [cut], elsewhere.cluster))
+                here = calibrated(made, texts=max(TEXTS), tokens=max(count // 3, 10), prompt_tokens=len(PROMPT),
+                                  as_it_is=True)
+                for texts in TEXTS:
+                    said = {name: predicted(cut_plan(place, [cut], each.cluster), texts, len(PROMPT), count,
+                                            each.overheads)["tokens_per_s"]
+                            for name, each in (("predicted", here), ("predicted_before", elsewhere))}
+                    found.append({"cut": cut, "texts": texts, "rate": tokens_per_s(made, texts, count), **said})
+    for cut, texts in product(cuts, TEXTS):
+        several = [each for each in found if (each["cut"], each["texts"]) == (cut, texts)]
+        yield {"cut": cut, "latency_s": latency_s, "texts": texts, "each": several,
+               **{name: statistics.median(each[name] for each in several)
+                  for name in ("rate", "predicted", "predicted_before")}}

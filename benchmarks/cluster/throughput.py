@@ -54,12 +54,14 @@ def _in_one_call(result: ThemeResult, place: Path, count: int, rates: dict[str, 
 
 
 def run(session: Session) -> ThemeResult:
-    """One node, two equal ones, and two with a slow link between them."""
+    """One node, two stages that are equal, two that are not, and two with a slow link between them."""
     result, table = ThemeResult("throughput"), Table("Tokens per second", ["pipeline", "texts", "tokens/s", "bound"])
     result.tables.append(table)
     count, place = (16, folder(6, 128)) if session.quick else (128, folder(12, 512))
     rates = {}
+    depth = cut_plan(place, []).card.depth
     cases = {"one node": ([], 1, None), "two stages": (even_cuts(place, 2), 6, None),
+             "a third, two thirds": ([depth // 3], 6, None), "three quarters, a quarter": ([3 * depth // 4], 6, None),
              "two stages, slow link": (even_cuts(place, 2), 12, SHIM)}
     for name, (cuts, texts, shims) in cases.items():
         found = cut_plan(place, cuts, local_cluster(len(cuts) + 1))
@@ -72,8 +74,9 @@ def run(session: Session) -> ThemeResult:
         table.rows.append([name, str(texts), f"{rates[name]:.1f}", f"{bound:.1f}"])
         print("  " + ", ".join(table.rows[-1]), flush=True)
         if cuts and shims is None:
-            share = 100 * rates[name] / bound
-            result.targets.append(Target("two equal stages over the bound of their times", share, 95, unit=" %"))
+            kind, bar = ("two equal stages", 95) if name == "two stages" else (name, 92)
+            result.targets.append(Target(f"{kind} over the bound of their times", 100 * rates[name] / bound, bar,
+                                         unit=" %"))
         elif cuts:
             result.targets.append(Target("communication hidden: rate with a slow link over the rate without",
                                          100 * rates[name] / rates["two stages"], 90, unit=" %"))
