@@ -61,3 +61,42 @@ def test_values_and_gradients(name: str, compiled: bool) -> None:
     for number, (found, slope) in enumerate(run_threads(RANKS, rank)):
         np.testing.assert_allclose(found, expected[number], rtol=1e-6)
         np.testing.assert_allclose(slope, gradient(worth, number), rtol=1e-6)
+
+
+OTHERS: dict[str, Callable[[mo.Tensor], Any]] = {
+    "value": lambda x: x * 2, "argument": lambda x: x, "number": lambda x: 0.0, "nothing": lambda x: None,
+    "several": lambda x: (x + 1, {"a": x[0] > 1}), "constant": lambda x: mo.zeros(3)}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_a_rank_that_has_no_use_for_a_result_comes_to_it_all_the_same(other: Callable[[mo.Tensor], Any]) -> None:
+    """`if rank == 0: return total`: the others compute something else, and nobody waits for ever."""
+
+    def rank(group: Group) -> list[Any]:
+        def step(x: mo.Tensor) -> Any:
+            total = cluster.all_reduce(x, "sum", group)
+            largest = cluster.all_reduce(total + group.rank, "max", group)
+            return largest if group.rank == 0 else other(x)
+
+        compiled = mo.compile(step)
+        return [compiled(mo.asarray(np.full(3, group.rank + turn, np.float32))) for turn in range(3)]
+
+    first, *others = run_threads(RANKS, rank)
+    assert [found.tolist() for found in first] == [[5.0 + 3 * turn] * 3 for turn in range(3)]
+    for number, found in enumerate(others, 1):
+        for turn, mine in enumerate(found):
+            expected = other(mo.asarray(np.full(3, number + turn, np.float32)))
+            assert repr(mine) == repr(expected)
+
+
+def test_an_unused_collective_of_a_loop_s_body_is_nobody_s() -> None:
+    """Rows and bodies have parameters of their own: what they leave out stays left out on all ranks."""
+
+    def rank(group: Group) -> Any:
+        def row(x: mo.Tensor) -> mo.Tensor:
+            cluster.all_reduce(x, "sum", group)
+            return x * 2
+
+        return mo.compile(mo.vmap(row))(mo.ones((2, 3))).tolist()
+
+    assert run_threads(RANKS, rank) == [[[2.0] * 3] * 2] * RANKS

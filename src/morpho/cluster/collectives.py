@@ -85,7 +85,9 @@ def _axis(x: Any, axis: int) -> int:
 def _apply(name: str, x: Any, group: Group | None, **attributes: Any) -> mo.Tensor:
     tensor = mo.asarray(x)
     node = chained(name, tensor.program(), group=number_of(_group(group)), **attributes)
-    found = mo.Tensor.of_node(node)
-    if current_trace() is None and not is_differentiated(tensor):
+    found, trace = mo.Tensor.of_node(node), current_trace()
+    if trace is not None:
+        trace.collectives.append(node.inputs[0])
+    elif not is_differentiated(tensor):
         found.realise()  # ranks must not come to their collectives in the order in which values are asked for
     return found

@@ -13,13 +13,16 @@ from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.layout import record_words
 from morpho.backends.registry import HOST, memory_of
 from morpho.base import settings
-from morpho.base.dims import Dim, Size, bounds
+from morpho.base.dims import Dim, Size, bounds, product, upper
 from morpho.base.errors import ArgumentError, CompileError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.base.trees import LEAF, flatten, has_sizes, unflatten, unhashable
 from morpho.ir.deferred import OtherGraph
 from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build, toposort
 from morpho.ir.op import changes as registry_changes
+from morpho.ops.algebra import cast, constant_like, expand, where
+from morpho.ops.sources import pick
 from morpho.program.footprint import Uses, footprint
 from morpho.runtime import thresholds
 from morpho.runtime.plans import evaluate as evaluation
@@ -264,7 +267,26 @@ def _run_traced(made: CompiledFunction, structure: Any, specs: list[tuple[Any, .
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
         nodes += [count for _, count in trace.counted]
+        nodes = with_collectives(nodes, trace)
     return _Run(trace, nodes, shape, len(outputs), updates, parameters, lifting)
+
+
+def with_collectives(nodes: list[Node], trace: Trace) -> list[Node]:
+    """The results of a function, one of them made to need every collective it asked for: where a rank has no use for
+    what they give, the others wait in them all the same. Those of bodies and of rows are not this function's own."""
+    reached = {node.serial for node in toposort(nodes)}
+    left = [one for one in trace.collectives if one.serial not in reached and all(
+        node.attributes.get("trace") == trace.number for node in toposort([one]) if node.op.name == "parameter")]
+    tokens = [pick(one, len(one.outputs) - 1) for one in left]
+    if not tokens or not nodes:
+        return nodes or tokens
+    token = tokens[0]
+    for other in tokens[1:]:
+        token = build("bitwise_or", token, other)
+    place, chosen = min(enumerate(nodes), key=lambda pair: upper(product(pair[1].shape)))
+    is_done, else_ = build("equal", token, constant_like(token, 0)), cast(token, chosen.dtype)  # it is 0: nobody knows
+    needing = where(expand(is_done, chosen.shape), chosen, expand(else_, chosen.shape))
+    return [*nodes[:place], needing, *nodes[place + 1:]]
 
 
 def _run_lifted(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]], changed: Changed) -> _Run:
