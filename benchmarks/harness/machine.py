@@ -31,6 +31,22 @@ def describe() -> dict[str, Any]:
     }
 
 
+def processor_ticks() -> tuple[int, int]:
+    """What a host took from this virtual machine since it began, and all that was asked for; zeros where nothing
+    says."""
+    line = (read_text(Path("/proc/stat")) or "").partition("\n")[0].split()
+    if len(line) < 9 or line[0] != "cpu":
+        return 0, 0
+    user, nice, system, _, _, irq, soft, stolen = map(int, line[1:9])
+    return stolen, user + nice + system + irq + soft + stolen
+
+
+def taken_since(before: tuple[int, int]) -> float:
+    """The share of the processor time asked for since then that a host gave to others."""
+    stolen, wanted = (now - then for now, then in zip(processor_ticks(), before, strict=True))
+    return stolen / wanted if wanted > 0 else 0.0
+
+
 def cpu_name() -> str:
     """The CPU's name: x86 says it in /proc/cpuinfo, Arm only its implementer and part numbers."""
     fields: dict[str, str] = {}

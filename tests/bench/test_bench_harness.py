@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness import machine, run
 from benchmarks.harness.client import PeerError, environment
 from benchmarks.harness.rounds import Entry, Pace, Timing, measure, schedule
 from benchmarks.harness.worker import calls_per_round
@@ -111,3 +112,15 @@ def test_a_start_finds_its_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     found = environment(2)
     assert "PYTHONDONTWRITEBYTECODE" not in found and found["PYTHONPYCACHEPREFIX"]
+
+
+@pytest.mark.parametrize(("later", "said"), [
+    ("cpu 190 0 10 500 0 0 0 50 0 0", "took 20%"), ("cpu 340 0 10 9 0 0 0 1 0 0", ""), ("intr 1", ""), ("", "")])
+def test_what_the_host_took_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], later: str,
+                                    said: str) -> None:
+    """A virtual machine's processors are others' too: figures of such a time are not to be believed."""
+    lines = iter(["cpu 0 0 0 9 0 0 0 0 0 0", later])
+    monkeypatch.setattr(machine, "read_text", lambda path: next(lines))
+    run.run_theme("no_such_theme", None)  # type: ignore[arg-type]
+    printed = capsys.readouterr().out
+    assert "no_such_theme" in printed and (said in printed if said else "the host" not in printed)
