@@ -22,12 +22,12 @@ from morpho.passes.fold import fold
 from morpho.passes.fusion.epilogue import epilogue
 from morpho.passes.fusion.fuse import fuse, single
 from morpho.passes.fusion.prologue import prologue
+from morpho.passes.loops.roll import roll
 from morpho.passes.memory.liveness import Updates
 from morpho.passes.memory.schedule import schedule
 from morpho.passes.pieces import pieces
 from morpho.passes.regions import optimise_bodies
 from morpho.passes.remat.remat import Budget, Recomputed, remat
-from morpho.passes.roll import roll
 from morpho.passes.simplify import simplify
 from morpho.passes.stencils import recompute_stencils
 from morpho.passes.symmetric import halve_symmetric

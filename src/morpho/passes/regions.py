@@ -9,12 +9,12 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild
 from morpho.ops.control.records import bodies_of, with_bodies
 from morpho.ops.sources import pick
-from morpho.passes.absorb_loops import absorb_loops
-from morpho.passes.lane_loops import fits_lanes
-from morpho.passes.moving_slices import move_slices
-from morpho.passes.register_loops import fits_registers
-from morpho.passes.sink_indices import sink_indices
-from morpho.passes.slices_first import slices_first
+from morpho.passes.loops.absorb_loops import absorb_loops
+from morpho.passes.loops.lane_loops import fits_lanes
+from morpho.passes.loops.moving_slices import move_slices
+from morpho.passes.loops.register_loops import fits_registers
+from morpho.passes.loops.sink_indices import sink_indices
+from morpho.passes.loops.slices_first import slices_first
 
 Optimise = Callable[[Graph], Graph]
 

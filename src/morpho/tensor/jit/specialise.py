@@ -135,8 +135,8 @@ def layout_of(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _as_written(nodes: list[Node]) -> list[Node]:
-    """Every node below, in the order in which the function made them (`passes/roll.py` looks for its turns). What does
-    not depend on its arguments may be older than it, and stands before whoever reads it first."""
+    """Every node below, in the order in which the function made them (`passes/loops/roll.py` looks for its turns). What
+    does not depend on its arguments may be older than it, and stands before whoever reads it first."""
     below, moving = toposort(nodes), set()
     for node in below:
         if node.op.name == "parameter" or any(child.serial in moving for child in node.inputs):

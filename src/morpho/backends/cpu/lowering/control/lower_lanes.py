@@ -15,7 +15,7 @@ from morpho.ir.body import Body
 from morpho.ir.node import Node
 from morpho.ir.views import Strides
 from morpho.ops.control.records import COUNTER, parts
-from morpho.passes.moving_slices import Turns
+from morpho.passes.loops.moving_slices import Turns
 from morpho.program.program import Step
 from morpho.program.view import View, part_of
 

@@ -8,7 +8,7 @@ from morpho.ir.body import Body
 from morpho.ir.node import Node
 from morpho.ops.elementwise import COSTLY
 from morpho.passes.fusion.candidates import NATIVE
-from morpho.passes.moving_slices import Turns
+from morpho.passes.loops.moving_slices import Turns
 
 PASSED = frozenset({"reshape", "expand", "copy", "remat_barrier"})  # between equal shapes, or from a number
 MOST_OPERATIONS = 96  # of a turn: more do not fit the registers

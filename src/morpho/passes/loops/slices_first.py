@@ -11,7 +11,7 @@ from morpho.base.dims import Shape, product
 from morpho.ir.body import Body, parameter
 from morpho.ir.node import Node, make, rebuild, toposort
 from morpho.ops.batching import batch_of, in_front, row_leaf
-from morpho.passes.lane_loops import MOST_STREAMED, is_by_element
+from morpho.passes.loops.lane_loops import MOST_STREAMED, is_by_element
 
 FIXED, EARLY, LATE = range(3)  # made of constants, of slices too, of what is carried too
 
