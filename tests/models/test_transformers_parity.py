@@ -116,7 +116,7 @@ def test_t5(settings: dict[str, Any]) -> None:
 def test_t5_buckets() -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    from morpho.models.t5 import buckets
+    from morpho.models.seq2seq.t5 import buckets
 
     for both, count, most in ((True, 32, 128), (False, 32, 128), (True, 8, 7), (False, 12, 50)):
         wanted = T5Attention._relative_position_bucket(torch.arange(-500, 501), both, count, most).numpy()

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import divided, key_mask, tied_logits
-from morpho.models.bert import first_values
 from morpho.models.config import Config
+from morpho.models.encoders.bert import first_values
 from morpho.models.encoders.heads import KINDS, WithHeads, labels_of
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.linear import Embedding, Linear

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import key_mask, tied_logits
-from morpho.models.bert import Body, Embeddings, first_values
 from morpho.models.config import Config
+from morpho.models.encoders.bert import Body, Embeddings, first_values
 from morpho.models.encoders.heads import KINDS, TwoStep, WithHeads, labels_of
 from morpho.nn.layers.linear import Linear
 from morpho.nn.layers.norm import LayerNorm

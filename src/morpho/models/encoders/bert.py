@@ -11,7 +11,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import key_mask, tied_logits
 from morpho.models.config import Config
-from morpho.models.encoder import Dense, SelfAttention
+from morpho.models.encoders.encoder import Dense, SelfAttention
 from morpho.models.encoders.heads import KINDS, WithHeads, labels_of
 from morpho.nn import init
 from morpho.nn.containers import ModuleList

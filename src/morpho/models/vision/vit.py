@@ -11,7 +11,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Model
 from morpho.models.config import Config
-from morpho.models.encoder import Dense, SelfAttention
+from morpho.models.encoders.encoder import Dense, SelfAttention
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.convolution import Conv2d
