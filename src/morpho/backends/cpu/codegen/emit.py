@@ -333,7 +333,7 @@ class Emitter:
         mask = f"<{lanes} x i32> zeroinitializer"
         return self.assign(f"shufflevector {vector} {one.name}, {vector} poison, {mask}", scalar.element, lanes)
 
-    def joined(self, scalars: Sequence[Value]) -> Value:
+    def vector_of(self, scalars: Sequence[Value]) -> Value:
         """One vector of scalars."""
         element, lanes = scalars[0].element, len(scalars)
         vector, found = vector_type(element, lanes), "poison"

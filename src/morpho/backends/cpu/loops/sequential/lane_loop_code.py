@@ -159,7 +159,7 @@ class LaneLoopCode(RegisterLoopCode):
         e = self.e
         if self.mask is not None:
             return e.gather_some(place, memory, e.lane_numbers() * apart, self.mask)
-        return e.joined([e.load(e.offset(place, memory, lane * apart), memory, 1) for lane in range(e.lanes)])
+        return e.vector_of([e.load(e.offset(place, memory, lane * apart), memory, 1) for lane in range(e.lanes)])
 
     def store(self, value: Value, operand: int, offset: int) -> None:
         e = self.e
