@@ -70,7 +70,7 @@ def measure(place: Path, cuts: list[int], latency_s: float, count: int, rounds: 
             elsewhere = calibrated(made, texts=max(TEXTS), tokens=count, prompt_tokens=len(PROMPT))
             for cut in cuts:
                 made.recut(cut_plan(place, [cut], elsewhere.cluster))
-                here = calibrated(made, texts=max(TEXTS), tokens=max(count // 3, 10), prompt_tokens=len(PROMPT),
+                here = calibrated(made, texts=max(TEXTS), tokens=max(count // 2, 10), prompt_tokens=len(PROMPT),
                                   as_it_is=True)
                 for texts in TEXTS:
                     said = {name: predicted(cut_plan(place, [cut], each.cluster), texts, len(PROMPT), count,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pipeline_models import folder_of
@@ -91,13 +93,31 @@ def test_a_calibration_finds_what_runs_were_made_of(nodes: int) -> None:
                              dict.fromkeys(pace, handling_s * grown), dict.fromkeys(pace, 1e-3), loop_s, 1.0,
                              dict.fromkeys(pace, rows)))
     found = _settled(cluster(nodes), seen, 8)
-    assert found.overheads.hop_s == pytest.approx(hop_s) and found.overheads.alone == pytest.approx(1.0)
+    assert found.overheads.hop_s == pytest.approx(hop_s) and found.overheads.cooling == 0.0
     assert found.overheads.stage_s == pytest.approx(truth.stage_s) and found.overheads.row == pytest.approx(row)
     other = [model.depth * number // nodes for number in range(1, nodes + 1)]
     predicted = generation(placed(model, found.cluster, other), 1, overheads=found.overheads)
     plan = placed(model, cluster(nodes), other)
     assert predicted.token_s == pytest.approx(sum(times(plan).values()) + nodes * handling_s
                                               + sum(line_seconds(plan, truth)[0]))
+
+
+def test_stages_that_wait_before_their_calls_are_slower_and_said_to_be() -> None:
+    """Times that grow with the wait before a call: the pace without one is found, and every run is predicted."""
+    cooling, base_s, handling_s, model = 40.0, {"n0": 3e-3, "n1": 2e-3}, 1e-4, card()
+    plan = placed(model, cluster(2), [7, 14])
+    seen = []
+    for texts, token_s in ((1, 0.030), (2, 0.026), (6, 0.030)):
+        waited = token_s / texts - handling_s  # t = base * (1 + cooling * (waited - t))
+        stage_s = {node: each * (1 + cooling * waited) / (1 + cooling * each) for node, each in base_s.items()}
+        seen.append(Seen(plan, texts, stage_s, dict.fromkeys(base_s, handling_s), {}, token_s, 0.05,
+                         dict.fromkeys(base_s, 1.0)))
+    found = _settled(cluster(2), seen, 8)
+    assert found.overheads.cooling == pytest.approx(cooling) and 0.02 < found.overheads.coldest_s < 0.03
+    here = placed(model, found.cluster, [7, 14])
+    assert [stage.compute_s for stage in here.stages] == pytest.approx([*base_s.values()])
+    assert generation(here, 1, overheads=found.overheads).token_s == pytest.approx(0.030, rel=1e-6)
+    assert generation(here, 1, overheads=replace(found.overheads, cooling=0.0)).token_s < 0.027
 
 
 def test_a_line_that_makes_no_sense_goes_through_the_origin() -> None:

@@ -24,6 +24,7 @@ from morpho.plan.replan.repartition import measured_cluster
 from morpho.plan.solve.solver import complete
 
 PROMPT_TOKENS, TOKENS, TEXTS, LARGE = 8, 48, 6, 1.5
+ALONE = 1.25  # texts in a call, on average: so few count as one
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,14 @@ class Seen:
     def call_s(self, node: str) -> float:
         """Seconds of a call, messages and all."""
         return (self.stage_s[node] + self.handling_s.get(node, 0.0)) * self.rows.get(node, 1.0)
+
+    def idle_s(self, node: str) -> float:
+        """How long a stage waits before each of its calls."""
+        return max(self.token_s * self.rows.get(node, 1.0) / self.texts - self.call_s(node), 0.0)
+
+    def in_turns(self) -> bool:
+        """Whether calls had one text each, or nearly."""
+        return max(self.rows.values(), default=1.0) <= ALONE
 
 
 def placed(card: ModelCard, cluster: Cluster, ends: Sequence[int]) -> Plan:
@@ -91,7 +100,7 @@ def calibrated(made: Pipeline, *, tokens: int = TOKENS, texts: int = TEXTS, prom
     for each in [[]] if as_it_is else ends[:1] if ends[0] == ends[1] else ends:
         if each:
             made.recut(placed(plan.card, plan.cluster, each))
-        _run(made, prompt, texts, 4)  # compiles
+        _run(made, prompt, texts, max(4, tokens // 2))  # compiles, and layers that have just come are slow at first
         runs = [_run(made, prompt, count, tokens) for count in sorted({1, min(nodes, texts), texts})]
         seen += [run for run in runs if run is not None]
     if not as_it_is:
@@ -119,38 +128,52 @@ def _run(made: Pipeline, prompt: Sequence[int], texts: int, tokens: int) -> Seen
 
 
 def _settled(cluster: Cluster, seen: Sequence[Seen], prompt_tokens: int) -> Calibration:
-    """Paces of the nodes from the runs with a text for each stage, what rows cost from those with more, the rest from
-    those with one."""
+    """Paces of the nodes from the runs whose calls had one text, what rows cost from the others, the rest from those
+    with one text."""
     some, one = [each for each in seen if each.texts > 1], [each for each in seen if each.texts == 1]
     many = [each for each in some if each.texts == min(run.texts for run in some)]  # one text in a call, or nearly
+    cold = _cooling(seen)
     pace, fixed = dict[str, float](), dict[str, float]()
     for node in cluster.nodes:
-        points = [(stage.compute_s, each.stage_s[node.name]) for each in many for stage in each.plan.stages
-                  if stage.node == node.name]
+        points = [(stage.compute_s, each.stage_s[node.name] / cold.colder(each.idle_s(node.name)))
+                  for each in many for stage in each.plan.stages if stage.node == node.name]
         pace[node.name], fixed[node.name] = line(points)
     base = many[0].plan
     found = measured_cluster(base, {stage.node: pace[stage.node] * stage.compute_s for stage in base.stages})
     handling = {name: statistics.fmean([each.handling_s.get(name, 0.0) for each in many]) for name in pace}
     stage_s = {name: fixed[name] + handling[name] for name in pace}
-    alone = statistics.fmean([a.stage_s[name] / b.stage_s[name] for a, b in zip(one, many) for name in a.stage_s])
     hops = len(cluster.nodes) if len(cluster.nodes) > 1 else 0
     rest = [each.token_s - sum(each.stage_s.values()) - sum(each.handling_s.values())
             - sum(line_seconds(each.plan, Overheads())[0]) for each in one]
-    overheads = Overheads(stage_s, statistics.fmean(rest) / hops if hops else 0.0, 0.0, 1.0, alone, _row(some))
+    overheads = replace(cold, stage_s=stage_s, hop_s=statistics.fmean(rest) / hops if hops else 0.0,
+                        row=_row(some, cold))
     overheads = _with_prompts(found, overheads, one, prompt_tokens)
     return Calibration(found, overheads, tuple({"texts": each.texts, "stage_s": dict(each.stage_s), "handling_s": dict(
         each.handling_s), "token_s": each.token_s, "first_token_s": each.first_token_s, "rows": dict(each.rows)}
         for each in seen))
 
 
-def _row(some: Sequence[Seen]) -> float:
+def _cooling(seen: Sequence[Seen]) -> Overheads:
+    """How much waiting slows a stage: the slope of its times over the waits before them, over its time without one."""
+    found, turns = list[float](), [each for each in seen if each.in_turns()]
+    for node, number in {(node, id(each.plan)): None for each in turns for node in each.stage_s}:
+        points = [(each.idle_s(node), each.stage_s[node]) for each in turns if id(each.plan) == number]
+        if len(points) > 1 and statistics.pvariance([x for x, _ in points]) > 0.0:
+            slope, warm_s = statistics.linear_regression(*zip(*points, strict=True))
+            if warm_s > 0.0:
+                found.append(max(slope, 0.0) / warm_s)
+    coldest_s = max((each.idle_s(node) for each in turns for node in each.stage_s), default=0.0)
+    return Overheads(cooling=statistics.median(found) if found else 0.0, coldest_s=coldest_s)
+
+
+def _row(some: Sequence[Seen], cold: Overheads) -> float:
     """What a further text in a call takes, over what the first one does."""
     found = []
     for few, more in ((a, b) for a in some for b in some if a.plan is b.plan and a.texts < b.texts):
         for node in few.stage_s:
             rows, base = more.rows.get(node, 1.0), few.rows.get(node, 1.0)
-            if rows > 1.25 * base:  # c(r) = c(1) * (1 + (r - 1) * row), seen at two of them
-                a, b = few.call_s(node), more.call_s(node)
+            if rows > ALONE * base:  # c(r) = c(1) * (1 + (r - 1) * row), seen at two of them
+                a, b = (each.call_s(node) / cold.colder(each.idle_s(node)) for each in (few, more))
                 found.append((b - a) / (a * (rows - 1) - b * (base - 1)))
     return min(max(statistics.fmean(found), 0.0), 1.0) if found else 1.0
 
@@ -177,7 +200,8 @@ def _with_prompts(cluster: Cluster, overheads: Overheads, one: Sequence[Seen], p
         plan = placed(each.plan.card, cluster, [stage.end for stage in each.plan.stages])
         share = prompt_tokens / plan.card.context
         for stage in plan.stages:
-            spent = each.prompt_s.get(stage.node, 0.0) * prompt_tokens - stage.compute_s * overheads.alone
+            layers_s = stage.compute_s * overheads.colder(each.idle_s(stage.node))
+            spent = each.prompt_s.get(stage.node, 0.0) * prompt_tokens - layers_s
             factors.append(max(spent, 0.0) / (stage.prefill_compute_s * share))
     prompt = statistics.fmean(factors)
     known = replace(overheads, text_s=0.0, prompt=prompt)

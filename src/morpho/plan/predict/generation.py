@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.plan.predict.plan import Plan
+from morpho.plan.predict.plan import Plan, Stage
 
 CHUNK = 128  # tokens of a prompt that go through a stage at once
+MOST_ROUNDS = 40  # each halves what is left
 TOKEN_BYTES = 72  # of the message that brings a token back: a header and a number
 
 
@@ -31,8 +32,9 @@ class Overheads:
     `stage_s`: of a node, for each token, beside its layers: calling the stage, receiving, checking, choosing, sending.
     `hop_s`: from a message being there until who it is for has noticed. `text_s`: of a text, once: from being asked for
     until its first stage begins. `prompt`: how much longer the products of a prompt take than the roofline says.
-    `alone`: how much longer stages take that wait more than they work: a core that comes from waiting is slower. `row`:
-    what a further text in the same call takes, over what the first one does; 1 where texts take turns.
+    `cooling`: how much longer a stage takes for each second that it waited before: others have its core's caches by
+    then; `coldest_s`: the longest wait that was looked at, beyond which nothing is added. `row`: what a further text in
+    the same call takes, over what the first one does; 1 where texts take turns.
 
     >>> Overheads({"a": 1e-4}).of("a"), Overheads().of("b")
     (0.0001, 0.0)
@@ -42,12 +44,21 @@ class Overheads:
     hop_s: float = 0.0
     text_s: float = 0.0
     prompt: float = 1.0
-    alone: float = 1.0
+    cooling: float = 0.0
+    coldest_s: float = 0.0
     row: float = 1.0
 
     def of(self, node: str) -> float:
         """Those of a node's stage."""
         return self.stage_s.get(node, 0.0)
+
+    def colder(self, idle_s: float) -> float:
+        """How many times as long layers take after such a wait.
+
+        >>> Overheads(cooling=50.0, coldest_s=0.01).colder(0.004), Overheads(cooling=50.0, coldest_s=0.01).colder(1.0)
+        (1.2, 1.5)
+        """
+        return 1.0 + self.cooling * min(max(idle_s, 0.0), self.coldest_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +93,7 @@ def generation(plan: Plan, texts: int = 1, prompt_tokens: int = 0, new_tokens: i
     costs = overheads or Overheads()
     card, stages, copies = plan.card, plan.stages, len(plan.stages[0].replicas)
     lines, carried = line_seconds(plan, costs)
-    at_work = [stage.compute_s + costs.of(stage.node) for stage in stages]  # of stages that are never idle
-    share = min(1.0, texts * math.fsum(at_work) / copies / len(stages) / (math.fsum([*at_work, *lines])))
-    slower = costs.alone + (1.0 - costs.alone) * share
-    busy = [stage.compute_s * slower + costs.of(stage.node) for stage in stages]
-    token_s = together(busy, lines, carried, texts / copies, costs.row)[1]
+    busy, token_s = _settled(stages, lines, carried, texts / copies, costs)
     prompt = prompt_tokens or card.context
     pieces = math.ceil(prompt / CHUNK)
     part = min(1.0, prompt / pieces / card.context)  # a piece's, of the card's prompt
@@ -96,6 +103,20 @@ def generation(plan: Plan, texts: int = 1, prompt_tokens: int = 0, new_tokens: i
         return Generation(first, token_s, texts * card.tokens_per_pass / token_s)
     whole = first + (texts - 1) * pieces * max(piece) + (new_tokens - 1) * token_s
     return Generation(first, token_s, texts * card.tokens_per_pass * new_tokens / whole)
+
+
+def _settled(stages: Sequence[Stage], lines: Sequence[float], carried: Sequence[float], texts: float, costs: Overheads
+             ) -> tuple[list[float], float]:
+    """What stages take for a text and what a text waits for its next token, where each call is as slow as the wait
+    before it makes it."""
+    busy = [stage.compute_s + costs.of(stage.node) for stage in stages]
+    rows, token_s = together(busy, lines, carried, texts, costs.row)
+    for _ in range(MOST_ROUNDS if costs.cooling else 0):
+        idle = [token_s * rows / texts - each * (1 + (rows - 1) * costs.row) for each in busy]
+        colder = [stage.compute_s * costs.colder(wait) + costs.of(stage.node) for stage, wait in zip(stages, idle)]
+        busy = [(one + other) / 2 for one, other in zip(busy, colder)]
+        rows, token_s = together(busy, lines, carried, texts, costs.row)
+    return busy, token_s
 
 
 def together(busy: Sequence[float], lines: Sequence[float], carried: Sequence[float], texts: float, row: float
