@@ -146,3 +146,15 @@ def test_collectives_of_gradients_bodies_and_rows_are_in_the_order_of_the_others
     first, _, last, own = run_threads(4, rank)
     assert (first.tolist(), last.tolist(), own.tolist()) == ([4.0] * 3, [1.0] * 3, [4.0] * 3)
     assert [came.count(number) for number in range(4)] == [count + 2] * 4
+
+
+def test_a_function_that_gives_nothing_is_called_again_and_with_other_numbers() -> None:
+    """Its program has a result that is nobody's, which needs memory of its own at every call."""
+
+    def rank(group: Group) -> Any:
+        compiled = mo.compile(lambda x, by: [total(x * by, group), None][group.rank > 0])
+        return [compiled(mo.ones(3), by) for by in (0.5, 1.5, 2.5, 3.5, 3.5)]
+
+    first, *others = run_threads(RANKS, rank)
+    assert [found.tolist() for found in first] == [[RANKS * by] * 3 for by in (0.5, 1.5, 2.5, 3.5, 3.5)]
+    assert others == [[None] * 5] * (RANKS - 1)

@@ -404,7 +404,8 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     states = States(trace.states, updates, aliases, objects)
     called = with_limits(called, made.numbers)
     given, gather = _by_position(made, called), gatherer(made.signature, called, structure)
-    direct = ((simple or served is not None) and (given is not None or gather is not None)
+    is_asked = len(graph.specs) == count + len(updates) + len(trace.counted)  # not a token, which no native call takes
+    direct = (is_asked and (simple or served is not None) and (given is not None or gather is not None)
               and not has_sizes(structure)  # numbers of each call, which Python puts in
               and (served is not None or (all(program.slots[place.slot].kind == "result" for place in program.outputs)
                                           and states.spare_bytes <= MOST_SPARE_BYTES)))
