@@ -11,7 +11,7 @@ import pytest
 
 import morpho as mo
 from morpho import cluster
-from morpho.cluster.groups.threads import run_threads
+from morpho.cluster.groups.threads import ThreadGroup, run_threads
 from morpho.runtime.groups.group import Group
 
 RANKS, SHAPE = 3, (3, 6)
@@ -100,3 +100,61 @@ def test_an_unused_collective_of_a_loop_s_body_is_nobody_s() -> None:
         return mo.compile(mo.vmap(row))(mo.ones((2, 3))).tolist()
 
     assert run_threads(RANKS, rank) == [[[2.0] * 3] * 2] * RANKS
+
+
+def total(x: Any, group: Group) -> mo.Tensor:
+    return cluster.all_reduce(x, "sum", group)
+
+
+def both_slopes(x: mo.Tensor, group: Group) -> tuple[Any, ...]:
+    value, slope = mo.value_and_grad(lambda x: mo.sum(total(x * x, group)))(x)
+    moved = mo.jvp(lambda x: total(x * x, group), (x,), (mo.ones(3),))[1]
+    return value, slope, moved, mo.jacrev(lambda x: total(x * x, group))(x)
+
+
+def turns(x: mo.Tensor, group: Group) -> mo.Tensor:
+    return mo.scan(lambda carry, row: (carry * total(row, group), None), x, mo.stack([x, x + 1]))[0]
+
+
+def branch(x: mo.Tensor, group: Group) -> tuple[Any, ...]:
+    return (mo.cond(x[0] > 0, lambda: total(x, group), lambda: x),
+            mo.cond(x[0] < 0, lambda: total(x, group), lambda: x),
+            mo.while_loop(lambda s: total(s, group)[0] < 9, lambda s: total(s, group), mo.ones(3)))
+
+
+AROUND: dict[str, tuple[Callable[[mo.Tensor, Group], Any], int]] = {  # and how many collectives each rank comes to
+    "gradients": (both_slopes, 6), "scan": (turns, 2), "branches": (branch, 4),
+    "slope of a scan": (lambda x, g: mo.grad(lambda x: mo.sum(turns(x, g)))(x), 6),
+    "rows": (lambda x, g: mo.vmap(lambda row: total(row, g))(mo.stack([x, x + 1])), 1)}
+
+
+@pytest.mark.parametrize(("around", "count"), AROUND.values(), ids=AROUND)
+def test_collectives_of_gradients_bodies_and_rows_are_in_the_order_of_the_others(
+        around: Callable[[mo.Tensor, Group], Any], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One before them, one after, and ranks that use one thing each: all come to the same ones, and none to that of a
+    branch that is not taken."""
+    came, run = [], ThreadGroup._run
+    monkeypatch.setattr(ThreadGroup, "_run", lambda group, *asked: (came.append(group.rank), run(group, *asked))[1])
+
+    def rank(group: Group) -> Any:
+        def step(x: mo.Tensor) -> Any:
+            first, inside = cluster.all_reduce(x, "max", group), around(x, group)
+            return [first, inside, cluster.all_reduce(x, "min", group), x][group.rank]
+
+        return mo.compile(step)(mo.asarray(np.full(3, group.rank + 1, np.float32)))
+
+    first, _, last, own = run_threads(4, rank)
+    assert (first.tolist(), last.tolist(), own.tolist()) == ([4.0] * 3, [1.0] * 3, [4.0] * 3)
+    assert [came.count(number) for number in range(4)] == [count + 2] * 4
+
+
+def test_a_function_that_gives_nothing_is_called_again_and_with_other_numbers() -> None:
+    """Its program has a result that is nobody's, which needs memory of its own at every call."""
+
+    def rank(group: Group) -> Any:
+        compiled = mo.compile(lambda x, by: [total(x * by, group), None][group.rank > 0])
+        return [compiled(mo.ones(3), by) for by in (0.5, 1.5, 2.5, 3.5, 3.5)]
+
+    first, *others = run_threads(RANKS, rank)
+    assert [found.tolist() for found in first] == [[RANKS * by] * 3 for by in (0.5, 1.5, 2.5, 3.5, 3.5)]
+    assert others == [[None] * 5] * (RANKS - 1)

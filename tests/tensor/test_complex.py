@@ -150,3 +150,12 @@ def test_what_a_batch_shares_of_a_product_is_made_once(spread: tuple[int, int], 
     assert np.allclose(f(mo.asarray(a), mo.asarray(b)).numpy(), a @ b, rtol=1e-14)
     copied = [int(rows) * int(columns) for rows, columns in re.findall(r"kernel copy +(\d+) x (\d+)", f.explain())]
     assert copied and max(copied) <= 2 * b.size
+
+
+@pytest.mark.parametrize("left", [(5, 3), (3,)])
+def test_vectors_of_a_batch_times_a_shared_matrix_have_the_bits_of_each(left: tuple[int, ...],
+                                                                        rng: np.random.Generator) -> None:
+    """A complex product the other way round would add the same terms in another order."""
+    a, b = (mo.asarray(rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) for shape in (left, (7, 3)))
+    rows = mo.vmap(lambda row: a @ row)(b).numpy()
+    assert all(rows[n].tobytes() == (a @ b[n]).numpy().tobytes() for n in range(7))

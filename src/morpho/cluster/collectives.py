@@ -11,13 +11,13 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster import world
-from morpho.ops.collective import chained, set_scope
+from morpho.ops.collective import chained, set_order
 from morpho.runtime.groups.group import REDUCTIONS, Group
 from morpho.runtime.groups.registry import number_of
 from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.state.trace import current_trace
 
-set_scope(lambda: None if (trace := current_trace()) is None else trace.number)
+set_order(lambda: None if (trace := current_trace()) is None else trace.collectives)
 
 
 def all_reduce(x: Any, op: str = "sum", group: Group | None = None) -> mo.Tensor:
@@ -85,9 +85,7 @@ def _axis(x: Any, axis: int) -> int:
 def _apply(name: str, x: Any, group: Group | None, **attributes: Any) -> mo.Tensor:
     tensor = mo.asarray(x)
     node = chained(name, tensor.program(), group=number_of(_group(group)), **attributes)
-    found, trace = mo.Tensor.of_node(node), current_trace()
-    if trace is not None:
-        trace.collectives.append(node.inputs[0])
-    elif not is_differentiated(tensor):
+    found = mo.Tensor.of_node(node)
+    if current_trace() is None and not is_differentiated(tensor):
         found.realise()  # ranks must not come to their collectives in the order in which values are asked for
     return found

@@ -10,17 +10,18 @@ others asks `all_reduce_memory` where the buckets lie, starts them without parts
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from morpho.base.dtypes import BY_NAME, int32, int64
+from morpho.base.dims import bounds, product
+from morpho.base.dtypes import BY_NAME, bool_, int32, int64
 from morpho.base.errors import ArgumentError, GroupError, ShapeError, fail
 from morpho.ir.node import Node, build, make, rebuild
 from morpho.ir.op import JOINT, Attributes, NoGradient, Op, Spec, register
-from morpho.ops.algebra import cast, constant_like, expand, mul
+from morpho.ops.algebra import cast, constant, constant_like, expand, mul, reshape
 from morpho.ops.batching import Rows, in_front
 from morpho.ops.sources import pick
 
@@ -45,14 +46,14 @@ def set_runner(function: _Runner) -> None:
 
 
 # -- the order of collectives ------------------------------------------------------------------------------------------
-_scope: Callable[[], Any] = lambda: None  # the function being traced, if any: set by who traces
-_last: dict[int, tuple[Any, weakref.ref[Node]]] = {}  # group -> where its last collective was written, and that one
+Order = dict[int, Node]  # group -> a token of what was written last
+_order: Callable[[], Order | None] = lambda: None  # of the function being traced, if any: set by who traces
 
 
-def set_scope(function: Callable[[], Any]) -> None:
-    """Say how to find out which function is being traced: something that is equal for the same one, None outside."""
-    global _scope
-    _scope = function
+def set_order(function: Callable[[], Order | None]) -> None:
+    """Say how to find the order of the function being traced; None outside of one."""
+    global _order
+    _order = function
 
 
 def chained(name: str, *inputs: Node, **attributes: Any) -> Node:
@@ -75,17 +76,50 @@ def computed_again(node: Node, inputs: Sequence[Node]) -> Node:
 
 
 def last_token(group: int) -> list[Node]:
-    """The token of the collective that was written last in the function being traced, if there is one."""
-    where, last = _last.get(group, (None, None))
-    before = last() if last is not None and where == _scope() else None
-    return [] if before is None else [pick(before, len(before.outputs) - 1)]
+    """The token of what was written last in the function being traced, if there is one."""
+    order = _order()
+    return [] if order is None or group not in order else [order[group]]
 
 
 def note_last(group: int, node: Node) -> None:
     """Say which collective was written last; outside of a trace nobody asks."""
-    scope = _scope()
-    if scope is not None:
-        _last[group] = (scope, weakref.ref(node))
+    order = _order()
+    if order is not None:
+        order[group] = pick(node, len(node.outputs) - 1)
+
+
+@contextmanager
+def of_a_body(sees_outside: bool = True) -> Iterator[set[int]]:
+    """Collectives written in this block are those of a body or a row, and come after those outside where it sees them.
+    What follows the block waits for none of them by itself: give `come_after` the groups, and what runs the body."""
+    order, groups = _order(), set[int]()
+    if order is None:
+        yield groups
+        return
+    before = dict(order)
+    if not sees_outside:
+        order.clear()
+    inside = dict(order)
+    try:
+        yield groups
+    finally:
+        groups |= {group for group, token in order.items() if token is not inside.get(group)}
+        order.clear()
+        order |= before
+
+
+def come_after(groups: set[int], made: Sequence[Node]) -> None:
+    """What is written next in these groups comes after a loop, a branch or rows, of which these are the results."""
+    order = _order()
+    result = next((node for node in made if bounds(product(node.shape))[0] > 0), None)
+    if order is None or result is None:
+        return
+    rank = len(result.shape)
+    first = reshape(build("slice", result, starts=(0,) * rank, sizes=(1,) * rank, steps=(1,) * rank), ())
+    is_any = cast(build("real", first) if first.dtype.is_complex else first, bool_)
+    token = build("bitwise_right_shift", cast(is_any, int32), constant(1, int32))  # it is 0: no pass knows
+    for group in groups:
+        order[group] = build("bitwise_or", order[group], token) if group in order else token
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from morpho.ir.body import Body, parameter
 from morpho.ir.node import Node, make
 from morpho.ir.op import ANY, JOINT, Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import add, constant_like, zeros_like
+from morpho.ops.collective import come_after, of_a_body
 from morpho.ops.control.transforms import batch_scan, batch_switch, batch_while, jvp_scan, jvp_switch, jvp_while
 from morpho.ops.sources import pick
 
@@ -132,13 +133,15 @@ def _varies(spec: Spec) -> bool:
     return spec.dtype.is_float or spec.dtype.is_complex
 
 
-def pulled_back(body: Body, given: Sequence[Spec], wanted: Sequence[int]) -> Body:
+def pulled_back(body: Body, given: Sequence[Spec], wanted: Sequence[int]) -> tuple[Body, set[int]]:
     """The gradient of a body: from its parameters and then a cotangent for each of its outputs that vary, those of the
-    parameters `wanted`."""
+    parameters `wanted`; and the groups that have collectives in it."""
     leaves = [parameter(number, spec) for number, spec in enumerate(given)]
     varying = [node for node in body.outputs if _varies(node.spec)]
     cotangents = [parameter(len(given) + number, node.spec) for number, node in enumerate(varying)]
-    return Body(_pull_back[0](varying, cotangents, [leaves[number] for number in wanted]))
+    with of_a_body(sees_outside=False) as groups:
+        found = _pull_back[0](varying, cotangents, [leaves[number] for number in wanted])
+    return Body(found), groups
 
 
 def _filled(cotangents: Sequence[Node | None], outputs: Sequence[Node]) -> list[Node]:
@@ -162,7 +165,7 @@ def _vjp_scan(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None
     fixed = [count + len(xs) + n for n, c in enumerate(constants) if _varies(c.spec)]
     if not moving and not sliced and not fixed:
         return [None] * len(node.inputs)
-    back = pulled_back(turn, given, [*moving, *sliced, *fixed])
+    back, groups = pulled_back(turn, given, [*moving, *sliced, *fixed])
     filled = _filled(cotangents, outputs)
     after, stacked = filled[:len(moving)], filled[len(moving):]
     # A sum that begins with -0.0 has the bits of one that begins with its first term.
@@ -171,6 +174,7 @@ def _vjp_scan(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None
                             [c.spec for c in constants], slices(stacked), node["counts"])
     found = scan(turned, [*after, *sums], [*saved, *xs, *stacked], constants, node["length"], not node["reverse"],
                  node["counts"])
+    come_after(groups, found)
     gradients: list[Node | None] = [None] * len(node.inputs)
     for place, gradient in zip([*moving, *fixed, *sliced], found, strict=True):
         gradients[place] = gradient
@@ -210,8 +214,9 @@ def _vjp_switch(node: Node, cotangents: Sequence[Node | None]) -> list[Node | No
         return [None] * len(node.inputs)
     given = [operand.spec for operand in operands]
     filled = _filled(cotangents, results(node))
-    back = tuple(pulled_back(branch, given, wanted) for branch in node["branches"])
-    found = results(make(SWITCH, (node.inputs[0], *operands, *filled), {"branches": back}))
+    back = [pulled_back(branch, given, wanted) for branch in node["branches"]]
+    found = results(make(SWITCH, (node.inputs[0], *operands, *filled), {"branches": tuple(body for body, _ in back)}))
+    come_after(set().union(*[groups for _, groups in back]), found)
     gradients: list[Node | None] = [None] * len(node.inputs)
     for place, gradient in zip(wanted, found, strict=True):
         gradients[1 + place] = gradient

@@ -15,6 +15,7 @@ from morpho.ir.node import Node, build, make
 from morpho.ir.op import Spec
 from morpho.ops.algebra import cast, constant_like, expand, permute, reduce, reshape, where, zeros_like
 from morpho.ops.batching import Rows, batch_of, in_front
+from morpho.ops.collective import come_after, of_a_body
 from morpho.ops.sources import pick
 
 Tangent = Node | None
@@ -158,7 +159,8 @@ def jvp_scan(node: Node, tangents: Sequence[Tangent], push: Push) -> list[Tangen
         counter = number([Spec((), int64)] if node["counts"] else [])
         values = node["turn"].put([*c, *x, *f, *counter])
         moving = [leaf.serial for leaf in _some([*c, *x, *f], has)]
-        found = push(values, dict(zip(moving, [*dc, *dx, *df], strict=True)))
+        with of_a_body(sees_outside=False) as groups:
+            found = push(values, dict(zip(moving, [*dc, *dx, *df], strict=True)))
         more = [one or part is not None for one, part in zip(has[:carries], found, strict=False)]
         if more == has[:carries]:
             break
@@ -170,6 +172,7 @@ def jvp_scan(node: Node, tangents: Sequence[Tangent], push: Push) -> list[Tangen
              *xs, *_some(tangents[carries:count], has[carries:count]), *fixed, *_some(tangents[count:], has[count:]))
     attributes = {**node.attributes, "turn": Body(turn), "carries": carries + len(dc), "xs": len(x) + len(dx)}
     made = _results(make(node.op, given, attributes))[carries:]
+    come_after(groups, made)
     return [*_spread(made[:len(dc)], has[:carries]), *_spread(made[len(dc):], stacked)]
 
 
@@ -183,7 +186,8 @@ def jvp_while(node: Node, tangents: Sequence[Tangent], push: Push) -> list[Tange
         f, df = number(_specs(fixed)), number(_some(_specs(fixed), has[carries:]))
         values = node["turn"].put([*c, *f])
         moving = [leaf.serial for leaf in _some([*c, *f], has)]
-        found = push(values, dict(zip(moving, [*dc, *df], strict=True)))
+        with of_a_body(sees_outside=False) as groups:
+            found = push(values, dict(zip(moving, [*dc, *df], strict=True)))
         more = [one or part is not None for one, part in zip(has[:carries], found, strict=True)]
         if more == has[:carries]:
             break
@@ -193,6 +197,7 @@ def jvp_while(node: Node, tangents: Sequence[Tangent], push: Push) -> list[Tange
              *fixed, *_some(tangents[carries:], has[carries:]))
     made = make(node.op, given, {**node.attributes, "turn": turn, "test": Body(node["test"].put([*c, *f])),
                                  "carries": carries + len(dc)})
+    come_after(groups, _results(made))
     return _spread(_results(made)[carries:], has[:carries])
 
 
@@ -204,10 +209,12 @@ def jvp_switch(node: Node, tangents: Sequence[Tangent], push: Push) -> list[Tang
     x, dx = number(_specs(operands)), number(_some(_specs(operands), has))
     moving = dict(zip([leaf.serial for leaf in _some(x, has)], dx, strict=True))
     values = [branch.put(x) for branch in node["branches"]]
-    found = [push(value, moving) for value in values]
+    with of_a_body(sees_outside=False) as groups:
+        found = [push(value, moving) for value in values]
     some = [any(part is not None for part in parts) for parts in zip(*found, strict=True)]
     if not any(some):
         return [None] * len(some)
     bodies = tuple(Body(_filled(parts, value, some)) for parts, value in zip(found, values, strict=True))
     made = make(node.op, (node.inputs[0], *operands, *_some(along, has)), {**node.attributes, "branches": bodies})
+    come_after(groups, _results(made))
     return _spread(_results(made), some)

@@ -49,13 +49,15 @@ def _reference(attributes: Attributes, a: Any, b: Any) -> Any:
 
 def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
     """With one matrix for all rows it is one product of more rows, and with one for all their vectors too, the other
-    way round: each result is the same chain."""
+    way round: each result is the same chain. Terms of complex chains have an order: there vectors are columns."""
     a, b = inputs
     if len(node.shape) == 2 and not batched[1]:
         flat = reshape(a, (a.shape[0] * a.shape[1], a.shape[2]))
         return reshape(build("matmul", flat, b), (*a.shape[:2], b.shape[1]))
     if len(node.shape) == 2 and not batched[0] and b.shape[2] == 1:
-        vectors = build("matmul", reshape(b, b.shape[:2]), transpose(a))
+        lines = reshape(b, b.shape[:2])
+        vectors = (transpose(build("matmul", a, transpose(lines))) if a.dtype.is_complex else
+                   build("matmul", lines, transpose(a)))
         return reshape(vectors, (*vectors.shape, 1))
     return elementwise(node, inputs, batched, rows)
 

@@ -15,6 +15,7 @@ from morpho.base.trees import flatten, unflatten
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, permute, reshape, zeros_like
 from morpho.ops.batching import batch_of, in_front, row_leaf
+from morpho.ops.collective import come_after, of_a_body
 from morpho.tensor.autodiff.arguments import Inputs, positions_among, wanted_positions, with_numbers
 from morpho.tensor.autodiff.forward import jvp, push_forward
 from morpho.tensor.autodiff.gradient import grad, gradients_of
@@ -116,9 +117,12 @@ def _columns(results: Sequence[Node], arguments: Sequence[Node]) -> list[list[No
     for argument in arguments:
         count = product(argument.shape)
         leaf = row_leaf(argument.shape, argument.dtype, argument.device)
-        pushed = [zeros_like(result) if one is None else one
-                  for one, result in zip(push_forward(results, {argument.serial: leaf}), results, strict=True)]
-        for line, one in zip(blocks, batch_of(pushed, {leaf.serial: _unit_rows(argument, count)}, count), strict=True):
+        with of_a_body() as groups:
+            pushed = [zeros_like(result) if one is None else one
+                      for one, result in zip(push_forward(results, {argument.serial: leaf}), results, strict=True)]
+        found = batch_of(pushed, {leaf.serial: _unit_rows(argument, count)}, count)
+        come_after(groups, [node for node, _ in found])
+        for line, one in zip(blocks, found, strict=True):
             node = in_front(*one, count)
             rank = len(node.shape) - 1
             line.append(reshape(permute(node, (*range(1, rank + 1), 0)), (*node.shape[1:], *argument.shape)))
@@ -130,9 +134,11 @@ def _rows(results: Sequence[Node], arguments: Sequence[Node]) -> list[list[Node]
     for result in results:
         count = product(result.shape)
         leaf = row_leaf(result.shape, result.dtype, result.device)
-        pulled = [zeros_like(argument) if one is None else one
-                  for one, argument in zip(gradients_of([result], [leaf], arguments), arguments, strict=True)]
+        with of_a_body() as groups:
+            pulled = [zeros_like(argument) if one is None else one
+                      for one, argument in zip(gradients_of([result], [leaf], arguments), arguments, strict=True)]
         found = batch_of(pulled, {leaf.serial: _unit_rows(result, count)}, count)
+        come_after(groups, [node for node, _ in found])
         blocks.append([reshape(in_front(*one, count), (*result.shape, *argument.shape))
                        for one, argument in zip(found, arguments, strict=True)])
     return blocks

@@ -15,6 +15,7 @@ from morpho.base.trees import LEAF, flatten, unflatten
 from morpho.ir.node import Node
 from morpho.ops.algebra import permute
 from morpho.ops.batching import batch_of, in_front, row_leaf
+from morpho.ops.collective import come_after, of_a_body
 from morpho.tensor.autodiff.arguments import with_numbers
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray
@@ -55,10 +56,11 @@ def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> C
         rows.check()
         tracing.batched += 1
         try:
-            result = function(*placed, **by_name)
+            with of_a_body() as groups:
+                result = function(*placed, **by_name)
         finally:
             tracing.batched -= 1
-        return rows.results(result, out_axes)
+        return rows.results(result, out_axes, groups)
 
     return call
 
@@ -143,13 +145,14 @@ class _Batch:
         if self.size is None:
             raise fail(ArgumentError, "vmap", "no argument has rows", "give at least one an axis in in_axes")
 
-    def results(self, result: Any, axes: Any) -> Any:
-        """The result with the rows of every tensor along its axis."""
+    def results(self, result: Any, axes: Any, groups: set[int]) -> Any:
+        """The result with the rows of every tensor along its axis; `groups` have collectives in it."""
         tensors: list[Any] = []
         structure = flatten(with_numbers(result), tensors)
         nodes = [asarray(tensor).program() for tensor in tensors]
         assert self.size is not None
         found = batch_of(nodes, self.leaves, self.size)
+        come_after(groups, [node for node, _ in found])
         placed = [self._with_rows(*one, axis)
                   for one, axis in zip(found, _axes_of(axes, structure, "the result"), strict=True)]
         return unflatten(structure, iter(placed))

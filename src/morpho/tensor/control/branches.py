@@ -13,6 +13,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.base.trees import unflatten
 from morpho.ir.node import Node, asked_for, make
 from morpho.ops.algebra import cast
+from morpho.ops.collective import come_after, of_a_body
 from morpho.ops.control import records as control
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
 from morpho.tensor.convert import asarray
@@ -61,7 +62,7 @@ def _chosen(operation: str, which: Node, branches: Sequence[Callable[..., Any]],
     nodes = [tensor.node for tensor in tensors]
     structures = list(structure[-1])
     specs = [[node.spec for node in nodes]]
-    with asked_for() as own:
+    with asked_for() as own, of_a_body() as groups:
         traces, states = _traced(operation, branches, structures, specs)
     first = traces[0].structure
     for number, other in enumerate(traces):
@@ -74,6 +75,7 @@ def _chosen(operation: str, which: Node, branches: Sequence[Callable[..., Any]],
     outer = [*nodes, *[_read(state).node for state in states]]
     made = make(control.SWITCH, (which, *outer, *constants), {"branches": tuple(bodies)})
     found = [Tensor.of_node(node) for node in control.results(made)] if results[0] else []
+    come_after(groups, [tensor.node for tensor in found])
     count = len(traces[0].outputs)
     for state, value in zip(states, found[count:], strict=True):
         _trace().write(state, value)

@@ -14,6 +14,7 @@ from morpho.ir.body import Body, cut_out
 from morpho.ir.node import Node, asked_for, make
 from morpho.ir.op import Spec
 from morpho.ops.algebra import add, cast, constant
+from morpho.ops.collective import come_after, of_a_body
 from morpho.ops.control import records as control
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
 from morpho.tensor.control.guard import where_asked, where_turns
@@ -98,7 +99,7 @@ def _scan(f: Callable[..., Any], init: Start, xs: Tree, turns: Size, reverse: bo
     def attempt(nodes: Sequence[Node], states: Sequence[Any]) -> Traced:
         return trace(f, given, [[node.spec for node in nodes], specs], "scan", states)
 
-    with asked_for() as own:
+    with asked_for() as own, of_a_body() as groups:
         nodes, states, traced = _settled(attempt, [tensor.node for tensor in carries], init, "scan", _carry_of)
     carried, ys_structure = _carry_of(traced, "scan", structure)
     leaves = list(traced.leaves)
@@ -112,6 +113,7 @@ def _scan(f: Callable[..., Any], init: Start, xs: Tree, turns: Size, reverse: bo
     outer = [*nodes, *[_state_node(state) for state in states]]
     fixed = where_turns(turns, constants, own)
     found = control.scan(body, outer, [tensor.node for tensor in inputs], fixed, turns, reverse, counts)
+    come_after(groups, found)
     results = [Tensor.of_node(node) for node in found]
     _write_states(states, results[len(nodes):len(outer)])
     last = unflatten(structure, iter(results[:len(nodes)]))
@@ -271,9 +273,10 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     def attempt(nodes: Sequence[Node], states: Sequence[Any]) -> Traced:
         return trace(body, [structure], [[node.spec for node in nodes]], "while_loop", states)
 
-    with asked_for() as own:
+    with asked_for() as own, of_a_body() as groups:
         nodes, states, traced = _settled(attempt, [t.node for t in start.carries], start, "while_loop", _all_of)
-    test = trace(cond, [structure], [[node.spec for node in nodes]], "while_loop", states)
+    with of_a_body() as asked:
+        test = trace(cond, [structure], [[node.spec for node in nodes]], "while_loop", states)
     if len(test.states) > len(states):
         raise fail(ArgumentError, "while_loop", "the condition writes a state", "write it in the body")
     if test.structure is not LEAF or test.outputs[0].shape != () or test.outputs[0].dtype is not bool_:
@@ -284,6 +287,7 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     outer = [*nodes, *[_state_node(state) for state in states]]
     fixed = where_asked(asks, outer, constants, own)
     made = make(control.WHILE, (*outer, *fixed), {"turn": turn, "test": asks, "carries": len(outer)})
+    come_after(groups | asked, control.results(made))
     results = [Tensor.of_node(node) for node in control.results(made)]
     _write_states(states, results[len(nodes):])
     return unflatten(structure, iter(results[:len(nodes)]))

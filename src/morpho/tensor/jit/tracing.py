@@ -22,7 +22,6 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, toposort
 from morpho.ir.op import changes as registry_changes
 from morpho.ops.algebra import cast, constant_like, expand, where
-from morpho.ops.sources import pick
 from morpho.program.footprint import Uses, footprint
 from morpho.runtime import thresholds
 from morpho.runtime.plans import evaluate as evaluation
@@ -273,11 +272,10 @@ def _run_traced(made: CompiledFunction, structure: Any, specs: list[tuple[Any, .
 
 def with_collectives(nodes: list[Node], trace: Trace) -> list[Node]:
     """The results of a function, one of them made to need every collective it asked for: where a rank has no use for
-    what they give, the others wait in them all the same. Those of bodies and of rows are not this function's own."""
+    what they give, the others wait in them all the same. Each is reached from the token of its group's last one."""
     reached = {node.serial for node in toposort(nodes)}
-    left = [one for one in trace.collectives if one.serial not in reached and all(
-        node.attributes.get("trace") == trace.number for node in toposort([one]) if node.op.name == "parameter")]
-    tokens = [pick(one, len(one.outputs) - 1) for one in left]
+    tokens = [token for token in trace.collectives.values() if any(
+        node.serial not in reached and node.op.kind in ("collective", "control") for node in toposort([token]))]
     if not tokens or not nodes:
         return nodes or tokens
     token = tokens[0]
@@ -406,7 +404,8 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     states = States(trace.states, updates, aliases, objects)
     called = with_limits(called, made.numbers)
     given, gather = _by_position(made, called), gatherer(made.signature, called, structure)
-    direct = ((simple or served is not None) and (given is not None or gather is not None)
+    is_asked = len(graph.specs) == count + len(updates) + len(trace.counted)  # not a token, which no native call takes
+    direct = (is_asked and (simple or served is not None) and (given is not None or gather is not None)
               and not has_sizes(structure)  # numbers of each call, which Python puts in
               and (served is not None or (all(program.slots[place.slot].kind == "result" for place in program.outputs)
                                           and states.spare_bytes <= MOST_SPARE_BYTES)))

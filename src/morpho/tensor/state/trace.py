@@ -41,7 +41,7 @@ class Trace:
         self.notes: dict[str, None] = {}  # what was decided on the way, each once, for `explain`
         self.selected: dict[int, tuple[Node, Tensor]] = {}  # serial of a mask -> it, and the places it selects
         self.counted: list[tuple[Dim, Node]] = []  # sizes that are data, and what counts them
-        self.collectives: list[Node] = []  # that the function asked for: other ranks wait in them
+        self.collectives: dict[int, Node] = {}  # group -> the token of its last one: other ranks wait in them
         self.local: set[int] = set()  # what collects gradients of values of this trace alone
         self._grads: dict[int, tuple[Tracked, Any, bool]] = {}  # gradient before, dropped here
 
