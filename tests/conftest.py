@@ -136,6 +136,14 @@ def earlier_modules_are_not_searched() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Several processes begin with a stretch each, and one that is done takes from another: nearly every module runs in
+    one of them, which starts its server and compiles its programs once, and not in all."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "worksteal"
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
     """`-n auto`: a process for every core that the affinity mask and the cgroup's quota leave, 16 at most."""
