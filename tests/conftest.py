@@ -80,18 +80,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="run all of the large tables (`sampled`), not a fifth of each group drawn from the seed")
 
 
-class Backwards(pytest.Dir):
-    """A folder from its end."""
-
-    def collect(self) -> list[Any]:
-        return [*super().collect()][::-1]
-
-
-def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Half of the processes of a session begin at the end: assertions of all tests are rewritten, half of collecting,
-    and what one has done the other finds as bytecode."""
-    backwards = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2
-    return Backwards.from_parent(parent, path=path) if backwards else None
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, None]:
+    """Half of the processes of a session begin folders at their end: assertions of all tests are rewritten, half of
+    collecting, and what one has done the other finds as bytecode."""
+    outcome = yield
+    if isinstance(collector, pytest.Dir) and int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2:
+        (outcome.get_result().result or []).reverse()  # none where the folder cannot be read
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
