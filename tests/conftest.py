@@ -80,8 +80,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="run all of the large tables (`sampled`), not a fifth of each group drawn from the seed")
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, None]:
+    """Half of the processes of a session begin folders at their end: assertions of all tests are rewritten, half of
+    collecting, and what one has done the other finds as bytecode."""
+    outcome = yield
+    if isinstance(collector, pytest.Dir) and int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2:
+        (outcome.get_result().result or []).reverse()  # none where the folder cannot be read
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The sample of large tables and the order of `--shuffle`, the same in all processes of a session."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.path.parts)  # as if all had begun at the same end
     if not config.option.exhaustive and not any("::" in str(name) for name in config.args):
         items[:] = _sample(items, config.option.seed)
     if config.option.shuffle:
@@ -118,6 +129,14 @@ def earlier_modules_are_not_searched() -> None:
     took a second in a session of all tests, and tests of lifetimes make ten."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Several processes begin with a stretch each, and one that is done takes from another: nearly every module runs in
+    one of them, which starts its server and compiles its programs once, and not in all."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "worksteal"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,8 +10,11 @@ the expected type, shape and values within the tolerance that the case states.
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 import json
 import os
+import pkgutil
 import sys
 import time
 import warnings
@@ -86,6 +89,26 @@ def cases(kind: str) -> list[Case]:
         found = load_model_tests(kind=kind)
     return [Case(case, kind) for case in sorted(found, key=lambda case: case.name)
             if case.model is not None or case.model_dir]
+
+
+def modules() -> list[str]:
+    """The modules of the "node" kind, an operator each; none of them is imported."""
+    from onnx.backend.test.case import node
+
+    return [module.name for module in pkgutil.iter_modules(node.__path__)
+            if not module.ispkg and not module.name.startswith("_")]
+
+
+@functools.cache
+def of_module(name: str) -> list[Case]:
+    """The cases of one of `modules`. Its import makes them, so that it must be the first in this process."""
+    from onnx.backend.test.case import node
+
+    before = len(node._NodeTestCases)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module(f"{node.__name__}.{name}")
+    return [Case(case, "node") for case in node._NodeTestCases[before:]]
 
 
 def differing(got: Any, expected: Any, rtol: float, atol: float) -> str:

@@ -36,6 +36,7 @@ def compare(node: Any, arrays: list[Any], where: str) -> bool:
     return True
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", NATIVE, ids=lambda case: f"{case.op}{case.attributes or ''}")
 def test_elementwise_cases_have_the_bits_of_the_cpu(rng: np.random.Generator, case: Any) -> None:
     for dtype in [d for d in case.dtypes if d in (mo.float32, mo.int32)] or case.dtypes[:1]:
@@ -45,6 +46,7 @@ def test_elementwise_cases_have_the_bits_of_the_cpu(rng: np.random.Generator, ca
         compare(node, arrays, f"{case.op} {dtype}")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", REDUCTIONS, ids=str)
 def test_reductions_have_the_bits_of_the_cpu(rng: np.random.Generator, case: Any) -> None:
     for dtype in [d for d in case.dtypes if d in (mo.float32, mo.int32)] or case.dtypes[:1]:

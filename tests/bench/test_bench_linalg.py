@@ -14,6 +14,7 @@ WAYS = [f"{computation} {way}" for computation in cases.COMPUTATIONS for way in 
         if peer.why_not(f"{computation} {way}") is None]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", [*WAYS, "solve refined"])
 def test_morpho_computes_what_is_asked(case: str) -> None:
     inputs = cases.make_inputs(case, (40,))

@@ -15,6 +15,7 @@ from benchmarks.probes import first_programs
 from benchmarks.programs import board, cases, summary
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", cases.PROGRAMS)
 def test_morpho_computes_what_is_defined(name: str) -> None:
     program = cases.PROGRAMS[name]

@@ -83,6 +83,7 @@ def _gram(x: Node) -> Node:
                                     axes=(1, 0)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("function", [_chain, _total, _columns, _softmax, _centred, _running, _gram],
                          ids=lambda f: f.__name__.strip("_"))
 @pytest.mark.parametrize("dtype", [float32, bfloat16, float64], ids=str)

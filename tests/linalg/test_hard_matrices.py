@@ -81,6 +81,7 @@ def test_factorisations(kind: str, n: int, rng: np.random.Generator) -> None:
     orthonormal(vh.T, n)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_eigenvalues(kind: str, n: int, rng: np.random.Generator) -> None:

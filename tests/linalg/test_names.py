@@ -32,6 +32,7 @@ def stack(rng: np.random.Generator, dtype: str) -> Any:
     return mo.asarray((a @ np.conj(np.swapaxes(a, -1, -2)) + 4 * np.eye(4)).astype(dtype))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float64", "complex128", "float32"])
 @pytest.mark.parametrize("name", [*ONE, *TWO])
 def test_stacks_vmap_and_single_matrices_agree(name: str, dtype: str, rng: np.random.Generator) -> None:
@@ -83,6 +84,7 @@ def structured(name: str, parts: list[Any]) -> Any:
     return np.kron(*parts) if name == "kron" else getattr(scipy, name)(*parts)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_structured_names_are_complex_under_vmap_and_have_gradients(name: str, dtype: str,

@@ -87,6 +87,7 @@ def drawn(case: Shaped, rng: np.random.Generator, position: int, shape: tuple[in
 WITH_ROWS = [case for case in SHAPED if case.op not in MADE_BY_PASSES | LEAVES | {"pick"}]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", WITH_ROWS, ids=str)
 def test_shaped(case: Shaped, session_seed: int, sample: Callable[..., Any]) -> None:
     rng = generator(session_seed, str(case))

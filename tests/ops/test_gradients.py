@@ -81,6 +81,7 @@ LENGTHS = {"slice-steps": 4, "update-steps": 4, "cross_entropy-classes": 5, "cro
            "cross_entropy-smoothed, some ignored": 5}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", SHAPED_WITH, ids=str)
 def test_shaped_gradient(case: Shaped, session_seed: int) -> None:
     rng = generator(session_seed, str(case))

@@ -76,6 +76,7 @@ def test_gradients_by_differences(kind: str, rng: np.random.Generator) -> None:
         assert np.allclose(found, by_differences(loss, arrays[at]), rtol=1e-6, atol=1e-7), (kind, at)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lengths", [(1, 1), (1, 70), (33, 65), (129, 64), (70, 200)], ids=str)
 def test_gradients_over_several_blocks(kind: str, lengths: tuple[int, int], rng: np.random.Generator) -> None:

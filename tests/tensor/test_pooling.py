@@ -240,6 +240,7 @@ def test_dynamic_sizes_are_refused_where_windows_are_not_known() -> None:
 
 
 # -- places of the largest elements ------------------------------------------------------------------------------------
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 @pytest.mark.parametrize("size, stride, padding, dilation", WINDOWS)
 def test_places_are_those_of_argmax(size: Any, stride: Any, padding: Any, dilation: Any, dtype: str,

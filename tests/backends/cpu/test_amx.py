@@ -58,6 +58,7 @@ def view(values: np.ndarray, how: str, dtype: Any) -> mo.Tensor:
     return mo.asarray(wide).astype(dtype)[:, ::2]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("left, right", [("rows", "rows"), ("columns", "columns"), ("steps", "steps"),
                                          ("rows", "columns")])
 @pytest.mark.parametrize("m, n, k", SIZES)

@@ -108,6 +108,7 @@ CASES = [  # x, weight, options; the instruction set without vectors packs windo
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape, kernel, options", CASES, ids=str)
 def test_the_bits_of_packed_windows(shape: Any, kernel: Any, options: Any, rng: np.random.Generator) -> None:
     x, weight, bias = (mo.asarray(rng.normal(0, 1, s).astype(np.float32), copy=True)
@@ -303,6 +304,7 @@ def test_wide_panels_are_asked_for_ahead_of_time() -> None:
         assert ("llvm.prefetch" in generate(DirectConvKernel(float32, heights=(4,)), isa, "kernel")) == found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("made", "read", "kernel", "step"), [(64, 32, 3, 1), (64, 96, 3, 2), (40, 24, 3, 1),
                                                               (32, 30, 5, 1)])
 @pytest.mark.parametrize("dtype", ("float32", "float64", "bfloat16"))

@@ -73,6 +73,7 @@ def test_factors_of_hard_matrices(n: int, dtype: str, rng: np.random.Generator) 
     within((s - np.linalg.svd(wide)[1])[..., None], s[..., None], dtype, 8 + 2 * n)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", SIZES)
 def test_eigenvalues_of_hard_matrices(n: int, dtype: str, rng: np.random.Generator) -> None:

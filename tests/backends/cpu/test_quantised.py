@@ -236,6 +236,7 @@ EPILOGUES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("lead", [(45,), (3, 15), (2,)], ids=str)
 def test_what_follows_is_part_of_the_product(small_blocks: None, rng: np.random.Generator, name: str,

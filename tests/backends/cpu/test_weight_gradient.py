@@ -68,6 +68,7 @@ def gradients(x: Any, weight: Any, options: Any) -> tuple[bytes, ...]:
     return tuple(part.numpy().tobytes() for part in step(x, weight, cotangent))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape, kernel, options", CASES, ids=str)
 def test_the_bits_of_packed_windows(shape: Any, kernel: Any, options: Any, dtype: Any,
