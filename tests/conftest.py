@@ -131,6 +131,18 @@ def earlier_modules_are_not_searched() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def nothing_foreign() -> Generator[None, None, None]:
+    """As if no other module of this process had added operations, passes or rules of its own: with such nothing is kept
+    on disk."""
+    from morpho.ir.op import foreign
+
+    others = set(foreign)
+    foreign.clear()
+    yield
+    foreign.update(others)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Several processes begin with a stretch each, and one that is done takes from another: nearly every module runs in

@@ -19,7 +19,7 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path, nothing_foreign: None) -> Iterator[Path]:
     """A cache of its own."""
     with mo.settings(cache_dir=str(tmp_path / "cache")):
         yield tmp_path

@@ -43,7 +43,7 @@ PROGRAM = """
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_foreign: None) -> Iterator[None]:
     """An empty folder, and no code in memory."""
     monkeypatch.setattr(code, "_addresses", {})
     monkeypatch.setattr(code, "_by_key", {})
