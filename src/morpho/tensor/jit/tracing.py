@@ -273,6 +273,8 @@ def _run_traced(made: CompiledFunction, structure: Any, specs: list[tuple[Any, .
 def with_collectives(nodes: list[Node], trace: Trace) -> list[Node]:
     """The results of a function, one of them made to need every collective it asked for: where a rank has no use for
     what they give, the others wait in them all the same. Each is reached from the token of its group's last one."""
+    if not trace.collectives:
+        return nodes
     reached = {node.serial for node in toposort(nodes)}
     tokens = [token for token in trace.collectives.values() if any(
         node.serial not in reached and node.op.kind in ("collective", "control") for node in toposort([token]))]
