@@ -113,7 +113,7 @@ class Answer(ABC):
                                  for token, value in event.top_logprobs]}
 
     def _token(self, token: int) -> dict[str, Any]:
-        raw = self.tokenizer.token_bytes(token)
+        raw = self.tokenizer.token_bytes(token) if token < self.tokenizer.vocab_size else b""
         return {"token": raw.decode("utf-8", "replace"), "bytes": [*raw]}
 
     def event(self, chunk: Chunk) -> bytes:
@@ -249,13 +249,14 @@ class ChatAnswer(ChoicesAnswer):
 
 
 class TextAnswer(ChoicesAnswer):
-    """`/v1/completions`; `echo` are the prompts, where they are to be repeated."""
+    """`/v1/completions`; `echo` are the texts of the prompts, where they are to be repeated."""
 
     kind, prefix = "text_completion", "cmpl"
 
-    def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool,
+    def __init__(self, model: str, prompts: Sequence[Sequence[int]], n: int, tokenizer: Any, logprobs: bool,
                  echo: Sequence[str] = ()) -> None:
-        super().__init__(model, requests, n, tokenizer, logprobs)
+        super().__init__(model, len(prompts), n, tokenizer, logprobs)
+        self._prompts = [prompt for prompt in prompts for _ in range(n)]
         self.echo = [text for text in echo for _ in range(n)]
         self._offsets: dict[int, tuple[Any, int]] = {}  # by choice: its tokens as text, and the characters there are
         for choice, text in zip(self.choices, self.echo, strict=False):
@@ -272,9 +273,14 @@ class TextAnswer(ChoicesAnswer):
     def _told(self, event: Event, choice: Choice) -> dict[str, Any]:
         """Also where in the text the token begins, however the text is held back and cut into chunks."""
         assert event.token is not None
-        stream, length = self._offsets.get(id(choice)) or (self.tokenizer.stream(), sum(map(len, choice.text)))
-        self._offsets[id(choice)] = stream, length + len(stream.push(event.token))
+        stream, length = self._offsets.get(id(choice)) or (
+            self.tokenizer.stream(after=self._prompt(choice)), sum(map(len, choice.text)))
+        shown = stream.push(event.token) if event.token < self.tokenizer.vocab_size else ""
+        self._offsets[id(choice)] = stream, length + len(shown)
         return {**super()._told(event, choice), "offset": length}
+
+    def _prompt(self, choice: Choice) -> Sequence[int]:
+        return next(prompt for prompt, each in zip(self._prompts, self.choices, strict=True) if each is choice)
 
     def _token(self, token: int) -> dict[str, Any]:
         """A part of a character is named by its bytes: several of them may be among the likeliest tokens."""

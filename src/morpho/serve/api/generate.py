@@ -44,7 +44,7 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     if tools:
         for choice in answer.choices:
             choice.tools = ToolText([tool["function"]["name"] for tool in tools])
-    request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s)
+    request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s, continues=False)
     return Job([request], answer, stream, include)
 
 
@@ -100,7 +100,7 @@ def completion_job(fields: Fields, served: Served, limits: Limits, request_id: s
     texts = [served.tokenizer.decode(prompt) for prompt in prompts] if echo else ()
     requests = [Request(tuple(prompt), params, f"{request_id}-{place}" if len(prompts) > 1 else request_id,
                         served.adapter, limits.timeout_s) for place, prompt in enumerate(prompts)]
-    return Job(requests, TextAnswer(served.name, len(prompts), params.n, served.tokenizer, told is not None, texts),
+    return Job(requests, TextAnswer(served.name, prompts, params.n, served.tokenizer, told is not None, texts),
                *stream_and_usage)
 
 

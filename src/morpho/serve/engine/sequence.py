@@ -39,7 +39,9 @@ class Text:
 
     def __init__(self, group: Group, index: int, tokenizer: Any, most: int) -> None:
         self.group, self.index, self.params, self.most = group, index, group.request.params, most
-        self.text = TextStream(tokenizer, self.params.stop)
+        request = group.request
+        self.text = TextStream(tokenizer, self.params.stop, request.prompt if request.continues else (),
+                               exact=self.params.grammar is not None)
         self.finished: Finish | None = None
 
     def take(self, token: int, made: int, complete: bool, logprob: float | None = None,
