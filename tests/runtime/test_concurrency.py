@@ -120,17 +120,17 @@ def test_an_input_given_another_value_while_it_runs() -> None:
             assert found[0].min() == found[0].max() == expected
 
 
-@pytest.mark.parametrize("key", ["slice", "indices", "masked", "no_grad"])
+@pytest.mark.parametrize("key", ["slice", "indices", "masked", "no_grad", "parameter"])
 def test_threads_assign_to_parts_of_one_tensor(key: str) -> None:
     """Each part holds what its own thread assigned last: no assignment takes back that of another thread."""
-    x = mo.zeros(800)
+    x = mo.nn.Buffer(mo.zeros(800)) if key == "parameter" else mo.zeros(800)
     x[0] = 0.0
 
     def work(number: int) -> None:
         part = slice(number * 100, number * 100 + 100)
         mask = mo.asarray(np.arange(800) // 100 == number)
         for value in range(1, 26):
-            if key == "slice":
+            if key in ("slice", "parameter"):
                 x[part] = float(value)
             elif key == "indices":
                 x[mo.arange(number * 100, number * 100 + 100)] = float(value)
