@@ -16,7 +16,8 @@ FORMS: list[tuple[str, dict[str, Any], bool, tuple[int, ...], tuple[int, ...], i
     ("Gather", {"axis": 0}, False, (3,), (1,), 4), ("Gather", {"axis": 1}, False, (2, 2), (1, 0), 5),
     ("GatherElements", {"axis": 1}, False, (4, 2), (2, 1), 5), ("GatherND", {}, False, (2, 2), (1, 1), 5),
     ("GatherND", {}, False, (3, 1), (2, 0), 4), ("GatherND", {"batch_dims": 1}, False, (4, 1), (3, 0), 5),
-    ("ScatterElements", {"axis": 0}, True, (2, 5), (1, 2), 4), ("ScatterElements", {"axis": 1}, True, (2, 3), (0, 1), 5),
+    ("ScatterElements", {"axis": 0}, True, (2, 5), (1, 2), 4),
+    ("ScatterElements", {"axis": 1}, True, (2, 3), (0, 1), 5),
     ("ScatterElements", {"axis": 1, "reduction": "add"}, True, (4, 2), (0, 1), 5),
     ("ScatterND", {}, True, (2, 2), (0, 0), 4), ("ScatterND", {}, True, (2, 1), (1, 0), 4),
     ("ScatterND", {"reduction": "add"}, True, (3, 2), (1, 1), 5)]

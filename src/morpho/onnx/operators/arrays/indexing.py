@@ -122,7 +122,8 @@ def scatter_nd(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     x, updates = tensor(x), tensor(updates)
     depth = indices.shape[-1]
     rest = math.prod(x.shape[depth:])
-    place = mo.reshape(flat_places(call, indices, x.shape[:depth]), (-1, 1)) * rest + mo.reshape(mo.arange(rest), (1, rest))
+    place = mo.reshape(flat_places(call, indices, x.shape[:depth]), (-1, 1)) * rest
+    place = place + mo.reshape(mo.arange(rest), (1, rest))
     return _scattered(call, x, place, updates)
 
 
