@@ -57,6 +57,9 @@ def test_every_one_of_n_repeats_the_prompt_and_its_scores(server: Running) -> No
         count = len(tokens_of(server, text))
         assert choice["text"].startswith(text) and len(choice["logprobs"]["tokens"]) == count + 2
         assert len(choice["prompt_logprobs"]) == count and choice["prompt_logprobs"][0] is None
+    [alone] = server.post(TEXT, prompt="to be", max_tokens=2, logprobs=1, prompt_logprobs=0, ignore_eos=True).json()[
+        "choices"]
+    assert len(alone["logprobs"]["tokens"]) == 2 and alone["prompt_logprobs"][0] is None
 
 
 def test_prompt_logprobs_as_vllm_writes_them(server: Running) -> None:
@@ -90,7 +93,8 @@ def test_forms_by_their_older_names(server: Running, fields: dict[str, Any], pat
 def test_two_forms_are_an_error_and_errors_name_their_field(server: Running) -> None:
     for body, name in (({"guided_regex": "a", "response_format": {"type": "text"}}, "guided_regex"),
                        ({"guided_regex": "a", "guided_json": {}}, "guided_json"),
-                       ({"guided_choice": 1}, "guided_choice"), ({"guided_json": 7}, "guided_json"), ({"regex": 7}, "regex")):
+                       ({"guided_choice": 1}, "guided_choice"), ({"guided_json": 7}, "guided_json"),
+                       ({"regex": 7}, "regex")):
         answer = server.post(CHAT, messages=HELLO, max_tokens=4, **body)
         assert answer.status_code == 400 and name in answer.json()["error"]["message"], answer.text
 

@@ -121,7 +121,7 @@ class Answer(ABC):
                                  for token, value in event.top_logprobs]}
 
     def _token(self, token: int) -> dict[str, Any]:
-        raw = self.tokenizer.token_bytes(token)
+        raw = self.tokenizer.token_bytes(token) if token < self.tokenizer.vocab_size else b""
         return {"token": raw.decode("utf-8", "replace"), "bytes": [*raw]}
 
     def _read(self, request: int, scores: tuple[TokenScore | None, ...]) -> Iterator[Chunk]:
@@ -282,9 +282,10 @@ class TextAnswer(ChoicesAnswer):
 
     kind, prefix = "text_completion", "cmpl"
 
-    def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool,
+    def __init__(self, model: str, prompts: Sequence[Sequence[int]], n: int, tokenizer: Any, logprobs: bool,
                  echo: Sequence[str] = (), most: int = 0, specials: bool = False) -> None:
-        super().__init__(model, requests, n, tokenizer, logprobs)
+        super().__init__(model, len(prompts), n, tokenizer, logprobs)
+        self._prompts = [prompt for prompt in prompts for _ in range(n)]
         self.most, self.specials = most, specials  # likeliest tokens with each one; whether special tokens are shown
         self.echo = [text for text in echo for _ in range(n)]
         self._offsets: dict[int, tuple[Any, int]] = {}  # by choice: its tokens as text, and the characters there are
@@ -296,14 +297,14 @@ class TextAnswer(ChoicesAnswer):
             yield self._choice(place, text, None, None)
 
     def _read(self, request: int, scores: tuple[TokenScore | None, ...]) -> Iterator[Chunk]:
-        if not self.logprobs:
+        if not self.logprobs or not self.echo:
             return
         stream, length, told = self.tokenizer.stream(specials=self.specials), 0, []
         for token, score in zip(self.prompts[request], scores, strict=True):
             value, top = (None, None) if score is None else (score.logprob, score.top[:self.most])
             told.append({**self._token(token), "logprob": _number(value), "offset": length, "top_logprobs": None
                          if top is None else [{**self._token(each), "logprob": _number(one)} for each, one in top]})
-            length += len(stream.push(token))
+            length += len(stream.push(token)) if token < self.tokenizer.vocab_size else 0
         for place in range(request * self.n, (request + 1) * self.n):
             self.choices[place].tokens[:0] = told
             yield self._choice(place, self.echo[place], self._logprobs(told), None)
@@ -316,9 +317,13 @@ class TextAnswer(ChoicesAnswer):
         """Also where in the text the token begins, however the text is held back and cut into chunks."""
         assert event.token is not None
         stream, length = self._offsets.get(id(choice)) or (
-            self.tokenizer.stream(specials=self.specials), sum(map(len, choice.text)))
-        self._offsets[id(choice)] = stream, length + len(stream.push(event.token))
+            self.tokenizer.stream(specials=self.specials, after=self._prompt(choice)), sum(map(len, choice.text)))
+        shown = stream.push(event.token) if event.token < self.tokenizer.vocab_size else ""
+        self._offsets[id(choice)] = stream, length + len(shown)
         return {**super()._told(event, choice), "offset": length}
+
+    def _prompt(self, choice: Choice) -> Sequence[int]:
+        return next(prompt for prompt, each in zip(self._prompts, self.choices, strict=True) if each is choice)
 
     def _token(self, token: int) -> dict[str, Any]:
         """A part of a character is named by its bytes: several of them may be among the likeliest tokens."""

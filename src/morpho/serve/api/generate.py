@@ -49,7 +49,7 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     if tools:
         for choice in answer.choices:
             choice.tools = ToolText([tool["function"]["name"] for tool in tools])
-    request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s)
+    request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s, unfinished)
     return Job([request], answer, stream, include)
 
 
@@ -127,8 +127,7 @@ def completion_job(fields: Fields, served: Served, limits: Limits, request_id: s
     texts = [served.tokenizer.decode(prompt, specials=specials) for prompt in prompts] if echo else ()
     requests = [Request(tuple(prompt), params, f"{request_id}-{place}" if len(prompts) > 1 else request_id,
                         served.adapter, limits.timeout_s) for place, prompt in enumerate(prompts)]
-    answer = TextAnswer(served.name, len(prompts), params.n, served.tokenizer, told is not None, texts, told or 0,
-                        specials)
+    answer = TextAnswer(served.name, prompts, params.n, served.tokenizer, told is not None, texts, told or 0, specials)
     answer.prompt_logprobs = scores
     return Job(requests, answer, *stream_and_usage)
 

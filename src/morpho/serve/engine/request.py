@@ -115,7 +115,8 @@ class SamplingParams:
 @dataclass(frozen=True)
 class Request:
     """A prompt as token numbers, and what to do with it. `adapter` is the name of a LoRA adapter that the engine
-    knows; `deadline_s` is how long it may take, waiting included.
+    knows; `deadline_s` is how long it may take, waiting included. `continues` says that the text goes on from the
+    prompt's; an answer to a chat begins anew, without the blank that some tokenizers write before a first word.
 
     >>> from morpho.serve.engine.request import Request, SamplingParams
     >>> Request(prompt=(1, 2), params=SamplingParams(), id="a").adapter is None
@@ -127,6 +128,7 @@ class Request:
     id: str
     adapter: str | None = None
     deadline_s: float | None = None
+    continues: bool = True
 
     def __post_init__(self) -> None:
         if not self.prompt:

@@ -39,7 +39,10 @@ class Text:
 
     def __init__(self, group: Group, index: int, tokenizer: Any, most: int) -> None:
         self.group, self.index, self.params, self.most = group, index, group.request.params, most
-        self.text = TextStream(tokenizer, self.params.stop, self.params.include_stop, self.params.show_specials)
+        request, params = group.request, self.params
+        self.text = TextStream(tokenizer, params.stop, request.prompt if request.continues else (),
+                               exact=params.grammar is not None, specials=params.show_specials,
+                               include=params.include_stop)
         self.finished: Finish | None = None
 
     def take(self, token: int, made: int, complete: bool, logprob: float | None = None,
