@@ -72,12 +72,26 @@ def encode_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, 
     >>> ids.count(tokenizer.special("<|im_end|>"))
     1
     """
+    ids = encode_chat_within(tokenizer, messages, None, reply=reply, tools=tools, **names)
+    assert ids is not None
+    return ids
+
+
+def encode_chat_within(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], most: int | None, *,
+                       reply: bool = True, tools: Sequence[Mapping[str, Any]] | None = None, **names: Any
+                       ) -> list[int] | None:
+    """The tokens of a chat, None where there are more than `most`; see `Tokenizer.encode_within`."""
+    def encode(text: str, specials: bool, before: int = 0) -> list[int] | None:
+        if most is None:
+            return tokenizer.encode(text, specials=specials, around=False)
+        return tokenizer.encode_within(text, most - before, specials=specials, around=False)
+
     texts = {number: text for text, number in tokenizer.specials.items()}
     names = {"bos_token": texts.get(tokenizer.bos, ""), "eos_token": texts.get(tokenizer.eos, ""), **names}  # type: ignore[arg-type]
     held = json.dumps([[*messages], tools], ensure_ascii=False, default=str)
     if not any(special in held for special in tokenizer.specials):
         text = render_chat(messages, tokenizer.chat_template, reply=reply, tools=tools, **names)
-        return tokenizer.encode(text, around=False)
+        return encode(text, True)
     mark = next(mark for mark in map(chr, range(0xFDD0, 0xFDF0)) if mark not in held)  # characters that no text has
     pattern = re.compile("(" + "|".join(re.escape(each) for each in sorted(tokenizer.specials, key=len, reverse=True)
                                         if each) + ")")
@@ -85,8 +99,10 @@ def encode_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, 
     text = render_chat(marked[0], tokenizer.chat_template, reply=reply, tools=marked[1], **names)
     found: list[int] = []
     for place, piece in enumerate(pattern.split(text)):
-        found += [tokenizer.specials[piece]] if place % 2 else tokenizer.encode(piece.replace(mark, ""), specials=False,
-                                                                                around=False) if piece else []
+        ids = [tokenizer.specials[piece]] if place % 2 else encode(piece.replace(mark, ""), False, len(found))
+        if ids is None or (most is not None and len(found) + len(ids) > most):
+            return None
+        found += ids
     return found
 
 
