@@ -70,8 +70,9 @@ class Tokenizer(ABC):
         """The text of token numbers, special tokens left out unless asked for. Bytes that are not UTF-8 become `�`."""
         return b"".join(self._shown(number, specials) for number in checked_ids(ids)).decode("utf-8", "replace")
 
-    def stream(self, *, specials: bool = False) -> StreamDecoder:
-        """A decoder that takes one token after another.
+    def stream(self, *, specials: bool = False, after: Iterable[int] = ()) -> StreamDecoder:
+        """A decoder that takes one token after another. `after` are the tokens that they follow, such as those of a
+        prompt: some files' decoders drop the blank before the first word of a text.
 
         >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
         >>> stream = tokenizer.stream()
