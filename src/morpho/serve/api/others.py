@@ -10,7 +10,7 @@ import numpy as np
 from morpho.base.errors import MorphoError
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
-from morpho.serve.api.generate import chat_prompt, is_one, tokens_of
+from morpho.serve.api.generate import chat_prompt, ending, is_one, tokens_of
 from morpho.serve.api.limits import Limits
 from morpho.serve.api.messages import messages_of, tools_of
 from morpho.serve.api.sampling import take_of_others
@@ -42,18 +42,17 @@ def embedding_answer(served: Served, vectors: np.ndarray, tokens: int, encoding:
 def tokenized(fields: Fields, served: Served, limits: Limits) -> dict[str, Any]:
     """`/tokenize`: the tokens of a text, or of a chat."""
     if (text := fields.text("prompt", most=limits.body_bytes)) is not None:
-        if not fields.flag("add_special_tokens", True):
-            raise ApiError(400, "'add_special_tokens' is not supported: prompts are read as the model's file says",
-                           "add_special_tokens")
+        around = fields.flag("add_special_tokens", True)
         try:
-            found = served.tokenizer.encode_within(text, limits.tokens)
+            found = served.tokenizer.encode_within(text, limits.tokens, around=around)
         except MorphoError as error:
             raise ApiError(400, error.message or str(error), "prompt") from None
         if found is None:
             raise ApiError(400, f"'prompt' has more than {limits.tokens} tokens", "prompt")
     else:
         tools, _ = tools_of(fields, limits)
-        found = chat_prompt(served, messages_of(fields, limits), tools)
+        reply, unfinished = ending(fields)
+        found = chat_prompt(served, messages_of(fields, limits), tools, None, reply, unfinished)
     strings = fields.flag("return_token_strs")
     fields.finish()
     texts = [served.tokenizer.decode([token], specials=True) for token in found] if strings else None

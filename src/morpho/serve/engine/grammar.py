@@ -142,7 +142,9 @@ def _text_of(library: Any, grammar: Grammar) -> str:
         if (len(grammar.source) - len(grammar.source.rstrip("\\"))) % 2:  # the library would take it for its own
             raise ValueError("it ends with a backslash that escapes nothing")
         return str(make.grammar_from_regex(grammar.source))
-    return str(make.grammar_from_lark(grammar.source))
+    from llguidance.gbnf_to_lark import any_to_lark
+
+    return str(make.grammar_from_lark(any_to_lark(grammar.source)))  # llama.cpp's notation too
 
 
 def _bounded(schema: Any) -> Any:
