@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node
 from morpho.tensor.autodiff.grad_mode import Tracked, detached, tracing, watch
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.state.state import State, defer
 from morpho.tensor.state.trace import current_trace
@@ -58,6 +59,21 @@ class Variable(Tensor):
 
     def replace(self, node: Node) -> None:
         self.assign(Tensor.of_node(node))
+
+    def version(self) -> tuple[Any, Any]:
+        self.state._tensor  # noqa: B018  a value that waits is computed first: that is another version
+        return self.state.version, None
+
+    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
+        if unfilled.get():
+            return True
+        new = asarray(self.state.checked(Tensor.of_node(node)), copy=True).realise()
+        new._track = None  # a value without a past: gradients end here
+        with self.state.lock:
+            if self.state.version != version[0]:
+                return False
+            self.state.replace(new)
+        return True
 
     def assign(self, value: Any) -> None:
         """Give it another value of the same shape and dtype."""
