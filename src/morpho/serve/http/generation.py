@@ -54,14 +54,13 @@ async def ollama_generate(scope: Scope, receive: Receive, send: Send, state: Sta
 async def _generate(scope: Scope, receive: Receive, send: Send, state: State, make: MakeJob) -> None:
     record: Record = scope["morpho.record"]
     fields = await read_fields(scope, receive, state.options)
-    size = int(dict(scope["headers"]).get(b"content-length", b"0"))
     async with state.leased(named(scope, state, fields)) as served:
         record.more["model"] = served.name
         if served.engine is None:
             raise ApiError(400, f"the model '{served.name}' makes vectors, no text: use /v1/embeddings", "model")
         if not served.engine.alive:
             raise ApiError(503, f"the engine of '{served.name}' has ended: {served.engine.last_error}")
-        job = await beside(size, make, fields, served, state.options.limits, record.id)
+        job = await beside(fields.size, make, fields, served, state.options.limits, record.id)
         events = Events(served.engine, job.requests)
         watch: asyncio.Task[None] | None = None
         try:

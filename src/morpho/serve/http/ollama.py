@@ -11,6 +11,7 @@ from typing import Any
 from morpho.base.distribution import version
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
+from morpho.serve.api.generate import tokens_of
 from morpho.serve.api.ollama import OF_OTHERS, OF_THEIR_ENGINE
 from morpho.serve.hosting.registry import Spec
 from morpho.serve.hosting.served import Served
@@ -86,12 +87,11 @@ async def embed(scope: Scope, receive: Receive, send: Send, state: State) -> Non
     record: Record = scope["morpho.record"]
     begun = time.monotonic_ns()
     fields = await read_fields(scope, receive, state.options)
-    size = int(dict(scope["headers"]).get(b"content-length", b"0"))
     async with state.leased(named(scope, state, fields)) as served:
         record.more["model"] = served.name
         if served.embedder is None:
             raise ApiError(400, f"the model '{served.name}' makes text, no vectors: serve an encoder too", "model")
-        rows = await beside(size, _inputs, fields, served, state.options.limits.inputs)
+        rows = await beside(fields.size, _inputs, fields, served, state.options.limits.inputs)
         vectors = await asyncio.to_thread(served.embed, rows) if rows else None
         record.more["prompt_tokens"] = tokens = sum(map(len, rows))
         await respond(send, {"model": served.name, "embeddings": [] if vectors is None else vectors.tolist(),
@@ -116,16 +116,13 @@ def _inputs(fields: Fields, served: Served, most: int) -> list[list[int]]:
 def _tokens(text: str, served: Served, cut: bool) -> list[int]:
     """The tokens of a text, of which those that the model has no room for are left out before the last special one."""
     tokenizer, room = served.tokenizer, served.context
-    if cut:
-        text = text[:room * LETTERS]
+    if not cut:
+        return tokens_of(text, served, "input", room, specials=False)
+    text = text[:room * LETTERS]
     found = list(tokenizer.encode(text, specials=False))
     if not found:
         raise ApiError(400, "'input' holds an empty text", "input")
-    over = len(found) - room
-    if over > 0 and not cut:
-        raise ApiError(400, f"an input has {len(found)} tokens, and the model takes {room}", "input",
-                       "context_length_exceeded")
-    if over > 0:
+    if len(found) > room:
         inner = list(tokenizer.encode(text, specials=False, around=False))
         after = next((len(found) - at - len(inner) for at in range(len(found) - len(inner) + 1)
                       if found[at:at + len(inner)] == inner), 0)
