@@ -89,7 +89,7 @@ def _tool_call(given: Any, place: str) -> dict[str, Any]:
     arguments = function.get("arguments", {})
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = json.loads(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError):
             raise ApiError(400, f"'{place}.function.arguments' is not JSON", place) from None
     return {"id": str(given.get("id", "")), "type": "function",

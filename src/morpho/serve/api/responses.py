@@ -44,7 +44,9 @@ def response_job(fields: Fields, served: Served, limits: Limits, request_id: str
     answer = ResponseAnswer(served.name, served.tokenizer, params.logprobs is not None, {
         **told, "temperature": params.temperature, "top_p": params.top_p, "max_output_tokens": chat.get(
             "max_completion_tokens")})
-    answer.choices[0].tools = job.answer.choices[0].tools
+    reader = answer.choices[0].tools = job.answer.choices[0].tools
+    if reader is not None:
+        reader.stream = False  # a call is an item, told when it is whole
     return Job(job.requests, answer, job.stream)
 
 
