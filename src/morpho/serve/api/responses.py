@@ -18,7 +18,8 @@ from morpho.serve.hosting.served import Served
 
 LOGPROBS = "message.output_text.logprobs"
 NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens", "response_format": "text.format"}
-OF_CHATS = ("messages", "n", "logprobs", "response_format", "max_tokens", "max_completion_tokens", "reasoning_effort")
+OF_CHATS = ("messages", "n", "logprobs", "prompt_logprobs", "response_format", "max_tokens", "max_completion_tokens",
+            "reasoning_effort")
 TEXTS = ("input_text", "output_text", "text")
 
 

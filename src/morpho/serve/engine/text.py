@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from morpho.weights import StreamDecoder
 
 
 class TextStream:
-    """Takes tokens, gives text. What may be the beginning of a stop string waits until that is known.
+    """Takes tokens, gives text. What may be the beginning of a stop string waits until that is known. `after` are the
+    prompt's tokens. With `exact` the text is the bytes of its tokens, which a grammar looks at, whatever the
+    tokenizer's decoder does to the first of a text.
 
     >>> from morpho.serve.engine.text import TextStream
     >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
@@ -15,14 +20,20 @@ class TextStream:
     ('o', True)
     """
 
-    def __init__(self, tokenizer: Any, stop: tuple[str, ...]) -> None:
-        self._stream = None if tokenizer is None else tokenizer.stream()
-        self._stop, self._held = stop, ""
+    def __init__(self, tokenizer: Any, stop: tuple[str, ...], after: Sequence[int] = (), *, exact: bool = False,
+                 specials: bool = False, include: bool = False) -> None:
+        self._stream = None if tokenizer is None else \
+            StreamDecoder(tokenizer, specials) if exact else tokenizer.stream(specials=specials, after=after)
+        self._size = 0 if tokenizer is None else tokenizer.vocab_size
+        self._stop, self._held, self._include = stop, "", include
         self.stopped = False
 
-    def push(self, token: int) -> str:
-        """What can be told now; after a stop string nothing comes any more."""
-        return "" if self._stream is None or self.stopped else self._told(self._held + self._stream.push(token))
+    def push(self, token: int, look: bool = True) -> str:
+        """What can be told now; after a stop string nothing comes any more. Without `look` none is looked for."""
+        if self._stream is None or self.stopped or token >= self._size:  # models have rows for tokens that are none
+            return ""
+        text = self._stream.push(token)
+        return self._told(self._held + text) if look else text
 
     def finish(self) -> str:
         """What waited, at the end of the text."""
@@ -36,7 +47,7 @@ class TextStream:
         found = [(at + len(string), at) for string in self._stop if (at := text.find(string)) >= 0]
         if found:
             self.stopped, self._held = True, ""
-            return text[:min(found)[1]]  # that ends first, however the text was cut into tokens
+            return text[:min(found)[0 if self._include else 1]]  # that ends first, however the text was cut into tokens
         waits = max((_begun(text, string) for string in self._stop), default=0)
         self._held = text[len(text) - waits:]
         return text[:len(text) - waits]

@@ -40,14 +40,13 @@ async def responses(scope: Scope, receive: Receive, send: Send, state: State) ->
 async def _generate(scope: Scope, receive: Receive, send: Send, state: State, make: MakeJob) -> None:
     record: Record = scope["morpho.record"]
     fields = await read_fields(scope, receive, state.options)
-    size = int(dict(scope["headers"]).get(b"content-length", b"0"))
     async with state.leased(fields.text("model", most=256)) as served:
         record.more["model"] = served.name
         if served.engine is None:
             raise ApiError(400, f"the model '{served.name}' makes vectors, no text: use /v1/embeddings", "model")
         if not served.engine.alive:
             raise ApiError(503, f"the engine of '{served.name}' has ended: {served.engine.last_error}")
-        job = await beside(size, make, fields, served, state.options.limits, record.id)
+        job = await beside(fields.size, make, fields, served, state.options.limits, record.id)
         events = Events(served.engine, job.requests)
         watch: asyncio.Task[None] | None = None
         try:

@@ -7,6 +7,7 @@ import copy
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,9 +104,15 @@ async def read_fields(scope: Scope, receive: Receive, options: Options) -> Field
     return found
 
 
+# Large bodies have one thread together: many that hold Python's lock in turn would hold up everybody else.
+_BESIDE = ThreadPoolExecutor(1, thread_name_prefix="morpho-bodies")
+
+
 async def beside(size: int, call: Callable[..., Any], *args: Any) -> Any:
     """Call a function, beside the loop if the body it works on is large."""
-    return await asyncio.to_thread(call, *args) if size > BIG_BODY else call(*args)
+    if size <= BIG_BODY:
+        return call(*args)
+    return await asyncio.get_running_loop().run_in_executor(_BESIDE, call, *args)
 
 
 def as_api_error(error: Exception) -> ApiError:
