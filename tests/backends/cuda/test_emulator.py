@@ -69,7 +69,7 @@ def test_an_access_behind_shared_memory_is_an_error() -> None:
     image = device.build(entry("kernel_main", 8, e.text()))
     kernel, words = device.load(image, "kernel_main"), (ctypes.c_int64 * 8)()
     device.launch(kernel, Geometry(1, 4, 32), words, 0)
-    with pytest.raises(DeviceError, match="thread 4 of block 0, .*byte 32 of 32 bytes of shared memory"):
+    with pytest.raises(DeviceError, match=r"thread 4 of block 0, .*byte 32 of 32 bytes of shared memory"):
         device.launch(kernel, Geometry(1, 5, 32), words, 0)
 
 
