@@ -33,6 +33,7 @@ class Choice:
     tokens: list[dict[str, Any]] = field(default_factory=list)  # log-probabilities of tokens
     calls: list[Call] = field(default_factory=list)
     finish: str | None = None
+    stop: str | None = None  # the stop string that ended it
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Answer(ABC):
 
     prefix = ""
     prompt_logprobs: int | None = None  # how many of the likeliest tokens are told with each token of a prompt
+    content_type = b"text/event-stream; charset=utf-8"
     tells_usage = False  # whether a stream's last chunk says what was used; the others have a null then
 
     def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool) -> None:
@@ -85,6 +87,7 @@ class Answer(ABC):
             choice.tokens.append(told)
         shown = choice.tools.push(event.text) if choice.tools else event.text
         if event.finish is not None:
+            choice.stop = event.stop
             rest, choice.calls = choice.tools.finish() if choice.tools else ("", [])
             shown += rest
             choice.finish = "tool_calls" if choice.calls and event.finish == "stop" else event.finish

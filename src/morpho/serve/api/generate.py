@@ -26,8 +26,6 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     messages = messages_of(fields, limits)
     tools, forced = tools_of(fields, limits)
     grammar = grammar_of(fields, limits)
-    if forced is not None and grammar is not None:
-        raise ApiError(400, "'tool_choice' asks for a call and 'response_format' for another form", "response_format")
     take_of_others(fields)
     fields.object("prediction")
     fields.only("modalities", ["text"], why="only text is made")
@@ -36,6 +34,7 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     names = _template_names(fields)
     told = _logprobs_of_chat(fields)
     most = _most_tokens(fields, limits, served, "max_completion_tokens", "max_tokens")
+    # A form is that of texts: where a call is forced, there is none that it could hold for.
     params = params_of(fields, limits, served.defaults, max_tokens=most, logprobs=told,
                        vocabulary=served.vocabulary, talks=True, grammar=forced or grammar)
     stream, include = _streaming(fields)

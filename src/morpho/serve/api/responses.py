@@ -134,7 +134,7 @@ def _tools(fields: Fields, limits: Limits) -> list[Any]:
 
 def _choice(fields: Fields) -> Any:
     choice = fields.take("tool_choice")
-    if isinstance(choice, dict):
+    if isinstance(choice, dict) and choice.get("type") != "allowed_tools":
         return {"type": choice.get("type"), "function": {"name": choice.get("name")}}
     return choice
 
