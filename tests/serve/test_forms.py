@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields, parsed
 from morpho.serve.api.limits import Limits
-from morpho.serve.api.messages import tools_of, with_tool_prompt
+from morpho.serve.api.messages import messages_of, tools_of, with_tool_prompt
 from morpho.serve.api.sampling import _biases, grammar_of
 from morpho.serve.api.tools import ToolText, calls_in
 
@@ -209,3 +209,34 @@ def test_a_form_that_asks_for_nothing(form: dict[str, Any]) -> None:
     """Text without any form would be taken for text of a form."""
     with pytest.raises(ApiError, match="structured_outputs"):
         grammar_of(Fields({"structured_outputs": form}), Limits())
+
+
+# -- what clients write of tools ---------------------------------------------------------------------------------------
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": None, "description": None}}
+         for name in ("add", "get_weather", "stop")]
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+@pytest.mark.parametrize("within", [True, False])
+def test_tools_of_which_some_are_allowed(mode: str, within: bool) -> None:
+    """As chats and responses write it; no parameters are none."""
+    few = {"mode": mode, "tools": [{"type": "function", "function": {"name": "stop"}} if within else {
+        "type": "function", "name": "stop"}]}
+    choice = {"type": "allowed_tools", **({"allowed_tools": few} if within else few)}
+    tools, grammar = tools_of(Fields({"tools": TOOLS, "tool_choice": choice}), Limits())
+    assert tools == [{"type": "function", "function": {"name": "stop"}}]
+    assert (grammar is not None and '"stop"' in grammar.source) == (mode == "required")
+
+
+@pytest.mark.parametrize("few", [{"tools": []}, {"tools": [{"type": "function", "function": {"name": "no"}}]}, {},
+                                 {"tools": [7]}, {"tools": [{"name": ["add"]}]}, {"mode": "none", "tools": ["add"]}])
+def test_allowed_tools_that_are_none(few: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match="tool_choice"):
+        tools_of(Fields({"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "allowed_tools": few}}), Limits())
+
+
+@pytest.mark.parametrize("arguments", ["", "  ", None, "{}", {}])
+def test_calls_without_arguments(arguments: Any) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "add", "arguments": arguments}}
+    [message] = messages_of(Fields({"messages": [{"role": "assistant", "tool_calls": [call]}]}), Limits())
+    assert message["tool_calls"][0]["function"] == {"name": "add", "arguments": {}}

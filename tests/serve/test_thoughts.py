@@ -150,3 +150,26 @@ def test_an_earlier_call_without_arguments(talking: Running) -> None:
                                                                                            "arguments": ""}}]}
     told = {"role": "tool", "tool_call_id": "1", "content": "3"}
     assert talking.post(CHAT, model="marks", messages=[*HELLO, said, told], max_tokens=2).status_code == 200
+
+
+def test_other_apis_tell_thoughts_too(talking: Running, says: Any) -> None:
+    text = '<think>to be?</think>be<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
+    says(text)
+    tool = {"name": "add", "input_schema": ADD["function"]["parameters"]}
+    asked: dict[str, Any] = {"model": "marks", "messages": HELLO, "max_tokens": 90}
+    message = talking.post("/v1/messages", **asked, tools=[tool]).json()
+    assert [block["type"] for block in message["content"]] == ["thinking", "text", "tool_use"]
+    assert message["content"][0]["thinking"] == "to be?" and message["stop_reason"] == "tool_use"
+    response = talking.client.post("/v1/messages", json={**asked, "tools": [tool], "stream": True})
+    events = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: ")]
+    assert "".join(event["delta"].get("thinking", "") for event in events if "delta" in event) == "to be?"
+    starts = [(event["index"], event["content_block"]["type"]) for event in events if "content_block" in event]
+    assert starts == [(0, "thinking"), (1, "text"), (2, "tool_use")]
+    stops = [event["index"] for event in events if event["type"] == "content_block_stop"]
+    assert stops == [0, 1, 2]
+    chat = talking.post("/api/chat", model="marks", messages=HELLO, tools=[ADD], stream=False).json()["message"]
+    assert (chat["thinking"], chat["content"], len(chat["tool_calls"])) == ("to be?", "be", 1)
+    lines = talking.client.post("/api/chat", json={"model": "marks", "messages": HELLO, "tools": [ADD]}).text
+    said = [json.loads(line)["message"] for line in lines.splitlines()]
+    assert "".join(each.get("thinking", "") for each in said) == "to be?"
+    assert sum(len(each.get("tool_calls", ())) for each in said) == 1

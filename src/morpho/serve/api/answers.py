@@ -34,6 +34,7 @@ class Choice:
     tokens: list[dict[str, Any]] = field(default_factory=list)  # log-probabilities of tokens
     calls: list[Call] = field(default_factory=list)
     finish: str | None = None
+    stop: str | None = None  # the stop string that ended it
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Answer(ABC):
 
     prefix = ""
     prompt_logprobs: int | None = None  # how many of the likeliest tokens are told with each token of a prompt
+    content_type = b"text/event-stream; charset=utf-8"
     tells_usage = False  # whether a stream's last chunk says what was used; the others have a null then
 
     def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool) -> None:
@@ -64,6 +66,12 @@ class Answer(ABC):
         self.usages: list[Usage | None] = [None] * requests
         self.prompts: Sequence[Sequence[int]] = ()
         self._scores: dict[int, tuple[TokenScore | None, ...]] = {}  # by request, of the prompt's tokens
+
+    def read_as(self, other: Answer) -> None:
+        """Read texts as another answer to the same request does. A call is told when it is whole."""
+        reader = self.choices[0].tools = other.choices[0].tools
+        if reader is not None:
+            reader.stream = reader.named = False
 
     def opening(self) -> Iterator[Chunk]:
         """What is sent before the first event."""
@@ -88,6 +96,7 @@ class Answer(ABC):
         if news or told:
             yield from self._tell(place, news, told, choice)
         if event.finish is not None:
+            choice.stop = event.stop
             rest = News() if choice.tools is None else choice.tools.finish()
             calls = choice.calls or rest.calls
             named = choice.tools is not None and choice.tools.named  # then a call is the usual end, as OpenAI has it

@@ -24,11 +24,10 @@ USUAL_COMPLETION = 16  # tokens, as OpenAI's own server makes unless told
 def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) -> Job:
     """A chat, by the model's own template."""
     messages = messages_of(fields, limits)
-    named = isinstance(fields.left().get("tool_choice"), dict)
+    choice = fields.left().get("tool_choice")
+    named = isinstance(choice, dict) and choice.get("type") == "function"
     tools, forced = tools_of(fields, limits)
     grammar = grammar_of(fields, limits)
-    if forced is not None and grammar is not None:
-        raise ApiError(400, "'tool_choice' asks for a call and 'response_format' for another form", "response_format")
     take_of_others(fields)
     fields.object("prediction")
     fields.only("modalities", ["text"], why="only text is made")
@@ -37,6 +36,7 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     names = _template_names(fields)
     told = _logprobs_of_chat(fields)
     most = _most_tokens(fields, limits, served, "max_completion_tokens", "max_tokens")
+    # A form is that of texts: where a call is forced, there is none that it could hold for.
     params = params_of(fields, limits, served.defaults, max_tokens=most, logprobs=told,
                        vocabulary=served.vocabulary, talks=True, grammar=forced or grammar)
     stream, include = _streaming(fields)
@@ -52,9 +52,9 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     if tools or params.grammar is None:
         schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
         thinks = params.grammar is None and _thinks(prompt, served)
-        for choice in answer.choices:
-            choice.tools = ToolText([*schemas], stream=stream, schemas=schemas, thinks=thinks, sure=forced is not None,
-                                    named=named and forced is not None)
+        for each in answer.choices:
+            each.tools = ToolText([*schemas], stream=stream, schemas=schemas, thinks=thinks, sure=forced is not None,
+                                  named=named and forced is not None)
     request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s, unfinished, marks)
     return Job([request], answer, stream, include)
 

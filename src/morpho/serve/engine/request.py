@@ -164,7 +164,8 @@ class Event:
     """What is new in text number `index` of n: some `text`, which may be empty (a character or a stop string may have
     begun), the `token` it came with, and its log-probability before temperature and cuts. `finish` says that this text
     ends here; the last event of the request holds its `usage`. `prompt` are the scores of the prompt's tokens, in one
-    event of text 0 before any token, where the request asks for them; the first token has none."""
+    event of text 0 before any token, where the request asks for them; the first token has none. `stop` is the stop
+    string that ended the text."""
 
     index: int
     text: str
@@ -175,6 +176,7 @@ class Event:
     usage: Usage | None = None
     error: str | None = None
     prompt: tuple[TokenScore | None, ...] | None = None
+    stop: str | None = None
 
 
 @dataclass(frozen=True)

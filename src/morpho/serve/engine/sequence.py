@@ -70,7 +70,8 @@ class Text:
             text += self.text.finish()
             group.left -= 1
             usage = group.usage if not group.left else None
-        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error), not group.left)
+        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error,
+                               stop=self.text.stopped), not group.left)
 
 
 class Sequence(Text):

@@ -18,7 +18,7 @@ class TextStream:
     >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
     >>> text = TextStream(tokenizer, ("n a",))
     >>> "".join(text.push(token) for token in tokenizer.encode("on and on")), text.stopped
-    ('o', True)
+    ('o', 'n a')
     """
 
     def __init__(self, tokenizer: Any, stop: tuple[str, ...], after: Sequence[int] = (), *, exact: bool = False,
@@ -28,7 +28,7 @@ class TextStream:
             StreamDecoder(tokenizer, specials) if exact else tokenizer.stream(specials=specials, after=after)
         self._size = 0 if tokenizer is None else tokenizer.vocab_size
         self._stop, self._held, self._include, self._marks = stop, "", include, marks
-        self.stopped = False
+        self.stopped: str | None = None  # the stop string that ended it
 
     def push(self, token: int, look: bool = True) -> str:
         """What can be told now; after a stop string nothing comes any more. Without `look` none is looked for."""
@@ -49,8 +49,9 @@ class TextStream:
     def _told(self, text: str) -> str:
         found = [(at + len(string), at) for string in self._stop if (at := text.find(string)) >= 0]
         if found:
-            self.stopped, self._held = True, ""
-            return text[:min(found)[0 if self._include else 1]]  # that ends first, however the text was cut into tokens
+            end, begin = min(found)
+            self.stopped, self._held = text[begin:end], ""
+            return text[:end if self._include else begin]  # that ends first, however the text was cut into tokens
         waits = max((_begun(text, string) for string in self._stop), default=0)
         self._held = text[len(text) - waits:]
         return text[:len(text) - waits]
