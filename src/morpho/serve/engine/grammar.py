@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, IndexFault, fail
+from morpho.base.python.lazy import cached_property
 from morpho.serve.engine.request import GRAMMAR_FAILED, Grammar
 
 # Small models like to write blanks for ever: JSON has one after a comma and a colon, and no others.
@@ -22,6 +23,7 @@ VALUES = ("enum", "const", "default", "examples")  # of a schema: what stands th
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "enum", "const")
 LARGEST = (1 << 53) - 1  # an integer that every reader of JSON takes exactly (RFC 8259)
 MOST_FUEL = 100_000  # of an automaton: a mask of a larger one takes a second, and holds up every text meanwhile
+BEFORE, MOST_BEFORE = "\x02", 8  # a character that no token joins to others, and the tokens it may take
 MOST_SOURCE = 1 << 16  # characters of a schema, expression or grammar
 
 
@@ -35,18 +37,60 @@ def _library() -> Any:
 
 
 class _Vocabulary:
-    """A tokenizer as the library wants to see it."""
+    """A tokenizer as the library wants to see it, with a token of no bytes for each further row of the model: the
+    library counts the tokens, whatever it is told."""
 
-    def __init__(self, tokenizer: Any, ends: tuple[int, ...]) -> None:
+    def __init__(self, tokenizer: Any, size: int, ends: tuple[int, ...]) -> None:
         self._tokenizer = tokenizer
-        self.tokens = [tokenizer.token_bytes(number) for number in range(tokenizer.vocab_size)]
-        self.special_token_ids = sorted(tokenizer._special_numbers)
+        tokens = [_token_bytes(tokenizer, number) for number in range(min(tokenizer.vocab_size, size))]
+        self.tokens = tokens + [b""] * (size - len(tokens))
+        self.special_token_ids = sorted(number for number in tokenizer._special_numbers if number < size)
         self.eos_token_id = ends[0] if ends else 0
         self.bos_token_id = None
 
     def __call__(self, text: str | bytes) -> list[int]:
-        plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-        return [*self._tokenizer.encode(plain, specials=False)]
+        """Tokens whose bytes join to the text: where the tokenizer puts a blank before a text, those that follow
+        another character."""
+        raw = text.encode() if isinstance(text, str) else text
+        plain = raw.decode("utf-8", "replace")
+        for before in ("", BEFORE):
+            ids = self._tokenizer.encode(before + plain, specials=False, around=False)
+            if any(number >= len(self.tokens) for number in ids):
+                continue
+            for start in range(len(ids) + 1 if before else 1):
+                if b"".join([self.tokens[number] for number in ids[start:]]) == raw:
+                    return [*ids[start:]]
+                if start > MOST_BEFORE:
+                    break
+        return self._longest(raw)
+
+    def _longest(self, raw: bytes) -> list[int]:
+        """The longest token at each place, where the tokenizer's own choice loses something of the text."""
+        ids, place = [], 0
+        while place < len(raw):
+            stop = next((end for end in range(min(len(raw), place + self._most), place, -1)
+                         if raw[place:end] in self._numbers), None)
+            if stop is None:
+                break
+            ids.append(self._numbers[raw[place:stop]])
+            place = stop
+        return ids
+
+    @cached_property
+    def _numbers(self) -> dict[bytes, int]:
+        special = {*self.special_token_ids}
+        return {token: number for number, token in enumerate(self.tokens) if token and number not in special}
+
+    @cached_property
+    def _most(self) -> int:
+        return max(map(len, self._numbers), default=0)
+
+
+def _token_bytes(tokenizer: Any, number: int) -> bytes:
+    try:
+        return bytes(tokenizer.token_bytes(number))
+    except IndexFault:  # a number between others without a token
+        return b""
 
 
 class Grammars:
@@ -66,9 +110,8 @@ class Grammars:
             raise fail(ArgumentError, "serve", f"a grammar of {len(grammar.source)} characters is too large",
                        f"at most {MOST_SOURCE}")
         if self._made is None:
-            vocabulary = library.TokenizerWrapper(_Vocabulary(self._tokenizer, self._ends))
-            self._made = library.LLTokenizer(vocabulary, n_vocab=max(self._size, self._tokenizer.vocab_size),
-                                             eos_token=[*self._ends] or None)
+            vocabulary = library.TokenizerWrapper(_Vocabulary(self._tokenizer, self._size, self._ends))
+            self._made = library.LLTokenizer(vocabulary, eos_token=[*self._ends] or None)
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="morpho-grammar")
         try:
             text = _text_of(library, grammar)
@@ -99,7 +142,9 @@ def _text_of(library: Any, grammar: Grammar) -> str:
         if (len(grammar.source) - len(grammar.source.rstrip("\\"))) % 2:  # the library would take it for its own
             raise ValueError("it ends with a backslash that escapes nothing")
         return str(make.grammar_from_regex(grammar.source))
-    return str(make.grammar_from_lark(grammar.source))
+    from llguidance.gbnf_to_lark import any_to_lark
+
+    return str(make.grammar_from_lark(any_to_lark(grammar.source)))  # llama.cpp's notation too
 
 
 def _bounded(schema: Any) -> Any:
@@ -123,7 +168,8 @@ def _number(value: Any) -> float:
 
 
 def _first(error: Any) -> str:
-    return str(error).strip().split("\n")[0][:200]
+    line = str(error).strip().split("\n")[0]
+    return "the library that follows it cannot" if "panic" in line else line[:200]
 
 
 class Matcher:
