@@ -148,6 +148,23 @@ class Tensor(Operators):
             self._node, self._layout, self._record, self._storage = node, None, None, None
             self._forget_program()
 
+    def version(self) -> tuple[Any, Any]:
+        """Return what `replace_if` compares: it differs once the tensor has another value, or has been computed."""
+        if self._layout is None:
+            self.cut()
+            self.program()  # a pending operation becomes a node here, not while the new value is built
+        with _settling:
+            return (self._node if self._layout is None else None), self._layout
+
+    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
+        """Replace the value unless the tensor has another version; return whether it was replaced."""
+        with _settling:
+            if self._layout is not version[1] or (self._layout is None and self._node is not version[0]):
+                return False
+            self._node, self._layout, self._record, self._storage = node, None, None, None
+            self._forget_program()
+            return True
+
     # -- description ---------------------------------------------------------------------------------------------------
     @property
     def shape(self) -> Shape:
