@@ -461,7 +461,8 @@ def unique_(x: Any, return_index: bool = False, return_inverse: bool = False, re
             axis: Any = None, *, sorted: bool = True, equal_nan: bool = True, dim: Any = None) -> Any:
     """Distinct elements in rising order, or distinct slices along an axis."""
     axis = dim if axis is None else axis
-    wanted: dict[str, Any] = {"return_index": return_index, "return_inverse": return_inverse, "return_counts": return_counts}
+    wanted: dict[str, Any] = {"return_index": return_index, "return_inverse": return_inverse,
+                              "return_counts": return_counts}
     if axis is None:
         return mo.unique(x, **wanted)
     x = mo.asarray(x)
