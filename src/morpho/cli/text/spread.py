@@ -77,4 +77,5 @@ def summary(plan: Plan) -> str:
     idle = [node.name for node in plan.cluster.nodes if node.name not in busy]
     spare = f", {', '.join(idle)} in reserve" if idle else ""
     return "\n".join([f"[plan: {len(rows)} stages{spare}, {plan.predicted.tokens_per_s:.4g} tokens/s and "
-                      f"{format_seconds(plan.predicted.latency_s)} a token predicted", *rows]) + "]"
+                      f"{format_seconds(plan.predicted.latency_s)} a token predicted", *rows,
+                      *(f"  {note}" for note in plan.notes)]) + "]"
