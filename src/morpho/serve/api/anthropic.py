@@ -15,7 +15,7 @@ from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.generate import chat_job
 from morpho.serve.api.limits import Limits
-from morpho.serve.api.tools import Call
+from morpho.serve.api.tools import Call, News
 from morpho.serve.hosting.served import Served
 
 # The chat's fields by the names that errors give them; those of chats alone are no fields here.
@@ -41,7 +41,7 @@ def message_job(fields: Fields, served: Served, limits: Limits, request_id: str)
     except ApiError as error:
         raise _renamed(error) from None
     answer = MessageAnswer(served.name, served.tokenizer, len(job.requests[0].prompt))
-    answer.choices[0].tools = job.answer.choices[0].tools
+    answer.read_as(job.answer)
     return Job(job.requests, answer, job.stream)
 
 
@@ -209,6 +209,7 @@ class MessageAnswer(Answer):
     def __init__(self, model: str, tokenizer: Any, prompt: int) -> None:
         super().__init__(model, 1, 1, tokenizer, False)
         self.id, self._prompt, self._opened = self.id.replace("-", "_"), prompt, False
+        self._thinking = False  # whether the block of thinking is open
 
     # -- the stream -------------------------------------------------------------------------------------------------
     def event(self, chunk: Chunk) -> bytes:
@@ -222,18 +223,33 @@ class MessageAnswer(Answer):
     def failed(self, error: ApiError) -> bytes:
         return self.event(error.told("/v1/messages"))
 
-    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
-        if not text:
+    def _chunks(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+        if news.reasoning:
+            if not self._thinking:
+                self._thinking = True
+                yield {"type": "content_block_start", "index": 0, "content_block": _thought("")}
+            yield {"type": "content_block_delta", "index": 0,
+                   "delta": {"type": "thinking_delta", "thinking": news.reasoning}}
+        if not news.text:
             return
+        yield from self._thought_over()
+        index = int(bool(choice.reasoning))
         if not self._opened:
             self._opened = True
-            yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-        yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+            yield {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}
+        yield {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": news.text}}
+
+    def _thought_over(self) -> Iterator[Chunk]:
+        if self._thinking:
+            self._thinking = False
+            yield {"type": "content_block_stop", "index": 0}
 
     def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
+        yield from self._thought_over()
+        thoughts = int(bool(choice.reasoning))
         if self._opened:
-            yield {"type": "content_block_stop", "index": 0}
-        for index, call in enumerate(choice.calls, int(self._opened)):
+            yield {"type": "content_block_stop", "index": thoughts}
+        for index, call in enumerate(choice.calls, thoughts + int(self._opened)):
             yield {"type": "content_block_start", "index": index, "content_block": {**_block(call), "input": {}}}
             yield {"type": "content_block_delta", "index": index,
                    "delta": {"type": "input_json_delta", "partial_json": call.arguments}}
@@ -252,7 +268,8 @@ class MessageAnswer(Answer):
     def whole(self) -> dict[str, Any]:
         choice = self.choices[0]
         text = "".join(choice.text)
-        blocks = [{"type": "text", "text": text}] if text else []
+        blocks = [_thought("".join(choice.reasoning))] if choice.reasoning else []
+        blocks += [{"type": "text", "text": text}] if text else []
         return self._message([*blocks, *map(_block, choice.calls)], *_reason(choice), self.usage())
 
     def _message(self, content: list[dict[str, Any]], reason: str | None, stop: str | None, usage: dict[str, Any]
@@ -266,6 +283,10 @@ def _reason(choice: Choice) -> tuple[str, str | None]:
     if choice.stop is not None and choice.finish == "stop":
         return "stop_sequence", choice.stop
     return REASONS.get(choice.finish or "", "end_turn"), None
+
+
+def _thought(text: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": text, "signature": ""}
 
 
 def _block(call: Call) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.generate import chat_job, completion_job
 from morpho.serve.api.limits import Limits
+from morpho.serve.api.tools import News
 from morpho.serve.engine.request import Event
 from morpho.serve.hosting.served import Served
 
@@ -77,7 +78,7 @@ def ollama_generate_job(fields: Fields, served: Served, limits: Limits, request_
 
 
 def _job(job: Job, answer: Lines, stream: bool) -> Job:
-    answer.choices[0].tools = job.answer.choices[0].tools
+    answer.read_as(job.answer)
     return Job(job.requests, answer, stream)
 
 
@@ -157,12 +158,12 @@ class Lines(Answer):
         """Who only wants a model to be loaded gets one line."""
         return b"" if self.prompts else self.event(self.whole())
 
-    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+    def _chunks(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
         more = {} if told is None else {"logprobs": [told]}
-        yield {**self._head(), **self._said(text, choice.calls), "done": False, **more}
+        yield {**self._head(), **self._said(news), "done": False, **more}
 
     def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
-        yield {**self._head(), **self._said("", []), **self._end()}
+        yield {**self._head(), **self._said(News()), **self._end()}
 
     # -- the object -------------------------------------------------------------------------------------------------
     @property
@@ -172,7 +173,8 @@ class Lines(Answer):
     def whole(self) -> dict[str, Any]:
         choice = self.choices[0]
         more = {"logprobs": choice.tokens} if self.logprobs else {}
-        return {**self._head(), **self._said("".join(choice.text), choice.calls), **more, **self._end()}
+        news = News("".join(choice.text), "".join(choice.reasoning), choice.calls)
+        return {**self._head(), **self._said(news), **more, **self._end()}
 
     def _head(self) -> Chunk:
         return {"model": self.model, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
@@ -187,7 +189,7 @@ class Lines(Answer):
                 "prompt_eval_duration": first - self._since, "eval_count": told["completion_tokens"],
                 "eval_duration": now - first}
 
-    def _said(self, text: str, calls: list[Any]) -> Chunk:
+    def _said(self, news: News) -> Chunk:
         raise NotImplementedError
 
 
@@ -203,17 +205,19 @@ class ChatLines(Lines):
     [('Hi', False), ('', True)]
     """
 
-    def _said(self, text: str, calls: list[Any]) -> Chunk:
-        message: dict[str, Any] = {"role": "assistant", "content": text}
-        if calls:
+    def _said(self, news: News) -> Chunk:
+        message: dict[str, Any] = {"role": "assistant", "content": news.text}
+        if news.reasoning:
+            message["thinking"] = news.reasoning
+        if news.calls:
             message["tool_calls"] = [{"id": call.id, "function": {
                 "index": number, "name": call.name, "arguments": json.loads(call.arguments)}}
-                for number, call in enumerate(calls)]
+                for number, call in enumerate(news.calls)]
         return {"message": message}
 
 
 class TextLines(Lines):
     """`/api/generate`."""
 
-    def _said(self, text: str, calls: list[Any]) -> Chunk:
-        return {"response": text}
+    def _said(self, news: News) -> Chunk:
+        return {"response": news.text, **({"thinking": news.reasoning} if news.reasoning else {})}

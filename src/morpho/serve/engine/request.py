@@ -116,7 +116,8 @@ class SamplingParams:
 class Request:
     """A prompt as token numbers, and what to do with it. `adapter` is the name of a LoRA adapter that the engine
     knows; `deadline_s` is how long it may take, waiting included. `continues` says that the text goes on from the
-    prompt's; an answer to a chat begins anew, without the blank that some tokenizers write before a first word.
+    prompt's; an answer to a chat begins anew, without the blank that some tokenizers write before a first word. `marks`
+    are special tokens whose text belongs to the answer.
 
     >>> from morpho.serve.engine.request import Request, SamplingParams
     >>> Request(prompt=(1, 2), params=SamplingParams(), id="a").adapter is None
@@ -129,6 +130,7 @@ class Request:
     adapter: str | None = None
     deadline_s: float | None = None
     continues: bool = True
+    marks: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         if not self.prompt:
