@@ -12,7 +12,6 @@ import numpy as np
 from morpho.base.errors import ArgumentError, IndexFault, fail
 from morpho.weights.scanner import is_text
 
-
 WORTH_COUNTING = 1 << 14  # characters: the bytes of every token of a vocabulary are looked at before the first count
 
 
