@@ -137,7 +137,7 @@ class Sequence(Text):
             return None
         try:
             told = forbidden(logits, self.said, self.made, self.most)
-            token = self.sampler.choose(told, None if self.matcher is None else self.matcher.allowed())
+            token = self.sampler.choose(told, *((None, None) if self.matcher is None else self.matcher.choice()))
             if token in self.stops:
                 self._stop_at(token, logits)
                 return None
