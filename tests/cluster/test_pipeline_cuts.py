@@ -119,17 +119,18 @@ def test_more_workers_than_layers_can_use(tmp_path):
 
 
 def test_a_prediction_says_the_load_that_it_was_made_under(tmp_path, monkeypatch):
-    """What other programs take is measured before, said in the plan's lines, and kept beside the run in the ledger."""
+    """What other programs take is measured before, said beside the plan, and kept beside the run in the ledger."""
     proc = tmp_path / "proc"
     proc.mkdir()
     (proc / "stat").write_text(f"cpu  1 2 3\nprocs_running {1 + 3 * (os.cpu_count() or 1)}\n")
     assert other_load(0.0, proc) == 3.0 and other_load(0.0, tmp_path / "none") >= 0
     monkeypatch.setattr(local, "other_load", lambda: 3.0)
     plan = local_plan(folder_of(tmp_path, "llama"), 2)
-    assert "other programs want 300 % of the cores; beside them times are about" in summary(plan)
+    assert "other programs want 300 % of the cores; beside them times are about" in plan.notes[-1]
+    assert "predicted where nothing else runs" in summary(plan)
     monkeypatch.setattr(local, "other_load", lambda: 0.0)
     quiet = local_plan(tmp_path / "llama", 2)
-    assert quiet.stages == plan.stages and summary(quiet).endswith("other programs keep 0 % of the cores busy]")
+    assert quiet.stages == plan.stages and quiet.notes[-1].endswith("other programs keep 0 % of the cores busy")
     assert history.record(plan, "llama", 1, 7, {}, load=3.0)["load"] == 3.0
 
 

@@ -156,5 +156,5 @@ class Fields:
     def finish(self) -> None:
         """Nothing is ignored in silence."""
         for name in self._left:
-            raise ApiError(400, f"'{self.name(name)[:80]}' is not a field that is known here", self.name(name)[:80],
-                           "unknown_parameter")
+            shown = "".join(each if each.isprintable() else "?" for each in self.name(name)[:80])
+            raise ApiError(400, f"'{shown}' is not a field that is known here", shown, "unknown_parameter")

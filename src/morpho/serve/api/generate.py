@@ -12,7 +12,7 @@ from morpho.serve.api.fields import Fields
 from morpho.serve.api.limits import Limits
 from morpho.serve.api.messages import messages_of, tools_of, with_tool_prompt
 from morpho.serve.api.sampling import grammar_of, params_of, take_of_others
-from morpho.serve.api.tools import ToolText
+from morpho.serve.api.tools import SPECIAL, THOUGHT, THOUGHTS, ToolText
 from morpho.serve.engine.request import Request
 from morpho.serve.hosting.served import Served
 from morpho.weights.text.chat import encode_chat_within
@@ -24,10 +24,10 @@ USUAL_COMPLETION = 16  # tokens, as OpenAI's own server makes unless told
 def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) -> Job:
     """A chat, by the model's own template."""
     messages = messages_of(fields, limits)
+    choice = fields.left().get("tool_choice")
+    named = isinstance(choice, dict) and choice.get("type") == "function"
     tools, forced = tools_of(fields, limits)
     grammar = grammar_of(fields, limits)
-    if forced is not None and grammar is not None:
-        raise ApiError(400, "'tool_choice' asks for a call and 'response_format' for another form", "response_format")
     take_of_others(fields)
     fields.object("prediction")
     fields.only("modalities", ["text"], why="only text is made")
@@ -36,6 +36,7 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     names = _template_names(fields)
     told = _logprobs_of_chat(fields)
     most = _most_tokens(fields, limits, served, "max_completion_tokens", "max_tokens")
+    # A form is that of texts: where a call is forced, there is none that it could hold for.
     params = params_of(fields, limits, served.defaults, max_tokens=most, logprobs=told,
                        vocabulary=served.vocabulary, talks=True, grammar=forced or grammar)
     stream, include = _streaming(fields)
@@ -46,11 +47,22 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     prompt = chat_prompt(served, messages, tools, names, reply, unfinished)
     answer = ChatAnswer(served.name, 1, params.n, served.tokenizer, told is not None)
     answer.prompt_logprobs = scores
-    if tools:
-        for choice in answer.choices:
-            choice.tools = ToolText([tool["function"]["name"] for tool in tools])
-    request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s, unfinished)
+    marks = {} if params.show_specials else {
+        number: text for text, number in served.tokenizer.specials.items() if text in (SPECIAL if tools else THOUGHT)}
+    if tools or params.grammar is None:
+        schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
+        thinks = params.grammar is None and _thinks(prompt, served)
+        for each in answer.choices:
+            each.tools = ToolText([*schemas], stream=stream, schemas=schemas, thinks=thinks, sure=forced is not None,
+                                  named=named and forced is not None)
+    request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s, unfinished, marks)
     return Job([request], answer, stream, include)
+
+
+def _thinks(prompt: list[int], served: Served) -> bool:
+    """Whether the prompt ends where the model begins to think."""
+    tail = [token for token in prompt[-8:] if token < served.tokenizer.vocab_size]
+    return bool(served.tokenizer.decode(tail, specials=True).rstrip().endswith((*THOUGHTS,)))
 
 
 def chat_prompt(served: Served, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None,

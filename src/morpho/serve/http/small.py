@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from morpho.base.distribution import version
+from morpho.serve.api.anthropic import counted
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.others import detokenized, embedding_answer, embedding_inputs, model_entry, tokenized
 from morpho.serve.http.logs import Record
@@ -14,6 +15,10 @@ from morpho.serve.http.security import Receive, Scope, Send
 from morpho.serve.http.state import State, beside, read_fields, respond
 
 STUCK_S = 60.0  # an engine with work that made no step for so long is not ready
+
+
+async def count_tokens(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _tokens(scope, receive, send, state, counted)
 
 
 async def embeddings(scope: Scope, receive: Receive, send: Send, state: State) -> None:

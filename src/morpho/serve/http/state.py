@@ -74,6 +74,14 @@ def _under(served: Served, name: str | None, adapter: str | None) -> Served:
     return found
 
 
+def named(scope: Scope, state: State, fields: Fields) -> str | None:
+    """The model that a body names. Clients of Ollama's API write a tag after its name."""
+    name = fields.text("model", most=256)
+    if name is None or name in state.registry.names or not scope["path"].startswith("/api/"):
+        return name
+    return name.removesuffix(":latest")
+
+
 async def read_fields(scope: Scope, receive: Receive, options: Options) -> Fields:
     """The body as fields, within the limits of size and time."""
     headers = dict(scope["headers"])
@@ -156,7 +164,7 @@ class Endpoint:
             record.more["error"] = told.code or told.message[:200]
             if record.status:  # the answer has begun: nothing but the end of the connection can tell
                 raise
-            await respond_error(send, told)
+            await respond_error(send, told, scope["path"])
 
 
 async def respond(send: Send, body: Any, status: int = 200, kind: bytes = b"application/json") -> None:

@@ -164,7 +164,9 @@ class _LibraryStream(StreamDecoder):
 
     def finish(self) -> str:
         """What is left."""
-        return self._new_text() if self._waiting else ""
+        text = self._new_text() if self._waiting else ""
+        self._before, self._waiting = self._waiting or self._before, []
+        return text
 
     def _text(self, numbers: list[int]) -> str:
         return self._tokenizer.decode(numbers, specials=self._specials)
