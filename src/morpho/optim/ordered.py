@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
-from morpho.nn.module import Module
 from morpho.optim.clip import clip_grad_norm
 from morpho.runtime.groups.tree import SHARDS, held, sum_alone
 from morpho.tensor.state.variable import Parameter, Variable
@@ -42,7 +41,7 @@ class OrderedStep:
     True
     """
 
-    def __init__(self, model: Module, optimiser: Any, loss_of: Callable[..., mo.Tensor], *, shards: int = SHARDS,
+    def __init__(self, model: Any, optimiser: Any, loss_of: Callable[..., mo.Tensor], *, shards: int = SHARDS,
                  clip: float = 0.0, seed: int = 0) -> None:
         self.model, self.optimiser, self.loss_of = model, optimiser, loss_of
         self.shards, self.clip, self.key = shards, clip, mo.random.key(seed)
