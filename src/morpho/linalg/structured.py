@@ -8,6 +8,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.functions import fft
 from morpho.tensor.functions import linalg as plain
 from morpho.tensor.functions.calculus.curves import kron as _kron
@@ -121,6 +122,7 @@ def solve_circulant(c: Any, b: Any, /) -> Tensor:
     return fft.ifft(above / (below if right.ndim == 1 else below[:, None]), axis=0)
 
 
+@rounded_once
 def solve_toeplitz(c: Any, b: Any, /, *, r: Any = None) -> Tensor:
     """x with `toeplitz(c, r) @ x = b`, by Levinson's recursion: n^2 operations, a native loop. Every leading block must
     be regular; it is exact to rounding for well-conditioned ones (`mo.linalg.solve(toeplitz(c, r), b)` is safer). The

@@ -20,6 +20,7 @@ from morpho.ops.algebra import cast, expand, reshape, size_value, sub
 from morpho.ops.algebra import mul as multiply
 from morpho.ops.linalg.triangular import permutation
 from morpho.ops.sources import pick
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -330,6 +331,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
+@rounded_once
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The cross product of vectors of three elements.
 
