@@ -8,6 +8,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.shapes import normalise_axes
 from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.functions import fft
 from morpho.tensor.functions import linalg as plain
@@ -176,7 +177,7 @@ def norm(x: Any, /, *, ord: Any = None, axis: Any = None, keepdims: bool = False
     if axis is None and (ord is None or found.ndim == 1):
         flat = plain.vector_norm(mo.reshape(found, (-1,)), ord=2 if ord is None else ord)
         return mo.reshape(flat, (1,) * found.ndim) if keepdims else flat
-    axes = tuple(range(found.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = normalise_axes(axis, found.ndim, "norm")
     if len(axes) == 1:
         return plain.vector_norm(found, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
     if len(axes) != 2:

@@ -149,9 +149,11 @@ def _reduction(function: Any) -> Any:
 
 
 def _transposed(self: Tensor) -> Tensor:
+    if self.ndim < 2:
+        return self
     if self.ndim != 2:
         raise fail(ShapeError, "T", f"shape {self.shape} is not a matrix",
-                   "use mo.matrix_transpose for stacks of matrices, or mo.permute_dims; a vector needs none")
+                   "use x.mT for stacks of matrices, or mo.permute_dims")
     return move.permute_dims(self, (1, 0))
 
 
@@ -201,6 +203,6 @@ _ATTRIBUTES: dict[str, Any] = {
     "__reduce_ex__": protocols.reduced,
     "_repr_html_": protocols.as_html,
     "at": property(At, doc="Regions to be changed, as values: `x.at[key].add(v)` is x with v added at the key."),
-    "T": property(_transposed, doc="A matrix with its axes exchanged."),
+    "T": property(_transposed, doc="A matrix with its axes exchanged; a vector is itself."),
     "mT": property(move.matrix_transpose, doc="The last two axes exchanged."),
 }
