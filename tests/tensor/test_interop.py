@@ -218,8 +218,8 @@ def name_of(made: Any) -> bytes:
 
 
 def test_capsules_say_what_they_are() -> None:
-    """Versioned ones are flagged read-only or copied; older consumers get a copy, as they could not be told, unless they ask for
-    none."""
+    """Versioned ones are flagged read-only or copied; older consumers get a copy, as they could not be told,
+    unless they ask for none."""
     t = mo.asarray(np.arange(6.0))
     assert t.__dlpack_device__() == (1, 0)
     assert flags_of(t.__dlpack__(max_version=(1, 0))) == capsule.READ_ONLY

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from morpho.serve.api.errors import ApiError
-from morpho.serve.api.tools import Call, ToolText
+from morpho.serve.api.tools import Call, News, ToolText
 from morpho.serve.engine.request import GRAMMAR_FAILED, Event, Request, TokenScore, Usage
 
 Chunk = dict[str, Any]
@@ -30,9 +30,11 @@ class Choice:
 
     tools: ToolText | None = None
     text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     tokens: list[dict[str, Any]] = field(default_factory=list)  # log-probabilities of tokens
     calls: list[Call] = field(default_factory=list)
     finish: str | None = None
+    stop: str | None = None  # the stop string that ended it
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Answer(ABC):
 
     prefix = ""
     prompt_logprobs: int | None = None  # how many of the likeliest tokens are told with each token of a prompt
+    content_type = b"text/event-stream; charset=utf-8"
     tells_usage = False  # whether a stream's last chunk says what was used; the others have a null then
 
     def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool) -> None:
@@ -63,6 +66,12 @@ class Answer(ABC):
         self.usages: list[Usage | None] = [None] * requests
         self.prompts: Sequence[Sequence[int]] = ()
         self._scores: dict[int, tuple[TokenScore | None, ...]] = {}  # by request, of the prompt's tokens
+
+    def read_as(self, other: Answer) -> None:
+        """Read texts as another answer to the same request does. A call is told when it is whole."""
+        reader = self.choices[0].tools = other.choices[0].tools
+        if reader is not None:
+            reader.stream = reader.named = False
 
     def opening(self) -> Iterator[Chunk]:
         """What is sent before the first event."""
@@ -83,17 +92,29 @@ class Answer(ABC):
         told = self._told(event, choice) if self.logprobs and event.token is not None else None
         if told is not None:
             choice.tokens.append(told)
-        shown = choice.tools.push(event.text) if choice.tools else event.text
+        news = News(event.text) if choice.tools is None else choice.tools.push(event.text)
+        if news or told:
+            yield from self._tell(place, news, told, choice)
         if event.finish is not None:
-            rest, choice.calls = choice.tools.finish() if choice.tools else ("", [])
-            shown += rest
-            choice.finish = "tool_calls" if choice.calls and event.finish == "stop" else event.finish
-        if shown:
-            choice.text.append(shown)
-        if shown or told or choice.calls:
-            yield from self._chunks(place, shown, told, choice)
-        if choice.finish is not None:
+            choice.stop = event.stop
+            rest = News() if choice.tools is None else choice.tools.finish()
+            calls = choice.calls or rest.calls
+            named = choice.tools is not None and choice.tools.named  # then a call is the usual end, as OpenAI has it
+            choice.finish = "tool_calls" if calls and event.finish == "stop" and not named else event.finish
+            if rest:
+                yield from self._tell(place, rest, None, choice)
             yield from self._last_chunks(place, choice)
+        elif choice.tools is not None and choice.tools.plain:
+            choice.tools = None
+
+    def _tell(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+        if news.text:
+            choice.text.append(news.text)
+        if news.reasoning:
+            choice.reasoning.append(news.reasoning)
+        if choice.tools is not None:
+            choice.calls = choice.tools.calls
+        yield from self._chunks(place, news, told, choice)
 
     def written(self, request: int, event: Event) -> bytes:
         """The chunks of one event as they are sent."""
@@ -151,7 +172,7 @@ class Answer(ABC):
         return sse(error.body())
 
     @abstractmethod
-    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+    def _chunks(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
         """What says a piece of a text."""
 
     @abstractmethod
@@ -201,7 +222,7 @@ class ChoicesAnswer(Answer):
         return head + _as_json(event.text).encode("utf-8", "replace") + tail
 
     def _around(self, place: int, choice: Choice) -> tuple[bytes, bytes]:
-        head, _, tail = sse(self._chunk(place, MARK, None, choice)).partition(f'"{MARK}"'.encode())
+        head, _, tail = sse(self._chunk(place, News(MARK), None, choice)).partition(f'"{MARK}"'.encode())
         self._rims[place] = head, tail
         return head, tail
 
@@ -217,14 +238,14 @@ class ChoicesAnswer(Answer):
         """How every chunk of a stream begins."""
         return {**self._head(), "usage": None} if self.tells_usage else self._head()
 
-    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
-        yield self._chunk(place, text, told, choice)
+    def _chunks(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+        yield self._chunk(place, news, told, choice)
 
     def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
         yield self._last_chunk(place, choice)
 
     @abstractmethod
-    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+    def _chunk(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Chunk:
         """One piece of a stream."""
 
     @abstractmethod
@@ -254,10 +275,15 @@ class ChatAnswer(ChoicesAnswer):
         return {**self._begun(), "choices": [{"index": place, "delta": delta, "logprobs": told,
                                               "finish_reason": finish}]}
 
-    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
-        delta: dict[str, Any] = {"content": text} if text else {}
-        if choice.calls:
-            delta["tool_calls"] = [{"index": number, **call.to_dict()} for number, call in enumerate(choice.calls)]
+    def _chunk(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+        delta: dict[str, Any] = {"content": news.text} if news.text else {}
+        if news.reasoning:
+            delta["reasoning_content"] = news.reasoning
+        if news.calls or news.arguments:
+            first = len(choice.calls) - len(news.calls)
+            delta["tool_calls"] = [{"index": number, **call.to_dict()} for number, call in enumerate(news.calls, first)]
+            delta["tool_calls"] += [{"index": number, "function": {"arguments": text}}
+                                    for number, text in news.arguments]
         return self._delta(place, delta, None if told is None else {"content": [told]})
 
     def _last_chunk(self, place: int, choice: Choice) -> Chunk:
@@ -268,6 +294,8 @@ class ChatAnswer(ChoicesAnswer):
         for place, choice in enumerate(self.choices):
             text = "".join(choice.text)
             message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+            if choice.reasoning:
+                message["reasoning_content"] = "".join(choice.reasoning)
             if choice.calls:
                 message.update(content=text or None, tool_calls=[call.to_dict() for call in choice.calls])
             choices.append({"index": place, "message": message, "finish_reason": choice.finish,
@@ -332,8 +360,8 @@ class TextAnswer(ChoicesAnswer):
             found["token"] = "bytes:" + "".join(f"\\x{byte:02x}" for byte in found["bytes"])
         return found
 
-    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
-        return self._choice(place, text, None if told is None else self._logprobs([told]), None)
+    def _chunk(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+        return self._choice(place, news.text, None if told is None else self._logprobs([told]), None)
 
     def _last_chunk(self, place: int, choice: Choice) -> Chunk:
         return self._choice(place, "", None, choice.finish)

@@ -12,10 +12,10 @@ from morpho.serve.api.fields import Fields
 from morpho.serve.api.limits import Limits
 from morpho.serve.api.messages import messages_of, tools_of, with_tool_prompt
 from morpho.serve.api.sampling import grammar_of, params_of, take_of_others
-from morpho.serve.api.tools import ToolText
+from morpho.serve.api.tools import SPECIAL, THOUGHT, THOUGHTS, ToolText
 from morpho.serve.engine.request import Request
 from morpho.serve.hosting.served import Served
-from morpho.weights import encode_chat
+from morpho.weights.text.chat import encode_chat_within
 
 OF_TEMPLATE = ("reasoning_effort",)  # settings of a chat that a template may know
 USUAL_COMPLETION = 16  # tokens, as OpenAI's own server makes unless told
@@ -24,10 +24,10 @@ USUAL_COMPLETION = 16  # tokens, as OpenAI's own server makes unless told
 def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) -> Job:
     """A chat, by the model's own template."""
     messages = messages_of(fields, limits)
+    choice = fields.left().get("tool_choice")
+    named = isinstance(choice, dict) and choice.get("type") == "function"
     tools, forced = tools_of(fields, limits)
     grammar = grammar_of(fields, limits)
-    if forced is not None and grammar is not None:
-        raise ApiError(400, "'tool_choice' asks for a call and 'response_format' for another form", "response_format")
     take_of_others(fields)
     fields.object("prediction")
     fields.only("modalities", ["text"], why="only text is made")
@@ -36,6 +36,7 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     names = _template_names(fields)
     told = _logprobs_of_chat(fields)
     most = _most_tokens(fields, limits, served, "max_completion_tokens", "max_tokens")
+    # A form is that of texts: where a call is forced, there is none that it could hold for.
     params = params_of(fields, limits, served.defaults, max_tokens=most, logprobs=told,
                        vocabulary=served.vocabulary, talks=True, grammar=forced or grammar)
     stream, include = _streaming(fields)
@@ -46,11 +47,22 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     prompt = chat_prompt(served, messages, tools, names, reply, unfinished)
     answer = ChatAnswer(served.name, 1, params.n, served.tokenizer, told is not None)
     answer.prompt_logprobs = scores
-    if tools:
-        for choice in answer.choices:
-            choice.tools = ToolText([tool["function"]["name"] for tool in tools])
-    request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s, unfinished)
+    marks = {} if params.show_specials else {
+        number: text for text, number in served.tokenizer.specials.items() if text in (SPECIAL if tools else THOUGHT)}
+    if tools or params.grammar is None:
+        schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
+        thinks = params.grammar is None and _thinks(prompt, served)
+        for each in answer.choices:
+            each.tools = ToolText([*schemas], stream=stream, schemas=schemas, thinks=thinks, sure=forced is not None,
+                                  named=named and forced is not None)
+    request = Request(tuple(prompt), params, request_id, served.adapter, limits.timeout_s, unfinished, marks)
     return Job([request], answer, stream, include)
+
+
+def _thinks(prompt: list[int], served: Served) -> bool:
+    """Whether the prompt ends where the model begins to think."""
+    tail = [token for token in prompt[-8:] if token < served.tokenizer.vocab_size]
+    return bool(served.tokenizer.decode(tail, specials=True).rstrip().endswith((*THOUGHTS,)))
 
 
 def chat_prompt(served: Served, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None,
@@ -62,13 +74,14 @@ def chat_prompt(served: Served, messages: list[dict[str, Any]], tools: list[dict
                        "no_chat_template")
     names = {**(names or {}), "reply": reply, "unfinished": unfinished}
     try:
-        found = encode_chat(served.tokenizer, messages, tools=tools or None, **names)
         if tools and not served.knows_tools():
             served.note_tool_prompt()
-            found = encode_chat(served.tokenizer, with_tool_prompt(messages, tools), **names)
+            messages, tools = with_tool_prompt(messages, tools), None
+        found = encode_chat_within(served.tokenizer, messages, served.context - 1, tools=tools or None, **names)
     except MorphoError as error:
         raise ApiError(400, error.message or str(error), "messages") from None
-    _check_length(found, served, "messages")
+    if found is None:
+        raise too_long(served, "messages")
     return found
 
 
@@ -136,9 +149,7 @@ def _prompts(fields: Fields, served: Served, limits: Limits) -> list[list[int]]:
     given = fields.take("prompt")
     if given is None:
         raise fields.wrong("prompt", "is missing")
-    one = isinstance(given, str) or (isinstance(given, list) and bool(given) and all(type(each) is int
-                                                                                for each in given))
-    several = [given] if one else given
+    several = [given] if is_one(given) else given
     around = fields.flag("add_special_tokens", True)
     if not isinstance(several, list) or not several:
         raise fields.wrong("prompt", "is neither a text, nor a list of tokens, nor a list of either")
@@ -147,30 +158,44 @@ def _prompts(fields: Fields, served: Served, limits: Limits) -> list[list[int]]:
     return [prompt_tokens(each, served, "prompt", around) for each in several]
 
 
+def is_one(given: Any) -> bool:
+    """Whether a text or a list of tokens stands where several may."""
+    return isinstance(given, str) or (isinstance(given, list) and bool(given) and type(given[0]) is int)
+
+
 def prompt_tokens(given: Any, served: Served, name: str, around: bool = True) -> list[int]:
     """The tokens of a text, or tokens as they are; at least one, and fewer than the context has places."""
+    return tokens_of(given, served, name, served.context - 1, around=around)
+
+
+def tokens_of(given: Any, served: Served, name: str, most: int, specials: bool = True, around: bool = True
+              ) -> list[int]:
+    """The tokens of a text, or tokens as they are, from one to `most`: what is longer is not read to its end."""
+    found: list[int] | None
     if isinstance(given, str):
         try:
-            found = list(served.tokenizer.encode(given, around=around))
+            found = served.tokenizer.encode_within(given, most, specials=specials, around=around)
         except MorphoError as error:
             raise ApiError(400, error.message or str(error), name) from None
-    elif isinstance(given, list) and all(type(each) is int for each in given):
-        found = given
+    elif isinstance(given, list):
+        found = given if len(given) <= most else None
     else:
         raise ApiError(400, f"'{name}' holds what is neither a text nor a list of tokens", name)
+    if found is None:
+        raise too_long(served, name)
     if not found:
         raise ApiError(400, f"'{name}' is empty", name)
+    if not all(type(each) is int for each in found):
+        raise ApiError(400, f"'{name}' holds what is neither a text nor a list of tokens", name)
     wrong = next((token for token in found if not 0 <= token < served.vocabulary), None)
     if wrong is not None:
         raise ApiError(400, f"'{name}' has token {wrong}, which is not in a vocabulary of {served.vocabulary}", name)
-    _check_length(found, served, name)
     return found
 
 
-def _check_length(prompt: list[int], served: Served, name: str) -> None:
-    if len(prompt) >= served.context:
-        raise ApiError(400, f"the prompt has {len(prompt)} tokens, and the model's context is {served.context}",
-                       name, "context_length_exceeded")
+def too_long(served: Served, name: str) -> ApiError:
+    return ApiError(400, f"'{name}' has more tokens than the model's context of {served.context} has room for", name,
+                    "context_length_exceeded")
 
 
 def _most_tokens(fields: Fields, limits: Limits, served: Served, *names: str, least: int = 1) -> int | None:

@@ -116,7 +116,8 @@ class SamplingParams:
 class Request:
     """A prompt as token numbers, and what to do with it. `adapter` is the name of a LoRA adapter that the engine
     knows; `deadline_s` is how long it may take, waiting included. `continues` says that the text goes on from the
-    prompt's; an answer to a chat begins anew, without the blank that some tokenizers write before a first word.
+    prompt's; an answer to a chat begins anew, without the blank that some tokenizers write before a first word. `marks`
+    are special tokens whose text belongs to the answer.
 
     >>> from morpho.serve.engine.request import Request, SamplingParams
     >>> Request(prompt=(1, 2), params=SamplingParams(), id="a").adapter is None
@@ -129,6 +130,7 @@ class Request:
     adapter: str | None = None
     deadline_s: float | None = None
     continues: bool = True
+    marks: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -162,7 +164,8 @@ class Event:
     """What is new in text number `index` of n: some `text`, which may be empty (a character or a stop string may have
     begun), the `token` it came with, and its log-probability before temperature and cuts. `finish` says that this text
     ends here; the last event of the request holds its `usage`. `prompt` are the scores of the prompt's tokens, in one
-    event of text 0 before any token, where the request asks for them; the first token has none."""
+    event of text 0 before any token, where the request asks for them; the first token has none. `stop` is the stop
+    string that ended the text."""
 
     index: int
     text: str
@@ -173,6 +176,7 @@ class Event:
     usage: Usage | None = None
     error: str | None = None
     prompt: tuple[TokenScore | None, ...] | None = None
+    stop: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,15 @@ Every text draws from random numbers of its own, so that what others draw does n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.text.sampling import Sampling, probabilities
 from morpho.serve.engine.request import SamplingParams, TokenScore
+
+Without = Callable[[int, np.ndarray], np.ndarray | None]
 
 
 class Sampler:
@@ -39,8 +41,20 @@ class Sampler:
         self.plain = (not params.logit_bias and params.repetition_penalty == 1 and not params.frequency_penalty
                       and not params.presence_penalty)
 
-    def choose(self, logits: np.ndarray, allowed: np.ndarray | None = None) -> int:
-        """The next token; `allowed` is True at those that the grammar takes."""
+    def choose(self, logits: np.ndarray, allowed: np.ndarray | None = None, without: Without | None = None) -> int:
+        """The next token; `allowed` is True at those that the grammar takes. `without` gives the tokens that are left
+        where one that was chosen may not come; the same random number chooses among them."""
+        if without is None or allowed is None:
+            return self._choose(logits, allowed)
+        while True:
+            drawn = self.rng.bit_generator.state
+            token = self._choose(logits, allowed)
+            left = None if token in self.stops else without(token, allowed)
+            if left is None:
+                return token
+            self.rng.bit_generator.state, allowed = drawn, left
+
+    def _choose(self, logits: np.ndarray, allowed: np.ndarray | None) -> int:
         greedy = self.params.temperature == 0
         allowed = self._restricted(logits.size, allowed)
         if self.plain and greedy and allowed is None:  # nothing is rounded on the way: the largest is the largest

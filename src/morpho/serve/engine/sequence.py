@@ -42,7 +42,7 @@ class Text:
         request, params = group.request, self.params
         self.text = TextStream(tokenizer, params.stop, request.prompt if request.continues else (),
                                exact=params.grammar is not None, specials=params.show_specials,
-                               include=params.include_stop)
+                               include=params.include_stop, marks=request.marks)
         self.finished: Finish | None = None
 
     def take(self, token: int, made: int, complete: bool, logprob: float | None = None,
@@ -70,7 +70,8 @@ class Text:
             text += self.text.finish()
             group.left -= 1
             usage = group.usage if not group.left else None
-        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error), not group.left)
+        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error,
+                               stop=self.text.stopped), not group.left)
 
 
 class Sequence(Text):
@@ -136,7 +137,7 @@ class Sequence(Text):
             return None
         try:
             told = forbidden(logits, self.said, self.made, self.most)
-            token = self.sampler.choose(told, None if self.matcher is None else self.matcher.allowed())
+            token = self.sampler.choose(told, *((None, None) if self.matcher is None else self.matcher.choice()))
             if token in self.stops:
                 self._stop_at(token, logits)
                 return None

@@ -69,9 +69,8 @@ class ServedStream(Stream):
             self.ended, self.finish = True, "stop"
 
     def take(self, logits: np.ndarray) -> int | None:
-        allowed = None if self._matcher is None else self._matcher.allowed()
         told = forbidden(logits, self.request.said, len(self.made), self.request.count)
-        token = self._sampler.choose(told, allowed)
+        token = self._sampler.choose(told, *((None, None) if self._matcher is None else self._matcher.choice()))
         if token in self.request.stops:
             self.ended, self.finish = True, "stop"
             return None

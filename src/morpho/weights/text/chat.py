@@ -73,6 +73,20 @@ def encode_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, 
     >>> ids.count(tokenizer.special("<|im_end|>"))
     1
     """
+    ids = encode_chat_within(tokenizer, messages, None, reply=reply, tools=tools, unfinished=unfinished, **names)
+    assert ids is not None
+    return ids
+
+
+def encode_chat_within(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], most: int | None, *,
+                       reply: bool = True, tools: Sequence[Mapping[str, Any]] | None = None,
+                       unfinished: bool = False, **names: Any) -> list[int] | None:
+    """The tokens of a chat, None where there are more than `most`; see `Tokenizer.encode_within`."""
+    def encode(text: str, specials: bool, before: int = 0) -> list[int] | None:
+        if most is None:
+            return tokenizer.encode(text, specials=specials, around=False)
+        return tokenizer.encode_within(text, most - before, specials=specials, around=False)
+
     texts = {number: text for text, number in tokenizer.specials.items()}
     names = {"bos_token": texts.get(tokenizer.bos, ""), "eos_token": texts.get(tokenizer.eos, ""), **names}  # type: ignore[arg-type]
     held = json.dumps([[*messages], tools], ensure_ascii=False, default=str)
@@ -81,7 +95,7 @@ def encode_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, 
         messages = _with_end(messages, end)
     if not any(special in held for special in tokenizer.specials):
         text = render_chat(messages, tokenizer.chat_template, reply=reply, tools=tools, **names)
-        return tokenizer.encode(_before(text, end) if unfinished else text, around=False)
+        return encode(_before(text, end) if unfinished else text, True)
     mark = next(mark for mark in map(chr, range(0xFDD0, 0xFDE8)) if mark not in held)
     pattern = re.compile("(" + "|".join(re.escape(each) for each in sorted(tokenizer.specials, key=len, reverse=True)
                                         if each) + ")")
@@ -90,8 +104,10 @@ def encode_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, 
     text = _before(text, end) if unfinished else text
     found: list[int] = []
     for place, piece in enumerate(pattern.split(text)):
-        found += [tokenizer.specials[piece]] if place % 2 else tokenizer.encode(piece.replace(mark, ""), specials=False,
-                                                                                around=False) if piece else []
+        ids = [tokenizer.specials[piece]] if place % 2 else encode(piece.replace(mark, ""), False, len(found))
+        if ids is None or (most is not None and len(found) + len(ids) > most):
+            return None
+        found += ids
     return found
 
 

@@ -11,12 +11,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from morpho.base.distribution import install
 from morpho.base.errors import IndexFault, fail
 from morpho.base.python.lazy import cached_property
 from morpho.weights.errors import FileFault, MissingExtra
 from morpho.weights.text.pretokenise import byte_characters
-from morpho.weights.text.tokenizer import StreamDecoder, Tokenizer, checked_ids, checked_text
+from morpho.weights.text.tokenizer import StreamDecoder, Tokenizer, checked_ids, checked_text, shares_of
 
 LONG = 1 << 15  # characters of a text that is encoded while other threads run: a batch costs more than it saves below
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -67,6 +69,22 @@ class LibraryTokenizer(Tokenizer):
             return library.encode_batch([plain], add_special_tokens=around)[0]  # without Python's lock
 
         return list(_by_library("encode", self.name, encoding).ids)
+
+    @cached_property
+    def _shares(self) -> np.ndarray | None:
+        document = json.loads(self.document)
+        scale = _kept(document)
+        if scale is None:
+            return None
+        tokens = [self.token_bytes(number) for number in range(self.vocab_size)]
+        shares = shares_of(tokens) * scale
+        shares[[bytes([byte]) not in tokens for byte in range(256)]] = 0
+        if any(token.get("lstrip") or token.get("rstrip") for token in document.get("added_tokens") or []):
+            shares[list({byte for blank in _BLANKS for byte in blank.encode()})] = 0  # such tokens take blanks along
+        return shares
+
+    def _written(self, text: str) -> bytes:
+        return text.replace("▁", " ").encode()
 
     def decode(self, ids: Any, *, specials: bool = False) -> str:
         """The text of token numbers, special tokens left out unless asked for."""
@@ -146,7 +164,9 @@ class _LibraryStream(StreamDecoder):
 
     def finish(self) -> str:
         """What is left."""
-        return self._new_text() if self._waiting else ""
+        text = self._new_text() if self._waiting else ""
+        self._before, self._waiting = self._waiting or self._before, []
+        return text
 
     def _text(self, numbers: list[int]) -> str:
         return self._tokenizer.decode(numbers, specials=self._specials)
@@ -155,18 +175,49 @@ class _LibraryStream(StreamDecoder):
         return self._text(self._before + self._waiting)[len(self._text(self._before)):]
 
 
+# -- how long a text must be -------------------------------------------------------------------------------------------
+_BLANKS = [character for character in map(chr, range(0x3001)) if character.isspace()]
+NFC_SHRINKS = 4  # at most: three syllables' parts of nine bytes become one of three
+
+
+def _kept(document: Mapping[str, Any]) -> float | None:
+    """The fraction of a text's bytes that are in its tokens at least; None where any may be lost."""
+    scale = 1.0
+    for part in _flat(document.get("normalizer"), "normalizers"):
+        kind = part.get("type")
+        if kind == "NFC":
+            scale /= NFC_SHRINKS
+        elif kind == "Replace":
+            if part.get("pattern") != {"String": " "} or part.get("content") != "▁":
+                return None
+        elif kind != "Prepend":
+            return None
+    steps = _flat(document.get("pre_tokenizer"), "pretokenizers")
+    for part in steps:
+        if part.get("type") not in ("ByteLevel", "Metaspace", "Split", "Digits", "Punctuation") \
+                or part.get("behavior", "Isolated") == "Removed" or part.get("replacement", "▁") != "▁":
+            return None
+    model = document.get("model") or {}
+    whole = any(part["type"] == "ByteLevel" for part in steps) or model.get("byte_fallback")
+    return scale if whole and model.get("type", "BPE") == "BPE" else None
+
+
+def _flat(part: Any, inner: str) -> list[Mapping[str, Any]]:
+    if part is None:
+        return []
+    if part.get("type") != "Sequence":
+        return [part]
+    return [step for each in part[inner] for step in _flat(each, inner)]
+
+
 # -- the bytes of a token ----------------------------------------------------------------------------------------------
 def _steps(decoder: Mapping[str, Any], name: str) -> Iterator[Step]:
     """What each part of a decoder does to a token in the middle of a text. What a part does to the first or the last
     token alone, or to the whole text after Fuse, is no part of a token."""
     fused = False
-    waiting = [decoder]
-    while waiting:
-        part = waiting.pop(0)
+    for part in _flat(decoder, "decoders"):
         kind = part.get("type")
-        if kind == "Sequence":
-            waiting[:0] = part["decoders"]
-        elif kind == "Fuse":
+        if kind == "Fuse":
             fused = True
         elif kind == "Strip":
             if not fused:
