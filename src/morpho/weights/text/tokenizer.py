@@ -12,6 +12,8 @@ import numpy as np
 from morpho.base.errors import ArgumentError, IndexFault, fail
 from morpho.weights.scanner import is_text
 
+WORTH_COUNTING = 1 << 14  # characters: the bytes of every token of a vocabulary are looked at before the first count
+
 
 class Tokenizer(ABC):
     """Texts to lists of token numbers and back.
@@ -50,9 +52,16 @@ class Tokenizer(ABC):
         (True, None)
         """
         text = checked_text(text, "encode")
-        if len(text) > most and self._fewest(text) > most:
+        if len(text) > max(most, WORTH_COUNTING) and self._fewest(text) > most:
             return None
         return self._encode_within(text, most, specials, around)
+
+    def encode_pair(self, first: str, second: str, most: int | None = None) -> tuple[list[int], list[int]]:
+        """The numbers of two texts as one input, with the file's own tokens around and between them, and the segment
+        (0 or 1) of each; texts of special tokens are text. Where there are more than `most`, the second text is cut.
+        Only a `tokenizer.json` that the tokenizers library reads says how pairs are written."""
+        raise fail(ArgumentError, "encode_pair", f"a {type(self).__name__} does not say how pairs are written",
+                   "encode each text by itself")
 
     def _encode_within(self, text: str, most: int, specials: bool, around: bool) -> list[int] | None:
         ids = self.encode(text, specials=specials, around=around)
