@@ -26,8 +26,8 @@ POSITIVE = np.abs(A) + 0.5
 
 # The same text is run with (torch, F, torch.tensor) and with (mo, mo.nn.functional, mo.tensor).
 UNARY = """abs acos acosh angle asinh atan ceil conj_physical cos cosh deg2rad digamma erf erfc exp exp2 expm1 floor
-frac isfinite isneginf lgamma log log10 log1p log2 logit neg rad2deg reciprocal relu round rsqrt sgn sigmoid sign sin sinc
-sinh sqrt square tan tanh trunc positive"""
+frac isfinite isneginf lgamma log log10 log1p log2 logit neg rad2deg reciprocal relu round rsqrt sgn sigmoid
+sign sin sinc sinh sqrt square tan tanh trunc positive"""
 BINARY = """add sub mul div maximum minimum pow atan2 fmod remainder hypot logaddexp logaddexp2 copysign eq ne gt lt ge
 le floor_divide true_divide fmax fmin xlogy dist"""
 ACTIVATIONS = """celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu relu6 selu silu

@@ -81,7 +81,7 @@ def _function(activation: str | Callable[..., Any]) -> Callable[..., Any]:
         return activation
     if activation not in ("relu", "gelu"):
         raise fail(ArgumentError, "activation", f"{activation!r} is neither 'relu' nor 'gelu'")
-    return getattr(mo, activation)  # type: ignore[no-any-return]
+    return getattr(mo, activation)
 
 
 class _Layer(Module):
@@ -105,10 +105,10 @@ class _Layer(Module):
 
     def _attend(self, x: mo.Tensor, mask: Any, padding: Any) -> mo.Tensor:
         seen = self.self_attn(x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False)[0]
-        return self.dropout1(seen)  # type: ignore[no-any-return]
+        return self.dropout1(seen)
 
     def _feed(self, x: mo.Tensor, dropout: Module) -> mo.Tensor:
-        return dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
+        return dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
 class TransformerEncoderLayer(_Layer):
@@ -121,7 +121,7 @@ class TransformerEncoderLayer(_Layer):
             x = x + self._attend(self.norm1(x), src_mask, src_key_padding_mask)
             return x + self._feed(self.norm2(x), self.dropout2)
         x = self.norm1(x + self._attend(x, src_mask, src_key_padding_mask))
-        return self.norm2(x + self._feed(x, self.dropout2))  # type: ignore[no-any-return]
+        return self.norm2(x + self._feed(x, self.dropout2))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -135,7 +135,7 @@ class TransformerDecoderLayer(_Layer):
 
     def _look(self, x: mo.Tensor, memory: mo.Tensor, mask: Any, padding: Any) -> mo.Tensor:
         seen = self.multihead_attn(x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False)[0]
-        return self.dropout2(seen)  # type: ignore[no-any-return]
+        return self.dropout2(seen)
 
     def forward(self, tgt: mo.Tensor, memory: mo.Tensor, tgt_mask: Any = None, memory_mask: Any = None,
                 tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None, tgt_is_causal: bool = False,
@@ -147,7 +147,7 @@ class TransformerDecoderLayer(_Layer):
             return x + self._feed(self.norm3(x), self.dropout3)
         x = self.norm1(x + self._attend(x, tgt_mask, tgt_key_padding_mask))
         x = self.norm2(x + self._look(x, memory, memory_mask, memory_key_padding_mask))
-        return self.norm3(x + self._feed(x, self.dropout3))  # type: ignore[no-any-return]
+        return self.norm3(x + self._feed(x, self.dropout3))
 
 
 class _Stack(Module):
@@ -163,7 +163,7 @@ class TransformerEncoder(_Stack):
                 is_causal: bool | None = None) -> mo.Tensor:
         for layer in self.layers:
             src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
-        return src if self.norm is None else self.norm(src)  # type: ignore[no-any-return]
+        return src if self.norm is None else self.norm(src)
 
 
 class TransformerDecoder(_Stack):
@@ -175,7 +175,7 @@ class TransformerDecoder(_Stack):
                 memory_is_causal: bool = False) -> mo.Tensor:
         for layer in self.layers:
             tgt = layer(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
-        return tgt if self.norm is None else self.norm(tgt)  # type: ignore[no-any-return]
+        return tgt if self.norm is None else self.norm(tgt)
 
 
 class Transformer(Module):
@@ -199,7 +199,7 @@ class Transformer(Module):
                 src_key_padding_mask: Any = None, tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None,
                 src_is_causal: Any = None, tgt_is_causal: Any = None, memory_is_causal: bool = False) -> mo.Tensor:
         memory = self.encoder(src, src_mask, src_key_padding_mask)
-        return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask,  # type: ignore[no-any-return]
+        return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask,
                             memory_key_padding_mask)
 
     @staticmethod
