@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+from morpho.backends.cpu.codegen.kernel_abi import FAULT_INTERRUPT, INTERRUPTS, POLL_LATER, POLL_SOONER
+
 FLOATS = frozenset({"half", "bfloat", "float", "double"})
 CACHE_LINE = 64  # bytes
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16, "float": 32, "double": 64}
@@ -343,6 +345,34 @@ class Emitter:
             found = one.name
         return one
 
+    def poll(self, stretch: str = "", first: int = 0) -> None:
+        """Leave the function if the program that it belongs to is interrupted (`driver/interrupts.py`). At `stretch`
+        may lie how many turns pass until the next poll, `first` to begin with: twice as many where polls come too
+        soon one after the other. Reading the clock takes a microsecond on some virtual machines."""
+        self.declarations.add(f"@{INTERRUPTS} = external global [1 x i64]")
+        function, interrupted, on = "%" + self.fresh("poll"), self.fresh("interrupted"), self.fresh("on")
+        self.line(f"{function} = load ptr, ptr @{INTERRUPTS}, align 8")
+        status = self.assign(f"call i32 {function}(i64 0)", "i32", 1)
+        self.branch_if(self.icmp("ne", status & FAULT_INTERRUPT, 0), interrupted, on)
+        self.label(interrupted)
+        self.line(f"ret i32 {FAULT_INTERRUPT}")
+        self.label(on)
+        if stretch:
+            self.adapt(stretch, first, status)
+
+    def adapt(self, stretch: str, first: int, status: Value) -> None:
+        """The distance of polls, by what one has returned."""
+        turns = self.load(stretch, "i64", 1)
+        twice = self.select(self.icmp("slt", turns, MOST_TURNS), turns + turns, turns)
+        turns = self.select(self.icmp("ne", status & POLL_LATER, 0), twice, turns)
+        turns = self.select(self.icmp("ne", status & POLL_SOONER, 0), self.constant(first, "i64", 1), turns)
+        self.store(turns, stretch)
+
+    def poll_if_long(self, elements: Value) -> None:
+        """Poll before a pass over many elements."""
+        with self.when(self.icmp("sgt", elements, LONG_PASS)):
+            self.poll()
+
     # -- memory and control ---------------------------------------------------------------------------------------
     def offset(self, pointer: str, element: str, index: Value | int) -> str:
         """The address of element `index` from `pointer`."""
@@ -517,6 +547,9 @@ class Emitter:
             rows = ", ".join([row + ", i128 0" for _, row in self.table])
             table = f"@of = internal global <{{ {types} }}> <{{ {rows} }}>, align 16\n"
         return table + "\n".join(sorted(self.declarations)) + "\n"
+
+MOST_TURNS = 1 << 40
+LONG_PASS = 1 << 18  # elements
 
 
 @dataclass(slots=True)
