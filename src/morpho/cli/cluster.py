@@ -97,7 +97,9 @@ def doctor(hosts_path: Path | None) -> bool:
     for run in running():
         problems += [f"{Path(run['model']).name}: {line}" for line in diagnosis(run)]
     for run in standing.running():
-        problems += [f"{Path(run['program'][0]).name}: {line}" for line in standing.diagnosis(run)]
+        waits = standing.diagnosis(run)
+        problems += [f"{Path(run['program'][0]).name}: {line}"
+                     for line in (*waits, *(standing.lines_down(run) if waits else ()))]
     for line in problems:
         print(f"- {line}")
     print("all is well" if not problems else f"{len(problems)} problems")

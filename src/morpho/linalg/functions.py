@@ -63,14 +63,14 @@ def _scaled(a: Tensor) -> Tensor:
     norm = mo.max(mo.sum(mo.abs(a), axis=-2), axis=-1)
     ratio = norm / LARGEST_NORM
     above = mo.where(ratio > 1, ratio, mo.ones_like(ratio))  # not of NaN, whose result is NaN in any case
-    steps = mo.minimum(mo.ceil(mo.log2(above)), mo.asarray(1100.0, dtype=norm.dtype))
+    steps = mo.minimum(mo.ceil(mo.log2(above)), mo.full((), 1100.0, dtype=norm.dtype))
     small = a * mo.astype(mo.exp2(-steps), a.dtype)[..., None, None]
     found = _pade(small)
     most = mo.max(steps)
 
     def turn(state: Any) -> Any:
         k, y = state
-        more = (mo.asarray(0.0, dtype=steps.dtype) + k < steps)[..., None, None]
+        more = (mo.zeros((), dtype=steps.dtype) + k < steps)[..., None, None]
         return k + 1, mo.where(more, y @ y, y)
 
     last: Any = mo.while_loop(lambda s: s[0] < most, turn, (mo.zeros((), dtype=steps.dtype), found))

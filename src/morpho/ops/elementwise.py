@@ -279,14 +279,9 @@ def _exponent_rule(node: Node, ct: Node) -> Node:
 
 
 def _choice_rule(loses: str) -> Gradient:
-    """The gradient goes to the winner, half to each at a tie, and to both where one is NaN. A constant 0 wins ties:
-    with it `maximum` is relu, whose slope at 0 is 0 everywhere else too."""
+    """The gradient goes to the winner, half to each at a tie, and to both where one is NaN."""
 
     def rule(node: Node, ct: Node) -> list[Node | None]:
-        for place, value in enumerate(map(literal, node.inputs)):
-            if value == 0:
-                lost = where(build(f"{loses}_equal", node.inputs[1 - place], node.inputs[place]), zeros_like(ct), ct)
-                return [None, lost] if place == 0 else [lost, None]
         half, tie = mul(ct, constant_like(ct, 0.5)), build("equal", *node.inputs)
         return [where(tie, half, where(build(loses, one, other), zeros_like(ct), ct))
                 for one, other in (node.inputs, node.inputs[::-1])]

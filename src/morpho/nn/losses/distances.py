@@ -8,6 +8,7 @@ import morpho as mo
 from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.nn.losses.reduction import alike, full, reduced
+from morpho.tensor.convert import following
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int | None = None, eps: float = 1e-8) -> mo.Tensor:
@@ -57,7 +58,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 
 def _signs(name: str, target: Any, shape: Any, dtype: Any) -> mo.Tensor:
     """Targets of 1 and -1 for values of a shape."""
-    wanted = mo.asarray(target)
+    wanted = following(target)
     if wanted.shape != shape:
         raise fail(ShapeError, name, f"targets of shape {tuple(wanted.shape)} do not fit {tuple(shape)}")
     return wanted.astype(dtype)
@@ -74,7 +75,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     name = "cosine_embedding_loss"
     check_numbers(name, margin=margin)
     one, other = alike(name, input1, input2)
-    wanted = mo.asarray(target)
+    wanted = following(target)
     if wanted.shape != one.shape[:-1]:
         raise fail(ShapeError, name, f"targets of shape {tuple(wanted.shape)} do not fit pairs of {tuple(one.shape)}")
     dtype, one, other = one.dtype, _wide(one), _wide(other)

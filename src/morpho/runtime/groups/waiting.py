@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ class Call:
 
 
 _calls: dict[int, Call] = {}  # by thread
+others: Callable[[], Mapping[int, Mapping[str, Any]]] = dict  # rows of the ranks that a launcher hears, by rank
 _counts: dict[tuple[int, ...], int] = {}  # how many collectives of these ranks this process has come to
 
 

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from morpho.base.distribution import version
+from morpho.serve.api.anthropic import counted
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.others import detokenized, embedding_answer, embedding_inputs, model_entry, tokenized
 from morpho.serve.http.logs import Record
@@ -16,6 +17,10 @@ from morpho.serve.http.state import State, beside, read_fields, respond
 STUCK_S = 60.0  # an engine with work that made no step for so long is not ready
 
 
+async def count_tokens(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _tokens(scope, receive, send, state, counted)
+
+
 async def embeddings(scope: Scope, receive: Receive, send: Send, state: State) -> None:
     record: Record = scope["morpho.record"]
     fields = await read_fields(scope, receive, state.options)
@@ -23,7 +28,7 @@ async def embeddings(scope: Scope, receive: Receive, send: Send, state: State) -
         record.more["model"] = served.name
         if served.embedder is None:
             raise ApiError(400, f"the model '{served.name}' makes text, no vectors: serve an encoder too", "model")
-        rows, encoding = embedding_inputs(fields, served, state.options.limits)
+        rows, encoding = await beside(fields.size, embedding_inputs, fields, served, state.options.limits)
         vectors = await asyncio.to_thread(served.embed, rows)
         tokens = sum(map(len, rows))
         record.more["prompt_tokens"] = tokens
@@ -40,9 +45,8 @@ async def detokenize(scope: Scope, receive: Receive, send: Send, state: State) -
 
 async def _tokens(scope: Scope, receive: Receive, send: Send, state: State, call: Any) -> None:
     fields = await read_fields(scope, receive, state.options)
-    size = int(dict(scope["headers"]).get(b"content-length", b"0"))
     async with state.leased(fields.text("model", most=256)) as served:
-        await respond(send, await beside(size, call, fields, served, state.options.limits))
+        await respond(send, await beside(fields.size, call, fields, served, state.options.limits))
 
 
 # -- models ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ computed before keeps the old value.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node
@@ -89,6 +89,17 @@ class Variable(Tensor):
         return f"{type(self).__name__}({self.value!r})"
 
 
+class Across(Protocol):
+    """Ranks among which a parameter is shared out: each has other elements, and sums over all need everybody's."""
+
+    @property
+    def size(self) -> int: ...
+
+    def sum(self, x: Tensor) -> Tensor: ...
+
+    def max(self, x: Tensor) -> Tensor: ...
+
+
 class Parameter(Variable):
     """A tensor that training changes: it wants its gradient, and optimisers assign it.
 
@@ -99,10 +110,11 @@ class Parameter(Variable):
     array([0., 0.], dtype=float32)
     """
 
-    __slots__ = ()
+    __slots__ = ("across",)
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         super().__init__(data)
+        self.across: Across | None = None  # None: whole on this rank
         if not self.dtype.is_float:
             raise fail(DTypeError, "Parameter", f"dtype {self.dtype} is not one that optimisers train",
                        "keep the real and the imaginary part as two parameters" if self.dtype.is_complex else
@@ -111,6 +123,7 @@ class Parameter(Variable):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         made = memo[id(self)] = Parameter(self.value, self._track.wanted)
+        made.across = self.across
         return made
 
 

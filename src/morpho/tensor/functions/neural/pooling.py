@@ -21,6 +21,7 @@ from morpho.tensor.functions.neural.spatial import (
     check_window,
     padding_widths,
     per_axis,
+    pooled,
 )
 from morpho.tensor.functions.neural.windows import pooled_max, pooled_mean
 from morpho.tensor.operands import as_node
@@ -42,7 +43,7 @@ def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
 def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of images x[N, C, H, W]; NaN wins, padding never does. `stride` is the size of
-    the window unless given; the gradient is shared evenly among equal largest elements. With `ceil_mode` a last window
+    the window unless given; the gradient goes to the first of equal largest elements. With `ceil_mode` a last window
     may reach over the end; with `return_indices` places come along, in each channel read as a vector.
 
     >>> import morpho as mo
@@ -148,7 +149,7 @@ def global_max_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
     node = _channels("global_max_pool", x, floats=False)
     if 0 in node.shape[2:]:
         raise fail(ShapeError, "global_max_pool", f"shape {node.shape} has no elements to pool")
-    found = reduce("max", node, tuple(range(2, len(node.shape))))
+    found = pooled("max", node, tuple(range(2, len(node.shape))))
     return Tensor.of_node(found if keepdims else reshape(found, node.shape[:2]))
 
 
@@ -193,7 +194,7 @@ def _reduced(images: Node, lengths: Any, steps: Any, apart: Any, how: str) -> No
     """A reduction of each window; the last two axes of the result are the windows'."""
     seen = build("window", images, axes=(2, 3), sizes=lengths, steps=steps, dilations=apart)
     wide = cast(seen, images.dtype.compute) if how == "sum" else seen
-    return reshape(reduce(how, wide, (4, 5)), seen.shape[:4])
+    return reshape(pooled(how, wide, (4, 5)), seen.shape[:4])
 
 
 def _max_pool(name: str, rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Tensor:
@@ -247,7 +248,8 @@ def _adaptive(name: str, rank: int, x: Any, output_size: Any, how: str) -> Tenso
             found = _divided(found, product(lengths), images)
         return Tensor.of_node(as_given(found, rank))
     wide = cast(images, images.dtype.compute) if how == "sum" else images
-    for axis, count in ((2, counts[0]), (3, counts[1])):
+    order = ((2, counts[0]), (3, counts[1]))
+    for axis, count in order if how == "sum" else order[::-1]:  # the first largest row by row has the slope
         wide = _covered(wide, axis, count, how)
     return Tensor.of_node(as_given(cast(wide, images.dtype), rank))
 
@@ -260,6 +262,6 @@ def _covered(node: Node, axis: int, count: int, how: str) -> Node:
         first, last = number * size // count, -(-(number + 1) * size // count)
         starts = tuple(first if d == axis else 0 for d in range(4))
         sizes = tuple(last - first if d == axis else s for d, s in enumerate(node.shape))
-        part = reduce(how, build("slice", node, starts=starts, sizes=sizes, steps=(1,) * 4), (axis,))
+        part = pooled(how, build("slice", node, starts=starts, sizes=sizes, steps=(1,) * 4), (axis,))
         parts.append(div(part, constant_like(part, last - first)) if how == "sum" else part)
     return parts[0] if count == 1 else build("concatenate", *parts, axis=axis)

@@ -7,8 +7,8 @@ from typing import Any
 
 from morpho.base.dims import Size, bounds, quotient_down
 from morpho.base.errors import ArgumentError, ShapeError, fail
-from morpho.ir.node import Node
-from morpho.ops.algebra import reshape
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import reduce, reshape
 
 Numbers = tuple[int, ...]
 Widths = tuple[tuple[int, int], ...]  # elements before and after, per spatial axis
@@ -73,3 +73,8 @@ def check_window(name: str, size: Size, widths: tuple[int, int], span: Size, ste
     if quotient_down(padded - span, step) is None:
         raise fail(ShapeError, name, f"stride {step} over the dynamic size {size} gives no size that is known",
                    f"declare the axis as a multiple: n = mo.Dim('n', 1, 512), and {step} * n for it")
+
+
+def pooled(how: str, node: Node, axes: tuple[int, ...]) -> Node:
+    """A reduction of windows; the slope of "max" goes to the first of equal elements, as in other libraries."""
+    return build("max", node, axes=axes, first=True) if how == "max" and axes else reduce(how, node, axes)

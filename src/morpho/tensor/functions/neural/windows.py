@@ -11,11 +11,11 @@ import numpy as np
 from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import cast, expand, reduce, reshape
+from morpho.ops.algebra import cast, expand, reshape
 from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
-from morpho.tensor.functions.neural.spatial import padding_widths, per_axis
+from morpho.tensor.functions.neural.spatial import padding_widths, per_axis, pooled
 from morpho.tensor.functions.reduce import argmax
 from morpho.tensor.operands import as_node
 
@@ -83,7 +83,7 @@ class Windows:
 
     def reduced(self, how: str, seen: Node) -> Node:
         axes = tuple(range(2 + self.rank, 2 + 2 * self.rank))
-        return reshape(reduce(how, seen, axes), seen.shape[:2 + self.rank])
+        return reshape(pooled(how, seen, axes), seen.shape[:2 + self.rank])
 
     def elements(self, with_padding: bool) -> np.ndarray:
         """How many elements each window holds; what lies beyond the padding never counts."""
