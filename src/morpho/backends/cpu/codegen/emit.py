@@ -397,12 +397,16 @@ class Emitter:
 
     def first_lanes(self, count: Value) -> Value:
         """A mask of the lanes whose number is less than `count`."""
+        if self.lanes == 1:
+            return self.icmp("sgt", count, 0)
         numbers = ", ".join(f"i32 {lane}" for lane in range(self.lanes))
         most = self.splat(self.convert("trunc", count, "i32"))
         return self.assign(f"icmp ult {most.type} <{numbers}>, {most.name}", "i1", self.lanes)
 
     def load_some(self, pointer: str, element: str, mask: Value) -> Value:
         """The lanes of a mask from memory, zero in the others, whose memory is not touched."""
+        if mask.lanes == 1:
+            return self._load_if(pointer, element, mask)
         kind, name = vector_type(element, mask.lanes), f"llvm.masked.load.{mangled(element, mask.lanes)}.p0"
         self.declarations.add(f"declare {kind} @{name}(ptr, i32, {mask.type}, {kind})")
         return self.assign(f"call {kind} @{name}(ptr {pointer}, i32 {BITS[element] // 8}, {mask.type} {mask.name}, "
@@ -410,6 +414,8 @@ class Emitter:
 
     def gather_some(self, pointer: str, element: str, index: Value, mask: Value) -> Value:
         """Elements at places counted from `pointer`, the lanes of a mask; zero in the others, which are not read."""
+        if mask.lanes == 1:
+            return self._load_if(self.offset(pointer, element, index), element, mask)
         places = "%" + self.fresh("p")
         self.line(f"{places} = getelementptr {element}, ptr {pointer}, {index.type} {index.name}")
         kind, several = vector_type(element, mask.lanes), f"<{mask.lanes} x ptr>"
@@ -417,6 +423,16 @@ class Emitter:
         self.declarations.add(f"declare {kind} @{name}({several}, i32, {mask.type}, {kind})")
         return self.assign(f"call {kind} @{name}({several} {places}, i32 {BITS[element] // 8}, "
                            f"{mask.type} {mask.name}, {kind} zeroinitializer)", element, mask.lanes)
+
+    def _load_if(self, pointer: str, element: str, condition: Value) -> Value:
+        """One element, or zero where the condition does not hold."""
+        here, then, after = self._block, self.fresh("then"), self.fresh("after")
+        self.branch_if(condition, then, after)
+        self.label(then)
+        found, zero = self.load(pointer, element, 1), self.constant(0, element, 1)
+        self.branch(after)
+        self.label(after)
+        return self.assign(f"phi {found.type} [ {zero.name}, %{here} ], [ {found.name}, %{then} ]", element, 1)
 
     def all_lanes(self, mask: Value) -> Value:
         """Whether a mask has all lanes."""
@@ -427,6 +443,10 @@ class Emitter:
 
     def store_some(self, value: Value, pointer: str, mask: Value) -> None:
         """The lanes of a mask to memory."""
+        if mask.lanes == 1:
+            with self.when(mask):
+                self.store(value, pointer)
+            return
         name = f"llvm.masked.store.{mangled(value.element, value.lanes)}.p0"
         self.declarations.add(f"declare void @{name}({value.type}, ptr, i32, {mask.type})")
         self.line(f"call void @{name}({value.type} {value.name}, ptr {pointer}, i32 {BITS[value.element] // 8}, "

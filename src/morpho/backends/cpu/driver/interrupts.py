@@ -153,6 +153,7 @@ def poll(f: Function, architecture: str) -> str:
     e.branch(going)
     e.label(ask)
     state = _call(f, InterruptField.ENSURE)
+    wait_time = _now(f, architecture) - now  # not that of the handlers
     found = e.assign(f"call i32 {f.pointer(TABLE, InterruptField.CHECK)}()", "i32", 1)
     with e.when(e.icmp("ne", found, 0)):
         places = ", ".join(f"ptr {f.address(TABLE, InterruptField.ERROR + number)}" for number in range(3))
@@ -160,7 +161,7 @@ def poll(f: Function, architecture: str) -> str:
         e.line(f"store atomic i64 1, ptr {f.address(TABLE, InterruptField.ABORT)} seq_cst, align 8")
     e.line(f"call void {f.pointer(TABLE, InterruptField.RELEASE)}(i32 {state})")
     after = _now(f, architecture)
-    calm = after + ((after - now) << CALM_SHIFT)
+    calm = after + (wait_time << CALM_SHIFT)
     f.store(calm, TABLE, InterruptField.CALM)
     least = after + period
     f.store(e.select(e.icmp("slt", calm, least), least, calm), TABLE, InterruptField.NEXT)
