@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,17 @@ def test_bytes_are_what_a_token_adds(tokenizers: dict[str, mo.weights.Tokenizer]
         stream = tokenizer.stream(after=anchor)
         assert "".join(map(stream.push, ids)) + stream.finish() == text
     assert compared > 50
+
+
+@pytest.mark.parametrize("kind", ["llama2", "mistral", "bert"])
+def test_a_stop_string_may_begin_with_the_first_blank(tokenizers: dict[str, mo.weights.Tokenizer], kind: str) -> None:
+    from morpho.models.text.stop_strings import StopStrings
+
+    tokenizer = tokenizers[kind]
+    token = next(number for number in range(tokenizer.vocab_size)
+                 if re.fullmatch(rb" [a-z]+", tokenizer.token_bytes(number)))
+    prompt, stop = tokenizer.encode("to be"), tokenizer.token_bytes(token).decode()
+    assert StopStrings([stop], tokenizer, prompt).push(token) and not StopStrings([stop], tokenizer).push(token)
 
 
 def test_a_written_tokenizer_is_read_again_with_its_bytes(tmp_path: Path) -> None:

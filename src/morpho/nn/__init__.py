@@ -133,4 +133,13 @@ __all__ = [
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords
-__getattr__ = _module_attribute("nn", __name__)  # a hint for names of other libraries
+_missing = _module_attribute("nn", __name__)  # a hint for names of other libraries
+_LATE = {"functional": "morpho.nn.functional"}  # PyTorch's names, loaded when a program first uses one
+
+
+def __getattr__(name: str) -> object:
+    if name in _LATE:
+        import importlib
+
+        return importlib.import_module(_LATE[name])
+    return _missing(name)

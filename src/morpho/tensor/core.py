@@ -62,13 +62,12 @@ _settling = threading.Lock()  # held while a tensor's value is put in, replaced 
 
 
 class Count(int):
-    """A number of elements that says what to write where it is called, as other libraries' `x.size()` is."""
+    """The number of elements; called, as PyTorch's `x.size()` and `x.size(0)` are, it gives the shape or a part."""
 
-    __slots__ = ()
+    _shape: Shape
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        raise fail(ArgumentError, "size", "x.size is the number of elements, not a function",
-                   "use x.shape, or x.shape[axis]")
+    def __call__(self, dim: int | None = None) -> Any:
+        return self._shape if dim is None else self._shape[dim]
 
 
 @register_leaf
@@ -188,8 +187,13 @@ class Tensor(Operators):
     @property
     def size(self) -> Any:
         """Number of elements."""
-        count = product(self.shape)
-        return Count(count) if type(count) is int else count
+        shape = self.shape
+        count = product(shape)
+        if type(count) is not int:
+            return count
+        number = Count(count)
+        number._shape = shape
+        return number
 
     @property
     def nbytes(self) -> Any:

@@ -151,8 +151,8 @@ class Pipeline:
         with self._lock:
             answers = [self._submit(Request(self._number(), *each, said=self.network.defaults)) for each in prompts]
         if not several:
-            return self._tokens(answers[0], rest())
-        return ([*self._tokens(answer, rest())] for answer in answers)
+            return self._tokens(answers[0], rest(prompts[0][0]))
+        return ([*self._tokens(answer, rest(each[0]))] for answer, each in zip(answers, prompts, strict=True))
 
     def submit(self, listener: Listener, prompt: tuple[int, ...], count: int, sampling: Sampling, seed: int,
                stops: tuple[int, ...] = (), more: dict[str, Any] | None = None) -> int:

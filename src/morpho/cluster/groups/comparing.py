@@ -24,7 +24,7 @@ from morpho.runtime.groups import waiting
 
 TEXT_BYTES = 1024
 _TEXT_S = 10.0  # to hear what another rank called, once ranks have come with different collectives
-_SPINS = 50  # looks at the words of the others before this rank lets others have its core
+_LOOKS = 300  # at the words of the others, some 20 us, before this rank lets others have its core
 _YIELDS_S = 0.002  # then it only yields for so long, before it sleeps between looks
 _LOOK_EVERY_S = 0.0001
 _SAY_AFTER_S = 1.0  # a rank that waits longer says so to those of other hosts
@@ -118,9 +118,6 @@ class Comparing:
     def _wait(self, what: What, place: str) -> None:
         """Return when nobody is late."""
         began, said = time.monotonic(), False
-        for _ in range(_SPINS):
-            if self._all_came():
-                return
         while not self._all_came():
             self.look()
             self._check_verdict()
@@ -133,8 +130,9 @@ class Comparing:
             if not said and waited > min(_SAY_AFTER_S, self.timeout_s / 4 or _SAY_AFTER_S):
                 said = True
                 self._say_waiting()
-            if 0 < self.timeout_s < waited:
-                self.give_up(f"{name_of(what)} at {place or line()}", self._late(), str(what[0]), place)
+            if 0 < self.timeout_s < waited and not self._all_came():
+                late = self._late() or [rank for rank in range(self.size) if rank != self.rank]
+                self.give_up(f"{name_of(what)} at {place or line()}", late, str(what[0]), place)
             if waited < _YIELDS_S:
                 os.sched_yield()
             else:
@@ -209,10 +207,13 @@ class Board(Comparing):
         code = (number & 0xFFFF) << _TAG_BITS | (_codes.get(what) or code_of(what))
         words, odd = self.words, number & 1
         words[odd * self.size + self.rank] = code
+        looks = _LOOKS
         for at in self._places[odd]:
-            if words[at] != code:
-                self._slow(what, place, code)
-                return
+            while words[at] != code:
+                looks -= 1
+                if not looks:
+                    self._slow(what, place, code)
+                    return
 
     def _slow(self, what: What, place: str, code: int) -> None:
         if self.verdict:
@@ -284,6 +285,9 @@ class Wire(Comparing):
         words = np.empty(self.size, np.int64)
         self._request = self.communicator.Iallgather(mine, words)
         try:
+            for _ in range(_LOOKS):
+                if self._request.Test():
+                    break
             self._wait(what, place)
         except BaseException:
             Wire._kept.append((self._request, mine, words))

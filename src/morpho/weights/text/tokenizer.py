@@ -12,6 +12,8 @@ import numpy as np
 from morpho.base.errors import ArgumentError, IndexFault, fail
 from morpho.weights.scanner import is_text
 
+WORTH_COUNTING = 1 << 14  # characters: the bytes of every token of a vocabulary are looked at before the first count
+
 
 class Tokenizer(ABC):
     """Texts to lists of token numbers and back.
@@ -50,7 +52,7 @@ class Tokenizer(ABC):
         (True, None)
         """
         text = checked_text(text, "encode")
-        if len(text) > most and self._fewest(text) > most:
+        if len(text) > max(most, WORTH_COUNTING) and self._fewest(text) > most:
             return None
         return self._encode_within(text, most, specials, around)
 

@@ -17,6 +17,7 @@ from morpho.tensor.functions.neural.spatial import (
     Widths,
     as_given,
     as_images,
+    batched,
     both,
     check_window,
     padding_widths,
@@ -27,6 +28,7 @@ from morpho.tensor.functions.neural.windows import pooled_max, pooled_mean
 from morpho.tensor.operands import as_node
 
 
+@batched(1)
 def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of lines x[N, C, L]; see `max_pool2d`.
@@ -40,6 +42,7 @@ def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation)
 
 
+@batched(2)
 def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of images x[N, C, H, W]; NaN wins, padding never does. `stride` is the size of
@@ -56,6 +59,7 @@ def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation)
 
 
+@batched(1)
 def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of lines x[N, C, L]; see `avg_pool2d`.
@@ -69,6 +73,7 @@ def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, count_include_pad)
 
 
+@batched(2)
 def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of images x[N, C, H, W]. `stride` is the size of the window unless given; zeros of the
@@ -83,6 +88,7 @@ def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _avg_pool("avg_pool2d", 2, x, kernel_size, stride, padding, count_include_pad)
 
 
+@batched(1)
 def adaptive_avg_pool1d(x: Any, /, output_size: Any) -> Tensor:
     """The means of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
 
@@ -93,6 +99,7 @@ def adaptive_avg_pool1d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_avg_pool1d", 1, x, output_size, "sum")
 
 
+@batched(2)
 def adaptive_avg_pool2d(x: Any, /, output_size: Any) -> Tensor:
     """The means of `output_size` windows that cover each image of x[N, C, H, W]; window i of n along an axis runs from
     floor(i * size / n) to ceil((i + 1) * size / n).
@@ -105,6 +112,7 @@ def adaptive_avg_pool2d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_avg_pool2d", 2, x, output_size, "sum")
 
 
+@batched(1)
 def adaptive_max_pool1d(x: Any, /, output_size: Any) -> Tensor:
     """The largest elements of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
 
@@ -115,6 +123,7 @@ def adaptive_max_pool1d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_max_pool1d", 1, x, output_size, "max")
 
 
+@batched(2)
 def adaptive_max_pool2d(x: Any, /, output_size: Any) -> Tensor:
     """The largest elements of `output_size` windows that cover images x[N, C, H, W]; see `adaptive_avg_pool2d`.
 
