@@ -13,7 +13,7 @@ from programs import random_program
 from running import Native, parameter
 
 from morpho.backends.cpu.attention.attention import AttentionBackwardKernel
-from morpho.backends.cpu.codegen.kernel_abi import INTERRUPTS
+from morpho.backends.cpu.codegen.emit import INTERRUPTS
 from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.generators import generate

@@ -22,8 +22,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_INTERRUPT, INTERRUPTS, POLL_LATER, POLL_SOONER
-
+# Where a run is interrupted (`driver/interrupts.py`); the other statuses are in `kernel_abi.py`.
+FAULT_INTERRUPT = 128  # a signal handler raised: `driver/interrupts.py` has the exception
+POLL_LATER = 256  # what a poll returns that comes too soon after the one before, and one that comes too late
+POLL_SOONER = 512
+INTERRUPTS = "morpho_interrupts"  # the symbol of its table, whose first word is the address of the poll
 FLOATS = frozenset({"half", "bfloat", "float", "double"})
 CACHE_LINE = 64  # bytes
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16, "float": 32, "double": 64}

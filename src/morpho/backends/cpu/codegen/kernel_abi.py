@@ -22,10 +22,6 @@ FAULT_INDEFINITE = 8  # a matrix to be factorised is not positive definite
 FAULT_ENDLESS = 16  # a factorisation by rotations does not converge: the matrix is not finite
 FAULT_NOT_FINITE = 32  # a matrix whose factorisation iterates has an infinity or NaN
 FAULT_NEGATIVE = 64  # a function of a real matrix is complex: an eigenvalue lies on the negative real axis
-FAULT_INTERRUPT = 128  # a signal handler raised: `driver/interrupts.py` has the exception
-POLL_LATER = 256  # what a poll returns that comes too soon after the one before, and one that comes too late
-POLL_SOONER = 512
-INTERRUPTS = "morpho_interrupts"  # the symbol of its table, whose first word is the address of the poll
 
 
 class Record:

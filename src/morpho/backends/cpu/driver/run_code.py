@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_INTERRUPT
+from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT, Value
 from morpho.backends.cpu.driver.abi import (
     LINE_WORDS,
     ControlKind,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_INTERRUPT
+from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT, Emitter, Value
 from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
 from morpho.backends.cpu.driver.interrupts import TABLE, InterruptField, is_main
 
