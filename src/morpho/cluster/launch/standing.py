@@ -201,8 +201,8 @@ def _waits(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]], count:
             yield where, call["since"], late, f"while the others are elsewhere: {', '.join(others)}"
         else:
             unheard = ", ".join(map(str, call.get("silent", ())))
-            plural = "s" if "," in unheard else ""
-            why = f", and hears nothing of rank{plural} {unheard}: the line between their hosts is down" if unheard else ""
+            ranks = f"{'ranks' if ',' in unheard else 'rank'} {unheard}"
+            why = f", and hears nothing of {ranks}: the line between their hosts is down" if unheard else ""
             yield where, call["since"], late, _for(late, rows) if late else f"though all ranks have come to it{why}"
 
 
