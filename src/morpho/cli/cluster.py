@@ -134,6 +134,9 @@ def _host_problems(path: Path) -> list[str]:
     return found
 
 
+BUSY = 0.2  # share of the cores: from here on a load is worth a word
+
+
 def history(last: int) -> None:
     """What runs were predicted to do, and what they did."""
     from morpho.cluster.frontend.history import corrections, errors, rows
@@ -150,6 +153,9 @@ def history(last: int) -> None:
                  _cell(f"{did['tokens_per_s']:.4g}" if "tokens_per_s" in did else "-", off, "tokens_per_s")]
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["time"]))
         print(f"{when}  {row['model'][:18]:18} {len(row['stages']):6} {row['streams']:5}  {'   '.join(cells)}")
+        if isinstance(row.get("load"), float) and row["load"] > BUSY:
+            print(f"    beside other programs that wanted {100 * row['load']:.0f} % of the cores, which the prediction "
+                  "does not count")
         sent, held = did.get("sent_bytes", {}), did.get("memory_bytes", {})
         if sent:
             parts = [f"{node}: sent {format_bytes(sent[node])}, holds {format_bytes(held.get(node, 0))}"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.cpu.driver.layout import array_address
-from morpho.backends.registry import HOST, canonical, memory_of
+from morpho.backends.registry import HOST, canonical, holder, memory_of
 from morpho.base import settings
 from morpho.base.checks import shown
 from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, promote
@@ -58,7 +58,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     ([0.0, 1.0, 2.0], [7.0, 1.0, 2.0])
     """
     if device is not None or (settings.get().device != HOST and not isinstance(obj, Tensor)):
-        target = settings.get().device if device is None else canonical(device, "asarray")
+        target = settings.get().device if device is None else holder(device, "asarray")
         memory = memory_of(canonical(target, "asarray"))
         leaves = copy is None and tracing.current is None and memory != HOST
         if leaves and type(obj) is np.ndarray and dtype is None and is_plain(obj):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from morpho.backends.auto.manager import DeviceState, best_of, states
-from morpho.backends.registry import HOST, backend_of, canonical, default_device, memory_of
+from morpho.backends.registry import HOST, backend_of, canonical, default_device, holder, memory_of
 from morpho.backends.registry import devices as all_devices
 from morpho.base import settings
 from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
@@ -89,7 +89,7 @@ def device(name: str) -> settings.SettingsBlock:
 def placed(tensor: Tensor, wanted: Any, operation: str) -> Tensor:
     """A tensor that was just made, on the device that is asked for, or on that of the settings. Inside a function that
     is being compiled it goes with the function's arguments."""
-    memory = memory_of(default_device() if wanted is None else canonical(wanted, operation))
+    memory = memory_of(default_device()) if wanted is None else holder(wanted, operation)
     here = tensor.device if tensor.is_realised else tensor.program().device
     return tensor if memory == HOST and here in ("", HOST) else on(tensor, memory)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
-from morpho.base.machine import allowed_cores, quota_cores, usable_cores
+from morpho.base.machine import allowed_cores, other_load, quota_cores, usable_cores
 from morpho.base.units import format_seconds
 
 HINT = "--plan takes a file that `morpho plan MODEL --cluster FILE --json FILE` wrote"
@@ -83,7 +83,8 @@ def summary(plan: Plan) -> str:
 
 
 def assumed(load: float | None = None, cores: int | None = None) -> str:
-    """Which load a prediction assumes, and this machine's own where it is a busy one: its load of the last minute.
+    """Which load a prediction assumes, and this machine's own where it is a busy one: what other programs want of
+    its cores, measured for a tenth of a second.
 
     >>> assumed(0.1, 8)
     ' where nothing else runs'
@@ -91,10 +92,7 @@ def assumed(load: float | None = None, cores: int | None = None) -> str:
     ' where nothing else runs; here 12 processes want 4 cores, so expect it to be slower by about 4 times'
     """
     words = " where nothing else runs"
-    try:
-        load = os.getloadavg()[0] if load is None else load
-    except OSError:
-        return words
+    load = other_load() * (os.cpu_count() or 1) if load is None else load
     cores = usable_cores(allowed_cores(), quota_cores()) if cores is None else cores
     if load < max(1.0, cores / 2):
         return words

@@ -10,6 +10,7 @@ from morpho.base.distribution import version
 from morpho.serve.api.anthropic import counted
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.others import detokenized, embedding_answer, embedding_inputs, model_entry, tokenized
+from morpho.serve.api.ranking import rerank_request, score_request
 from morpho.serve.http.logs import Record
 from morpho.serve.http.security import Receive, Scope, Send
 from morpho.serve.http.state import State, beside, read_fields, respond
@@ -33,6 +34,25 @@ async def embeddings(scope: Scope, receive: Receive, send: Send, state: State) -
         tokens = sum(map(len, rows))
         record.more["prompt_tokens"] = tokens
         await respond(send, embedding_answer(served, vectors, tokens, encoding))
+
+
+async def rerank(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _ranked(scope, receive, send, state, rerank_request)
+
+
+async def score(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _ranked(scope, receive, send, state, score_request)
+
+
+async def _ranked(scope: Scope, receive: Receive, send: Send, state: State, make: Any) -> None:
+    record: Record = scope["morpho.record"]
+    fields = await read_fields(scope, receive, state.options)
+    async with state.leased(fields.text("model", most=256)) as served:
+        record.more["model"] = served.name
+        ranking = await beside(fields.size, make, fields, served, state.options.limits)
+        scores = await asyncio.to_thread(ranking.scores)
+        record.more["prompt_tokens"] = ranking.tokens
+        await respond(send, ranking.answer(scores))
 
 
 async def tokenize(scope: Scope, receive: Receive, send: Send, state: State) -> None:

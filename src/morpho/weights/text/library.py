@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.distribution import install
-from morpho.base.errors import IndexFault, fail
+from morpho.base.errors import ArgumentError, IndexFault, fail
 from morpho.base.python.lazy import cached_property
 from morpho.weights.errors import FileFault, MissingExtra
 from morpho.weights.text.pretokenise import byte_characters
@@ -69,6 +69,20 @@ class LibraryTokenizer(Tokenizer):
             return library.encode_batch([plain], add_special_tokens=around)[0]  # without Python's lock
 
         return list(_by_library("encode", self.name, encoding).ids)
+
+    def encode_pair(self, first: str, second: str, most: int | None = None) -> tuple[list[int], list[int]]:
+        """The numbers of two texts as one input, and the segment of each."""
+        texts = checked_text(first, "encode_pair"), checked_text(second, "encode_pair")
+        found = _by_library("encode_pair", self.name, lambda: self._literal.encode(*texts))
+        rows = [*zip(found.ids, found.type_ids, found.sequence_ids, strict=True)]
+        over = 0 if most is None else len(rows) - most
+        places = [place for place, row in enumerate(rows) if row[2] == 1]
+        if over > 0 and over >= len(places):
+            raise fail(ArgumentError, "encode_pair", f"the first text leaves no room in {most} tokens for the second",
+                       "cut it")
+        left = {*places[len(places) - over:]} if over > 0 else set()
+        kept = [row for place, row in enumerate(rows) if place not in left]
+        return [number for number, _, _ in kept], [kind for _, kind, _ in kept]
 
     @cached_property
     def _shares(self) -> np.ndarray | None:

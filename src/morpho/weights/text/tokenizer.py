@@ -56,6 +56,13 @@ class Tokenizer(ABC):
             return None
         return self._encode_within(text, most, specials, around)
 
+    def encode_pair(self, first: str, second: str, most: int | None = None) -> tuple[list[int], list[int]]:
+        """The numbers of two texts as one input, with the file's own tokens around and between them, and the segment
+        (0 or 1) of each; texts of special tokens are text. Where there are more than `most`, the second text is cut.
+        Only a `tokenizer.json` that the tokenizers library reads says how pairs are written."""
+        raise fail(ArgumentError, "encode_pair", f"a {type(self).__name__} does not say how pairs are written",
+                   "encode each text by itself")
+
     def _encode_within(self, text: str, most: int, specials: bool, around: bool) -> list[int] | None:
         ids = self.encode(text, specials=specials, around=around)
         return ids if len(ids) <= most else None
