@@ -24,8 +24,8 @@ SECONDS = 10  # for one sample
 DTYPES = ("float32", "int64", "bool", "complex64")
 # Results that are drawn, uninitialised, or addresses: there is nothing to compare.
 DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty", "new_empty", "uniform", "exponential",
-         "cauchy", "geometric", "log_normal", "rrelu", "fractional_max_pool", "data_ptr", "lobpcg", "as_strided", "resize",
-         "jiterator", "svd_lowrank", "pca_lowrank")
+         "cauchy", "geometric", "log_normal", "rrelu", "fractional_max_pool", "data_ptr", "lobpcg", "as_strided",
+         "resize", "jiterator", "svd_lowrank", "pca_lowrank")
 
 
 @dataclass
