@@ -122,9 +122,7 @@ def test_the_tables_speak_of_keywords_there_are() -> None:
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    ("import morpho.nn.utils", "clip_grad_norm"),
     ("import morpho.optim.lr_scheduler", r"Hint: use mo\.optim\.StepLR"),
-    ("from morpho.nn import ConvTranspose3d", r"Hint: use mo\.conv_transpose3d"),
     ("import morpho.fft", r"Hint: write `from morpho import fft`"),
 ])
 def test_an_import_of_what_others_have(line: str, said: str) -> None:

@@ -32,19 +32,7 @@ OTHERWISE = {  # what has no name of its own
 _ADAMW = "mo.optim.AdamW, or a rule of your own: a class derived from mo.optim.Optimizer"
 _LAYER = "(..., norm_first=False, activation='relu'), whose boolean mask is True where a query may look"
 NN = {
-    "utils": "mo.optim.clip_grad_norm for gradients; model.parameters() gives the tensors",
     "clip_grad_norm_": "mo.optim.clip_grad_norm",
-    "MultiheadAttention": "mo.nn.MultiHeadAttention, whose boolean mask is True where a query may look, and which "
-                          "gives its output alone",
-    "TransformerEncoderLayer": f"mo.nn.TransformerBlock{_LAYER}",
-    "TransformerDecoderLayer": f"mo.nn.TransformerDecoderBlock{_LAYER}",
-    "TransformerEncoder": "mo.nn.Sequential of mo.nn.TransformerBlock",
-    "TransformerDecoder": "mo.nn.ModuleList of mo.nn.TransformerDecoderBlock",
-    "Transformer": "mo.nn.TransformerBlock, or mo.models.create('prenorm-small')",
-    "ParameterDict": "a dict of mo.nn.Parameter as an attribute",
-    "Softmax2d": "mo.nn.Softmax(dim=-3)", "LazyLinear": "mo.nn.Linear",
-    "BatchNorm3d": "mo.nn.GroupNorm, or BatchNorm2d",
-    "Dropout1d": "mo.nn.Dropout2d", "ConvTranspose3d": "mo.conv_transpose3d with a weight of your own",
     "rnn": "lengths= of mo.nn.RNN, LSTM and GRU", "upsample": "mo.nn.interpolate",
     **dict.fromkeys(("pack_padded_sequence", "pad_packed_sequence", "PackedSequence"),
                     "lengths= of mo.nn.RNN, LSTM and GRU: outputs beyond a length are zeros"),
@@ -77,14 +65,9 @@ TENSOR = {
 
 }
 MODULE = {
-    "float": "model.astype('float32')", "double": "model.astype('float64')",
-    "half": "model.astype('float16')", "bfloat16": "model.astype('bfloat16')", "type": "model.astype(dtype)",
-    "cuda": "the model itself: it lies in the memory of the CPU", "cpu": "the model itself: it lies there already",
-    "register_parameter": "self.name = nn.Parameter(value)",
-    "add_module": "setattr(self, name, module), or nn.ModuleDict", "register_module": "setattr(self, name, module)",
     "extra_repr": "describe()", "compile": "mo.compile(lambda x: model(x))", "save_pretrained": "mo.models.save",
-    "from_pretrained": "mo.models.load", "get_parameter": "dict(model.named_parameters())[name]",
-    "get_submodule": "dict(model.named_modules())[name]", "share_memory": "the model itself",
+    "from_pretrained": "mo.models.load",
+    "share_memory": "the model itself",
     "register_full_backward_hook": "x.register_hook(hook) on a tensor",
     "register_backward_hook": "x.register_hook(hook) on a tensor",
     "set_extra_state": "nn.Buffer", "num_parameters": "model.parameter_count()",
