@@ -20,6 +20,7 @@ from morpho.base.machine import Isa, machine
 lock = threading.RLock()
 _engines: list[Any] = []  # code stays where it is for the life of the process; the last one takes more
 _names: set[str] = set()  # of functions in the last one
+symbols: dict[str, int] = {}  # addresses of what code refers to by name
 
 
 @cache
@@ -122,6 +123,8 @@ def load(code: bytes | Sequence[bytes], isa: Isa, names: list[str]) -> list[int]
 
 def _start_engine(isa: Isa) -> None:
     llvm = binding()
+    for name, address in symbols.items():
+        llvm.add_symbol(name, address)
     _engines.append(llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(isa)))
     _names.clear()
 

@@ -34,7 +34,7 @@ class Workers:
         library = ctypes.CDLL(None)
         for field, name in ((PoolField.LOCK, "pthread_mutex_lock"), (PoolField.UNLOCK, "pthread_mutex_unlock"),
                             (PoolField.WAIT, "pthread_cond_wait"), (PoolField.BROADCAST, "pthread_cond_broadcast"),
-                            (PoolField.SELF, "pthread_self")):
+                            (PoolField.SELF, "pthread_self"), (PoolField.TIMED_WAIT, "pthread_cond_timedwait")):
             self.words[field] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         address = ctypes.addressof(self.words)
         library.pthread_mutex_init(ctypes.c_void_p(address + 8 * PoolField.MUTEX), None)
