@@ -1,7 +1,8 @@
-"""A system that gives no more threads: programs go on with those that there are."""
+"""A system that gives no more: threads, or memory when code is compiled. One sentence, and the process goes on."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -25,6 +26,30 @@ for _ in range(2):
     with mo.settings(threads=4):
         print((x * 3 + 1).sum().item(), (m @ m)[0, 0].item())
 """
+
+NO_MEMORY = """
+import mmap, resource
+import morpho as mo
+from morpho.backends.cpu.compiler import llvm
+mo.ones(3).numpy()
+x = mo.ones((50, 50)).realise()
+used = int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
+resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
+try:
+    print(mo.tan(x @ x).numpy())
+except MemoryError as error:
+    print(type(error).__name__, error)
+resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[1],) * 2)
+print((x @ x)[0, 0].item())
+"""
+
+
+def test_no_memory_left_for_code_is_a_sentence() -> None:
+    """LLVM by itself would end the process."""
+    found = subprocess.run([sys.executable, "-c", NO_MEMORY], capture_output=True, text=True, timeout=120, check=True,
+                           env={**os.environ, "MORPHO_CACHE": "0"})
+    refused, after = found.stdout.splitlines()
+    assert refused.startswith("MemoryLimit [compile] the system gives no 64 MB for compiling code") and after == "50.0"
 
 
 def test_programs_go_on_with_the_threads_that_there_are() -> None:
