@@ -202,7 +202,8 @@ def _is_column(obj: Any) -> bool:
     """Whether an object is a column or table of Arrow's, or one of pandas, which may have missing values."""
     if isinstance(obj, np.ndarray | np.generic | bool | int | float | complex | list | tuple):
         return isinstance(obj, np.ma.MaskedArray) if type(obj) is not np.ndarray else False
-    return speaks_arrow(obj) or hasattr(obj, "isna")
+    # An image of Pillow offers its pixels to Arrow as one flat column, and says its shape in its array interface.
+    return (speaks_arrow(obj) and not hasattr(obj, "__array_interface__")) or hasattr(obj, "isna")
 
 
 def _column(obj: Any, copy: bool | None) -> np.ndarray:
