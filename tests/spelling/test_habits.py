@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -76,9 +78,9 @@ def test_modules_by_name() -> None:
 
 
 def test_modules_of_pytorch_are_imported() -> None:
-    space: dict[str, object] = {}
+    space: dict[str, Any] = {}
     exec("import morpho.optim.lr_scheduler as s\nfrom morpho.utils.data import DataLoader, TensorDataset\n"
-         "import morpho.nn.functional as F\nfrom morpho.func import vmap, functional_call\nimport morpho.nn.utils as u\n"
-         "from morpho.cuda.amp import GradScaler", space)
-    assert space["s"].StepLR is mo.optim.StepLR and space["DataLoader"] is mo.data.DataLoader  # type: ignore[attr-defined]
-    assert space["F"].relu is mo.relu and space["GradScaler"] is mo.amp.GradScaler  # type: ignore[attr-defined]
+         "import morpho.nn.functional as F\nfrom morpho.func import vmap, functional_call\n"
+         "import morpho.nn.utils as u\nfrom morpho.cuda.amp import GradScaler", space)
+    assert space["s"].StepLR is mo.optim.StepLR and space["DataLoader"] is mo.data.DataLoader
+    assert space["F"].relu is mo.relu and space["GradScaler"] is mo.amp.GradScaler
