@@ -183,18 +183,24 @@ def run_lines(program: Program, arguments: dict[str, Any], realised: bool = Fals
     return [space[name] for name in program.outputs]
 
 
+def bits(value: Any) -> bytes:
+    """The value's bytes; zeros have no sign here, which two of them lose in a maximum by the order of operands."""
+    array = value.numpy()
+    return bytes((array + 0.0 if array.dtype.kind == "f" else array).tobytes())
+
+
 def tensors(program: Program, device: str = "cpu") -> dict[str, Any]:
     return {name: mo.asarray(array, device=device) for name, array in program.inputs.items()}
 
 
 def by_single_steps(program: Program) -> list[bytes]:
     with mo.settings(level=0, device="reference"):
-        return [value.numpy().tobytes() for value in run_lines(program, tensors(program), realised=True)]
+        return [bits(value) for value in run_lines(program, tensors(program), realised=True)]
 
 
 def lazily(program: Program, level: int = 3, device: str = "cpu") -> list[bytes]:
     with mo.settings(level=level):
-        return [value.numpy().tobytes() for value in run_lines(program, tensors(program, device))]
+        return [bits(value) for value in run_lines(program, tensors(program, device))]
 
 
 def compiled(programs: Sequence[Program], level: int = 3, device: str = "cpu") -> list[list[bytes]]:
@@ -203,7 +209,7 @@ def compiled(programs: Sequence[Program], level: int = 3, device: str = "cpu") -
         run = mo.compile(lambda arguments: [run_lines(program, own)
                                             for program, own in zip(programs, arguments, strict=True)])
         results = run([tensors(program, device) for program in programs])
-        return [[value.numpy().tobytes() for value in one] for one in results]
+        return [[bits(value) for value in one] for one in results]
 
 
 # -- finding and showing a failure -------------------------------------------------------------------------------------

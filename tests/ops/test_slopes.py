@@ -22,6 +22,37 @@ UNARY = sorted(name for name, op in REGISTRY.items() if op.kind == "elementwise"
                and name not in ("negative", "cast", "sign", "real", "imag", "conj"))  # a step, and of complex numbers
 
 
+OUTSIDE = {"log": (mo.log, 0.0), "log2": (mo.log2, 0.0), "log10": (mo.log10, 0.0), "log1p": (mo.log1p, -1.0),
+           "atanh": (mo.atanh, -1.0), "acosh": (mo.acosh, 1.0)}  # functions and where their domains begin
+
+
+@pytest.mark.parametrize("name", sorted(set(OUTSIDE) - {"acosh"}))
+def test_slopes_outside_of_a_domain_do_not_come_through_where(name: str) -> None:
+    """0 times the slope of the formula is 0: reverse mode has what forward mode has, and PyTorch and JAX."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra `torch`")
+    function, least = OUTSIDE[name]
+    x = [least - 3.0, least - 0.5, least + 0.25, least + 0.5]
+    for one in ways(lambda x: mo.where(x > least, function(x), 3 * x), mo.asarray(x)):
+        assert one[:2] == [3, 3] and np.isfinite(one).all()
+    there = torch.tensor(x, requires_grad=True)
+    getattr(torch, name)(there).sum().backward()
+    np.testing.assert_allclose(slopes(function, x), there.grad.numpy(), rtol=1e-5)
+
+
+def test_slopes_of_a_determinant_of_a_singular_matrix() -> None:
+    """The cofactors."""
+    assert mo.grad(mo.linalg.det)(mo.asarray([[1.0, 2.0], [2.0, 4.0]])).tolist() == [[4, -2], [-2, 1]]
+    assert mo.grad(mo.linalg.det)(mo.zeros((1, 1))).tolist() == [[1]]
+    x = mo.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+    assert mo.grad(mo.linalg.det)(x).tolist() == [[-3, 6, -3], [6, -12, 6], [-3, 6, -3]]
+    assert mo.hessian(mo.linalg.det)(mo.zeros((2, 2))).numpy().reshape(4, 4)[0].tolist() == [0, 0, 0, 1]
+
+
+def test_slopes_of_a_norm_of_order_below_one() -> None:
+    for x, want in (([0.0, 0.0], [0, 0]), ([0.0, 4.0], [0, 1])):
+        assert mo.grad(lambda x: mo.linalg.vector_norm(x, ord=0.5))(mo.asarray(x)).tolist() == want
+
+
 def slopes(function: object, values: object) -> list[float]:
     return mo.grad(lambda x: function(x).sum())(mo.asarray(values, dtype=mo.float32)).tolist()  # type: ignore[operator]
 
@@ -33,6 +64,8 @@ def test_where_a_function_has_no_value_it_has_no_slope(name: str) -> None:
 
     values = apply(mo.asarray(EDGES)).tolist()
     for x, y, slope in zip(EDGES, values, slopes(apply, EDGES), strict=True):
+        if name in OUTSIDE and not math.isnan(x):
+            continue  # the slope of the formula, as in other libraries
         assert math.isnan(slope) or not math.isnan(y), f"{name} at {x} is {y} and its slope {slope}"
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from morpho.backends.cpu.driver.layout import repacked
-from morpho.backends.registry import canonical, default_device, memory_of
+from morpho.backends.registry import default_device, holder, memory_of
 from morpho.base import settings
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
@@ -415,7 +415,7 @@ class Holder(weakref.ref[Tensor]):
 def check_device(device: Any, operation: str) -> None:
     """An error where there is no such device."""
     if device is not None:
-        canonical(device, operation)
+        holder(device, operation)
 
 
 def copied(tensor: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import morpho as mo
 from morpho.base.checks import as_real, as_whole, shown
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.convert import following, unplaced
 
 # mode -> spatial axes
@@ -20,6 +21,7 @@ WITHOUT_CORNERS = ("nearest", "nearest-exact", "area")
 ANTIALIASED = ("bilinear", "bicubic")
 
 
+@rounded_once
 def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
                 antialias: bool = False) -> mo.Tensor:

@@ -13,6 +13,7 @@ from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
 from morpho.nn.losses.reduction import full, reduced
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.convert import following
 from morpho.tensor.functions.searching.search import classes_along, rows_of
 
@@ -153,6 +154,7 @@ def _soft(name: str, logits: mo.Tensor, target: mo.Tensor, weight: mo.Tensor, ig
                    reduction)
 
 
+@rounded_once
 def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, *,
                       reduction: str = "mean") -> mo.Tensor:
     """The sum over all other classes of max(0, margin - input[target] + input[class]) ** p, divided by the number of

@@ -214,7 +214,7 @@ def without_masks(items: list[Any], shape: Shape) -> list[Any]:
     axis = 0
     for item in items:
         if isinstance(item, Tensor) and item.dtype is bool_:
-            if any(a != b for a, b in zip(item.shape, shape[axis:], strict=False)):
+            if item.size != 0 and any(a != b for a, b in zip(item.shape, shape[axis:], strict=False)):
                 raise fail(IndexFault, "index", f"a mask of shape {item.shape} does not fit {shape} at axis {axis}")
             result += positions(item, "index", "a boolean mask selects a number of elements that depends on data")
             axis += item.ndim
