@@ -126,7 +126,7 @@ def test_a_query_sees_a_window_of_keys(window: int, bias: bool) -> None:
 
 @pytest.mark.parametrize("window", [0, -2])
 def test_a_window_of_no_keys_is_refused(window: int) -> None:
-    arrays = [f(2, 1, 32), f(2, 1, 16), f(2, 1, 16), None, None, np.asarray([0, 0], np.int32), np.asarray([1], np.int32)]
+    arrays = [f(2, 1, 32), f(2, 1, 16), f(2, 1, 16), None, None, np.zeros(2, np.int32), np.ones(1, np.int32)]
     with pytest.raises(ValueError, match=f"local_window_size is {window}, not a number of keys from 1 on"):
         given_to("GroupQueryAttention", arrays, num_heads=2, kv_num_heads=1, local_window_size=window)
 

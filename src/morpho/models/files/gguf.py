@@ -77,12 +77,12 @@ def _form(file: GgufFile) -> Form:
 
 
 def _scaling(file: GgufFile) -> dict[str, Any] | None:
-    """How positions are stretched: by one factor, by YaRN, or by one factor for each pair, which files keep as a tensor."""
+    """How positions are stretched: by one factor, by YaRN, or by a factor for each pair, which files keep as a tensor."""
     factor, weights, fields = file.config.rope_factor, file.tensors, file.fields
     if fields.get("rope.scaling.type") == "yarn" and factor is not None:
         if "rope_freqs.weight" in weights:
             raise fail(FileFault, "models.load", f"{file.path.name}: rope_freqs.weight divides angles that "
-                                                 "rope.scaling.type yarn stretches, and only one of the two is computed")
+                       "rope.scaling.type yarn stretches, and only one of the two is computed")
         return {"rope_type": "yarn", "factor": factor,
                 "original_max_position_embeddings": fields.get("rope.scaling.original_context_length"),
                 "beta_fast": fields.get("rope.scaling.yarn_beta_fast"),

@@ -42,7 +42,8 @@ YARN = {"rope.scaling.original_context_length": _size, "rope.scaling.yarn_beta_f
         "rope.scaling.yarn_attn_factor": only(1.0, 1), "rope.scaling.yarn_log_multiplier": _off}
 _DENSE = {"expert_count": _off, "expert_used_count": _off}
 _ALL = {**_DENSE, "attention.scale": _off, "attention.sliding_window": _off}  # every layer sees all
-_WINDOW = {**_DENSE, "attention.scale": _off, "rope.scaling.type": used(keys.one_of("none", "linear")), "final_logit_softcapping": used(keys.number(least=0))}
+_WINDOW = {**_DENSE, "attention.scale": _off, "rope.scaling.type": used(keys.one_of("none", "linear")),
+           "final_logit_softcapping": used(keys.number(least=0))}
 OTHERS: dict[str, dict[str, keys.Key]] = {  # where an architecture differs from Llama's
     "llama": {}, "qwen2": _ALL, "qwen3": _ALL, "smollm3": _ALL, "olmo2": _ALL,
     "olmo": {**_ALL, "attention.clamp_kqv": used(keys.number(least=0))},
@@ -105,7 +106,8 @@ def check_model(metadata: Mapping[str, Any], file: str, ignore: Collection[str] 
 
 
 def rope_scaling(fields: Mapping[str, Any], file: str) -> float | None:
-    """By how much positions are stretched, of any type; None where they are not. Files of before the types have `scale_linear`."""
+    """By how much positions are stretched, of any type; None where they are not. Files of before the types
+    have `scale_linear`."""
     found = [fields[name] for name in ("rope.scaling.factor", "rope.scale_linear") if fields.get(name)]
     if fields.get("rope.scaling.type", "linear") == "none" or not found:
         return None
