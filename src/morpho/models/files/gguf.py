@@ -77,7 +77,7 @@ def _form(file: GgufFile) -> Form:
 
 
 def _scaling(file: GgufFile) -> dict[str, Any] | None:
-    """How positions are stretched: by one factor, by YaRN, or by a factor for each pair, which files keep as a tensor."""
+    """How positions are stretched: by one factor, by YaRN, or by a factor for each pair, kept as a tensor."""
     factor, weights, fields = file.config.rope_factor, file.tensors, file.fields
     if fields.get("rope.scaling.type") == "yarn" and factor is not None:
         if "rope_freqs.weight" in weights:
