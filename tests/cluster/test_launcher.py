@@ -67,6 +67,16 @@ def test_ranks_that_were_dropped_are_not_waited_for(monkeypatch: pytest.MonkeyPa
     assert said == ["the ranks that went on have ended well; those that they went on without have not, and are ended"]
 
 
+def test_an_mpiexec_that_waits_for_a_host_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch,
+                                                                        tmp_path: Path) -> None:
+    monkeypatch.setattr(launcher, "LEFT_S", 0.05)
+    monkeypatch.setattr(launcher, "is_reachable", lambda host, agent: host != "b")
+    said: list[str] = []
+    script = f'echo {JOINED} 0 1 0 > "$1/1000001"; while :; do sleep 0.02; done'
+    assert launched(script, monkeypatch, tmp_path, said.append, hosts=Hosts((("a", 1), ("b", 1)))) == -15
+    assert said == ["all ranks that are heard have ended, and mpiexec waits for one of a host that does not answer"]
+
+
 def test_a_rank_that_is_killed_before_it_says_anything_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
                                                                         tmp_path: Path) -> None:
     """One of two ranks, of which the other has come to MPI's start."""

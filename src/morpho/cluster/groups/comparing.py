@@ -78,6 +78,7 @@ class Comparing:
         self.rank, self.size, self.timeout_s = rank, size, timeout_s
         self.look, self.why, self._give_up = look, why, give_up
         self.number = 0
+        self.members: tuple[int, ...] = ()  # the rank of each in the world
         self.verdict = ""  # what every further call says, once this rank or another one has given up
 
     # -- what a board and a wire have ----------------------------------------------------------------------------------
@@ -127,6 +128,8 @@ class Comparing:
             if ended:
                 raise fail(GroupError, str(what[0]), f"rank {self.rank} waits in {name_of(what)} for rank "
                            f"{min(ended)}, whose script has ended", _UNEQUAL, place or None)
+            if said and waited > 2 * _SAY_AFTER_S:  # the others have had time to say that they wait
+                waiting.silent[self.members] = [self.members[rank] for rank in self._late()]
             if not said and waited > min(_SAY_AFTER_S, self.timeout_s / 4 or _SAY_AFTER_S):
                 said = True
                 self._say_waiting()
@@ -288,10 +291,13 @@ class Wire(Comparing):
             for _ in range(_LOOKS):
                 if self._request.Test():
                     break
-            self._wait(what, place)
+            else:
+                self._wait(what, place)
         except BaseException:
             Wire._kept.append((self._request, mine, words))
             raise
+        finally:
+            waiting.silent.pop(self.members, None)
         if (words != mine[0]).any():
             self._refuse(what, place)
 

@@ -244,6 +244,7 @@ class MPIGroup(Group):
             memory = self._memory(Board.nbytes(self.size)) if len({*self.hosts}) == 1 else None
             self._comparing = (Wire(self._mpi, self._quiet(self.communicator.Dup()), *more[2:]) if memory is None else
                                Board(memory, *more))
+            self._comparing.members = self.members
             _comparing.append(self._comparing)
 
     def _quiet(self, communicator: Any) -> Any:

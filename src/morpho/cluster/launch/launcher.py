@@ -201,14 +201,22 @@ def _waited(process: subprocess.Popen[Any], asked: list[int], job: Job, folder: 
             say("a rank ended before the ranks had found each other: the others wait for it, and are ended")
             end(process)
             return process.wait()
-        if not told.has_left(ranks):
+        well = told.has_left(ranks)
+        if not well and not (ranks and all(rank.is_over for rank in ranks)):
             left_s = None
         elif left_s is None:
             left_s = time.monotonic()
-        elif time.monotonic() - left_s > LEFT_S:
-            say("the ranks that went on have ended well; those that they went on without have not, and are ended")
+        elif time.monotonic() - left_s > LEFT_S and (well or _has_lost_others(job, len(ranks))):
+            say("the ranks that went on have ended well; those that they went on without have not, and are ended" if
+                well else
+                "all ranks that are heard have ended, and mpiexec waits for one of a host that does not answer")
             end(process)
-            return 0
+            return 0 if well else process.wait()
+
+
+def _has_lost_others(job: Job, heard: int) -> bool:
+    """Whether there is nobody to wait for: all ranks are heard, or a host of others does not answer."""
+    return heard >= job.count or not all(is_reachable(host, job.hosts.agent) for host, _ in job.hosts.slots)
 
 
 def _end_ranks(ranks: list[told.Rank]) -> None:

@@ -200,7 +200,10 @@ def _waits(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]], count:
         if others:
             yield where, call["since"], late, f"while the others are elsewhere: {', '.join(others)}"
         else:
-            yield where, call["since"], late, _for(late, rows) if late else "though all ranks have come to it"
+            unheard = ", ".join(map(str, call.get("silent", ())))
+            ranks = f"{'ranks' if ',' in unheard else 'rank'} {unheard}"
+            why = f", and hears nothing of {ranks}: the line between their hosts is down" if unheard else ""
+            yield where, call["since"], late, _for(late, rows) if late else f"though all ranks have come to it{why}"
 
 
 def _came(row: Mapping[str, Any], ranks: Sequence[int]) -> int:

@@ -84,7 +84,8 @@ def encode_chat_within(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any
     """The tokens of a chat, None where there are more than `most`; see `Tokenizer.encode_within`."""
     def encode(text: str, specials: bool, before: int = 0) -> list[int] | None:
         if most is None:
-            return tokenizer.encode(text, specials=specials, around=False)
+            how = {} if specials else {"specials": False}
+            return tokenizer.encode(text, around=False, **how)
         return tokenizer.encode_within(text, most - before, specials=specials, around=False)
 
     texts = {number: text for text, number in tokenizer.specials.items()}
