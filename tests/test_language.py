@@ -33,7 +33,8 @@ RETIRED = {  # pattern: what to write instead
     r"done without": "dropped",
 }
 OF_THE_MAP = r"rooms?|houses?"  # docs/map.md explains these
-RELATIVE = re.compile(r"(?:Its|Whose|What|Who|Itself|That which|(?:The )?(?:One|Ones|Those)\b (?:that|who|which|of|whose))\b")
+RELATIVE = re.compile(r"(?:Its|Whose|What|Who|Itself|That which"
+                      r"|(?:The )?(?:One|Ones|Those) (?:that|who|which|of|whose))\b")
 
 ALLOWED = {
     "retired words": 80,
@@ -96,9 +97,8 @@ def broken_links() -> Iterator[str]:
                 continue
             name, _, anchor = target.partition("#")
             page = path.parent / name if name else path
-            if not page.exists():
-                yield f"{path.relative_to(ROOT)}: {target}"
-            elif anchor and page.suffix == ".md" and anchor not in anchors(page.read_text(encoding="utf-8")):
+            if not page.exists() or (
+                    anchor and page.suffix == ".md" and anchor not in anchors(page.read_text(encoding="utf-8"))):
                 yield f"{path.relative_to(ROOT)}: {target}"
 
 
