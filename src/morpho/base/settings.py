@@ -51,6 +51,7 @@ class Settings:
     fallback: bool = False
     co_schedule: bool = True
     tune: str = "kept"
+    record: bool = True
     log: str = "warning"
 
     def code_key(self) -> tuple[Any, ...]:
@@ -76,7 +77,7 @@ class Settings:
 
 
 RENAMED = {"joint": "co_schedule"}  # older names: errors that say the new one
-NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune", "fallback"})
+NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune", "fallback", "record"})
 _code_of = attrgetter(*(field.name for field in fields(Settings) if field.name not in NOT_IN_CODE))
 
 describe = {
@@ -102,6 +103,8 @@ describe = {
     "co_schedule": "whether independent small kernels of a program run concurrently on all threads (0 or 1)",
     "tune": "choices of the tuner: kept (use what `morpho tune` found), off (the defaults), background (also explore "
             "beside the program, in one hundredth of the time); every choice gives the same bits",
+    "record": "whether operations outside of compiled functions are recorded, so that a program that comes again is "
+              "one call of compiled code; values are the same either way (0 or 1)",
     "log": "the least of what is logged: debug, info (both need a handler of yours), warning or error",
 }
 

@@ -22,8 +22,10 @@ from morpho.tensor.functions.neural.spatial import (
     padding_widths,
     per_axis,
 )
+from morpho.tensor.recorded import recorded
 
 
+@recorded
 def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Tensor:
     """The convolution of lines x[N, C, L] by weight[O, C / groups, K], plus bias[O] where given; see `conv2d`.
@@ -35,6 +37,7 @@ def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
     return _conv("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
 
+@recorded
 def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Tensor:
     """The convolution of images x[N, C, H, W] by weight[O, C / groups, KH, KW], plus bias[O] where given.
@@ -51,6 +54,7 @@ def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
     return _conv("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
 
 
+@recorded
 def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Tensor:
     """The transposed convolution of lines x[N, C, L] by weight[C, O / groups, K]; see `conv_transpose2d`.
@@ -62,6 +66,7 @@ def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, 
     return _conv_transpose("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, dilation, groups)
 
 
+@recorded
 def conv_transpose2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Tensor:
     """The transposed convolution of images x[N, C, H, W] by weight[C, O / groups, KH, KW], plus bias[O] where given:

@@ -24,8 +24,10 @@ from morpho.tensor.functions.neural.spatial import (
 )
 from morpho.tensor.functions.neural.windows import pooled_max, pooled_mean
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 
 
+@recorded
 def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of lines x[N, C, L]; see `max_pool2d`.
@@ -39,6 +41,7 @@ def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation)
 
 
+@recorded
 def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of images x[N, C, H, W]; NaN wins, padding never does. `stride` is the size of
@@ -55,6 +58,7 @@ def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation)
 
 
+@recorded
 def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of lines x[N, C, L]; see `avg_pool2d`.
@@ -68,6 +72,7 @@ def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, count_include_pad)
 
 
+@recorded
 def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of images x[N, C, H, W]. `stride` is the size of the window unless given; zeros of the
@@ -82,6 +87,7 @@ def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _avg_pool("avg_pool2d", 2, x, kernel_size, stride, padding, count_include_pad)
 
 
+@recorded
 def adaptive_avg_pool1d(x: Any, /, output_size: Any) -> Tensor:
     """The means of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
 
@@ -92,6 +98,7 @@ def adaptive_avg_pool1d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_avg_pool1d", 1, x, output_size, "sum")
 
 
+@recorded
 def adaptive_avg_pool2d(x: Any, /, output_size: Any) -> Tensor:
     """The means of `output_size` windows that cover each image of x[N, C, H, W]; window i of n along an axis runs from
     floor(i * size / n) to ceil((i + 1) * size / n).
@@ -104,6 +111,7 @@ def adaptive_avg_pool2d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_avg_pool2d", 2, x, output_size, "sum")
 
 
+@recorded
 def adaptive_max_pool1d(x: Any, /, output_size: Any) -> Tensor:
     """The largest elements of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
 
@@ -114,6 +122,7 @@ def adaptive_max_pool1d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_max_pool1d", 1, x, output_size, "max")
 
 
+@recorded
 def adaptive_max_pool2d(x: Any, /, output_size: Any) -> Tensor:
     """The largest elements of `output_size` windows that cover images x[N, C, H, W]; see `adaptive_avg_pool2d`.
 
@@ -125,6 +134,7 @@ def adaptive_max_pool2d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_max_pool2d", 2, x, output_size, "max")
 
 
+@recorded
 def global_avg_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
     """The mean of every channel of x[N, C, ...] over all axes behind it.
 
@@ -138,6 +148,7 @@ def global_avg_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
     return Tensor.of_node(found if keepdims else reshape(found, node.shape[:2]))
 
 
+@recorded
 def global_max_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
     """The largest element of every channel of x[N, C, ...] over all axes behind it; NaN wins.
 
