@@ -360,7 +360,10 @@ class Tensor(Operators):
         return int(self._scalar("index"))
 
     def _scalar(self, wanted: str) -> Any:
-        if self.ndim != 0:
+        if type(self._node) is Step:
+            recording.look(self)
+        layout = self._layout
+        if layout[1] if layout is not None else self.ndim:
             raise fail(ArgumentError, wanted, f"only a 0-dimensional tensor becomes a Python number, not {self.shape}",
                        "index it, or use any()/all(); `x in list` compares: use any(x is item for item in list)")
         evaluate.counts.syncs += 1

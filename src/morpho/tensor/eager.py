@@ -155,10 +155,15 @@ def view_of(kind: type, storage: Any, address: int, shape: Any, strides: Any, dt
 def item(x: Any) -> Any:
     """The only element of a realised tensor as a Python number, or None where the usual way is to be gone."""
     storage, layout, record = x._storage, x._layout, x._record
-    if layout is None or record is None or record[MARK] > 31 or tracing.transformed or x._storage is not storage:
+    if layout is None or record is None or record[MARK] > 31 or x._storage is not storage:
         return None
-    read = READ.get(layout[3])
+    if not quiet.value and tracing.transformed:
+        return None
     for size in layout[1]:
         if size != 1:
             return None
-    return None if read is None else read.from_address(layout[0]).value  # `storage` is held meanwhile
+    read = _READ_BY_CODE.get(layout[3].code)
+    return None if read is None else read(layout[0]).value  # `storage` is held meanwhile
+
+
+_READ_BY_CODE = {dtype.code: kind.from_address for dtype, kind in READ.items()}

@@ -288,9 +288,7 @@ def _argument(recording: Any, value: Any) -> Any:
         if step is None:
             raise Unknown
         return step
-    if isinstance(value, np.integer):
-        return int(value)
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray):
         return _argument(recording, _following[0](value))
     if type(value) in _SEQUENCES:
         return type(value)([item if type(item) in _PLAIN else _argument(recording, item) for item in value])
@@ -316,6 +314,8 @@ def _view(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before, local.recording = local.recording, None
         try:
             made = function(*args, **kwargs).realise()
+        except Exception:
+            return None  # the call that follows says what is wrong
         finally:
             local.recording = before
         shares = made._storage is storage and x._layout is layout

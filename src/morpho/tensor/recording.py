@@ -330,50 +330,53 @@ class Recording:
     def run(self) -> None:
         """Compute the results that are still held in one call, and begin anew. Where that fails each of them computes
         its own value when it is asked for, with the error that belongs to it."""
-        if local.recording is self:
+        results, is_own = self.results, local.recording is self
+        if is_own:
             local.recording = None
         try:
-            self._run()
+            alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else \
+                [x for x in results if x._storage is self]
+            if alive and (quiet.value or _is_usual()):
+                plan = self.step.plans.get(tuple([x._node.slot for x in alive])) or _plan_of(self.step, alive)
+                if self.numbers:
+                    self.inputs.append(_vector(self.numbers))
+                counts.runs += 1
+                try:
+                    values = plan(*self.inputs) if quiet.value else _call(plan, self.inputs)
+                except Exception:
+                    values = ()
+                if self.numbers:
+                    self.inputs.pop()
+                with _settling:
+                    for x, value in zip(alive, values):  # noqa: B905  (as many, or none)
+                        if x._storage is self:  # else another thread was first, or has given it another value
+                            if x._node.tracked and x._track is None:
+                                x._track = Lineage(self, x._node)
+                            x._storage = value._storage  # first: whoever sees a layout finds the memory behind it
+                            x._layout = value._layout
+                            x._record = value._record
+                            x._node = None
+                values = value = None
+            alive = x = None
         finally:
-            self.results.clear()  # each of them holds the recording
-            if local.recording is None:
-                local.recording = self._cleared() if getrefcount(self) <= ALONE else Recording()
-            if local.recording is not self:
+            results.clear()  # each of them holds the recording
+            if is_own and getrefcount(self) <= ALONE:  # nobody else knows it: it is a new one
+                self.step, self.limit, self.site = ROOT, FIRST, None
+                self.inputs.clear()
+                self.owners.clear()
+                self.known.clear()
+                if self.numbers:
+                    self.numbers.clear()
+                if self.memo:
+                    self.memo.clear()
+                if self.apart:
+                    self.apart.clear()
+                self.bytes, self.is_deep, self.differentiated = 0, False, False
+                local.recording = self
+            else:
                 self.known, self.apart = {}, {}
-
-    def _run(self) -> None:
-        results = self.results
-        alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else \
-            [x for x in results if x._storage is self]
-        if not alive:
-            return
-        if not quiet.value:
-            chosen = settings.get()
-            if chosen.device != "cpu" or chosen.nans:
-                return
-        live = tuple([x._node.slot for x in alive])
-        plan = self.step.plans.get(live)
-        if plan is None:
-            plan = _plan_of(self.step, live)
-        if self.numbers:
-            self.inputs.append(_vector(self.numbers))
-        counts.runs += 1
-        try:
-            values = plan(*self.inputs) if quiet.value else _call(plan, self.inputs)
-        except Exception:
-            return
-        finally:
-            if self.numbers:
-                self.inputs.pop()
-        with _settling:
-            for x, value in zip(alive, values):
-                if x._storage is self:  # else another thread was first, or has given the tensor another value
-                    if x._node.tracked and x._track is None:
-                        x._track = Lineage(self, x._node)
-                    x._storage = value._storage  # first: whoever sees a layout finds the memory behind it
-                    x._layout = value._layout
-                    x._record = value._record
-                    x._node = None
+                if is_own:
+                    local.recording = Recording()
 
     def again(self) -> Recording:
         """This recording, which has ended, as one under way: what it computed is computed once more."""
@@ -384,18 +387,6 @@ class Recording:
         made.known = {id(value._layout if value._node is None else value._node): one
                       for value, one in zip(made.inputs, path, strict=True)}
         return made
-
-    def _cleared(self) -> Recording:
-        """This recording, which nobody else knows, as a new one."""
-        self.step, self.limit, self.site = ROOT, FIRST, None
-        self.inputs.clear()
-        self.owners.clear()
-        self.numbers.clear()
-        self.known.clear()
-        self.memo.clear()
-        self.apart.clear()
-        self.bytes, self.is_deep, self.differentiated = 0, False, False
-        return self
 
     # -- graphs ------------------------------------------------------------------------------------------------------
     def node_of(self, step: Step) -> Node:
@@ -758,8 +749,15 @@ def _is_number(node: Node) -> bool:
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
-def _plan_of(step: Step, live: tuple[int, ...]) -> Callable[..., Any]:
-    """A recording as a compiled function of its inputs and, last, its numbers."""
+def _is_usual() -> bool:
+    """Whether values are computed by the CPU as they are."""
+    chosen = settings.get()
+    return chosen.device == "cpu" and not chosen.nans
+
+
+def _plan_of(step: Step, alive: Sequence[Any]) -> Callable[..., Any]:
+    """A recording as a compiled function of its inputs and, last, its numbers, with the values of some results."""
+    live = tuple([x._node.slot for x in alive])
     if not _compile:
         for prepare in _prepare:
             prepare()

@@ -275,7 +275,9 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         return found  # type: ignore[no-any-return]
     if not isinstance(x, Tensor) or _is_selection(key):
         return _item(x, key)
-    return _recorded_item(x, key)
+    if type(key) is tuple:
+        key = tuple([int(item) if isinstance(item, np.integer) else item for item in key])
+    return _recorded_item(x, int(key) if isinstance(key, np.integer) else key)
 
 
 def _is_selection(key: Any) -> bool:
