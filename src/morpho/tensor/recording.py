@@ -30,6 +30,7 @@ from morpho.ir.node import Node, build, make, rebuild
 from morpho.ir.op import REGISTRY, Spec
 from morpho.ops.algebra import cast, reshape
 from morpho.runtime.memory.buffer import Buffer, OffHost
+from morpho.runtime.trace import spans
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
 from morpho.tensor.eager import EAGER, is_quiet, quiet
 from morpho.tensor.lifted import LiftedNumber, Lifting
@@ -191,7 +192,7 @@ class Recording:
         key = INPUT, shape, dtype, tracked
         if tracked:
             self.is_deep = True
-        step = self.step.after
+        step: Step = self.step.after
         if step.function is not INPUT or step.arguments != key:
             step = self.step.following.get(key) or self._new_input(key)
             self.step.after = step
@@ -342,13 +343,13 @@ class Recording:
                     self.inputs.append(_vector(self.numbers))
                 counts.runs += 1
                 try:
-                    values = plan(*self.inputs) if quiet.value else _call(plan, self.inputs)
+                    values = plan(*self.inputs) if quiet.value and spans.sink is None else self._call(plan)
                 except Exception:
                     values = ()
                 if self.numbers:
                     self.inputs.pop()
                 with _settling:
-                    for x, value in zip(alive, values):  # noqa: B905  (as many, or none)
+                    for x, value in zip(alive, values):
                         if x._storage is self:  # else another thread was first, or has given it another value
                             if x._node.tracked and x._track is None:
                                 x._track = Lineage(self, x._node)
@@ -356,8 +357,9 @@ class Recording:
                             x._layout = value._layout
                             x._record = value._record
                             x._node = None
-                values = value = None
-            alive = x = None
+                del values
+            alive.clear()
+            x = value = None
         finally:
             results.clear()  # each of them holds the recording
             if is_own and getrefcount(self) <= ALONE:  # nobody else knows it: it is a new one
@@ -377,6 +379,23 @@ class Recording:
                 self.known, self.apart = {}, {}
                 if is_own:
                     local.recording = Recording()
+
+    def _call(self, plan: Callable[..., Any]) -> Any:
+        """Call a compiled function for its values, whatever is being traced or differentiated here, and tell of it."""
+        names = ("current", "transformed", "batched", "body", "gradients_off")
+        before = [getattr(tracing, name) for name in names]
+        node = self.step.node
+        with spans.span("realise", node.op.name) as told:
+            told["line"] = node.origin
+            for name, value, usual in zip(names, before, (None, 0, 0, None, False), strict=True):
+                if value != usual:
+                    setattr(tracing, name, usual)
+            try:
+                return plan(*self.inputs)
+            finally:
+                for name, value in zip(names, before, strict=True):
+                    if getattr(tracing, name) is not value:
+                        setattr(tracing, name, value)
 
     def again(self) -> Recording:
         """This recording, which has ended, as one under way: what it computed is computed once more."""
@@ -808,22 +827,6 @@ def _vector(numbers: list[Any]) -> Any:
     pack, memory, tensor = known
     pack(memory, 0, *numbers)
     return tensor
-
-
-def _call(plan: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """Call a compiled function for its values, whatever is being traced or differentiated here."""
-    if quiet.value or not (tracing.current is not None or tracing.transformed or tracing.batched
-                           or tracing.body is not None or tracing.gradients_off):
-        return plan(*inputs)
-    names = ("current", "transformed", "batched", "body", "gradients_off")
-    before = [getattr(tracing, name) for name in names]
-    for name, usual in zip(names, (None, 0, 0, None, False), strict=True):
-        setattr(tracing, name, usual)
-    try:
-        return plan(*inputs)
-    finally:
-        for name, value in zip(names, before, strict=True):
-            setattr(tracing, name, value)
 
 
 def shared(x: Any) -> Any:

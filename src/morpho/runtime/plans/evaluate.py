@@ -416,8 +416,8 @@ def _output(program: Program, place: View, inputs: Sequence[Buffer], results: Se
     base = inputs[slot.index] if slot.kind == "input" else results[slot.index]
     address = base.address + _static(place.offset) * place.dtype.itemsize
     strides: Any = place.strides  # of an axis of one element they may be any; native guards know the usual ones
-    if is_contiguous(place.shape, strides):  # type: ignore[arg-type]
-        strides = contiguous_strides(place.shape)  # type: ignore[arg-type]
+    if is_contiguous(place.shape, strides):
+        strides = contiguous_strides(place.shape)
     return Buffer(base.storage, address, place.shape, strides, place.dtype, base.writable)  # type: ignore[arg-type]
 
 
