@@ -224,7 +224,11 @@ from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
 from morpho.tensor.operators import install as _install
 from morpho.tensor.state.state import State
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
+from morpho.tensor.tools.foreign_calls import respellings as _respellings
 from morpho.tensor.tools.foreign_names import hint_imports as _hint_imports
+from morpho.tensor.tools.foreign_names import more_names as _more_names
+from morpho.tensor.tools.foreign_names import space_names as _space_names
+from morpho.tensor.tools.foreign_names import tensor_methods as _tensor_methods
 
 _install()
 
@@ -292,7 +296,8 @@ _offer()  # backends to libraries that look for them
 
 def __dir__() -> list[str]:
     later = [name for name in _public_names() if name not in __all__]
-    return [*__all__, *later, "__array_api_version__", "__array_namespace_info__", "__doc__", "__name__", "__version__"]
+    return [*__all__, *later, *_spelling("table").ALL, "__array_api_version__", "__array_namespace_info__", "__doc__",
+            "__name__", "__version__"]
 
 
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
@@ -324,6 +329,19 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
 }
 
 
+def _spelling(file: str) -> _Any:
+    """A file of NumPy's and PyTorch's spelling, loaded when a program first uses one."""
+    import importlib
+
+    return importlib.import_module(f"morpho.spelling.{file}")
+
+
+_respellings.append(lambda *call: _spelling("calls").respelled(*call))
+_tensor_methods.append(lambda name: _spelling("methods").method(name))
+_space_names.append(lambda place, name: _spelling("table").find_in(place, name))
+_more_names.append(lambda: _spelling("methods").names())
+
+
 def __getattr__(name: str) -> _Any:
     if name in _LATE:
         import importlib
@@ -339,6 +357,13 @@ def __getattr__(name: str) -> _Any:
         return version()
     if _is_public(name):  # an op that was registered later
         return _of_record(name)
+    if not name.startswith("_"):
+        alias = _spelling("table").find(name)
+        if alias is None and name.endswith("_"):  # a method that assigns, as a function: relu_(x)
+            alias = _spelling("methods").method(name)
+        if alias is not None:
+            globals()[name] = alias
+            return alias
     import sys
 
     from morpho.tensor.tools.foreign_names import missing

@@ -99,7 +99,7 @@ class Scripted:
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.pieces = pieces
 
-    def stream(self) -> Any:
+    def stream(self, after: Any = ()) -> Any:
         return mo.weights.StreamDecoder(self, False)  # type: ignore[arg-type]
 
     def _shown(self, number: int, specials: bool) -> bytes:

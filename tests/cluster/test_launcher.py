@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from morpho.cluster.launch.told import BEGUN, JOINED, JOINING, Rank
 HERE = Path(__file__).parent
 
 
-def launched(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **more: Any) -> int:
+def launched(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, say: Callable[[str], Any] = print,
+             **more: Any) -> int:
     """The status of a launch whose mpiexec is a shell's script, which begins when it is waited for."""
     mark = tmp_path / "waited"
 
@@ -35,7 +37,7 @@ def launched(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **mor
                        start_new_session=True)
 
     monkeypatch.setattr(launcher.mpiexec, "start", start)
-    return launcher.launch(Job((str(HERE / "failing.py"),), 2, **more))
+    return launcher.launch(Job((str(HERE / "failing.py"),), 2, **more), say)
 
 
 def test_a_second_request_ends_ranks_that_do_not_hear_the_first(monkeypatch: pytest.MonkeyPatch,
@@ -47,6 +49,32 @@ def test_a_second_request_ends_ranks_that_do_not_hear_the_first(monkeypatch: pyt
 def test_a_request_to_terminate_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(launcher, "GRACE_S", 0.05)
     assert launched("trap '' USR1; kill -TERM $PPID; while :; do sleep 0.02; done", monkeypatch, tmp_path) == -15
+
+
+def test_an_mpiexec_that_is_killed_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said: list[str] = []
+    assert launched("kill -9 $$", monkeypatch, tmp_path, said.append) == -9
+    assert said == ["mpiexec was ended by signal 9 (SIGKILL), and its ranks with it"]
+
+
+def test_ranks_that_were_dropped_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ranks 0 and 2 of three went on without rank 1, on a host whose line is down, and have ended well."""
+    monkeypatch.setattr(launcher, "LEFT_S", 0.05)
+    said: list[str] = []
+    script = (f'echo {JOINED} 0 0 0 0 2 > "$1/1000001"; echo {JOINED} 0 0 2 0 2 > "$1/1000002"; '
+              f'echo {JOINED} 0 - 1 > "$1/1000003"; while :; do sleep 0.02; done')
+    assert launched(script, monkeypatch, tmp_path, said.append) == 0
+    assert said == ["the ranks that went on have ended well; those that they went on without have not, and are ended"]
+
+
+def test_an_mpiexec_that_waits_for_a_host_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch,
+                                                                        tmp_path: Path) -> None:
+    monkeypatch.setattr(launcher, "LEFT_S", 0.05)
+    monkeypatch.setattr(launcher, "is_reachable", lambda host, agent: host != "b")
+    said: list[str] = []
+    script = f'echo {JOINED} 0 1 0 > "$1/1000001"; while :; do sleep 0.02; done'
+    assert launched(script, monkeypatch, tmp_path, said.append, hosts=Hosts((("a", 1), ("b", 1)))) == -15
+    assert said == ["all ranks that are heard have ended, and mpiexec waits for one of a host that does not answer"]
 
 
 def test_a_rank_that_is_killed_before_it_says_anything_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,

@@ -118,10 +118,7 @@ def steps(group: Group, sharded: bool, reshard: bool = True, saved: Any = None) 
     def step(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
         loss = mo.mean(mo.square(trained(x) - y))
         loss.backward()
-        if sharded:
-            trained.clip_grad_norm(0.5)
-        else:
-            mo.optim.clip_grad_norm(trained.parameters(), 0.5)
+        mo.optim.clip_grad_norm(trained.parameters(), 0.5)
         rule.step()
         rule.zero_grad()
         return loss
@@ -150,3 +147,64 @@ def test_a_sharded_checkpoint_is_read_by_another_number_of_ranks() -> None:
     alone = steps(OneGroup(), True, saved=saved)[0]
     for found in run_threads(4, lambda group: steps(group, True, saved=saved)):
         np.testing.assert_allclose(found[0], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_norm_is_that_of_the_whole_model(size: int) -> None:
+    """By the common call and the model's method, of either kind, equal on all ranks; a scaler skips on all or none."""
+    rows, _ = batch(0)
+
+    def norms(trained: Any) -> list[float]:
+        @mo.compile
+        def both(x: mo.Tensor) -> list[mo.Tensor]:
+            found = []
+            for norm_type in (2, mo.inf):
+                mo.mean(mo.square(trained(x) - 1)).backward()
+                found.append(mo.optim.clip_grad_norm(trained.parameters(), 0.01, norm_type))
+                trained.zero_grad()
+            return found
+
+        return [norm.item() for norm in both(mo.asarray(rows))]
+
+    whole = model_of_a_thread()
+    expected = norms(whole)
+
+    def ranks(group: Group) -> tuple[list[float], list[float], bool]:
+        model = cluster.shard(model_of_a_thread(), group)
+        found = norms(model)
+        for part in model.parts:
+            part.grad = mo.ones_like(part.value)
+        by_method = [model.clip_grad_norm(0.01).item(), sum(part.size for part in model.parts) * group.size]
+        before = [part.numpy() for part in model.parameters()]
+        if group.rank == 0:
+            model.parts[0].grad = model.parts[0].grad * float("nan")
+        scaler, rule = mo.amp.GradScaler(init_scale=4.0), mo.optim.SGD(model.parameters(), lr=1.0)
+        scaler.step(rule)
+        scaler.update()
+        same = all(np.array_equal(a, part.numpy()) for a, part in zip(before, model.parameters(), strict=True))
+        for rule_of in (mo.optim.Adafactor, mo.optim.LBFGS):
+            with pytest.raises(ArgumentError, match="each rank has a part of these parameters"):
+                rule_of(model.parameters())
+        return found, by_method, same and scaler.get_scale() == 2.0
+
+    found = run_threads(size, ranks)
+    np.testing.assert_allclose(found[0][0], expected, rtol=1e-5)
+    assert all(each == found[0] for each in found) and found[0][2]
+    assert found[0][1][0] == pytest.approx(found[0][1][1] ** 0.5)
+
+
+def test_the_norm_of_layers_in_parts() -> None:
+    """Columns and rows are parts, the bias of rows is whole on every rank and counts once."""
+    mo.nn.seed(0)
+    whole = mo.nn.Sequential(mo.nn.Linear(8, 4), mo.nn.Linear(4, 2))
+    mo.sum(mo.square(whole(mo.asarray(X)))).backward()
+    expected = mo.optim.clip_grad_norm(whole.parameters(), 1.0).item()
+
+    def ranks(group: Group) -> float:
+        model = mo.nn.Sequential(cluster.ColumnParallelLinear.of(whole[0], False, group=group),
+                                 cluster.RowParallelLinear.of(whole[1], True, group))
+        mo.sum(mo.square(model(mo.asarray(X)))).backward()
+        return mo.optim.clip_grad_norm(model.parameters(), 1.0).item()
+
+    first, second = run_threads(2, ranks)
+    assert first == second == pytest.approx(expected, rel=1e-5)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import numpy as np
 import pytest
 from pipeline_models import FAMILIES, folder_of, plan_of
 
 import morpho as mo
+from morpho.base.machine import other_load
+from morpho.cli.text.spread import summary
+from morpho.cluster.frontend import history, local
 from morpho.cluster.frontend.local import LEAST_IN_RESERVE, local_cluster, local_plan
 from morpho.cluster.pipeline.chain import Chain
 from morpho.cluster.pipeline.parts import Part
@@ -112,6 +116,22 @@ def test_what_runs_when_nodes_are_gone(tmp_path):
 def test_more_workers_than_layers_can_use(tmp_path):
     with pytest.raises(mo.errors.ArgumentError, match=r"200 workers are too many for the \d+ layers"):
         mo.cluster.Pipeline(folder_of(tmp_path, "llama"), nodes=200)
+
+
+def test_a_prediction_says_the_load_that_it_was_made_under(tmp_path, monkeypatch):
+    """What other programs take is measured before, said beside the plan, and kept beside the run in the ledger."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / "stat").write_text(f"cpu  1 2 3\nprocs_running {1 + 3 * (os.cpu_count() or 1)}\n")
+    assert other_load(0.0, proc) == 3.0 and other_load(0.0, tmp_path / "none") >= 0
+    monkeypatch.setattr(local, "other_load", lambda: 3.0)
+    plan = local_plan(folder_of(tmp_path, "llama"), 2)
+    assert "other programs want 300 % of the cores; beside them times are about" in plan.notes[-1]
+    assert "predicted where nothing else runs" in summary(plan)
+    monkeypatch.setattr(local, "other_load", lambda: 0.0)
+    quiet = local_plan(tmp_path / "llama", 2)
+    assert quiet.stages == plan.stages and quiet.notes[-1].endswith("other programs keep 0 % of the cores busy")
+    assert history.record(plan, "llama", 1, 7, {}, load=3.0)["load"] == 3.0
 
 
 def test_workers_without_work_are_in_reserve_up_to_as_many_as_work(tmp_path):

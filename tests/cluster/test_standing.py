@@ -107,6 +107,9 @@ def call(operation: str, number: int = 1, peer: int | None = None) -> dict[str, 
      ["rank 0 (process 10) waits in MPI's start since 10 s for rank 1",
       "rank 2 (process 12) waits in MPI's start since 10 s for rank 1",
       "rank 1 (process 11), for which others wait, is at a.py:1"]),
+    ([line(0, ({**call("barrier"), "silent": [2]},), 1), line(1, count=1), line(2, count=1)],
+     ["rank 0 (process 10) waits in barrier at b.py:7 since 10 s though all ranks have come to it, and hears nothing "
+      "of rank 2: the line between their hosts is down"]),
     ([line(0), line(1, ({**call("barrier"), "since": 98.0},), 1), line(2)], []),  # who came just now
 ])
 def test_who_waits_for_whom(rows: list[dict[str, Any]], said: list[str]) -> None:

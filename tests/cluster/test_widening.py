@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -28,7 +29,7 @@ from morpho.cluster.launch import launcher, told
 from morpho.cluster.launch.launcher import Job
 from morpho.cluster.launch.mpiexec import Hosts
 from morpho.cluster.training.run import DistributedRun
-from morpho.models.training import Settings
+from morpho.models.training import Run, Settings
 from morpho.models.training.checkpoints import Checkpoints, LossLog
 from morpho.weights.errors import FolderInUse, StorageError
 
@@ -54,6 +55,25 @@ def test_a_killed_rank_comes_back(tmp_path: Path, capfd: pytest.CaptureFixture[s
     same_run(tmp_path / "one", tmp_path / "more")
     said = capfd.readouterr().err
     assert "start 0: 3 ranks at step 0" in said and "start 1: 3 ranks at step 2" in said, said
+
+
+def test_a_run_goes_on_with_and_without_nodes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One rule of steps: alone, over two processes and over more processes than rows, with the bits of one never
+    stopped. A run of another rule goes on too, and says that its course changes."""
+    text = a_text(tmp_path)
+    words = [*TINY, "--steps", "5", "--save-every", "0", "--dropout", "0.1", "--batch", "2"]
+    assert call("train", "--data", text, "--out", tmp_path / "one", *words) == 0
+    assert call("train", "--data", text, "--out", tmp_path / "more", *words, "--until", 2) == 0
+    assert call("train", "--out", tmp_path / "more", "--resume", "--nodes", 3, "--until", 4) == 0
+    assert call("train", "--out", tmp_path / "more", "--resume") == 0
+    same_run(tmp_path / "one", tmp_path / "more")
+    assert not caplog.records
+    settings = json.loads((tmp_path / "more" / "run.json").read_text())
+    (tmp_path / "more" / "run.json").write_text(json.dumps({"settings": settings["settings"]}))
+    for _ in range(2):  # said once
+        Run(tmp_path / "more", resume=True)
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "from step 5 on it differs from one never stopped"]
 
 
 # -- `Trainer.widen` ---------------------------------------------------------------------------------------------------

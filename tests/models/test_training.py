@@ -52,7 +52,7 @@ def test_a_resumed_run_has_the_bits_of_one_never_stopped(text: Path, tmp_path: P
     with mo.settings(threads=1):
         alone = finish(Run(tmp_path / "alone", text, SMALL), save_every=0)
     assert bits(alone) == bits(whole)
-    assert whole.train_step.stats["recompiles"] == 0
+    assert whole._ordered.gradients.stats["recompiles"] == 0
 
 
 def test_the_loss_falls_and_the_folder_is_a_model(text: Path, tmp_path: Path) -> None:
@@ -125,8 +125,35 @@ def test_bad_folders_and_texts(text: Path, tmp_path: Path) -> None:
         Run(tmp_path / "run", text, SMALL)
     newest = Run(tmp_path / "run", resume=True).checkpoints
     (newest.path(2) / "model.safetensors").write_bytes(b"garbage")
-    with pytest.raises(FileFault, match="cannot be read"):
+    with pytest.raises(FileFault, match=r"model\.safetensors does not have the checksum.*there is no whole one before"):
         Run(tmp_path / "run", resume=True)
+
+
+def test_a_flipped_bit_is_refused_by_name(tmp_path: Path, rng: np.random.Generator,
+                                          caplog: pytest.LogCaptureFixture) -> None:
+    """Any bit of any file; the error says which checkpoint is whole. One of an earlier version loads with a warning."""
+    kept, layer = mo.models.Checkpoints(tmp_path), mo.nn.Linear(2, 2)
+    rule = mo.optim.AdamW(layer.parameters(), lr=0.1)
+    for step in (1, 2, 3):
+        kept.write(step, layer, rule, {"step": step, "losses": [1 / 3]})
+    for name in ("run.json", "model.safetensors", "optimiser.safetensors"):
+        path = kept.path(3) / name
+        whole = path.read_bytes()
+        for place in rng.integers(0, len(whole), 12):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << int(rng.integers(8))]) + whole[place + 1:])
+            with pytest.raises(FileFault, match=r"step-00000003 cannot be read.*remove step-00000003 to go on from"):
+                kept.read()
+        path.write_bytes(whole)
+    for step in (2, 3):
+        (kept.path(step) / "model.safetensors").write_bytes(b"")
+    with pytest.raises(FileFault, match=r"model\.safetensors.*remove step-00000002, step-00000003 to go on from"):
+        kept.read()
+    text = json.loads((kept.path(1) / "run.json").read_text())
+    del text["sha256"], text["self"]
+    (kept.path(1) / "run.json").write_text(json.dumps(text))
+    assert [kept.read(1).numbers["step"] for _ in range(2)] == [1, 1]
+    assert [record.message.partition(" is of ")[2][:44] for record in caplog.records] == [
+        "an earlier version and has no checksums: whe"]
 
 
 def test_only_the_last_checkpoints_are_kept(text: Path, tmp_path: Path) -> None:

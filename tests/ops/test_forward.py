@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from cases import SHAPED
@@ -10,10 +12,12 @@ from running import by_reference, parameter
 from shaped_case import Shaped
 from test_gradients import LENGTHS, generator
 
-from morpho.base.dtypes import bool_, complex128, float64
+import morpho as mo
+from morpho.base.dtypes import DType, bool_, complex128, float64, int64
+from morpho.base.errors import ArgumentError
 from morpho.ir.node import Node
 from morpho.ir.op import REGISTRY, NoGradient
-from morpho.ops.algebra import add, conj, constant_like, mul, zeros_like
+from morpho.ops.algebra import add, cast, conj, constant_like, mul, zeros_like
 from morpho.ops.reductions.contract import transpose
 from morpho.tensor.autodiff.forward import push_forward
 from morpho.tensor.autodiff.gradient import pull_back
@@ -156,3 +160,77 @@ def test_shaped_twice(case: Shaped, dtype: object, session_seed: int) -> None:
     program = shaped_program(case, dtype, rng)
     if program is not None:
         check_twice(*program, rng)
+
+
+def from_floats(specs: list[tuple[tuple[int, ...], DType]]) -> tuple[list[Node], dict[int, Node]]:
+    """Operands of a case, of which the integers and booleans are made of floats; tangents of all those floats."""
+    floats = [parameter(i, shape, kind if kind.is_inexact else float64) for i, (shape, kind) in enumerate(specs)]
+    tangents = {leaf.serial: parameter(len(specs) + i, leaf.shape, leaf.dtype) for i, leaf in enumerate(floats)}
+    return [leaf if kind.is_inexact else cast(leaf, kind) for leaf, (_, kind) in zip(floats, specs, strict=True)], \
+        tangents
+
+
+def pushed_or_missing(node: Node, tangents: dict[int, Node]) -> None:
+    """A tangent for what varies, none for integers; only what says that it has no gradient may have no tangent."""
+    try:
+        (one,) = push_forward([node], tangents)
+    except ArgumentError as error:
+        assert "has no gradient" in str(error)  # schur, semirings other than plus_times
+        return
+    assert one is None or (node.dtype.is_inexact and one.shape == node.shape and one.dtype is node.dtype)
+    (through,) = push_forward([cast(cast(node, int64), float64)], tangents) if not node.dtype.is_complex else (None,)
+    assert through is None
+
+
+@pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.op)
+def test_operands_made_of_what_varies(case: Elementwise) -> None:
+    """Integers and booleans that are made of the argument have no tangent, whatever the operation."""
+    for dtype in case.dtypes:
+        operands, tangents = from_floats([((7,), kind) for kind in case.inputs(dtype)])
+        pushed_or_missing(case.build(*operands), tangents)
+
+
+@pytest.mark.parametrize("case", SHAPED, ids=str)
+def test_shaped_operands_made_of_what_varies(case: Shaped) -> None:
+    for dtype in list(case.dtypes)[:2]:
+        specs = case.specs(dtype, LENGTHS.get(str(case), 3))
+        operands, tangents = from_floats(specs)
+        pushed_or_missing(case.make(*operands), tangents)
+
+
+COUNTED: dict[str, Any] = {
+    "cast": lambda x: x.astype(mo.int32), "any": mo.any, "all": mo.all, "count": mo.count_nonzero,
+    "one_hot": lambda x: mo.one_hot(x.astype(mo.int32), 4), "gcd": lambda x: mo.gcd(x.astype(mo.int64), 4),
+    "norm 0": lambda x: mo.linalg.vector_norm(x, ord=0), "argsort": mo.argsort, "floor": mo.floor,
+    "searchsorted": lambda x: mo.searchsorted(mo.sort(x), x), "histogram": lambda x: mo.histogram(x, 3)[0],
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_is_counted_has_no_tangent(name: str) -> None:
+    function, x, v = COUNTED[name], mo.asarray([0.5, 1.0, 2.0]), mo.ones(3)
+    value, tangent = mo.jvp(function, (x,), (v,))
+    assert tangent.dtype is value.dtype and tangent.shape == value.shape and not np.any(tangent.numpy())
+    assert not np.any(mo.linearize(function, x)[1](v).numpy())
+
+    def whole(x: mo.Tensor) -> mo.Tensor:
+        return (mo.take(x, mo.clip(x, 0, 2).astype(mo.int32)) ** 2).sum() * function(x).astype(mo.float32).sum()
+
+    gradient = mo.grad(whole)(x).numpy()
+    assert np.allclose(mo.jacfwd(whole)(x).numpy(), gradient) and np.isclose(
+        mo.jvp(whole, (x,), (v,))[1].item(), gradient.sum())
+    assert np.allclose(mo.hvp(whole, (x,), (v,))[0].numpy(), mo.hessian(whole)(x).numpy().sum(axis=1))
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+def test_the_exponential_of_matrices(kind: str, rng: np.random.Generator) -> None:
+    a, v = (mo.asarray(rng.normal(0, 1, (2, 2)).astype(kind)) for _ in range(2))
+    step = 1e-6
+    want = (mo.linalg.expm(a + step * v) - mo.linalg.expm(a - step * v)) / (2 * step)
+    got = mo.jvp(mo.linalg.expm, (a,), (v,))[1]
+    assert np.allclose(got.numpy(), want.numpy(), rtol=1e-6, atol=1e-8)
+    if kind == "float64":
+        f = lambda x: (mo.linalg.expm(x) ** 2).sum()
+        hessian = mo.hessian(f)(a).numpy().reshape(4, 4)
+        along = ((mo.grad(f)(a + step * v) - mo.grad(f)(a - step * v)) / (2 * step)).numpy().ravel()
+        assert np.allclose(hessian, hessian.T) and np.allclose(hessian @ v.numpy().ravel(), along, rtol=1e-5)

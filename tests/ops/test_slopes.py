@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.errors import DTypeError
 from morpho.ir.node import build
 from morpho.ir.op import ONE, REGISTRY, NoGradient
 from morpho.tensor.core import Tensor
@@ -17,6 +20,37 @@ EDGES = [-INF, -3e38, -200.0, -2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 100.0,
 UNARY = sorted(name for name, op in REGISTRY.items() if op.kind == "elementwise" and op.arity == ONE
                and not isinstance(op.vjp, NoGradient)
                and name not in ("negative", "cast", "sign", "real", "imag", "conj"))  # a step, and of complex numbers
+
+
+OUTSIDE = {"log": (mo.log, 0.0), "log2": (mo.log2, 0.0), "log10": (mo.log10, 0.0), "log1p": (mo.log1p, -1.0),
+           "atanh": (mo.atanh, -1.0), "acosh": (mo.acosh, 1.0)}  # functions and where their domains begin
+
+
+@pytest.mark.parametrize("name", sorted(set(OUTSIDE) - {"acosh"}))
+def test_slopes_outside_of_a_domain_do_not_come_through_where(name: str) -> None:
+    """0 times the slope of the formula is 0: reverse mode has what forward mode has, and PyTorch and JAX."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra `torch`")
+    function, least = OUTSIDE[name]
+    x = [least - 3.0, least - 0.5, least + 0.25, least + 0.5]
+    for one in ways(lambda x: mo.where(x > least, function(x), 3 * x), mo.asarray(x)):
+        assert one[:2] == [3, 3] and np.isfinite(one).all()
+    there = torch.tensor(x, requires_grad=True)
+    getattr(torch, name)(there).sum().backward()
+    np.testing.assert_allclose(slopes(function, x), there.grad.numpy(), rtol=1e-5)
+
+
+def test_slopes_of_a_determinant_of_a_singular_matrix() -> None:
+    """The cofactors."""
+    assert mo.grad(mo.linalg.det)(mo.asarray([[1.0, 2.0], [2.0, 4.0]])).tolist() == [[4, -2], [-2, 1]]
+    assert mo.grad(mo.linalg.det)(mo.zeros((1, 1))).tolist() == [[1]]
+    x = mo.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+    assert mo.grad(mo.linalg.det)(x).tolist() == [[-3, 6, -3], [6, -12, 6], [-3, 6, -3]]
+    assert mo.hessian(mo.linalg.det)(mo.zeros((2, 2))).numpy().reshape(4, 4)[0].tolist() == [0, 0, 0, 1]
+
+
+def test_slopes_of_a_norm_of_order_below_one() -> None:
+    for x, want in (([0.0, 0.0], [0, 0]), ([0.0, 4.0], [0, 1])):
+        assert mo.grad(lambda x: mo.linalg.vector_norm(x, ord=0.5))(mo.asarray(x)).tolist() == want
 
 
 def slopes(function: object, values: object) -> list[float]:
@@ -30,6 +64,8 @@ def test_where_a_function_has_no_value_it_has_no_slope(name: str) -> None:
 
     values = apply(mo.asarray(EDGES)).tolist()
     for x, y, slope in zip(EDGES, values, slopes(apply, EDGES), strict=True):
+        if name in OUTSIDE and not math.isnan(x):
+            continue  # the slope of the formula, as in other libraries
         assert math.isnan(slope) or not math.isnan(y), f"{name} at {x} is {y} and its slope {slope}"
 
 
@@ -62,6 +98,77 @@ def test_the_larger_of_a_number_and_nan() -> None:
         assert a.tolist()[:3] == [1, 1, 0.5] and b.tolist()[:3] == [1, 1, 0.5]
     assert a.tolist()[3] == 1 and b.tolist()[3] == 0
     assert slopes(mo.relu, [NAN, 0.0, -0.0, -1.0, 1.0]) == [1, 0, 0, 0, 1]  # at 0 as in PyTorch
+
+
+def ways(function: Callable[..., mo.Tensor], x: mo.Tensor) -> list[list[float]]:
+    """The slopes of an elementwise function in reverse and forward mode, compiled, per row, and in a loop."""
+    gradient = mo.grad(lambda x: function(x).sum())
+    return [gradient(x).tolist(), mo.jvp(function, (x,), (mo.ones_like(x),))[1].tolist(),
+            mo.compile(gradient)(x).tolist(), mo.vmap(mo.grad(function))(x).tolist(),
+            mo.compile(lambda x: mo.jvp(function, (x,), (mo.ones_like(x),))[1])(x).tolist(),
+            mo.grad(lambda x: mo.fori_loop(0, 1, lambda i, c: function(c), x).sum())(x).tolist()]
+
+
+@pytest.mark.parametrize("bound", [0.0, -0.0, 0, 2.0])
+def test_ties_share_the_slope_whatever_the_bound_is_written_as(bound: float) -> None:
+    """Numbers in the code, tensors, bounds of `clip`; before and after any rewriting."""
+    x = mo.asarray([float(bound), bound - 1.0, bound + 1.0])
+    for limit in (bound, mo.asarray(float(bound))):
+        for one in ways(lambda x, b=limit: mo.maximum(x, b), x) + ways(lambda x, b=limit: mo.maximum(b, x), x):
+            assert one == [0.5, 0, 1]
+        for one in ways(lambda x, b=limit: mo.minimum(x, b), x) + ways(lambda x, b=limit: mo.clip(x, max=b), x):
+            assert one == [0.5, 1, 0]
+        for one in ways(lambda x, b=limit: mo.clip(x, b, bound + 1.0), x):
+            assert one == [0.5, 0, 0.5]
+    assert mo.compile(lambda x, b: mo.grad(lambda x: mo.maximum(x, b).sum())(x))(x, bound).tolist() == [0.5, 0, 1]
+    assert all(one == [0, 0, 1] for one in ways(mo.relu, x - bound))
+
+
+def test_relu_is_one_maximum_of_the_same_bits(rng: np.random.Generator) -> None:
+    x = mo.asarray(np.array([NAN, INF, -INF, -0.0, 0.0, -2.0, 3.0, 1e-45], np.float32))
+    for level in range(4):
+        with mo.settings(level=level):
+            assert mo.relu(x).numpy().tobytes() == mo.maximum(x, 0.0).numpy().tobytes()
+    assert mo.relu(mo.asarray([-3, 4])).tolist() == [0, 4] and mo.relu(-3) == 0
+    with pytest.raises(DTypeError, match="relu"):
+        mo.relu(mo.asarray([1j]))
+
+
+POOLS: dict[str, tuple[Callable[..., mo.Tensor], Callable[..., Any], tuple[int, ...]]] = {
+    "1d": (lambda x: mo.max_pool1d(x, 2), lambda F, x: F.max_pool1d(x, 2), (2, 2, 9)),
+    "overlapping": (lambda x: mo.max_pool2d(x, 3, stride=2, padding=1), lambda F, x: F.max_pool2d(x, 3, 2, 1),
+                    (1, 2, 7, 8)),
+    "dilated": (lambda x: mo.max_pool2d(x, 2, dilation=2), lambda F, x: F.max_pool2d(x, 2, dilation=2), (1, 2, 7, 8)),
+    "large": (lambda x: mo.max_pool2d(x, 6), lambda F, x: F.max_pool2d(x, 6), (1, 2, 12, 13)),
+    "ceil": (lambda x: mo.max_pool2d(x, 3, stride=2, ceil_mode=True),
+             lambda F, x: F.max_pool2d(x, 3, 2, ceil_mode=True), (1, 2, 8, 8)),
+    "indices": (lambda x: mo.max_pool2d(x, 2, return_indices=True)[0], lambda F, x: F.max_pool2d(x, 2), (1, 2, 4, 4)),
+    "3d": (lambda x: mo.max_pool3d(x, 2), lambda F, x: F.max_pool3d(x, 2), (1, 1, 4, 4, 4)),
+    "adaptive": (lambda x: mo.adaptive_max_pool2d(x, (2, 3)), lambda F, x: F.adaptive_max_pool2d(x, (2, 3)),
+                 (1, 2, 5, 7)),
+    "adaptive, alike": (lambda x: mo.adaptive_max_pool2d(x, 2), lambda F, x: F.adaptive_max_pool2d(x, 2), (1, 2, 4, 4)),
+    "global": (mo.global_max_pool, lambda F, x: F.adaptive_max_pool2d(x, 1)[..., 0, 0], (2, 2, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_the_first_of_equal_elements_of_a_window_has_the_slope(name: str, rng: np.random.Generator) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra `torch`")
+    pool, peer, shape = POOLS[name]
+    x = rng.integers(0, 3, shape).astype("f")
+    there = torch.tensor(x, requires_grad=True)
+    y = peer(torch.nn.functional, there)
+    weights = rng.integers(1, 9, tuple(y.shape)).astype("f")
+    (y * torch.tensor(weights)).sum().backward()
+    want, x = there.grad.numpy(), mo.asarray(x)
+    gradient = mo.grad(lambda x: (pool(x) * weights).sum())
+    assert np.array_equal(gradient(x).numpy(), want) and np.array_equal(mo.compile(gradient)(x).numpy(), want)
+    rows = mo.grad(lambda x: (mo.vmap(pool)(x) * weights).sum())(mo.expand_dims(x, axis=0))
+    assert np.array_equal(rows.numpy()[0], want)
+    along = rng.integers(1, 9, shape).astype("f")
+    pushed = mo.jvp(lambda x: (pool(x) * weights).sum(), (x,), (mo.asarray(along),))[1]
+    assert pushed.item() == (want * along).sum()
+    assert np.isnan(gradient(x * NAN).numpy()).any()
 
 
 def test_an_extreme_that_is_nan_hides_nothing() -> None:

@@ -159,6 +159,8 @@ RULE_PROGRAMS: dict[str, tuple[tuple[DType, ...], Callable[[Node, Node], Node]]]
     "twice_not": ((bool_,), lambda x, y: build("logical_not", build("logical_not", x))),
     "same_operands": (FLOATS + WHOLE, lambda x, y: build("maximum", x, x)),
     "where_known": (FLOATS, lambda x, y: build("where", expand(constant(False, bool_), x.shape), x, y)),
+    "relu_is_maximum": (FLOATS + WHOLE, lambda x, y: build("where", build("less_equal", x, number(x, 0)),
+                                                           number(x, 0), x)),
     "where same": (FLOATS, lambda x, y: build("where", build("less", x, y), x, x)),
     "cast_to_itself": (FLOATS + WHOLE, lambda x, y: build("cast", x, dtype=x.dtype)),
     "cast_there_and_back": ((float16, float32, uint8, int32),

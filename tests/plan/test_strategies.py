@@ -10,7 +10,7 @@ from benchmarks.plan import brute_force
 from morpho import plan
 from morpho.base.errors import DeviceError, MemoryLimit, MorphoError
 from morpho.plan.solve import registry
-from morpho.plan.solve.annealing import Chain, anneal
+from morpho.plan.solve.annealing import Chain, anneal, best_cuts
 from morpho.plan.solve.heuristics import CHEAP_RULES, balanced_cuts, proportional_cuts
 from morpho.plan.solve.problem import build
 
@@ -107,6 +107,37 @@ def test_annealing_is_seeded_and_never_worse_than_where_it_starts():
             assert max(first.objective_value_s, other.objective_value_s) <= min(cheap) * (1 + 1e-12)
     spread = plan.solve(card, unequal(6, 1), "annealing", "throughput", moves=1500)
     assert len(spread.stages) > 2 and 0 <= spread.gap < 0.2 and plan.check(spread).ok
+
+
+def test_small_problems_are_not_walked():
+    """Annealing takes the exact answer where that is instant, with its proof; `moves` asks for a walk."""
+    for objective in ("throughput", "latency"):
+        quick = plan.solve(chain(5), unequal(4), "annealing", objective)
+        best = plan.solve(chain(5), unequal(4), "optimal", objective)
+        assert quick.optimal and quick.objective_value_s == best.objective_value_s and plan.check(quick).ok
+        assert "small enough for the exact search" in quick.notes[0]
+        assert not plan.solve(chain(5), unequal(4), "annealing", objective, moves=100).notes
+
+
+@pytest.mark.parametrize("links", [False, True])
+def test_many_nodes_start_from_few(rng, links):
+    """Of hundreds of unlike nodes, whatever the time: no worse than the best single node, or the fastest few."""
+    count, card = 300, plan.ModelCard.from_config("llama-70b", dtype="q4", context=1024)
+    nodes = [plan.Node(f"n{number}", int(rng.integers(8, 65)) * 10**9, float(10 ** rng.uniform(10.3, 12)),
+                       {"f32": 1e14}) for number in range(count)]
+    wide, late = 10 ** rng.uniform(8, 10, (count, count)), 10 ** rng.uniform(-5, -3, (count, count))
+    cluster = plan.Cluster(tuple(nodes), tuple(map(tuple, wide)), tuple(map(tuple, late))) if links else \
+        plan.Cluster.uniform(nodes, 1.25e9, 1e-4)
+    problem = build(card, cluster, plan.Constraints())
+    single = [k for k in range(problem.kinds) if problem.far[k, 0] == problem.depth]
+    alone = min(problem.time[k, -1] for k in single)
+    few = plan.solve(card, cluster, "optimal", "latency", seconds=0, bound=False)
+    assert few.objective_value_s <= alone * (1 + 1e-9)
+    steady = plan.solve(card, cluster, "optimal", "throughput", seconds=0, bound=False)
+    naive = plan.solve(card, cluster, "uniform", "throughput", bound=False) if not links else None
+    fastest = sorted(single, key=lambda k: problem.time[k, -1])[:8]
+    assert steady.objective_value_s <= best_cuts(problem, fastest, "throughput")[0] * (1 + 1e-9)
+    assert naive is None or steady.objective_value_s < naive.objective_value_s / 2
 
 
 def test_annealing_keeps_all_constraints(rng):

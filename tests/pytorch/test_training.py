@@ -277,3 +277,15 @@ def test_bad_arguments_of_to_torch() -> None:
         mo.to_torch(lambda x: x)(mo.ones(3))
     with pytest.raises(ValueError, match="returns a dict"):
         mo.to_torch(lambda x: {"x": x})(torch.ones(3))
+
+
+@pytest.mark.parametrize(("shape", "stride", "start"), [((3, 3), (1, 2), 1), ((4, 2), (5, 1), 0), ((6,), (0,), 2)])
+def test_gradients_of_overlapping_windows(shape: Any, stride: Any, start: int) -> None:
+    """The backward pass adds at indices that are looked up in a range."""
+    found = []
+    for wrap in (lambda f: f, compiled):
+        x = torch.arange(20.).reshape(4, 5).requires_grad_()
+        y = wrap(lambda x: torch.as_strided(x, shape, stride, start) * 2)(x)
+        (y * torch.arange(y.numel()).reshape(shape)).sum().backward()
+        found.append(x.grad)
+    assert found[0].tolist() == found[1].tolist()

@@ -120,6 +120,30 @@ def test_an_input_given_another_value_while_it_runs() -> None:
             assert found[0].min() == found[0].max() == expected
 
 
+@pytest.mark.parametrize("key", ["slice", "indices", "masked", "no_grad", "parameter"])
+def test_threads_assign_to_parts_of_one_tensor(key: str) -> None:
+    """Each part holds what its own thread assigned last: no assignment takes back that of another thread."""
+    x = mo.nn.Buffer(mo.zeros(800)) if key == "parameter" else mo.zeros(800)
+    x[0] = 0.0
+
+    def work(number: int) -> None:
+        part = slice(number * 100, number * 100 + 100)
+        mask = mo.asarray(np.arange(800) // 100 == number)
+        for value in range(1, 26):
+            if key in ("slice", "parameter"):
+                x[part] = float(value)
+            elif key == "indices":
+                x[mo.arange(number * 100, number * 100 + 100)] = float(value)
+            elif key == "masked":
+                x[mask] = float(value)
+            else:
+                with mo.no_grad():
+                    x[part] += 1.0
+
+    together(work)
+    assert x.numpy().tolist() == [25.0] * 800
+
+
 def test_reading_while_another_thread_assigns() -> None:
     """A reader sees one of the values the tensor had, whole, whatever it asks for."""
     x = mo.zeros(64).realise()

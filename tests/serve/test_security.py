@@ -49,6 +49,24 @@ def test_wrong_tokens(guarded: Running, header: str) -> None:
     assert response.status_code == 401
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/api/chat", "/api/tags", "/v1/models"])
+def test_the_token_in_the_header_of_anthropics_clients(guarded: Running, path: str) -> None:
+    """Errors come in the form of the address's API; a wrong key beside a right token counts for nothing."""
+    def ask(**headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        body = {**BODY, "max_tokens": 2 if path.startswith("/v1") else None}
+        return httpx.request("POST" if path.endswith(("messages", "chat")) else "GET", guarded.url + path, json=body,
+                             headers=named, timeout=60)
+
+    assert ask(x_api_key=TOKEN).status_code == 200 == ask(x_api_key="x", Authorization=f"Bearer {TOKEN}").status_code
+    for refused in (ask(), ask(x_api_key=TOKEN + "x"), ask(x_api_key=TOKEN, Authorization="Bearer x")):
+        assert refused.status_code == 401
+        error = refused.json()["error"]
+        assert isinstance(error, str) if path.startswith("/api") else error["type"] == "authentication_error"
+    twice = [(b"x-api-key", TOKEN.encode()), (b"x-api-key", b"other")]
+    assert httpx.get(guarded.url + "/v1/models", headers=twice).status_code == 400
+
+
 def test_the_token_is_compared_in_constant_time(guarded: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Digests of equal length go through hmac.compare_digest, whatever was sent."""
     lengths = []

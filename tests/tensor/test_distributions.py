@@ -205,3 +205,38 @@ def test_parameters_that_are_tensors() -> None:
 def test_what_is_refused(call: Callable[[], Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         call()
+
+
+REFUSED: dict[str, tuple[Any, list[Any], list[Any]]] = {  # a function, what it refuses, what it takes
+    "histogram": (mo.histogram, [[1.0, mo.nan, 2.0], [1.0, mo.inf]], [[1.0, 2.0]]),
+    "histogram2d": (lambda x: mo.histogram2d(x, x, 2), [[1.0, mo.nan, 2.0]], [[1.0, 2.0]]),
+    "histogram_bin_edges": (mo.histogram_bin_edges, [[mo.nan], [-mo.inf, 0.0]], [[1.0]]),
+    "random.choice": (lambda p: mo.random.choice(KEY, 3, (4,), p=p),
+                      [[0.1, 0.1, 0.1], [0.5, 0.5, 0.5], [0.6, 0.6, -0.2]],
+                      [[0.3, 0.3, 0.4], [0.1, 0.2, 0.7]]),
+    "random.multinomial": (lambda p: mo.random.multinomial(KEY, 5, p), [[0.2, 0.2], [mo.nan, 1.0]], [[0.1] * 10]),
+    "random.categorical": (lambda x: mo.random.categorical(KEY, x, shape=(2,)), [[mo.nan, 1.0], [-mo.inf, -mo.inf]],
+                           [[-mo.inf, 1.0], [0.0, mo.inf]]),
+    "random.dirichlet": (lambda a: mo.random.dirichlet(KEY, a), [[0.0, 0.0], [1.0, -1.0], [mo.nan]], [[1.0, 2.0]]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_values_that_are_refused_when_they_are_known(name: str) -> None:
+    """One sentence with the function's name, lazily, in a compiled function, and of what is no tensor."""
+    function, refused, taken = REFUSED[name]
+    compiled = mo.compile(function)
+
+    def values(result: Any) -> list[Any]:
+        return [one.numpy() for one in (result if isinstance(result, tuple) else (result,))]
+
+    for value in refused:
+        for call, given in ((function, mo.asarray(value)), (compiled, mo.asarray(value)), (function, value)):
+            with pytest.raises(ValueFault, match=rf"\[{name}\]"):
+                values(call(given))
+    for value in taken:
+        assert all(np.array_equal(*pair) for pair in zip(values(function(value)), values(compiled(mo.asarray(value)))))
+
+
+def test_data_with_nan_has_bins_over_a_given_range() -> None:
+    assert mo.histogram([1.0, mo.nan, 3.0], 2, range=(0, 4))[0].tolist() == [1, 1]

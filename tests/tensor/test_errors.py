@@ -24,7 +24,7 @@ SHAPES: list[tuple[str, Any]] = [
     ("broadcast_to", lambda: mo.broadcast_to(X, (3, 5))), ("broadcast_to", lambda: mo.broadcast_to(X, (4,))),
     ("squeeze", lambda: mo.squeeze(X, 0)), ("concat", lambda: mo.concat([X, mo.zeros((3, 5))])),
     ("stack", lambda: mo.stack([X, X[:1]])), ("matrix_transpose", lambda: mo.asarray([1.0]).mT),
-    ("T", lambda: mo.asarray([1.0]).T), ("tril", lambda: mo.tril(N)), ("meshgrid", lambda: mo.meshgrid(X, X)),
+    ("tril", lambda: mo.tril(N)), ("meshgrid", lambda: mo.meshgrid(X, X)),
     ("vecdot", lambda: mo.vecdot(X, X[:, :2])), ("tensordot", lambda: mo.tensordot(X, X, axes=1)),
     ("take_along_axis", lambda: mo.take_along_axis(X, N)),
     ("scatter", lambda: mo.scatter(X, mo.zeros((3, 2), dtype="int64"), mo.zeros((3, 5), dtype=X.dtype))),
@@ -265,3 +265,41 @@ def test_nothing_is_cut_off_in_silence() -> None:
 def test_realise_of_several_results_at_once() -> None:
     with pytest.raises(ArgumentError, match=r"a SVDResult is not a tensor.*mo\.realise\(\*results\)"):
         mo.realise(mo.linalg.svd(mo.eye(3)))
+
+
+def test_sentences_of_arguments_that_are_no_lists() -> None:
+    with pytest.raises(mo.errors.MorphoError, match=r"axis 0\.5 is not an integer"):
+        L.norm(mo.ones((2, 2)), axis=0.5)
+    with pytest.raises(mo.errors.MorphoError, match="conditions and the choices are not lists"):
+        mo.select(mo.ones((3, 3)), 1, 2)
+
+
+def test_a_vector_is_its_own_transpose() -> None:
+    assert hasattr(N, "T") and N.T.tolist() == [1, 2, 3] and mo.asarray(2.0).T.item() == 2
+
+
+@pytest.mark.parametrize(("shape", "mask"), [((1,), (0,)), ((3,), (0,)), ((1, 2), (0,)), ((1, 2), (0, 2)),
+                                             ((3, 2), (0, 0)), ((2, 3), (2, 0)), ((0,), (1,)), ((0, 3), (2,))])
+def test_masks_without_elements(shape: tuple[int, ...], mask: tuple[int, ...]) -> None:
+    """As NumPy has them: they select nothing, whatever the lengths of the axes."""
+    array, chosen = np.zeros(shape, np.float32), np.zeros(mask, bool)
+    try:
+        want = array[chosen]
+    except IndexError:
+        with pytest.raises(IndexError):
+            mo.asarray(array)[mo.asarray(chosen)]
+        return
+    assert mo.asarray(array)[mo.asarray(chosen)].shape == want.shape
+
+
+def test_devices_that_hold_no_tensors() -> None:
+    info = mo.__array_namespace_info__()
+    assert "reference" in mo.devices() and "reference" not in info.devices() and "cpu" in info.devices()
+    assert not {"float16", "bfloat16"} & set(info.dtypes()) and "float32" in info.dtypes(kind="real floating")
+    for call in (lambda: mo.ones(2).to_device("reference"), lambda: mo.asarray([1.0], device="reference"),
+                 lambda: mo.from_dlpack(np.ones(2), device="reference"), lambda: mo.zeros(2, device="reference"),
+                 lambda: mo.ones(2).to("reference")):
+        with pytest.raises(mo.errors.MorphoError, match=r"no tensors lie there.*mo\.settings"):
+            call()
+    with mo.settings(device="reference"):
+        assert (mo.ones(2) + 1).tolist() == [2, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,76 @@ def test_a_composition_that_is_no_elementwise_tensor(op: Any, composition: Any, 
     wrong = op("own_wrong", composition)
     with pytest.raises(kind, match=rf"^\[own_wrong\] .*{text}"):
         wrong(X).numpy()
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_a_reference_cannot_write_what_it_is_given(op: Any, device: str, tmp_path: Path) -> None:
+    def twice(a: np.ndarray) -> np.ndarray:
+        a *= 2
+        return a
+
+    own_twice = op("own_twice", reference=twice, native=False)
+    borrowed = np.ones(3, np.float32)
+    mo.weights.save(tmp_path / "w.safetensors", {"w": mo.ones(3)})
+    mapped = mo.weights.load(tmp_path / "w.safetensors")["w"]
+    with mo.settings(device=device):
+        for x in (mo.asarray([1.0, 2.0, 3.0]), mo.asarray(borrowed, copy=False), mapped):
+            before = x.tolist()
+            with pytest.raises(ValueError, match="read-only"):
+                own_twice(x).numpy()
+            assert x.tolist() == before
+    assert borrowed.tolist() == [1, 1, 1]
+
+
+def test_a_reference_may_keep_what_it_is_given(op: Any) -> None:
+    arrays: list[np.ndarray] = []
+
+    def remember(a: np.ndarray) -> np.ndarray:
+        arrays.append(a)
+        return a + 1
+
+    keep = op("own_keep", reference=remember, native=False)
+    f = mo.compile(lambda x: keep(x * 2) * 3)
+    for start in (1.0, 5.0):
+        assert f(mo.full(3, start)).tolist() == [start * 6 + 3] * 3
+    assert [array.tolist() for array in arrays] == [[2.0] * 3, [10.0] * 3]
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+@pytest.mark.parametrize(("reference", "text"), [
+    (lambda a: None, r"None, not float32\(2,\)"), (lambda a: a[:1], r"float32\(1,\), not float32\(2,\)"),
+    (lambda a: np.zeros(1000), r"float64\(1000,\), not float32\(2,\)"), (lambda a: a.astype(str), r"<U32\(2,\), not"),
+    (lambda a: a + 1j, r"complex64\(2,\), not"), (lambda a: 3.0, r"float64\(\), not"), (lambda a: {}, "a dict, not"),
+    (lambda a: [[1.0], [1.0, 2.0]], "a list that is no array")])
+def test_what_a_reference_returns_is_checked(op: Any, reference: Any, text: str, device: str) -> None:
+    wrong = op("own_result", reference=reference, native=False)
+    message = rf"^\[own_result\] the reference returned {text}"
+    with mo.settings(device=device), pytest.raises(MorphoError, match=message):
+        wrong(X).numpy()
+
+
+def test_results_of_the_same_kind_are_taken(op: Any) -> None:
+    doubles = op("own_doubles", reference=lambda a: [float(v) / 3 for v in a], native=False)
+    wholes = op("own_wholes", reference=lambda a: np.ones(a.shape, int), native=False)
+    assert doubles(X).tolist() == (X / 3).tolist() and wholes(X).dtype is mo.float32
+    assert doubles(X.astype(mo.bfloat16)).dtype is mo.bfloat16
+
+
+def test_a_backend_cannot_write_values_of_others() -> None:
+    def run(node: Any, values: list[Any], sizes: Any) -> Any:
+        values[0][...] = 0
+        return run_node(node, values, sizes)
+
+    mo.extend.backend("writes", run)
+    with mo.settings(device="writes"), pytest.raises(ValueError, match="read-only"):
+        mo.exp(X).numpy()
+    mo.extend.remove("writes")
+    assert X.tolist() == [1.0, 2.0]
+    mo.extend.backend("takes", run_node, copy_in=lambda array: np.multiply(array, 2, out=array))
+    with mo.settings(device="takes"):
+        assert (X + 0).tolist() == [2.0, 4.0]
+    mo.extend.remove("takes")
+    assert X.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(("result", "text"), [

@@ -142,10 +142,15 @@ class GradScaler:
         return mo.reciprocal(self._scale.value)
 
     def _look(self, optimizer: Any) -> mo.Tensor:
-        """Whether all gradients are finite."""
-        gradients = [parameter.grad for parameter in _with_gradients(optimizer)]
+        """Whether all gradients are finite; of parameters that are shared out, on all ranks."""
+        parameters = _with_gradients(optimizer)
+        gradients = [parameter.grad for parameter in parameters]
         with mo.no_grad():
-            finite = _all([mo.all(mo.isfinite(gradient)) for gradient in gradients])
+            parts: dict[Any, list[mo.Tensor]] = {}
+            for parameter in parameters:
+                parts.setdefault(parameter.across, []).append(mo.all(mo.isfinite(parameter.grad)))
+            finite = _all([_all(own) if across is None else _everywhere(_all(own), across)
+                           for across, own in parts.items()])
         if current_trace() is None:  # what comes next asks for these more than once
             mo.realise(finite, *gradients, *take_pending())
         return finite
@@ -175,6 +180,12 @@ class GradScaler:
         self._scale.value = mo.asarray(float(saved["scale"]), dtype=mo.float32)
         self._good.value = mo.asarray(int(saved["growth_tracker"]), dtype=mo.int64)
         entries.forget()
+
+
+def _everywhere(condition: mo.Tensor, across: Any) -> mo.Tensor:
+    """Whether a condition is true on all ranks."""
+    fails: mo.Tensor = across.max(mo.logical_not(condition).astype(mo.float32))
+    return fails == 0
 
 
 def _with_gradients(optimizer: Any) -> list[Any]:

@@ -97,6 +97,15 @@ def memory_of(device: str) -> str:
     return HOST if device == HOST or backend_of(device).host_memory else device
 
 
+def holder(device: Any, operation: str) -> str:
+    """The one name of a device that tensors can lie on: not of one that only computes on the memory of the CPU."""
+    name = canonical(device, operation)
+    if memory_of(name) != name:
+        raise fail(DeviceError, operation, f"device {device!r} computes on the memory of the CPU: no tensors lie there",
+                   f"compute there in a block: with mo.settings(device={name!r}):")
+    return name
+
+
 def default_device() -> str:
     """The device of the settings: where tensors are made, and what runs programs on the host's memory."""
     if settings.get().device.partition(":")[0] not in _kinds:

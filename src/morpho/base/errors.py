@@ -85,10 +85,10 @@ class ArgumentError(MorphoError, TypeError, ValueError):
     """A call with other arguments than the function takes: count, kind, name, value of an option, or a compiled
     function's guards. Callers may expect either built-in error, so it is both.
 
-    >>> mo.zeros(3, 4)
+    >>> mo.exp(3, 4)
     Traceback (most recent call last):
     ...
-    morpho.base.errors.ArgumentError: [zeros] 2 arguments are given by place, and 1 is taken so. At ...
+    morpho.base.errors.ArgumentError: [exp] exp() takes 1 positional argument but 2 were given. At ...
     """
 
 

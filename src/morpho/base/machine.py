@@ -16,6 +16,7 @@ import math
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -173,6 +174,37 @@ def _size_bytes(text: str) -> int:
 
 
 # --------------------------------------------------------------------------------------- its cores and its memory
+
+
+def other_load(seconds: float = 0.1, proc: Path = Path("/proc")) -> float:
+    """Threads of other programs that want a core, per core of the machine: their mean over a short time. Where that is
+    not known, the load average, which looks back a minute.
+
+    >>> other_load(0.01) >= 0
+    True
+    """
+    cores, counts = os.cpu_count() or 1, []
+    for sample in range(5):
+        if sample:
+            time.sleep(seconds / 4)
+        try:
+            line = next(line for line in (proc / "stat").read_text().splitlines() if line.startswith("procs_running"))
+            counts.append(max(0, int(line.split()[1]) - 1))  # this thread runs while it asks
+        except (OSError, ValueError, IndexError, StopIteration):
+            try:
+                return os.getloadavg()[0] / cores
+            except OSError:
+                return 0.0
+    return sum(counts) / len(counts) / cores
+
+
+def slowed(load: float, share: float = 1.0) -> float:
+    """How many times longer work that wants this share of the cores takes beside such a load, if all get equal turns.
+
+    >>> slowed(0.5, 0.5), slowed(3.0)
+    (1.0, 4.0)
+    """
+    return max(1.0, load + share)
 
 
 def allowed_cores() -> int:

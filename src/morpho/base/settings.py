@@ -31,6 +31,9 @@ RANKS_SECRET = "MORPHO_RANKS_SECRET"  # no setting: what a launcher with a dashb
 _SEVERITIES = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
+MOST_THREADS = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """One immutable set of choices; `describe` below says what each one means."""
@@ -52,6 +55,9 @@ class Settings:
     co_schedule: bool = True
     tune: str = "kept"
     record: bool = True
+    collective_timeout: int = 600
+    compare_collectives: bool = True
+    alone: bool = False
     log: str = "warning"
 
     def code_key(self) -> tuple[Any, ...]:
@@ -77,7 +83,8 @@ class Settings:
 
 
 RENAMED = {"joint": "co_schedule"}  # older names: errors that say the new one
-NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune", "fallback", "record"})
+NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune", "fallback", "record",
+                         "collective_timeout", "compare_collectives", "alone"})
 _code_of = attrgetter(*(field.name for field in fields(Settings) if field.name not in NOT_IN_CODE))
 
 describe = {
@@ -105,6 +112,12 @@ describe = {
             "beside the program, in one hundredth of the time); every choice gives the same bits",
     "record": "whether operations outside of compiled functions are recorded, so that a program that comes again is "
               "one call of compiled code; values are the same either way (0 or 1)",
+    "collective_timeout": "seconds that a rank waits for others in a collective or message, until that is an error "
+                          "which names who is missing; 0: for ever. What counts is the value when the group begins",
+    "compare_collectives": "whether ranks compare operation, dtype, length and root of their collectives before any "
+                           "bytes move: under 1 us on one host, a small all-gather between hosts (0 or 1)",
+    "alone": "whether a process may be a group of one although a launcher's variables say that it is one of several (0 "
+             "or 1)",
     "log": "the least of what is logged: debug, info (both need a handler of yours), warning or error",
 }
 
@@ -133,6 +146,12 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
                    "use " + " or ".join(device_kinds or ["cpu"]), line)
     if settings.level not in (0, 1, 2, 3):
         raise fail(ArgumentError, "settings", f"level {settings.level} is not one of 0, 1, 2, 3", "", line)
+    if settings.collective_timeout < 0:
+        raise fail(ArgumentError, "settings", f"collective_timeout {settings.collective_timeout} is negative",
+                   "0 waits for ever", line)
+    if settings.threads > MOST_THREADS:
+        raise fail(ArgumentError, "settings", f"threads={settings.threads} is more than {MOST_THREADS}",
+                   "give the number of cores, or 0 for all of them", line)
     if settings.threads < 0 or settings.pool_bytes < 0 or settings.cache_bytes < 0:
         raise fail(ArgumentError, "settings", "threads, pool_bytes and cache_bytes cannot be negative", "", line)
     if settings.autocast not in ("", "auto", "bfloat16", "float16"):
@@ -155,6 +174,20 @@ def world_size() -> int | None:
         if os.environ.get(variable, "").isdigit():
             return int(os.environ[variable])
     return None
+
+
+def other_launcher() -> tuple[int, int, str, str]:
+    """What the variables of a launcher that starts no MPI ranks say: rank, size, the variables, and what sets them; a
+    size of 1 where there are none. Those of `torchrun` and of Slurm's `srun` without PMIx are such."""
+    if "OMPI_COMM_WORLD_SIZE" in os.environ or "PMIX_RANK" in os.environ:
+        return 0, 1, "", ""  # a rank of MPI, whatever an outer launcher has left
+    sizes = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+    for rank, size, name in (("RANK", "WORLD_SIZE", "torchrun"), ("PMI_RANK", "PMI_SIZE", "another MPI's mpiexec"),
+                             ("SLURM_PROCID", next((each for each in sizes if each in os.environ), sizes[0]), "srun")):
+        words = os.environ.get(rank, ""), os.environ.get(size, "")
+        if all(word.isdigit() for word in words) and int(words[1]) > 1:
+            return int(words[0]), int(words[1]), f"{rank}={words[0]} and {size}={words[1]}", name
+    return 0, 1, "", ""
 
 
 def world_rank() -> int | None:

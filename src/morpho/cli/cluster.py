@@ -97,7 +97,9 @@ def doctor(hosts_path: Path | None) -> bool:
     for run in running():
         problems += [f"{Path(run['model']).name}: {line}" for line in diagnosis(run)]
     for run in standing.running():
-        problems += [f"{Path(run['program'][0]).name}: {line}" for line in standing.diagnosis(run)]
+        waits = standing.diagnosis(run)
+        problems += [f"{Path(run['program'][0]).name}: {line}"
+                     for line in (*waits, *(standing.lines_down(run) if waits else ()))]
     for line in problems:
         print(f"- {line}")
     print("all is well" if not problems else f"{len(problems)} problems")
@@ -132,6 +134,9 @@ def _host_problems(path: Path) -> list[str]:
     return found
 
 
+BUSY = 0.2  # share of the cores: from here on a load is worth a word
+
+
 def history(last: int) -> None:
     """What runs were predicted to do, and what they did."""
     from morpho.cluster.frontend.history import corrections, errors, rows
@@ -148,6 +153,9 @@ def history(last: int) -> None:
                  _cell(f"{did['tokens_per_s']:.4g}" if "tokens_per_s" in did else "-", off, "tokens_per_s")]
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["time"]))
         print(f"{when}  {row['model'][:18]:18} {len(row['stages']):6} {row['streams']:5}  {'   '.join(cells)}")
+        if isinstance(row.get("load"), float) and row["load"] > BUSY:
+            print(f"    beside other programs that wanted {100 * row['load']:.0f} % of the cores, which the prediction "
+                  "does not count")
         sent, held = did.get("sent_bytes", {}), did.get("memory_bytes", {})
         if sent:
             parts = [f"{node}: sent {format_bytes(sent[node])}, holds {format_bytes(held.get(node, 0))}"

@@ -17,7 +17,7 @@ from morpho.cluster.hosts.file import QUEUE
 from morpho.cluster.hosts.file import read_hosts as read_file
 from morpho.cluster.hosts.reaching import check_reachable
 from morpho.cluster.launch import mpiexec, secret
-from morpho.cluster.launch.launcher import WIDEN_S, Elastic, Job, module_job
+from morpho.cluster.launch.launcher import HEARTBEAT_S, WIDEN_S, Elastic, Job, module_job
 from morpho.cluster.launch.launcher import launch as run_job
 from morpho.cluster.launch.mpiexec import HERE, Hosts
 
@@ -59,7 +59,7 @@ def _of_file(path: Path) -> Hosts:
 
 
 def launch(program: Sequence[str], count: int | None, hosts: str | None, max_restarts: int, elastic: str | None,
-           threads: int | None, heartbeat_s: float, dashboard: bool = False,
+           threads: int | None, heartbeat_s: float | None, dashboard: bool = False,
            widen_after_s: float | None = None) -> None:
     """Start the ranks, and end as they ended; with `dashboard`, a page of them while they run."""
     where = read_hosts(hosts, count)
@@ -69,6 +69,8 @@ def launch(program: Sequence[str], count: int | None, hosts: str | None, max_res
         check_reachable([(host, host) for host, _ in where.slots], where.agent)
     if threads is None and not where.slots:
         threads = mpiexec.fair_threads(wanted)
+    if heartbeat_s is None:  # a line that goes down says nothing: only silence does
+        heartbeat_s = HEARTBEAT_S if len({host for host, _ in where.slots}) > 1 else 0.0
     job = Job(tuple(program), wanted, where, 1, max_restarts, threads, heartbeat_s or None)
     _end(_elastic(job, elastic, widen_after_s, "-n"), dashboard)
 

@@ -254,8 +254,9 @@ def launch(
         int | None, typer.Option(min=1, help="Threads of a rank; default: its share of the cores.")
     ] = None,
     heartbeat: Annotated[
-        float, typer.Option(min=0.0, help="Seconds after which a silent rank is taken for dead; 0: one that has ended.")
-    ] = 0.0,
+        float | None, typer.Option(min=0.0, help="Seconds after which a silent rank is taken for dead; 0: one that has "
+                                   "ended. Default: 10 on several hosts, 0 on one.")
+    ] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help=DASHBOARD)] = False,
 ) -> None:
     """Start ranks of a script: `morpho launch -n 4 train.py`. Where one dies, the others go on without it."""

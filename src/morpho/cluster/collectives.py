@@ -6,6 +6,7 @@ one compiled function; outside of it they run at once, unless a gradient is want
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import morpho as mo
@@ -89,3 +90,27 @@ def _apply(name: str, x: Any, group: Group | None, **attributes: Any) -> mo.Tens
     if current_trace() is None and not is_differentiated(tensor):
         found.realise()  # ranks must not come to their collectives in the order in which values are asked for
     return found
+
+
+@dataclass(frozen=True)
+class Across:
+    """The ranks among which parameters are shared out, as `Parameter.across` says it. refusal: why they cannot come
+    together, where they cannot."""
+
+    group: Group
+    refusal: str = ""
+
+    @property
+    def size(self) -> int:
+        return self.group.size
+
+    def sum(self, x: mo.Tensor) -> mo.Tensor:
+        return self._reduced(x, "sum")
+
+    def max(self, x: mo.Tensor) -> mo.Tensor:
+        return self._reduced(x, "max")
+
+    def _reduced(self, x: mo.Tensor, op: str) -> mo.Tensor:
+        if self.refusal:
+            raise fail(ArgumentError, "clip_grad_norm", self.refusal)
+        return x if self.size == 1 else all_reduce(x, op, self.group)

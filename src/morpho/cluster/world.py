@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.cluster.groups import hierarchical, mpi, nccl, one
 from morpho.runtime.groups import registry
 from morpho.runtime.groups.group import Group
@@ -48,17 +48,36 @@ def init(kind: str = "auto", by_hosts: bool | None = None) -> Group:
     if _world is not None and kind == "auto":
         return _world
     if kind == "nccl":
-        return nccl.world()
+        group = nccl.world()
+        _check_size(group.size)
+        return group
     if kind == "mpi" or (kind == "auto" and settings.world_size() is not None):
         found: Group = mpi.world()
+        _check_size(found.size)
         if by_hosts is None:
             by_hosts = 1 < len({*found.hosts}) < found.size
         if by_hosts:
             found = hierarchical.HierarchicalGroup(found)
     else:
+        if kind == "auto":
+            _check_size(1)
         found = one.OneGroup()
     _world = found
     return found
+
+
+def _check_size(size: int) -> None:
+    """An error where a launcher's variables say that there are more ranks than the group has: each would be alone, with
+    the whole work, and write the same files."""
+    rank, promised, variables, launcher = settings.other_launcher()
+    if promised <= size or settings.get().alone:
+        return
+    how = f"start them by `morpho launch -n {promised} SCRIPT`"
+    if launcher == "srun":
+        how += ", `morpho launch --hosts queue SCRIPT`, or `srun --mpi=pmix`"
+    raise fail(GroupError, "cluster", f"{variables} ({launcher}) say that this process is rank {rank} of {promised}, "
+               f"and its group has {size}: ranks find each other by Open MPI, not by these variables",
+               f"{how}; if each process is meant to be alone, set MORPHO_ALONE=1 or call cluster.init('one')")
 
 
 def current() -> Group | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import DTypeError, ShapeError, fail
-from morpho.tensor.autodiff.custom import custom_gradient
+from morpho.tensor.autodiff.custom import with_derivative
 from morpho.tensor.functions import linalg as plain
 from morpho.tensor.functions.linalg import _lapack
 
@@ -46,16 +46,21 @@ def expm(x: Any, /) -> Tensor:
     return _expm(a)
 
 
-@custom_gradient
-def _expm(a: Tensor) -> tuple[Tensor, Any]:
-    def slope(ct: Tensor) -> Tensor:
-        turned = mo.conj(mo.matrix_transpose(a)) if a.dtype.kind == "c" else mo.matrix_transpose(a)
-        n = a.shape[-1]
-        block = mo.concat([mo.concat([turned, ct], axis=-1), mo.concat([mo.zeros_like(ct), turned], axis=-1)], axis=-2)
-        found: Tensor = _expm(block)[..., :n, n:]
-        return found
+def _expm(a: Tensor) -> Tensor:
+    """With both directions of its derivative: neither is a program that could be transposed for the other."""
+    return with_derivative("expm", _scaled(a), a, lambda a, ct: _expm_slope(_adjoint(a), ct), _expm_slope)
 
-    return _scaled(a), slope
+
+def _adjoint(a: Tensor) -> Tensor:
+    return mo.conj(mo.matrix_transpose(a)) if a.dtype.kind == "c" else mo.matrix_transpose(a)
+
+
+def _expm_slope(a: Tensor, change: Tensor) -> Tensor:
+    """How the exponential changes along a matrix: a corner of that of blocks (Van Loan, 1978)."""
+    n = a.shape[-1]
+    block = mo.concat([mo.concat([a, change], axis=-1), mo.concat([mo.zeros_like(change), a], axis=-1)], axis=-2)
+    found: Tensor = _expm(block)[..., :n, n:]
+    return found
 
 
 def _scaled(a: Tensor) -> Tensor:
@@ -63,14 +68,14 @@ def _scaled(a: Tensor) -> Tensor:
     norm = mo.max(mo.sum(mo.abs(a), axis=-2), axis=-1)
     ratio = norm / LARGEST_NORM
     above = mo.where(ratio > 1, ratio, mo.ones_like(ratio))  # not of NaN, whose result is NaN in any case
-    steps = mo.minimum(mo.ceil(mo.log2(above)), mo.asarray(1100.0, dtype=norm.dtype))
+    steps = mo.minimum(mo.ceil(mo.log2(above)), mo.full((), 1100.0, dtype=norm.dtype))
     small = a * mo.astype(mo.exp2(-steps), a.dtype)[..., None, None]
     found = _pade(small)
     most = mo.max(steps)
 
     def turn(state: Any) -> Any:
         k, y = state
-        more = (mo.asarray(0.0, dtype=steps.dtype) + k < steps)[..., None, None]
+        more = (mo.zeros((), dtype=steps.dtype) + k < steps)[..., None, None]
         return k + 1, mo.where(more, y @ y, y)
 
     last: Any = mo.while_loop(lambda s: s[0] < most, turn, (mo.zeros((), dtype=steps.dtype), found))

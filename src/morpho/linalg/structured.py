@@ -8,6 +8,8 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.shapes import normalise_axes
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.functions import fft
 from morpho.tensor.functions import linalg as plain
 from morpho.tensor.functions.calculus.curves import kron as _kron
@@ -121,6 +123,7 @@ def solve_circulant(c: Any, b: Any, /) -> Tensor:
     return fft.ifft(above / (below if right.ndim == 1 else below[:, None]), axis=0)
 
 
+@rounded_once
 def solve_toeplitz(c: Any, b: Any, /, *, r: Any = None) -> Tensor:
     """x with `toeplitz(c, r) @ x = b`, by Levinson's recursion: n^2 operations, a native loop. Every leading block must
     be regular; it is exact to rounding for well-conditioned ones (`mo.linalg.solve(toeplitz(c, r), b)` is safer). The
@@ -174,7 +177,7 @@ def norm(x: Any, /, *, ord: Any = None, axis: Any = None, keepdims: bool = False
     if axis is None and (ord is None or found.ndim == 1):
         flat = plain.vector_norm(mo.reshape(found, (-1,)), ord=2 if ord is None else ord)
         return mo.reshape(flat, (1,) * found.ndim) if keepdims else flat
-    axes = tuple(range(found.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = normalise_axes(axis, found.ndim, "norm")
     if len(axes) == 1:
         return plain.vector_norm(found, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
     if len(axes) != 2:

@@ -31,6 +31,8 @@ COMMON = KeyTable({
     "use_bfloat16": irrelevant("load(dtype=) says it"), "tf_legacy_loss": irrelevant(_TRAINING),
     "gradient_checkpointing": irrelevant(_TRAINING), "initializer_range": irrelevant(_TRAINING),
     "architectures": irrelevant("the names of the weights say which parts there are"),
+    "sentence_transformers": irrelevant("what is made of the logits: `morpho serve` reads it"),
+    "sbert_ce_default_activation_function": irrelevant("what is made of the logits: `morpho serve` reads it"),
     "finetuning_task": irrelevant(_HEADS), "id2label": irrelevant(_HEADS), "label2id": irrelevant(_HEADS),
     "num_labels": irrelevant(_HEADS), "problem_type": irrelevant(_HEADS), "classifier_dropout": irrelevant(_HEADS),
     "task_specific_params": irrelevant("settings that a caller may choose by the name of a task"),

@@ -5,6 +5,8 @@
 ['total', '58']
 """
 
+from typing import Any as _Any
+
 from morpho.nn import init, transformer
 from morpho.nn.containers import Flatten, Identity, Lambda, ModuleDict, ModuleList, ParameterList, Sequential, Unflatten
 from morpho.nn.frozen import Frozen
@@ -133,4 +135,23 @@ __all__ = [
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords
-__getattr__ = _module_attribute("nn", __name__)  # a hint for names of other libraries
+_missing = _module_attribute("nn", __name__)  # a hint for names of other libraries
+_LATE = {"functional": "morpho.nn.functional", "utils": "morpho.nn.utils"}  # loaded when a program first uses one
+_TORCH_LAYERS = "morpho.nn.layers.from_functions"
+_TORCH_TRANSFORMERS = ("MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerEncoderLayer",
+                       "TransformerDecoder", "TransformerDecoderLayer")
+
+
+def __getattr__(name: str) -> _Any:
+    """PyTorch's names that `__all__` does not list."""
+    import importlib
+
+    if name in _LATE:
+        return importlib.import_module(_LATE[name])
+    if name in _TORCH_TRANSFORMERS:
+        return getattr(importlib.import_module("morpho.nn.transformer.pytorch"), name)
+    if name[:1].isupper():
+        layers = importlib.import_module(_TORCH_LAYERS).CLASSES
+        if name in layers:
+            return layers[name]
+    return _missing(name)

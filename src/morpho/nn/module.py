@@ -322,6 +322,55 @@ class Module:
         entries.forget()
         return self
 
+    def float(self: Self) -> Self:
+        return self.astype("float32")
+
+    def double(self: Self) -> Self:
+        return self.astype("float64")
+
+    def half(self: Self) -> Self:
+        return self.astype("float16")
+
+    def bfloat16(self: Self) -> Self:
+        return self.astype("bfloat16")
+
+    def type(self: Self, dst_type: Any) -> Self:
+        return self.astype(dst_type)
+
+    def cpu(self: Self) -> Self:
+        return self.to("cpu")
+
+    def cuda(self: Self, device: Any = None) -> Self:
+        return self.to("cuda" if device is None else device)
+
+    # -- by names, as PyTorch's modules have it ------------------------------------------------------------------------
+    def register_parameter(self, name: str, param: Any) -> None:
+        """Make a parameter, or None, an attribute."""
+        object.__setattr__(self, name, param)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Make a module an attribute; names may be numbers, as in Sequential."""
+        object.__setattr__(self, name, module)
+
+    register_module = add_module
+
+    def get_submodule(self, target: str) -> Module:
+        """The module of a dotted name; "" is this one."""
+        return self._by_name(target, dict(self.named_modules())) if target else self
+
+    def get_parameter(self, target: str) -> Any:
+        """The parameter of a dotted name."""
+        return self._by_name(target, dict(self._every_name(Parameter)))
+
+    def get_buffer(self, target: str) -> Any:
+        """The buffer of a dotted name."""
+        return self._by_name(target, dict(self._every_name(Buffer)))
+
+    def _by_name(self, target: str, known: dict[str, Any]) -> Any:
+        if target not in known:
+            raise AttributeError(f"{type(self).__name__} has no {target!r}")
+        return known[target]
+
     # -- looking ---------------------------------------------------------------------------------------------------
     def parameter_count(self) -> int:
         """Numbers that training changes."""

@@ -98,18 +98,11 @@ def _square(x: Node) -> Node:
 
 
 # At an infinity, and where a square overflows, 0 * inf would be NaN though the slope has a limit: what is multiplied by
-# a zero there is itself put to zero. Outside the domain of a function its value is NaN, and so is its slope.
+# a zero there is itself put to zero. Outside the domain of a logarithm and of atanh the slope is what its formula
+# gives, as in other libraries: a finite number, so that `where`, which multiplies it by 0, is left with 0.
 def _nonzero_with(factor: Node, x: Node) -> Node:
     """x, but 0 where the factor that it is multiplied by is 0."""
     return where(build("equal", factor, zeros_like(factor)), zeros_like(x), x)
-
-
-def _not_negative(x: Node) -> Node:
-    """x, but NaN where it is negative: the slope of a logarithm ends where the logarithm does; that of a complex one
-    does not."""
-    if x.dtype.is_complex:
-        return x
-    return where(build("less", x, zeros_like(x)), constant_like(x, math.nan), x)
 
 
 def _gelu_curvature(x: Node) -> Node:
@@ -185,16 +178,16 @@ _unary("exp2", "f", special.quiet(np.exp2), _chain(lambda x, y: mul(y, constant_
 _unary("expm1", "fc", special.quiet(np.expm1), _chain(lambda x, y: add(y, _one(x))), COSTLY, _ULP2, autocast="full",
        summary="exp(x) - 1, precise near 0.", floating=True)
 _unary("log", "fc", special.quiet(np.log),
-       lambda n, ct: [div(ct, _not_negative(n.inputs[0]))], COSTLY, _ULP1, autocast="full",
+       lambda n, ct: [div(ct, n.inputs[0])], COSTLY, _ULP1, autocast="full",
        summary="Natural logarithm; within 1 ulp in float32.", floating=True)
 _unary("log2", "fc", special.quiet(np.log2),
-       lambda n, ct: [div(ct, mul(_not_negative(n.inputs[0]), constant_like(ct, math.log(2))))], COSTLY, _ULP2,
+       lambda n, ct: [div(ct, mul(n.inputs[0], constant_like(ct, math.log(2))))], COSTLY, _ULP2,
        autocast="full", summary="Logarithm to base 2.", floating=True)
 _unary("log10", "fc", special.quiet(np.log10),
-       lambda n, ct: [div(ct, mul(_not_negative(n.inputs[0]), constant_like(ct, math.log(10))))], COSTLY, _ULP2,
+       lambda n, ct: [div(ct, mul(n.inputs[0], constant_like(ct, math.log(10))))], COSTLY, _ULP2,
        autocast="full", summary="Logarithm to base 10.", floating=True)
 _unary("log1p", "fc", special.quiet(np.log1p),
-       lambda n, ct: [div(ct, _not_negative(add(n.inputs[0], _one(ct))))], COSTLY, _ULP2,
+       lambda n, ct: [div(ct, add(n.inputs[0], _one(ct)))], COSTLY, _ULP2,
        autocast="full", summary="log(1 + x), precise near 0.", floating=True)
 _unary("sin", "fc", special.quiet(np.sin), _chain(lambda x, y: build("cos", x)), 2 * COSTLY, _ULP2, summary="Sine.",
        floating=True)
@@ -219,10 +212,10 @@ _unary("asinh", "fc", np.arcsinh,
        lambda n, ct: [div(ct, build("sqrt", add(_square(n.inputs[0]), _one(ct))))], COSTLY, _ULP2,
        summary="Inverse hyperbolic sine.", floating=True)
 _unary("acosh", "fc", special.quiet(np.arccosh),
-       lambda n, ct: [div(ct, build("sqrt", sub(_square(_not_negative(n.inputs[0])), _one(ct))))], COSTLY, _ULP2,
+       lambda n, ct: [div(ct, build("sqrt", sub(_square(n.inputs[0]), _one(ct))))], COSTLY, _ULP2,
        summary="Inverse hyperbolic cosine.", floating=True)
 _unary("atanh", "fc", special.quiet(np.arctanh),
-       lambda n, ct: [div(ct, _not_negative(mul(sub(_one(ct), n.inputs[0]), add(_one(ct), n.inputs[0]))))],
+       lambda n, ct: [div(ct, mul(sub(_one(ct), n.inputs[0]), add(_one(ct), n.inputs[0])))],
        COSTLY, _ULP2, summary="Inverse hyperbolic tangent.", floating=True)
 _unary("erf", "f", special.erf, _chain(lambda x, y: mul(
     constant_like(x, 2 / math.sqrt(math.pi)), build("exp", neg(_square(x))))), COSTLY, _ULP1,
@@ -279,14 +272,9 @@ def _exponent_rule(node: Node, ct: Node) -> Node:
 
 
 def _choice_rule(loses: str) -> Gradient:
-    """The gradient goes to the winner, half to each at a tie, and to both where one is NaN. A constant 0 wins ties:
-    with it `maximum` is relu, whose slope at 0 is 0 everywhere else too."""
+    """The gradient goes to the winner, half to each at a tie, and to both where one is NaN."""
 
     def rule(node: Node, ct: Node) -> list[Node | None]:
-        for place, value in enumerate(map(literal, node.inputs)):
-            if value == 0:
-                lost = where(build(f"{loses}_equal", node.inputs[1 - place], node.inputs[place]), zeros_like(ct), ct)
-                return [None, lost] if place == 0 else [lost, None]
         half, tie = mul(ct, constant_like(ct, 0.5)), build("equal", *node.inputs)
         return [where(tie, half, where(build(loses, one, other), zeros_like(ct), ct))
                 for one, other in (node.inputs, node.inputs[::-1])]

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.dims import product
 from morpho.base.dtypes import int64
-from morpho.base.errors import DTypeError, IndexFault, MorphoError, ShapeError, fail
+from morpho.base.errors import DTypeError, IndexFault, MorphoError, ShapeError, ValueFault, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import THREE, TWO, Attributes, Op, Spec, register
-from morpho.ops.algebra import cast, constant, constant_like, div, expand, mul, where, zeros_like
+from morpho.ops.algebra import cast, constant, constant_like, div, expand, mul, reshape, where, zeros_like
 from morpho.ops.batching import along_axis
 
 
@@ -45,9 +46,38 @@ _WORDS = {"embedding": ("id", "a table of {} rows", "ids are counted from 0"), "
           "Loop": ("turn", "a loop whose end depends on data", "after 2**24 turns its condition still holds")}
 
 
+# Values that an operation refuses, which kernels report as an index outside of a line of one element: see `require`.
+_REFUSED = {
+    "histogram": ("the data has a NaN or an infinity, so that the bins have no range", "give range=(low, high)"),
+    "random.choice": ("the probabilities are not all 0 or more with a sum of 1", "divide them by their sum"),
+    "random.multinomial": ("the probabilities are not all 0 or more with a sum of 1", "divide them by their sum"),
+    "random.categorical": ("the logits of a draw have a NaN, or are all -inf", "a category needs a finite logit"),
+    "random.dirichlet": ("a concentration is not positive", ""),
+}
+for _name in ("histogram2d", "histogram_bin_edges"):
+    _REFUSED[_name] = _REFUSED["histogram"]
+
+
+def refusal(name: str, line: str | None = None) -> MorphoError:
+    """The error about a value that an operation refuses."""
+    words, hint = _REFUSED[name]
+    return fail(ValueFault, name, words, hint, line)
+
+
+def require(name: str, node: Node, right: Node) -> Node:
+    """A value that is an error where it is not right, when it is computed."""
+    count = product(node.shape)
+    right = reshape(expand(right, node.shape), (1, count))
+    index = where(right, constant_like(cast(right, int64), 0), constant_like(cast(right, int64), 1))
+    return reshape(build("gather", reshape(node, (1, count)), index, axis=0, called=name), node.shape)
+
+
 def out_of_range(name: str, size: object, worst: int | None = None, line: str | None = None) -> MorphoError:
     """The error about an index that leaves its axis: `name` is the user's operation, or "indices" for several axes
     indexed together, `worst` the index where it is known. What counts from the end has had the size added."""
+    refused = [one for one in name.split(" or ") if one in _REFUSED]
+    if refused:
+        return refusal(refused[0], line)
     what, where, hint = _SEVERAL if " or " in name else _WORDS.get(name, _PLAIN)
     if name == "indices" or size is None:
         where, worst = "its axis", None

@@ -7,7 +7,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
-from morpho.optim.optimizer import Optimizer, ParamGroup, Slots, at_least_zero, zeros_for
+from morpho.optim.optimizer import Optimizer, ParamGroup, Slots, at_least_zero, whole_only, zeros_for
 from morpho.tensor.state.variable import Parameter
 
 
@@ -26,6 +26,7 @@ class Adafactor(Optimizer):
     defaults: dict[str, Any] = {"lr": 1e-2, "beta2_decay": -0.8, "eps": (None, 1e-3), "d": 1.0, "weight_decay": 0.0}
 
     def check(self, group: ParamGroup) -> None:
+        whole_only("Adafactor", group)
         at_least_zero("Adafactor", group, "lr", "weight_decay")
         check_numbers("Adafactor", 1, d=group["d"])
         check_numbers("Adafactor", beta2_decay=group["beta2_decay"])

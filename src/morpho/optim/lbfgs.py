@@ -16,7 +16,7 @@ import morpho as mo
 from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.line_search import Point, strong_wolfe
-from morpho.optim.optimizer import Optimizer, ParamGroup
+from morpho.optim.optimizer import Optimizer, ParamGroup, whole_only
 from morpho.tensor.state.state import assign
 from morpho.tensor.state.trace import current_trace
 
@@ -58,6 +58,7 @@ class LBFGS(Optimizer):
     def check(self, group: ParamGroup) -> None:
         if self.param_groups:
             raise fail(ArgumentError, "LBFGS", "all parameters are one group")
+        whole_only("LBFGS", group)
         check_numbers("LBFGS", 0, **{name: group[name] for name in ("lr", "tolerance_grad", "tolerance_change")})
         for name in ("max_iter", "max_eval", "history_size"):
             if group[name] is not None and (as_whole(group[name]) or 0) < 1:

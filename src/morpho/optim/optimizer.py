@@ -342,6 +342,13 @@ class Optimizer:
         entries.forget()
 
 
+def whole_only(name: str, group: ParamGroup) -> None:
+    """Refuse parameters that are shared out among ranks, for a rule that looks at more than one element."""
+    if any(parameter.across is not None and parameter.across.size > 1 for parameter in group.params):
+        raise fail(ArgumentError, name, "each rank has a part of these parameters, and the rule needs the whole",
+                   "use a rule that updates each element by itself, such as AdamW, or whole parameters")
+
+
 def at_least_zero(name: str, group: ParamGroup, *settings: str) -> None:
     """Refuse a negative setting."""
     check_numbers(name, 0, **{setting: group.settings.get(setting, 0.0) for setting in settings})

@@ -125,6 +125,15 @@ def where_known(node: Node) -> Node | None:
     return a if a is b else None
 
 
+@rule("where")
+def relu_is_maximum(node: Node) -> Node | None:
+    """x where it is not below 0 or equal, else 0: NaN stays and -0.0 becomes 0.0, as in `maximum`."""
+    mask, a, b = node.inputs
+    if mask.op.name != "less_equal" or mask.inputs[0] is not b or not _is(a, 0) or not _is(mask.inputs[1], 0):
+        return None
+    return build("maximum", b, a)
+
+
 # -- casts -----------------------------------------------------------------------------------------------------------
 def _holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is a value of `wide`."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.passes.memory.liveness import Updates
+from morpho.passes.memory.liveness import LOOPS, Updates
 from morpho.program.plan_memory import written
-from morpho.program.program import HostStep, Program, Step
+from morpho.program.program import Control, HostStep, Program, Step
 
 
 class Uses:
@@ -22,7 +22,9 @@ class Uses:
                 self.first_write.setdefault(place.slot, number)
             for place in step.reads:
                 self.last_read[place.slot] = number
-            if step.may_fault:
+            loops = step.kind == "loop" if isinstance(step, Control) else isinstance(step, Step) and (
+                step.label.split(" ")[0] in LOOPS)
+            if step.may_fault or loops:  # a loop may be interrupted
                 self.last_fault = number
 
     def written_after_faults(self, slot: int) -> bool:

@@ -1,17 +1,17 @@
-"""Floor 9: what a user sees. `mo.tensor(...)`, as other libraries have it, is an error that says what to write."""
+"""Floor 9: what a user sees. The package is called as PyTorch's function of its name is: `mo.tensor([1.0, 2.0])`."""
 
 import sys
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 
 class _Package(ModuleType):
-    """This package: called like a function, it says which function is meant."""
+    def __call__(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+                 pin_memory: bool = False) -> Any:
+        from morpho.tensor.convert import public_asarray
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        from morpho.base.errors import ArgumentError, fail
-
-        raise fail(ArgumentError, "tensor", "mo.tensor is no function", "use mo.asarray(...)")
+        made = public_asarray(data, dtype=dtype, device=device)
+        return made.requires_grad_() if requires_grad else made
 
 
 sys.modules[__name__].__class__ = _Package

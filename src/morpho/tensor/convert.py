@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.cpu.driver.layout import array_address
-from morpho.backends.registry import HOST, canonical, memory_of
+from morpho.backends.registry import HOST, canonical, holder, memory_of
 from morpho.base import settings
 from morpho.base.checks import shown
-from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, promote
+from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, makers, promote
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail, user_line
 from morpho.base.shapes import contiguous_strides
 from morpho.ir.node import build
@@ -58,7 +58,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     ([0.0, 1.0, 2.0], [7.0, 1.0, 2.0])
     """
     if device is not None or (settings.get().device != HOST and not isinstance(obj, Tensor)):
-        target = settings.get().device if device is None else canonical(device, "asarray")
+        target = settings.get().device if device is None else holder(device, "asarray")
         memory = memory_of(canonical(target, "asarray"))
         leaves = copy is None and tracing.current is None and memory != HOST
         if leaves and type(obj) is np.ndarray and dtype is None and is_plain(obj):
@@ -85,6 +85,7 @@ def public_asarray(*args: Any, **options: Any) -> Tensor:
 
 
 _asked = hinted(asarray)
+makers.append(public_asarray)
 public_asarray.is_hinted = True  # type: ignore[attr-defined]  # a frame around it would hold its arguments
 
 
@@ -201,7 +202,8 @@ def _is_column(obj: Any) -> bool:
     """Whether an object is a column or table of Arrow's, or one of pandas, which may have missing values."""
     if isinstance(obj, np.ndarray | np.generic | bool | int | float | complex | list | tuple):
         return isinstance(obj, np.ma.MaskedArray) if type(obj) is not np.ndarray else False
-    return speaks_arrow(obj) or hasattr(obj, "isna")
+    # An image of Pillow offers its pixels to Arrow as one flat column, and says its shape in its array interface.
+    return (speaks_arrow(obj) and not hasattr(obj, "__array_interface__")) or hasattr(obj, "isna")
 
 
 def _column(obj: Any, copy: bool | None) -> np.ndarray:

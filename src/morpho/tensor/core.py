@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from morpho.backends.cpu.driver.layout import repacked
-from morpho.backends.registry import canonical, default_device, memory_of
+from morpho.backends.registry import default_device, holder, memory_of
 from morpho.base import settings
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
@@ -63,13 +63,12 @@ _settling = threading.Lock()  # held while a tensor's value is put in, replaced 
 
 
 class Count(int):
-    """A number of elements that says what to write where it is called, as other libraries' `x.size()` is."""
+    """The number of elements; called, as PyTorch's `x.size()` and `x.size(0)` are, it gives the shape or a part."""
 
-    __slots__ = ()
+    _shape: Shape
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        raise fail(ArgumentError, "size", "x.size is the number of elements, not a function",
-                   "use x.shape, or x.shape[axis]")
+    def __call__(self, dim: int | None = None) -> Any:
+        return self._shape if dim is None else self._shape[dim]
 
 
 @register_leaf
@@ -150,6 +149,23 @@ class Tensor(Operators):
             self._node, self._layout, self._record, self._storage = node, None, None, None
             self._forget_program()
 
+    def version(self) -> tuple[Any, Any]:
+        """Return what `replace_if` compares: it differs once the tensor has another value, or has been computed."""
+        if self._layout is None:
+            self.cut()
+            self.program()  # a pending operation becomes a node here, not while the new value is built
+        with _settling:
+            return (self._node if self._layout is None else None), self._layout
+
+    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
+        """Replace the value unless the tensor has another version; return whether it was replaced."""
+        with _settling:
+            if self._layout is not version[1] or (self._layout is None and self._node is not version[0]):
+                return False
+            self._node, self._layout, self._record, self._storage = node, None, None, None
+            self._forget_program()
+            return True
+
     # -- description ---------------------------------------------------------------------------------------------------
     @property
     def shape(self) -> Shape:
@@ -172,8 +188,13 @@ class Tensor(Operators):
     @property
     def size(self) -> Any:
         """Number of elements."""
-        count = product(self.shape)
-        return Count(count) if type(count) is int else count
+        shape = self.shape
+        count = product(shape)
+        if type(count) is not int:
+            return count
+        number = Count(count)
+        number._shape = shape
+        return number
 
     @property
     def nbytes(self) -> Any:
@@ -407,7 +428,7 @@ class Holder(weakref.ref[Tensor]):
 def check_device(device: Any, operation: str) -> None:
     """An error where there is no such device."""
     if device is not None:
-        canonical(device, operation)
+        holder(device, operation)
 
 
 def copied(tensor: Tensor) -> Tensor:

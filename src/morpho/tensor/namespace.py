@@ -149,8 +149,8 @@ class NamespaceInfo:
         return memory_of(default_device())
 
     def devices(self) -> list[str]:
-        """All devices there are."""
-        return all_devices()
+        """The devices that tensors can lie on; `mo.devices()` has those that only compute, too."""
+        return [device for device in all_devices() if memory_of(device) == device]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """What Python numbers become without a dtype."""
@@ -159,9 +159,10 @@ class NamespaceInfo:
                 "indexing": DEFAULT_INT}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """The dtypes of a kind, or all of them, by name; float16 and bfloat16 come on top of the standard's."""
+        """The standard's dtypes of a kind, or all of them, by name. Morpho has `float16` and `bfloat16` besides."""
         _check(device)
-        return {dtype.name: dtype for dtype in ALL if kind is None or isdtype(dtype, kind)}
+        return {dtype.name: dtype for dtype in ALL if (kind is None or isdtype(dtype, kind))
+                and dtype.name not in ("float16", "bfloat16")}
 
 
 def _check(device: Any) -> None:

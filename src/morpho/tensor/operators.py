@@ -25,7 +25,7 @@ from morpho.tensor.interop import interop, transfer
 from morpho.tensor.interop.buffer_slot import Slot, is_needed
 from morpho.tensor.interop.on_device import cuda_array_interface
 from morpho.tensor.tools.foreign_calls import hinted
-from morpho.tensor.tools.foreign_names import tensor_attribute
+from morpho.tensor.tools.foreign_names import tensor_attribute, tensor_names
 
 _slots: list[Slot] = []  # for the life of the process
 _BINARY = {"add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.divide, "floordiv": ew.floor_divide,
@@ -138,23 +138,24 @@ def _in_place(function: Any) -> Any:
 def _reduction(function: Any) -> Any:
     asked = hinted(function)
 
-    def method(self: Tensor, axis: Any = None, keepdims: bool = False, **options: Any) -> Tensor:
-        if not options:
-            return function(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+    def method(self: Tensor, axis: Any = None, keepdims: bool = False, *places: Any, **options: Any) -> Any:
+        if not options and not places and (keepdims is False or keepdims is True):
+            return function(self, axis=axis, keepdims=keepdims)
+        if places or not isinstance(keepdims, bool | np.bool_):
+            return asked(self, axis, keepdims, *places, **options)
         given = {name: value for name, value in options.items() if value is not None}  # np.sum(t) passes out=None
-        if "ddof" in given:
-            given["correction"] = given.pop("ddof")
-        return asked(self, axis=axis, keepdims=keepdims, **given)  # type: ignore[no-any-return]
+        if axis is not None:
+            given["axis"] = axis
+        if keepdims is not False:
+            given["keepdims"] = keepdims
+        return asked(self, **given)
 
     method.__name__, method.__doc__ = function.__name__, function.__doc__
     return method
 
 
 def _transposed(self: Tensor) -> Tensor:
-    if self.ndim != 2:
-        raise fail(ShapeError, "T", f"shape {self.shape} is not a matrix",
-                   "use mo.matrix_transpose for stacks of matrices, or mo.permute_dims; a vector needs none")
-    return move.permute_dims(self, (1, 0))
+    return move.permute_dims(self, tuple(reversed(range(self.ndim))))
 
 
 def _iterate(self: Tensor) -> Iterator[Tensor]:
@@ -181,6 +182,7 @@ def _astype(self: Tensor, dtype: Any, *, copy: bool = True) -> Tensor:
 
 _ATTRIBUTES: dict[str, Any] = {
     "__getattr__": tensor_attribute,
+    "__dir__": tensor_names,
     "__getitem__": index.getitem,
     "__setitem__": index.setitem,
     "__iter__": _iterate,
@@ -203,6 +205,6 @@ _ATTRIBUTES: dict[str, Any] = {
     "__reduce_ex__": protocols.reduced,
     "_repr_html_": protocols.as_html,
     "at": property(At, doc="Regions to be changed, as values: `x.at[key].add(v)` is x with v added at the key."),
-    "T": property(_transposed, doc="A matrix with its axes exchanged."),
+    "T": property(_transposed, doc="The axes in reverse order; `mT` exchanges the last two."),
     "mT": property(move.matrix_transpose, doc="The last two axes exchanged."),
 }

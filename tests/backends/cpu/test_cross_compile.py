@@ -13,6 +13,7 @@ from programs import random_program
 from running import Native, parameter
 
 from morpho.backends.cpu.attention.attention import AttentionBackwardKernel
+from morpho.backends.cpu.codegen.emit import INTERRUPTS
 from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.generators import generate
@@ -49,7 +50,7 @@ def library_calls(text: str) -> set[str]:
     """Names called or jumped to that are neither labels of the function itself nor functions beside it."""
     found = {name for name in [*CALL.findall(text), *ADDRESS.findall(text)]
              if not name.startswith((".L", "*", "%", "LBB"))}
-    own = set(re.findall(r"^(\w+):", text, re.MULTILINE))
+    own = {*re.findall(r"^(\w+):", text, re.MULTILINE), INTERRUPTS}
     return {name for name in found - own if not re.fullmatch(r"x\d+", name)}
 
 

@@ -135,3 +135,90 @@ def test_a_value_that_is_changed_and_looked_up_keeps_its_memory(rng: np.random.G
     want = x + 1
     np.add.at(want, i, (x + 1)[j] * 2)
     assert f(mo.asarray(x)).numpy().tobytes() == want.tobytes()
+
+
+def scattered(base: mo.Tensor, index: mo.Tensor, value: mo.Tensor, mode: str) -> mo.Tensor:
+    """Values put or combined at indices, in all the ways there are."""
+    if mode == "gradient":
+        return mo.grad(lambda w: (mo.take(w, index) * value).sum())(base)
+    if mode.startswith("at."):
+        return getattr(base.at[index], mode[3:])(value)
+    if mode == "setitem":
+        changed = base + 0
+        changed[index] = value
+        return changed
+    return mo.scatter_add(base, index, value) if mode == "scatter_add" else mo.segment_sum(value, index, base.shape[0])
+
+
+COMPUTED: dict[str, Any] = {  # indices of 5 values into 6 places, from p, which is in [0, 5)
+    "range": lambda p: mo.arange(6)[p],
+    "taken": lambda p: mo.take(mo.arange(6), p),
+    "from the end": lambda p: mo.arange(6)[p - 5],
+    "nested": lambda p: mo.arange(5)[mo.arange(6)[p]],
+    "of a table": lambda p: mo.asarray([4, 0, 3, 3, 1, 2])[mo.arange(6)[p]],
+    "in a table": lambda p: mo.arange(6)[mo.asarray([4, 0, 3, 3, 1, 2])[p]],
+    "int32": lambda p: mo.arange(6, dtype=mo.int32)[p],
+    "shifted": lambda p: mo.arange(6)[p] + 1,
+    "slice": lambda p: mo.arange(1, 6)[p],
+    "two axes": lambda p: mo.arange(12).reshape(2, 6)[0, p],
+    "columns": lambda p: mo.broadcast_to(mo.arange(6), (3, 6))[1][p],
+    "along": lambda p: mo.take_along_axis(mo.arange(6), p, axis=0),
+}
+MODES = ["scatter_add", "segment_sum", "gradient", "setitem", "at.add", "at.set", "at.min", "at.max", "at.multiply"]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", COMPUTED)
+def test_an_index_looked_up_in_a_range(form: str, mode: str, rng: np.random.Generator) -> None:
+    """The kernel that scatters computes the index itself: the bits of level 0, where it is read from memory."""
+    p, value = mo.asarray(rng.integers(0, 5, 5)), mo.asarray(rng.integers(1, 9, 5).astype("f"))
+    base = mo.asarray(rng.integers(1, 9, 6).astype("f"))
+
+    def f(base: mo.Tensor, p: mo.Tensor, value: mo.Tensor) -> mo.Tensor:
+        return scattered(base, COMPUTED[form](p), value, mode)
+
+    with mo.settings(level=0, passes_off="fuse"):
+        want = f(base, p, value).numpy()
+    index = COMPUTED[form](p).numpy()
+    if mode == "scatter_add":
+        plain = base.numpy().copy()
+        np.add.at(plain, index, value.numpy())
+        assert want.tolist() == plain.tolist()
+    assert f(base, p, value).numpy().tolist() == want.tolist()
+    assert mo.compile(f)(base, p, value).numpy().tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("form", ["range", "nested", "in a table"])
+def test_an_index_looked_up_in_a_range_in_a_loop_and_on_lines(form: str, rng: np.random.Generator) -> None:
+    p, value = mo.asarray(rng.integers(0, 5, 5)), mo.asarray(rng.integers(1, 9, 5).astype("f"))
+
+    def lines(p: mo.Tensor, value: mo.Tensor) -> mo.Tensor:
+        return mo.zeros((6, 2)).at[COMPUTED[form](p)].add(value[:, None])
+
+    def turns(p: mo.Tensor, value: mo.Tensor) -> mo.Tensor:
+        return mo.fori_loop(0, 3, lambda i, x: x.at[COMPUTED[form](p)].add(value * x.sum()), mo.ones(6))
+
+    def rows(p: mo.Tensor, value: mo.Tensor) -> mo.Tensor:
+        return mo.vmap(lambda v: mo.scatter_add(mo.zeros(6), COMPUTED[form](p), v))(mo.stack([value, 2 * value]))
+
+    for f in (lines, turns, rows):
+        with mo.settings(level=0, passes_off="fuse"):
+            want = f(p, value).numpy()
+        assert f(p, value).numpy().tolist() == mo.compile(f)(p, value).numpy().tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_range_of_another_length_is_checked(shared: bool) -> None:
+    """The lookup's own fault, where the scatter's target is longer; threads that divide the loop, too."""
+    length = 1 << 15 if shared else 4
+    p = np.arange(length) % 4
+
+    def f(p: mo.Tensor, value: mo.Tensor) -> mo.Tensor:
+        return mo.scatter_add(mo.zeros(5000), mo.arange(4)[p], value)
+
+    with mo.settings(threads=4 if shared else 1):
+        assert f(mo.asarray(p), mo.ones(length)).numpy()[:5].tolist() == [length // 4] * 4 + [0]
+        p[-1] = 4
+        with pytest.raises(IndexFault):
+            f(mo.asarray(p), mo.ones(length)).numpy()

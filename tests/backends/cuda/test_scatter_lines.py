@@ -65,3 +65,19 @@ def test_norms_of_any_number_of_rows_have_teams(gpu: str, rng: np.random.Generat
     for count in (1, 37, 300):
         a = rng.standard_normal((count, 256)).astype("f")
         assert f(mo.asarray(a, device=gpu)).numpy().tobytes() == mo.softmax(mo.asarray(a), axis=-1).numpy().tobytes()
+
+
+@pytest.mark.parametrize("mode", ["add", "set", "gradient"])
+def test_an_index_looked_up_in_a_range(gpu: str, mode: str, rng: np.random.Generator) -> None:
+    p, value = rng.permutation(5), rng.integers(1, 9, 5).astype("f")
+
+    def f(p: Any, value: Any, zeros: Any) -> Any:
+        index = mo.arange(6, device=p.device)[p]
+        if mode == "gradient":
+            return mo.grad(lambda w: (mo.take(w, index) * value).sum())(zeros)
+        return getattr(zeros.at[index], mode)(value)
+
+    got = f(mo.asarray(p, device=gpu), mo.asarray(value, device=gpu), mo.zeros(6, device=gpu))
+    want = np.zeros(6, "f")
+    want[p] = value
+    assert got.numpy().tolist() == want.tolist()

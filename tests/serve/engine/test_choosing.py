@@ -16,9 +16,10 @@ import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.models.text.sampling import Sampling
 from morpho.serve.engine.engine import Engine
-from morpho.serve.engine.grammar import Matcher, _bounded
+from morpho.serve.engine.grammar import Matcher
 from morpho.serve.engine.request import Grammar, Request, SamplingParams
 from morpho.serve.engine.sampler import Sampler, logprobs_of
+from morpho.serve.engine.schema import prepared
 from morpho.serve.engine.text import TextStream
 
 
@@ -130,7 +131,8 @@ def test_text_is_told_to_the_letter(stop: tuple[str, ...], rng: np.random.Genera
         stream = TextStream(tokenizer, stop)
         told = "".join(stream.push(token) for token in tokenizer.encode(text) if not stream.stopped) + stream.finish()
         found = [(text.index(string) + len(string), text.index(string)) for string in stop if string in text]
-        assert stream.stopped == bool(found) and told == (text[:min(found)[1]] if found else text)
+        end, begin = min(found, default=(0, len(text)))
+        assert told == text[:begin] and stream.stopped == (text[begin:end] if found else None)
 
 
 # -- grammars ------------------------------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength
     ({"const": {"type": "integer"}}, False), ({"type": "number"}, False), (True, False)])
 def test_integers_of_a_form_end(schema: Any, largest: bool) -> None:
     """Where nothing bounds them they have 53 bits, and no other word of a schema is touched."""
-    found = json.dumps(_bounded(schema))
+    found = json.dumps(prepared(schema))
     assert (str((1 << 53) - 1) in found) == largest and (largest or json.loads(found) == schema)
 
 

@@ -30,6 +30,15 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+def _read_only(value: Any) -> Any:
+    """A view of a NumPy array that cannot be written; other values as they are."""
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
 @dataclass(frozen=True, slots=True)
 class HostBuffer:
     """Memory of this process."""
@@ -70,7 +79,9 @@ class InterpreterExecutable:
 
         def leaf(node: Node) -> np.ndarray:
             shape, strides = parameter_layout(node, sizes)
-            return reference.decode(host_array(inputs[node["index"]].address, shape, strides, node.dtype), node.dtype)
+            array = host_array(inputs[node["index"]].address, shape, strides, node.dtype)
+            # A user's backend may write its values, or keep them longer than this memory lasts.
+            return reference.decode(array.copy() if self.backend.copies else array, node.dtype)
 
         arrays = self.backend.values(self.graph.outputs, leaf, sizes)
         for node, array, buffer in zip(self.graph.outputs, arrays, outputs, strict=True):
@@ -109,6 +120,7 @@ class InterpreterBackend:
     def __init__(self, device: str, run: Run = reference.run_node, take: Callable[[np.ndarray], Any] = _as_it_is,
                  give: Callable[[Any], np.ndarray] = _as_it_is) -> None:
         self.device, self.run, self.take, self.give = device, run, take, give
+        self.copies = run is not reference.run_node or take is not _as_it_is  # parameters are copied for a user's code
 
     @property
     def target(self) -> Target:
@@ -159,8 +171,13 @@ class InterpreterBackend:
     def values(self, outputs: Sequence[Node], leaf: Callable[[Node], np.ndarray],
                sizes: Mapping[str, int] = reference.STATIC) -> list[np.ndarray]:
         """Values of nodes as arrays to compute with; `leaf` gives those of parameters."""
-        found = reference.run_graph(outputs, lambda node: self.take(leaf(node)), sizes, self.run)
+        run = self._run_read_only if self.copies else self.run
+        found = reference.run_graph(outputs, lambda node: self.take(leaf(node)), sizes, run)
         return [self._checked(node, self.give(value), sizes) for node, value in zip(outputs, found, strict=True)]
+
+    def _run_read_only(self, node: Node, values: list[Any], sizes: Mapping[str, int]) -> Any:
+        """Compute a node by a user's function, which must not write values that other nodes read too."""
+        return self.run(node, [_read_only(value) for value in values], sizes)
 
     def _checked(self, node: Node, array: Any, sizes: Mapping[str, int]) -> np.ndarray:
         """A result rounded to its dtype, or an error that names the backend whose result has another shape."""

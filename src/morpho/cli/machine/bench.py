@@ -112,6 +112,15 @@ def _find_benchmarks() -> None:
         sys.path.insert(0, str(CHECKOUT))
 
 
+def run_conformance(only: str, device: str, samples: int, json: Path | None, gate: bool, store: bool,
+                    notes: bool) -> int:
+    """PyTorch's samples and NumPy's examples beside Morpho's functions of the same names."""
+    _find_benchmarks()
+    from benchmarks.conformance.command import Options, run
+
+    return run(Options(only=only, device=device, samples=samples, json=json, gate=gate, store=store, notes=notes))
+
+
 def history_file(given: Path | None = None) -> Path:
     """Where runs are noted: a line of JSON each."""
     return settings.get().cache_path / "bench_history.jsonl" if given is None else given

@@ -166,6 +166,22 @@ def gpu(
     part.run_gpu(device, json, seconds)
 
 
+@app.command("conformance")
+def conformance(
+    only: Annotated[str, typer.Option(metavar="NAMES", help="Operations of PyTorch by parts of their names.")] = "",
+    device: Annotated[str, typer.Option(help="Where Morpho's operands lie: one of mo.devices().")] = "cpu",
+    samples: Annotated[int, typer.Option(min=1, help="Samples of an operation and dtype, at most.")] = 14,
+    json: Json = None,
+    gate: Annotated[bool, typer.Option("--gate", help="Fail when fewer agree than the stored counts say.")] = False,
+    store: Annotated[bool, typer.Option("--store", help="Store the counts of this run.")] = False,
+    notes: Annotated[bool, typer.Option("--notes", help="Show every refusal too.")] = False,
+) -> None:
+    """Count how many of PyTorch's own samples (op_db) and of NumPy's own examples give the same values here."""
+    from morpho.cli.machine import bench as part
+
+    _end(part.run_conformance(only, device, samples, json, gate, store, notes))
+
+
 @app.command("history")
 def history(
     file: History = None,

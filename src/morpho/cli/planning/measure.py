@@ -20,7 +20,7 @@ from morpho.backends.auto.measure import node_rates
 from morpho.backends.registry import backend_of, devices
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, MorphoError, fail
-from morpho.base.machine import machine
+from morpho.base.machine import machine, other_load
 from morpho.cli.planning.measure_layers import best_of, layer_times
 from morpho.plan.cluster.files import NAME
 from morpho.plan.model.card import ModelCard
@@ -39,6 +39,10 @@ def show(name: str = "", anew: bool = False, card: ModelCard | None = None, hist
     if not NAME.fullmatch(name):
         raise fail(ArgumentError, "plan", f"{name!r} cannot be the name of a node",
                    "use letters, digits, hyphens, dots and underscores")
+    load = other_load()
+    if load > 0.2:
+        print(f"# other programs want {100 * load:.0f} % of the cores now: what is measured beside them is too low, so "
+              "measure again when the machine is quiet", file=sys.stderr)
     print(node_block(name, corrected(name, profile(anew)) if history else profile(anew)), end="")
     if card is not None:
         print(measured_line(layers(card, anew)), end="")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
+from morpho.base.machine import allowed_cores, other_load, quota_cores, usable_cores
 from morpho.base.units import format_seconds
 
 HINT = "--plan takes a file that `morpho plan MODEL --cluster FILE --json FILE` wrote"
@@ -77,4 +79,24 @@ def summary(plan: Plan) -> str:
     idle = [node.name for node in plan.cluster.nodes if node.name not in busy]
     spare = f", {', '.join(idle)} in reserve" if idle else ""
     return "\n".join([f"[plan: {len(rows)} stages{spare}, {plan.predicted.tokens_per_s:.4g} tokens/s and "
-                      f"{format_seconds(plan.predicted.latency_s)} a token predicted", *rows]) + "]"
+                      f"{format_seconds(plan.predicted.latency_s)} a token predicted{assumed()}", *rows]) + "]"
+
+
+def assumed(load: float | None = None, cores: int | None = None) -> str:
+    """Which load a prediction assumes, and this machine's own where it is a busy one: what other programs want of
+    its cores, measured for a tenth of a second.
+
+    >>> assumed(0.1, 8)
+    ' where nothing else runs'
+    >>> assumed(12.0, 4)
+    ' where nothing else runs; here 12 processes want 4 cores, so expect it to be slower by about 4 times'
+    """
+    words = " where nothing else runs"
+    load = other_load() * (os.cpu_count() or 1) if load is None else load
+    cores = usable_cores(allowed_cores(), quota_cores()) if cores is None else cores
+    if load < max(1.0, cores / 2):
+        return words
+    times = (load + cores) / cores  # the workers want the cores as well
+    return (f"{words}; here {load:.0f} processes want {cores} cores, so expect it to be slower by about {times:.0f} "
+            "times")
+

@@ -90,7 +90,8 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
     gives the text."""
     sampling, network = writer.sampling, writer.network
     seed = sampling.seed if sampling.seed is not None else time.time_ns() % (1 << 32)
-    decoder, stop, text, count = writer.tokenizer.stream(), StopText(sampling.stop), [], 0
+    decoder = writer.tokenizer.stream(after=() if writer.talks else ids)
+    stop, text, count = StopText(sampling.stop), [], 0
     interrupted = False
     first = started = time.perf_counter()
 

@@ -43,12 +43,13 @@ class Asking:
         """What its files say about making text."""
         return self.model.defaults
 
-    def requests(self, ids: Any, **settings: Any) -> tuple[list[Asked], bool, Callable[[], StopStrings]]:
+    def requests(self, ids: Any, **settings: Any) -> tuple[list[Asked], bool, Callable[[Any], StopStrings]]:
         """What `mo.models.generate` would do, as data: for each prompt the fields of a request; whether there are
-        several; and what watches for stop strings."""
+        several; and what watches for stop strings after a prompt."""
         if settings.get("seed") is None:
             settings["seed"] = time.time_ns() % (1 << 32)
         found = settled(self.model, ids, **settings)
         rows = [(tuple(prompt), count, found.sampling, int(settings["seed"]), tuple(sorted(found.stops)))
                 for prompt, count in zip(found.prompts, found.counts, strict=True)]
-        return rows, found.several, lambda: StopStrings(found.strings, settings.get("tokenizer"))
+        return rows, found.several, lambda prompt: StopStrings(found.strings, settings.get("tokenizer"),
+                                                               () if self.two_parts else prompt)

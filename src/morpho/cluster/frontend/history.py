@@ -60,12 +60,13 @@ def measured(answers: Iterable[Answer], said: Mapping[str, Mapping[str, Any]], s
 
 
 def record(plan: Plan, model: str, streams: int, prompt_tokens: int, measured: Mapping[str, Any], new_tokens: int = 0,
-           overheads: Overheads | None = None) -> dict[str, Any]:
+           overheads: Overheads | None = None, load: float | None = None) -> dict[str, Any]:
     """Add a run to the ledger; the context of the prediction is said beside the prompt that was measured. Where the
-    ledger cannot be written the run is not in it, which is said."""
+    ledger cannot be written the run is not in it, which is said. load: of other programs when the run was planned
+    (`base.machine.other_load`)."""
     row = {"time": time.time(), "model": model, "cluster": plan.cluster.name, "plan": content_hash(plan.cluster)[:12],
            "nodes": len(plan.cluster.nodes), "stages": [[s.node, s.start, s.end] for s in plan.stages],
-           "streams": streams, "context": plan.card.context, "prompt_tokens": prompt_tokens,
+           "streams": streams, "context": plan.card.context, "prompt_tokens": prompt_tokens, "load": load,
            "predicted": predicted(plan, streams, prompt_tokens, new_tokens, overheads), "measured": dict(measured)}
     if settings.get().cache:
         try:

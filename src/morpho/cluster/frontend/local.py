@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.base.machine import machine
+from morpho.base.machine import machine, other_load, slowed
 from morpho.models.files.gguf import config_of_gguf
 from morpho.models.files.json_file import read_json
 from morpho.plan import Cluster, Constraints, ModelCard, Node, Plan, solve
@@ -72,6 +73,22 @@ def local_plan(place: str | Path, count: int, streams: int = 1, constraints: Con
     found = solve(card, cluster, objective=objective, constraints=constraints)
     busy = found.predicted.nodes_used
     kept = busy + max(busy, LEAST_IN_RESERVE)
-    if count <= kept:
-        return found
-    return solve(card, _linked(cluster.nodes[:kept]), objective=objective, constraints=constraints)
+    if count > kept:
+        found = solve(card, _linked(cluster.nodes[:kept]), objective=objective, constraints=constraints)
+    return replace(found, notes=(*found.notes, load_note(other_load(), min(1.0, busy / machine().cores))))
+
+
+def load_note(load: float, share: float = 1.0) -> str:
+    """What a prediction made beside a load says of it.
+
+    >>> load_note(0.02)
+    'measured before planning: other programs keep 2 % of the cores busy'
+    >>> load_note(3.0)
+    'measured before planning: other programs want 300 % of the cores; beside them times are about 4 times those said'
+    """
+    factor = slowed(load, share)
+    verb = "keep" if load <= 1 else "want"
+    text = f"measured before planning: other programs {verb} {load:.0%} of the cores".replace("%", " %")
+    if factor > 1.05:
+        return f"{text}; beside them times are about {factor:.2g} times those said"
+    return text + (" busy" if load <= 1 else "")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, GroupError, fail
+from morpho.base.machine import other_load
 from morpho.cluster.frontend import history, status
 from morpho.cluster.frontend.adapting import Adapting
 from morpho.cluster.frontend.answers import Answer, Listener
@@ -76,7 +77,7 @@ class Pipeline:
             plan = local_plan(self.place, 2 if nodes is None else nodes)
         elif not isinstance(plan, Plan):
             plan = Plan.from_json(Path(plan).read_text())
-        self.plan = plan
+        self.plan, self._load = plan, other_load()  # before the workers start
         places = self._checked(plan)
         mpiexec()  # no MPI: said before anything starts
         self.network = Asking(self.place)
@@ -151,8 +152,8 @@ class Pipeline:
         with self._lock:
             answers = [self._submit(Request(self._number(), *each, said=self.network.defaults)) for each in prompts]
         if not several:
-            return self._tokens(answers[0], rest())
-        return ([*self._tokens(answer, rest())] for answer in answers)
+            return self._tokens(answers[0], rest(prompts[0][0]))
+        return ([*self._tokens(answer, rest(each[0]))] for answer, each in zip(answers, prompts, strict=True))
 
     def submit(self, listener: Listener, prompt: tuple[int, ...], count: int, sampling: Sampling, seed: int,
                stops: tuple[int, ...] = (), more: dict[str, Any] | None = None) -> int:
@@ -358,7 +359,8 @@ class Pipeline:
                 self._adapting.stop()
             if self._done:
                 history.record(self.plan, Path(self.place).name, self._most_at_once, len(self._done[0].request.prompt),
-                               self.measured(), max(len(answer.made) for answer in self._done), self.overheads)
+                               self.measured(), max(len(answer.made) for answer in self._done), self.overheads,
+                               self._load)
             status.clear()
         self._fail("the pipeline is closed")
         self._job.close()

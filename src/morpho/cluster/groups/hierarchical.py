@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import GroupError, fail
+from morpho.cluster.groups.comparing import line
 from morpho.cluster.groups.in_order import InOrder
 from morpho.runtime.groups.group import Group, Work, host_colors
 from morpho.runtime.groups.reducing import is_half
@@ -43,7 +44,13 @@ class HierarchicalGroup(Group):
         if operation not in _LOCAL or (operation == "all_reduce" and is_half(arguments[2])):
             return self.flat._run(operation, wait, *arguments)
         method = getattr(self, f"_{operation}")
-        return self._order.run(lambda: method(*arguments), wait)
+        place = "" if wait and self._order.is_idle() else line()
+
+        def act() -> None:
+            self.flat.meet(operation, *arguments, place=place)
+            method(*arguments)
+
+        return self._order.run(act, wait)
 
     def buffer(self, count: int, dtype: Any) -> np.ndarray:
         return self.within.buffer(count, dtype)

@@ -22,9 +22,13 @@ class InOrder:
         self._thread: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
 
+    def is_idle(self) -> bool:
+        """Whether a call that is waited for is made here and now."""
+        return self._last is None or self._last.done()
+
     def run(self, call: Callable[[], None], wait: bool) -> Work:
         """Make a call after those before it: here and now where nothing is under way and it is waited for."""
-        if wait and (self._last is None or self._last.done()):
+        if wait and self.is_idle():
             call()
             return DONE
         if self._thread is None:

@@ -1,4 +1,4 @@
-"""A bound for what must not take for ever: MPI's agreement of survivors, which was seen to hang under heavy load."""
+"""Bounds for what must not take for ever: MPI's agreement of survivors, and calls that block inside MPI."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 AGREE_S = 60.0  # what survivors have to agree on who is left
+_MORE_S = 15.0  # what MPI has to end a call whose group was revoked
 
 
 def leave() -> NoReturn:
@@ -43,3 +45,43 @@ def limited(seconds: float, what: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+class Watch:
+    """Calls that block inside MPI, by thread: since when, for how long at most, and of which group. One that takes
+    longer is ended by revoking its group, which `overdue` does; where that does not help, this process ends."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, tuple[float, float, Any, str]] = {}
+        self._shortest_s = 0.0
+
+    def begin(self, timeout_s: float) -> None:
+        """Have a thread look at the calls, if none does as often."""
+        if timeout_s <= 0 or 0 < self._shortest_s <= timeout_s:
+            return
+        first, self._shortest_s = not self._shortest_s, timeout_s
+        if first:
+            threading.Thread(target=self._look, name="morpho-watch", daemon=True).start()
+
+    def _look(self) -> None:
+        warned: dict[int, tuple[float, float]] = {}  # which call of a thread was ended, and when
+        while True:
+            time.sleep(min(max(self._shortest_s / 8, 0.05), 5.0))
+            now = time.monotonic()
+            for thread, (since, timeout_s, group, what) in self.calls.copy().items():
+                if not 0 < timeout_s < now - since:
+                    continue
+                ended = warned.get(thread)
+                if ended is None or ended[0] != since:
+                    warned[thread] = since, now
+                    if group.overdue(what, thread):
+                        continue
+                elif now - ended[1] < _MORE_S:
+                    continue
+                print(f"[group] rank {group.rank} waited {now - since:.0f} s in {what}, which cannot be interrupted: "
+                      "this process ends. Hint: the setting collective_timeout is how long a rank waits",
+                      file=sys.stderr, flush=True)
+                leave()
+
+
+watch = Watch()

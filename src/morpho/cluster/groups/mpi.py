@@ -10,40 +10,55 @@ memory where all ranks are on one host, and are added there.
 from __future__ import annotations
 
 import atexit
+import math
+import mmap
 import os
 import signal
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from morpho.base import settings
 from morpho.base.dtypes import DType
 from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
+from morpho.cluster.groups.comparing import Board, Comparing, What, Wire, line
 from morpho.cluster.groups.in_order import InOrder
-from morpho.cluster.groups.limit import AGREE_S, limited
-from morpho.cluster.groups.shared_memory import SharedBuffers, create
+from morpho.cluster.groups.limit import AGREE_S, limited, watch
+from morpho.cluster.groups.shared_memory import SharedBuffers, create, open_memory
 from morpho.cluster.launch.mpiexec import needs_mpi
 from morpho.cluster.launch.told import JOINED, JOINING, started, telling
+from morpho.cluster.workers.reports import is_stopped
 from morpho.runtime.groups import waiting
-from morpho.runtime.groups.group import Group, Later, Work
+from morpho.runtime.groups.group import Group, Work
 from morpho.runtime.groups.reducing import is_half, reduce_into
+from morpho.runtime.trace import spans
 
 _NAME_BYTES = 256  # of a host
 _PATIENCE_S = 1.0  # until the reason of an error is known
 _LEAST_SHARED = 1 << 16  # bytes: below, two meetings cost more than what MPI does
+_START_S = 120.0  # what ranks have to find each other, at least
+_END_EVERY_S = 0.005  # whether the others have ended too
+_YIELDS_S = 0.002  # a rank that waits for a message only yields its core for so long, then it sleeps between looks
+_LAST_WORDS_S = 5.0  # what messages of a rank that has ended have to arrive
+_NO_TAG = 0x7FFF  # of no message
 _LOOK_EVERY_S = 0.0001  # whether the others have come: without a sleep that takes a core from those that compute
 
 
 def world() -> MPIGroup:
     """The group of all processes that were started together."""
-    found = MPIGroup(mpi().COMM_WORLD.Dup())
-    found.know_processes()
-    found.hosts  # noqa: B018 - all ranks ask together: now, while all live
-    return found
+    chosen = settings.get()
+    group = MPIGroup(mpi().COMM_WORLD.Dup())
+    group.know_processes()
+    group.hosts  # noqa: B018 - all ranks ask together: now, while all live
+    wanted = np.asarray([chosen.compare_collectives], np.int32)
+    group.communicator.Allreduce(group._mpi.IN_PLACE, wanted, group._mpi.MAX)  # one that does not would hang the others
+    group.watch_over(float(chosen.collective_timeout), bool(wanted[0]))
+    return group
 
 
 def mpi() -> Any:
@@ -56,6 +71,9 @@ def mpi() -> Any:
             mpi4py.rc.finalize = False
             atexit.register(_finalise)
             telling.tell(JOINING)
+            seconds = settings.get().collective_timeout or threading.TIMEOUT_MAX
+            with limited(max(seconds, _START_S), "MPI's start, in which all ranks wait for each other,"):
+                from mpi4py import MPI
         from mpi4py import MPI
     except (ImportError, RuntimeError, OSError) as error:
         raise needs_mpi(str(error).splitlines()[0]) from error
@@ -77,6 +95,13 @@ def has_peers() -> bool:
     return bool(found and found.Is_initialized() and not found.Is_finalized() and found.COMM_WORLD.Get_size() > 1)
 
 
+def _opened(name: str, nbytes: int) -> mmap.mmap | None:
+    try:
+        return open_memory(name, nbytes) if name else None
+    except (OSError, ValueError):
+        return None
+
+
 def is_narrow(dtype: np.dtype, op: str) -> bool:
     """Whether MPI's result is not what wraps around: its vectorised sums of 8 and 16 bits stop at the largest number.
 
@@ -95,10 +120,56 @@ def has_nan(dtype: np.dtype, op: str) -> bool:
     return dtype.kind == "f" and op in ("min", "max")
 
 
+_comparing: list[Comparing] = []  # of all groups that live: each is told when this process ends
+_stuck = threading.Event()  # a collective came to no end: MPI cannot be finalised
+
+
 def _finalise() -> None:
+    """Say that this rank takes part in nothing more, and finalise MPI with the others. A rank that died meanwhile is
+    not waited for, as MPI itself would."""
     found = sys.modules.get("mpi4py.MPI")
-    if found is not None and not _lost.is_set() and found.Is_initialized() and not found.Is_finalized():
-        found.Finalize()
+    if found is None or not found.Is_initialized() or found.Is_finalized():
+        return
+    for each in _comparing:
+        each.end()
+    if _lost.is_set() or _stuck.is_set():
+        return
+    everyone = found.COMM_WORLD
+    everyone.Set_errhandler(found.ERRORS_RETURN)
+    try:
+        request = everyone.Ibarrier()
+        while not request.Test():
+            everyone.Iprobe(found.ANY_SOURCE, 0)
+            time.sleep(_END_EVERY_S)
+    except found.Exception:
+        return
+    found.Finalize()
+
+
+class _Message(Work):
+    """A message under way; its status is kept, whoever asks for it first."""
+
+    def __init__(self, group: MPIGroup, request: Any, operation: str, buffer: np.ndarray, peer: int) -> None:
+        self._group, self._request, self._operation, self._buffer, self._peer = group, request, operation, buffer, peer
+        self._status, self._error, self._came, self._over = group._mpi.Status(), None, False, False
+        self.call: waiting.Call | None = None
+
+    def done(self) -> bool:
+        if not self._came:
+            try:
+                self._came = self._request.Test(self._status)
+            except self._group._mpi.Exception as error:
+                self._error, self._came = error, True
+        return self._came
+
+    def wait(self) -> None:
+        if self._over:
+            return
+        with spans.span("network", "wait") as told, waiting.inside(self.call):
+            told["in_step"] = spans.in_step()
+            self._group._until(self.done, self._operation, self._peer, self._buffer)
+        self._over = True
+        self._group._arrived(self._status, self._error, self._operation, self._buffer, self._peer)
 
 
 class MPIGroup(Group):
@@ -115,6 +186,9 @@ class MPIGroup(Group):
         self._order = InOrder()
         self._hosts: tuple[str, ...] = ()
         self._shared: dict[int, SharedBuffers] = {}  # by the address of this rank's buffer
+        self._shared_count = 0
+        self._comparing: Comparing | None = None
+        self.timeout_s = 0.0
         self._processes: np.ndarray | None = None  # (rank, 2): numbers of the system and when they began
 
     @property
@@ -138,9 +212,154 @@ class MPIGroup(Group):
         return self._processes
 
     def split(self, color: int | None, key: int = 0) -> Group | None:
+        found: list[MPIGroup] = []
         with waiting.inside(self._call("split")):
-            found = self._guarded(lambda: self.communicator.Split(self._mpi.UNDEFINED if color is None else color, key))
-        return None if found == self._mpi.COMM_NULL else MPIGroup(found, self.epoch)
+            self._run("split", True, found, color, key)
+        return found[0] if found else None
+
+    def _split(self, found: list[MPIGroup], color: int | None, key: int) -> None:
+        part = self.communicator.Split(self._mpi.UNDEFINED if color is None else color, key)
+        if part != self._mpi.COMM_NULL:
+            found.append(MPIGroup(part, self.epoch))
+            self._inherit(found[0])
+
+    def _inherit(self, part: MPIGroup) -> None:
+        """Have a group of some of these ranks know what is known of them."""
+        places = [self.members.index(member) for member in part.members]
+        if self._hosts:
+            part._hosts = tuple(self._hosts[place] for place in places)
+        if self._processes is not None:
+            part._processes = self._processes[places]
+        part.watch_over(self.timeout_s, self._comparing is not None)
+
+    # -- comparing, and a timeout --------------------------------------------------------------------------------------
+    def watch_over(self, timeout_s: float, compare: bool) -> None:
+        """Compare what ranks bring from now on, and wait for nobody longer than this. Called by all ranks together."""
+        self.timeout_s = timeout_s
+        if self.size == 1:
+            return
+        watch.begin(timeout_s)
+        if compare:
+            more = self.rank, self.size, timeout_s, self._look, self._why, self._give_up
+            memory = self._memory(Board.nbytes(self.size)) if len({*self.hosts}) == 1 else None
+            self._comparing = (Wire(self._mpi, self._quiet(self.communicator.Dup()), *more[2:]) if memory is None else
+                               Board(memory, *more))
+            self._comparing.members = self.members
+            _comparing.append(self._comparing)
+
+    def _quiet(self, communicator: Any) -> Any:
+        communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
+        return communicator
+
+    def _memory(self, nbytes: int) -> mmap.mmap | None:
+        """Memory that all ranks share, if all can have it. Nobody else finds its file: it has no name later."""
+        name = np.zeros(_NAME_BYTES, np.uint8)
+        path = create(nbytes) if self.rank == 0 else ""
+        name[:len(path)] = np.frombuffer(path.encode(), np.uint8)
+        try:
+            self._broadcast(name, 0)
+            memory = _opened(bytes(name).rstrip(b"\0").decode(), nbytes)
+            everybody = np.asarray([memory is not None], np.int32)
+            self.communicator.Allreduce(self._mpi.IN_PLACE, everybody, self._mpi.MIN)
+        finally:
+            if path:
+                os.unlink(path)
+        return memory if everybody[0] else None
+
+    def meet(self, operation: str, *arguments: Any, place: str = "") -> None:
+        if self._comparing is not None:
+            come, what = self._comparing.come, self._what(operation, arguments)
+            self._guarded(lambda: come(what, place))
+
+    def _what(self, operation: str, arguments: tuple[Any, ...]) -> What:
+        """What all ranks must have in common."""
+        if operation == "all_reduce":
+            buffer, op, dtype = arguments
+            return operation, buffer.size, dtype.name, op, self._shared_number(buffer)
+        if operation == "reduce_scatter":
+            return operation, arguments[1].size, arguments[3].name, arguments[2]
+        if operation == "broadcast":
+            return operation, arguments[0].size, arguments[0].dtype.name, arguments[1]
+        if operation in ("all_gather", "all_to_all"):
+            return operation, arguments[0].size, arguments[0].dtype.name
+        if operation == "share":
+            return "buffer", arguments[1], arguments[2].name
+        return (operation,)
+
+    def _shared_number(self, buffer: np.ndarray) -> int:
+        """Which of the buffers in shared memory it is, 0: none."""
+        if not self._shared:
+            return 0
+        shared = self._shared.get(buffer.ctypes.data)
+        fits = shared is not None and buffer.size == shared.mine.size and buffer.dtype == shared.mine.dtype
+        return shared.number if shared is not None and fits else 0
+
+    def _look(self) -> None:
+        """Drive MPI, which else moves nothing while this rank looks at memory, and raise where the group is broken."""
+        self.communicator.Iprobe(self._mpi.ANY_SOURCE, _NO_TAG)
+
+    def _give_up(self) -> None:
+        _stuck.set()
+        try:
+            self.communicator.Revoke()
+        except (self._mpi.Exception, NotImplementedError):
+            pass  # others have the text, or their own timeout
+
+    def overdue(self, what: str, thread: int) -> bool:
+        """End a call that blocks inside MPI for longer than the timeout; whether it can be ended."""
+        comparing = self._comparing
+        if comparing is None or what.startswith(("agree", "shrink")):
+            return False
+        where = waiting.line_of(sys._current_frames().get(thread))
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        try:
+            comparing.give_up(f"{what} at {where}, to which all ranks have come,", others, "group", where)
+        except GroupError:
+            pass  # it is raised where the call was
+        return True
+
+    def _why(self, late: Sequence[int]) -> list[str]:
+        """What is known of ranks that do not come."""
+        rows, known = waiting.others(), []
+        for rank in late:
+            member = self.members[rank]
+            process = int(self._processes[rank, 0]) if self._processes is not None else 0
+            host = self._hosts[rank] if self._hosts else ""
+            here = not host or host == self._hosts[self.rank]
+            who = f"rank {rank} (process {process}" + ("" if here else f" on {host}") + ")"
+            row = rows.get(member)
+            if row is not None and (row["state"] or row["line"]):
+                state = row["state"]
+                known.append(f"{who} {state}; it was at {row['line']}" if state else f"{who} is at {row['line']}")
+            elif here and process and self._processes is not None:
+                gone = started(process) != int(self._processes[rank, 1])
+                known.append(f"{who} " + ("is gone" if gone else "is stopped by a signal" if is_stopped(process)
+                                          else "runs, and is elsewhere"))
+            else:
+                known.append(f"nothing is heard of {who}: it is elsewhere, or the line to its host is down")
+        return known
+
+    def _until(self, done: Callable[[], bool], operation: str, peer: int, buffer: np.ndarray) -> None:
+        """Wait for a message, no longer than the timeout, and not for a rank that has ended."""
+        began, ended_s = time.monotonic(), math.inf
+        name = f"{operation} {'to' if operation == 'send' else 'from'} rank {peer} of {buffer.nbytes} bytes"
+        while not done():
+            now = time.monotonic()
+            if now - began < _YIELDS_S:
+                os.sched_yield()
+                continue
+            self._guarded(self._look)
+            comparing = self._comparing
+            if comparing is not None:
+                comparing._check_verdict()
+                if comparing.has_ended(peer):
+                    ended_s = min(ended_s, now)
+                if now - ended_s > min(_LAST_WORDS_S, self.timeout_s or math.inf):
+                    raise fail(GroupError, operation, f"rank {self.rank} waits in {name}, whose script has ended",
+                               "each message needs a send and a recv, of the same tag")
+                if 0 < self.timeout_s < now - began:
+                    comparing.give_up(f"{name} at {line()}", [peer], operation)
+            time.sleep(_LOOK_EVERY_S)
 
     def buffer(self, count: int, dtype: Any) -> np.ndarray:
         dtype = np.dtype(dtype)
@@ -151,38 +370,39 @@ class MPIGroup(Group):
         return found[0] if found else np.empty(count, dtype)
 
     def _share(self, found: list[np.ndarray], count: int, dtype: np.dtype) -> None:
-        """A buffer in shared memory, if all ranks can have it. Nobody else finds the file: it has no name later."""
+        """A buffer in shared memory, if all ranks can have it."""
         if len(set(self.hosts)) > 1:
             return
-        name = np.zeros(_NAME_BYTES, np.uint8)
-        path = create(SharedBuffers.nbytes(self.size, count, dtype)) if self.rank == 0 else ""
-        name[:len(path)] = np.frombuffer(path.encode(), np.uint8)
-        try:
-            self._broadcast(name, 0)
-            shared = self._opened(bytes(name).rstrip(b"\0").decode(), count, dtype)
-            everybody = np.asarray([shared is not None], np.int32)
-            self.communicator.Allreduce(self._mpi.IN_PLACE, everybody, self._mpi.MIN)
-        finally:
-            if path:
-                os.unlink(path)
-        if shared is not None and everybody[0]:
+        memory = self._memory(SharedBuffers.nbytes(self.size, count, dtype))
+        if memory is not None:
+            self._shared_count += 1
+            shared = SharedBuffers(memory, self.rank, self.size, count, dtype, self._shared_count)
             address = shared.mine.ctypes.data
             self._shared[address] = shared
             found.append(shared.mine[:])  # who is done with it lets go of this one
             weakref.finalize(found[0], self._shared.pop, address, None)
-
-    def _opened(self, name: str, count: int, dtype: np.dtype) -> SharedBuffers | None:
-        try:
-            return SharedBuffers(name, self.rank, self.size, count, dtype) if name else None
-        except (OSError, ValueError):
-            return None
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def _run(self, operation: str, wait: bool, *arguments: Any) -> Work:
         if operation in ("send", "recv"):
             return self._message(operation, wait, *arguments)
         method: Callable[..., None] = getattr(self, f"_{operation}")
-        return self._order.run(lambda: self._guarded(lambda: method(*arguments)), wait)
+        comparing, calls = self._comparing, watch.calls
+        place = "" if comparing is None or (wait and self._order.is_idle()) else line()
+
+        def act() -> None:
+            thread = threading.get_ident()
+            try:
+                if comparing is not None:
+                    comparing.come(self._what(operation, arguments), place)
+                calls[thread] = time.monotonic(), self.timeout_s, self, operation
+                method(*arguments)
+            except self._mpi.Exception as error:
+                raise self._told(error) from error
+            finally:
+                calls.pop(thread, None)
+
+        return self._order.run(act, wait)
 
     def _message(self, operation: str, wait: bool, buffer: np.ndarray, peer: int, tag: int) -> Work:
         whole = [buffer, buffer.nbytes, self._mpi.BYTE]
@@ -190,23 +410,20 @@ class MPIGroup(Group):
             request = self._guarded(lambda: self.communicator.Isend(whole, peer, tag))
         else:
             request = self._guarded(lambda: self.communicator.Irecv(whole, peer, tag))
-        work = Later(lambda: self._arrived(request, operation, buffer, peer), lambda: self._guarded(request.Test))
+        work = _Message(self, request, operation, buffer, peer)
         if wait:
             work.wait()
         return work
 
-    def _arrived(self, request: Any, operation: str, buffer: np.ndarray, peer: int) -> None:
-        status = self._mpi.Status()
-        try:
-            request.Wait(status)
-        except self._mpi.Exception as error:
-            if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
-                raise fail(GroupError, operation, f"rank {peer} sent more than the {buffer.nbytes} bytes that are "
-                           "taken") from error
+    def _arrived(self, status: Any, error: Any, operation: str, buffer: np.ndarray, peer: int) -> None:
+        truncated = error is not None and error.Get_error_class() == self._mpi.ERR_TRUNCATE
+        if error is not None and not truncated:
             raise self._told(error) from error
-        if operation == "recv" and status.Get_count(self._mpi.BYTE) != buffer.nbytes:
-            raise fail(GroupError, operation, f"rank {peer} sent {status.Get_count(self._mpi.BYTE)} bytes where "
-                       f"{buffer.nbytes} are taken")
+        count = status.Get_count(self._mpi.BYTE) if operation == "recv" else buffer.nbytes
+        if truncated or count != buffer.nbytes:
+            size = str(count) if count != buffer.nbytes and count >= 0 else f"more than {buffer.nbytes}"
+            raise fail(GroupError, operation, f"rank {peer} sent {size} bytes where rank {self.rank} takes "
+                       f"{buffer.nbytes}, of {buffer.dtype} of shape {buffer.shape}") from error
 
     def _bytes(self, buffer: np.ndarray) -> list[Any]:
         return [buffer, buffer.nbytes, self._mpi.BYTE]
@@ -225,8 +442,8 @@ class MPIGroup(Group):
         self.communicator.Alltoall([buffer, share, self._mpi.BYTE], [into, share, self._mpi.BYTE])
 
     def _all_reduce(self, buffer: np.ndarray, op: str, dtype: DType) -> None:
-        shared = self._shared.get(buffer.ctypes.data)
-        if shared is not None and buffer.size == shared.mine.size and buffer.dtype == shared.mine.dtype:
+        if self._shared_number(buffer):
+            shared = self._shared[buffer.ctypes.data]
             self._meet()
             shared.reduce_share(op, dtype)
             self._meet()
@@ -292,6 +509,7 @@ class MPIGroup(Group):
         with limited(AGREE_S, "the survivors' agreement on who is left"), waiting.inside(self._call("shrink")):
             self._order.settle()
             new = MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
+            self._guarded(lambda: self._inherit(new))
         if self._processes is not None and self._hosts:
             self._fence(new)
         return new
@@ -311,14 +529,22 @@ class MPIGroup(Group):
                     pass  # it is gone
 
     def agree(self, flag: bool) -> bool:
+        thread = threading.get_ident()
+        watch.calls[thread] = time.monotonic(), self.timeout_s, self, "agree"
         try:
             with waiting.inside(self._call("agree")):
                 return bool(self.communicator.Agree(int(flag)))
         except self._mpi.Exception as error:
             raise self._told(error) from error
+        finally:
+            watch.calls.pop(thread, None)
 
     def close(self) -> None:
         self._order.close()
+        if self._comparing is not None:
+            self._comparing.end()
+            _comparing.remove(self._comparing)
+            self._comparing = None
         if self.communicator != self._mpi.COMM_WORLD and not self._mpi.Is_finalized():
             self._guarded(self.communicator.Free)
 
@@ -342,6 +568,11 @@ class MPIGroup(Group):
 
     def _told(self, error: Any) -> MorphoError:
         """What MPI says, said as ours."""
+        comparing = self._comparing
+        if comparing is not None:
+            comparing.verdict = comparing.verdict or comparing.heard()
+            if comparing.verdict:
+                return comparing.error()
         kinds = {getattr(self._mpi, name, None) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING",
                                                              "ERR_REVOKED")}
         text = error.Get_error_string().removeprefix("MPI_ERR_")
@@ -349,4 +580,4 @@ class MPIGroup(Group):
             _lost.set()
             return fail(PeerLost, "group", f"a rank of the group died or left ({text})",
                         "revoke() tells the others, shrink() gives the group of those that live")
-        return fail(GroupError, "group", f"MPI says: {text}")
+        return fail(GroupError, "group", f"MPI says, on rank {self.rank} of {self.size}: {text}")

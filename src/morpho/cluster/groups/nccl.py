@@ -67,6 +67,8 @@ class NcclGroup(Group):
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def _run(self, operation: str, wait: bool, *arguments: Any) -> Work:
+        if operation not in ("send", "recv"):
+            self.over.meet(operation, *arguments)
         getattr(self, f"_{operation}")(*arguments)
         return DONE
 

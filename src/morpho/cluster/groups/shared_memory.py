@@ -38,11 +38,21 @@ def create(nbytes: int) -> str:
         os.close(handle)
 
 
-class SharedBuffers:
-    """A buffer of each rank in one file; `mine` is this rank's.
+def open_memory(name: str, nbytes: int) -> mmap.mmap:
+    """The memory of a file that `create` made."""
+    handle = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(handle, nbytes)
+    finally:
+        os.close(handle)
 
-    >>> name = create(SharedBuffers.nbytes(2, 5, np.dtype(np.float32)))
-    >>> first, second = (SharedBuffers(name, rank, 2, 5, np.dtype(np.float32)) for rank in range(2))
+
+class SharedBuffers:
+    """A buffer of each rank in one memory; `mine` is this rank's, `number` the same on all ranks.
+
+    >>> size = SharedBuffers.nbytes(2, 5, np.dtype(np.float32))
+    >>> name = create(size)
+    >>> first, second = (SharedBuffers(open_memory(name, size), rank, 2, 5, np.dtype(np.float32)) for rank in range(2))
     >>> os.unlink(name)
     >>> first.mine[:], second.mine[:] = 1, 2
     >>> from morpho.base.dtypes import float32
@@ -61,12 +71,8 @@ class SharedBuffers:
     def _stride(count: int, dtype: np.dtype) -> int:
         return -(-count * dtype.itemsize // _LINE) * _LINE
 
-    def __init__(self, name: str, rank: int, ranks: int, count: int, dtype: np.dtype) -> None:
-        handle = os.open(name, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            memory = mmap.mmap(handle, self.nbytes(ranks, count, dtype))
-        finally:
-            os.close(handle)
+    def __init__(self, memory: mmap.mmap, rank: int, ranks: int, count: int, dtype: np.dtype, number: int = 1) -> None:
+        self.number = number
         stride = self._stride(count, dtype)
         self.all = [np.frombuffer(memory, dtype, count, each * stride) for each in range(ranks)]
         self.mine = self.all[rank]

@@ -39,6 +39,8 @@ WIDEN_S = 60.0  # seconds after a start from which it may end for more ranks
 GRACE_S = 20.0  # what ranks have to end after a request to terminate, which nobody repeats
 _LOOK_EVERY_S = 0.2
 _ASK_HOSTS_EVERY_S = 15.0
+LEFT_S = 60.0  # what other ranks have to end, once those that went on without lost ones have
+HEARTBEAT_S = 10.0  # by default, of ranks on several hosts
 _PATIENCE_S = 5.0  # what mpiexec has to end its ranks before they are killed
 
 
@@ -97,7 +99,7 @@ def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
     for starts in itertools.count():
         job = _on_those_that_answer(wanted, say)
         with tempfile.TemporaryDirectory(prefix="morpho-ranks-", ignore_cleanup_errors=True) as folder, \
-                standing.listed(job.program, job.count, Path(folder)):
+                standing.listed(job.program, job.count, Path(folder), job.hosts):
             process = mpiexec.start(job.count, job.words(folder, starts, began_s), job.hosts, threads=job.threads,
                                     heartbeat_s=job.heartbeat_s, extra=job.extra, preexec_fn=_dies_with_us())
             with _handing_on(process) as asked, _looking_for_room(wanted, job, process, Path(folder)):
@@ -178,19 +180,60 @@ def _check(job: Job) -> None:
 def _waited(process: subprocess.Popen[Any], asked: list[int], job: Job, folder: Path,
             say: Callable[[str], Any]) -> int:
     """The status of mpiexec, once it is over: by itself, or because it was asked to, or waited for nobody."""
-    deadline = None
+    deadline = left_s = None
     while True:
         try:
-            return process.wait(_LOOK_EVERY_S)
+            code = process.wait(_LOOK_EVERY_S)
         except subprocess.TimeoutExpired:
             pass
+        else:
+            if code < 0 and not asked:
+                say(f"mpiexec was ended by signal {-code} ({_signal_name(-code)}), and its ranks with it")
+                _end_ranks(told.read(folder))
+            return code
         if signal.SIGTERM in asked and deadline is None:
             deadline = time.monotonic() + GRACE_S
         if len(asked) > 1 or (deadline is not None and time.monotonic() > deadline):
             end(process)
-        elif _is_stuck(process, job, told.read(folder)):
+            return process.wait()
+        ranks = told.read(folder)
+        if _is_stuck(process, job, ranks):
             say("a rank ended before the ranks had found each other: the others wait for it, and are ended")
             end(process)
+            return process.wait()
+        well = told.has_left(ranks)
+        if not well and not (ranks and all(rank.is_over for rank in ranks)):
+            left_s = None
+        elif left_s is None:
+            left_s = time.monotonic()
+        elif time.monotonic() - left_s > LEFT_S and (well or _has_lost_others(job, len(ranks))):
+            say("the ranks that went on have ended well; those that they went on without have not, and are ended" if
+                well else
+                "all ranks that are heard have ended, and mpiexec waits for one of a host that does not answer")
+            end(process)
+            return 0 if well else process.wait()
+
+
+def _has_lost_others(job: Job, heard: int) -> bool:
+    """Whether there is nobody to wait for: all ranks are heard, or a host of others does not answer."""
+    return heard >= job.count or not all(is_reachable(host, job.hosts.agent) for host, _ in job.hosts.slots)
+
+
+def _end_ranks(ranks: list[told.Rank]) -> None:
+    """End the ranks of this machine: without mpiexec they notice nobody's death, and wait for ever."""
+    for rank in ranks:
+        if rank.began and not rank.is_over:
+            try:
+                os.kill(rank.process, signal.SIGKILL)
+            except OSError:
+                pass  # it has ended meanwhile
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
 
 
 def _is_stuck(process: subprocess.Popen[Any], job: Job, ranks: list[told.Rank]) -> bool:

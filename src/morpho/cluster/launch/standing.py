@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base import settings
+from morpho.cluster.hosts.reaching import is_reachable
 from morpho.cluster.launch import told
+from morpho.cluster.launch.mpiexec import HERE, Hosts
 from morpho.cluster.workers.reports import is_running, is_stopped
 from morpho.runtime.groups import waiting
 
@@ -32,7 +34,7 @@ def folder() -> Path:
 
 
 @contextmanager
-def listed(program: Sequence[str], count: int, ranks: Path) -> Iterator[None]:
+def listed(program: Sequence[str], count: int, ranks: Path, hosts: Hosts = HERE) -> Iterator[None]:
     """While the block runs, this process's launch is among those that `running` finds. Where the cache
     is off, or its folder cannot be written, it is not: that is no reason to start nothing."""
     file = folder() / f"{os.getpid()}.json"
@@ -43,7 +45,8 @@ def listed(program: Sequence[str], count: int, ranks: Path) -> Iterator[None]:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = file.with_suffix(".part")
         part.write_text(json.dumps({"launcher": os.getpid(), "began": told.started(os.getpid()), "ranks": str(ranks),
-                                    "program": list(program), "count": count}))
+                                    "program": list(program), "count": count, "hosts": hosts.slots,
+                                    "agent": hosts.agent}))
         part.replace(file)
     except OSError:
         pass
@@ -62,6 +65,7 @@ def report(place: str, rank: int, every_s: float = EVERY_S) -> None:
         while write(Path(place), rank):
             time.sleep(every_s)
 
+    waiting.others = lambda: {row["rank"]: row for row in _rows(Path(place))}
     if not write(Path(place), rank):  # before MPI's start, in which no other thread of this process runs
         return
     threading.Thread(target=say, name="morpho-standing", daemon=True).start()
@@ -161,6 +165,22 @@ def diagnosis(run: Mapping[str, Any], now: float | None = None) -> list[str]:
     return found
 
 
+def lines_down(run: Mapping[str, Any]) -> list[str]:
+    """Hosts of a launch that do not answer, a sentence each: asked where ranks wait.
+
+    >>> lines_down({"hosts": [["localhost", 1], ["far.example", 2]], "agent": "false"})
+    ['far.example, the host of ranks 1, 2, does not answer: it is off, or the line to it is down']
+    """
+    down, first = [], 0
+    for host, count in run.get("hosts", ()):
+        ranks = range(first, first + count)
+        first += count
+        if not is_reachable(host, run.get("agent", "")):
+            numbers = ("rank " if count == 1 else "ranks ") + ", ".join(map(str, ranks))
+            down.append(f"{host}, the host of {numbers}, does not answer: it is off, or the line to it is down")
+    return down
+
+
 def _waits(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]], count: int
            ) -> Iterator[tuple[str, float, list[int], str]]:
     """In what a rank waits, since when, for whom, and that as words."""
@@ -180,7 +200,10 @@ def _waits(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]], count:
         if others:
             yield where, call["since"], late, f"while the others are elsewhere: {', '.join(others)}"
         else:
-            yield where, call["since"], late, _for(late, rows) if late else "though all ranks have come to it"
+            unheard = ", ".join(map(str, call.get("silent", ())))
+            ranks = f"{'ranks' if ',' in unheard else 'rank'} {unheard}"
+            why = f", and hears nothing of {ranks}: the line between their hosts is down" if unheard else ""
+            yield where, call["since"], late, _for(late, rows) if late else f"though all ranks have come to it{why}"
 
 
 def _came(row: Mapping[str, Any], ranks: Sequence[int]) -> int:

@@ -18,12 +18,20 @@ AGAIN = 75  # the status of ranks that saved what they know, to be started anew 
 
 @dataclass(frozen=True)
 class Rank:
-    """How far a rank has come, and its exit status once it has one."""
+    """How far a rank has come, and its exit status once it has one; its number, and after ranks were lost the numbers
+    of those it ended with."""
 
     process: int
     began: int
     came: int
     status: int | None
+    number: int = -1
+    left: tuple[int, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or is gone."""
+        return self.status is not None or bool(self.began and started(self.process) != self.began)
 
 
 def started(number: int) -> int:
@@ -46,26 +54,27 @@ class Telling:
     def __init__(self) -> None:
         self._file: Path | None = None
         self._came = BEGUN
+        self._number = -1
 
     @property
     def is_heard(self) -> bool:
         """Whether the launcher reads what this rank tells: it does not where it runs on another host."""
         return self._file is not None
 
-    def begin(self, folder: str) -> None:
+    def begin(self, folder: str, number: int = -1) -> None:
         """This rank has started."""
         if os.path.isdir(folder):
-            self._file = Path(folder) / str(os.getpid())
+            self._file, self._number = Path(folder) / str(os.getpid()), number
             self.tell()
 
-    def tell(self, came: int | None = None, status: int | None = None) -> None:
+    def tell(self, came: int | None = None, status: int | None = None, left: tuple[int, ...] = ()) -> None:
         """How far this rank is; a launcher that is gone, or a full disk, is no reason to fail."""
         if came == self._came and status is None:
             return
         self._came = self._came if came is None else came
         if self._file is None or int(self._file.name) != os.getpid():  # a child of a rank is none
             return
-        words = [self._came, started(os.getpid()), "" if status is None else status]
+        words = [self._came, started(os.getpid()), "-" if status is None else status, self._number, *left]
         fresh = self._file.with_suffix(".new")
         try:
             fresh.write_text(" ".join(map(str, words)))
@@ -90,7 +99,10 @@ def read(folder: Path) -> list[Rank]:
         except OSError:
             continue
         if file.name.isdigit() and len(words) >= 2:
-            found.append(Rank(int(file.name), int(words[1]), int(words[0]), int(words[2]) if len(words) > 2 else None))
+            status, *numbers = words[2:] or ["-"]
+            number, *left = map(int, numbers or ["-1"])
+            found.append(Rank(int(file.name), int(words[1]), int(words[0]), None if status == "-" else int(status),
+                              number, tuple(left)))
     return found
 
 
@@ -101,8 +113,19 @@ def is_stuck(ranks: list[Rank]) -> bool:
     (True, False)
     """
     waits = any(rank.came == JOINING and rank.status is None for rank in ranks)
-    return waits and any(rank.came < JOINED and (rank.status is not None or (rank.began and started(rank.process)
-                                                                            != rank.began)) for rank in ranks)
+    return waits and any(rank.came < JOINED and rank.is_over for rank in ranks)
+
+
+def has_left(ranks: list[Rank]) -> bool:
+    """Whether ranks went on without others, and those of them that are heard have all ended, one at least well.
+
+    >>> has_left([Rank(-1, 0, JOINED, 0, 0, (0, 2)), Rank(-1, 0, JOINED, None, 1)])
+    True
+    >>> has_left([Rank(-1, 0, JOINED, 0, 0, (0, 2)), Rank(-1, 0, JOINED, None, 2)])
+    False
+    """
+    living = {number for rank in ranks if rank.status == 0 for number in rank.left}
+    return bool(living) and all(rank.is_over for rank in ranks if rank.number in living)
 
 
 def verdict(status: int, ranks: list[Rank], count: int) -> int:

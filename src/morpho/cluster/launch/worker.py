@@ -11,6 +11,7 @@ Options are the launcher's: `--told FOLDER`, and what `world.Terms` says: `--lea
 
 from __future__ import annotations
 
+import ctypes
 import os
 import runpy
 import signal
@@ -31,9 +32,23 @@ from morpho.cluster.launch.told import AGAIN, telling
 from morpho.cluster.workers.meeting import version
 
 
+def _end_with_parent() -> None:
+    """Have this rank end when mpiexec, or its daemon on this host, does: without it nobody's death is noticed any more,
+    and ranks wait for each other for ever."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if library is None or not hasattr(library, "prctl"):
+        return
+    wanted = 1  # PR_SET_PDEATHSIG
+    library.prctl(wanted, int(signal.SIGKILL))
+    first = Path("/proc/1/comm")
+    if os.getppid() == 1 and first.exists() and not first.read_text().startswith(("prte", "mpi", "orte", "slurm")):
+        _exit(1)  # it ended before
+
+
 def end(code: int) -> NoReturn:
     """End this process without waiting for anybody; one that failed and has peers as a death, which they notice."""
-    telling.tell(status=code)
+    group = world.current()
+    telling.tell(status=code, left=group.members if has_lost() and group is not None else ())
     if code and has_peers():
         leave()
     _exit(code)
@@ -69,7 +84,7 @@ def _understood(words: list[str]) -> list[str]:
         elif name == "--began":
             terms = replace(terms, began_s=float(value))
         else:
-            telling.begin(value)
+            telling.begin(value, settings.world_rank() or 0)
             standing.report(value, settings.world_rank() or 0)
     world.set_terms(terms)
     return words
@@ -92,6 +107,7 @@ def main(words: list[str]) -> None:
     """Run a script, or a module after -m."""
     if not words:
         raise SystemExit("usage: python -m morpho.cluster.launch.worker [-m MODULE | SCRIPT] [ARGUMENTS]")
+    _end_with_parent()
     words = _understood(words)
     signal.signal(signal.SIGUSR1, lambda number, frame: signal.raise_signal(signal.SIGINT))
     signal.signal(signal.SIGUSR2, lambda number, frame: world.widen())
@@ -114,9 +130,9 @@ def main(words: list[str]) -> None:
     except BaseException:
         traceback.print_exc()
         end(1)
-    telling.tell(status=0)
     if has_lost():  # survivors would wait for the dead when MPI is finalised, whoever does that
         end(0)
+    telling.tell(status=0)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster import world
-from morpho.cluster.collectives import all_gather, all_reduce
+from morpho.cluster.collectives import Across, all_gather
 from morpho.cluster.parallel.replicas import broadcast_states, states_of
 from morpho.cluster.parallel.tensor_parallel import own_part
 from morpho.nn.module import Module
@@ -36,7 +36,7 @@ def shard(model: mo.nn.Module, group: Group | None = None, reshard: bool = True)
 class _Unit:
     """The parameters of one layer, as one flat array of which each rank has a part."""
 
-    def __init__(self, names: list[str], parameters: list[Any], group: Group) -> None:
+    def __init__(self, names: list[str], parameters: list[Any], group: Group, across: Across) -> None:
         self.names, self.group = names, group
         self.shapes = [tuple(p.shape) for p in parameters]
         self.sizes = [int(p.size) for p in parameters]
@@ -47,6 +47,7 @@ class _Unit:
         padded[:self.length] = flat
         part = np.split(padded, group.size)[group.rank]
         self.part = mo.nn.Parameter(mo.asarray(part.copy()).astype(parameters[0].dtype))
+        self.part.across = across
         if group.size > 1:
             self.part.register_hook(lambda gradient: gradient * (1 / group.size))
 
@@ -73,7 +74,7 @@ class ShardedModule(Module):
 
     def __init__(self, model: mo.nn.Module, group: Group, reshard: bool) -> None:
         broadcast_states(group, states_of(model))
-        self.group, self.reshard = group, reshard
+        self.group, self.reshard, self._across = group, reshard, Across(group)
         self.parts: list[Any] = []
         self._units: list[_Unit] = []
         self._model = (model,)  # not a part of the tree: its parameters are here
@@ -106,7 +107,7 @@ class ShardedModule(Module):
         for dtype in dict.fromkeys(p.dtype for p in fresh.values()):
             names = [name for name, p in fresh.items() if p.dtype is dtype]
             unit = _Unit([f"{path}.{name}" if path else name for name in names], [fresh[name] for name in names],
-                         self.group)
+                         self.group, self._across)
             known |= {id(fresh[name]): (unit, number) for number, name in enumerate(names)}
             self._units.append(unit)
             self.parts.append(unit.part)
@@ -137,14 +138,8 @@ class ShardedModule(Module):
 
     # -- norms and files -----------------------------------------------------------------------------------------------
     def clip_grad_norm(self, max_norm: float) -> mo.Tensor:
-        """Scale all gradients so that their common norm, over all ranks, is at most `max_norm`; the norm they had."""
-        parts = [part for part in self.parts if part.grad is not None]
-        with mo.no_grad():
-            own = mo.optim.clip.total([mo.sum(mo.square(part.grad.astype(mo.float32))) for part in parts])
-            norm = mo.sqrt(all_reduce(own, "sum", self.group))
-            factor = mo.minimum(max_norm / (norm + 1e-6), 1.0)
-            for part in parts:
-                part.grad = part.grad * factor.astype(part.dtype)
+        """The same as `mo.optim.clip_grad_norm(model.parameters(), max_norm)`, which knows that they are shared out."""
+        norm: mo.Tensor = mo.optim.clip_grad_norm(self.parts, max_norm)
         return norm
 
     def state_dict(self) -> dict[str, mo.Tensor]:

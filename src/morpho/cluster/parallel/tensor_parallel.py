@@ -12,7 +12,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster import world
-from morpho.cluster.collectives import all_gather, all_reduce
+from morpho.cluster.collectives import Across, all_gather, all_reduce
 from morpho.nn.module import Module
 from morpho.runtime.groups.group import Group
 
@@ -65,6 +65,7 @@ class _Part(Module):
 
     def _take(self, layer: mo.nn.Module, group: Group | None, **cuts: int) -> None:
         self.group, self.cuts = world.init() if group is None else group, cuts
+        across = Across(self.group)
         for name in ("weight", "bias"):
             held = vars(layer).get(name)
             if isinstance(held, mo.Quantised):
@@ -73,6 +74,7 @@ class _Part(Module):
                 value = held.value if name not in cuts else own_part(held.value, cuts[name], self.group)
                 held = mo.nn.Parameter(mo.asarray(value.numpy(copy=True)).astype(held.dtype),
                                        getattr(held, "requires_grad", False))
+                held.across = across if name in cuts else None
             setattr(self, name, held)
 
 

@@ -17,7 +17,9 @@ from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
 from morpho.cluster.training.trainer import Trainer
 from morpho.models.training import Run, Settings
 from morpho.models.training.checkpoints import Checkpoints, LossLog
+from morpho.models.training.run import RULE
 from morpho.models.training.settings import Progress
+from morpho.optim.ordered import shards_of
 from morpho.runtime.groups.group import Group
 from morpho.weights.atomic import FolderLock
 from morpho.weights.errors import StorageError
@@ -34,6 +36,7 @@ class DistributedRun(Run):
                  settings: Settings | None = None, *, ordered: bool = True, keep: int = 3,
                  say: Callable[[str], Any] = lambda text: None, **options: Any) -> None:
         self._first, self.ordered = group, ordered
+        self.rule = RULE if ordered else f"{group.size} parts"
         self._failed = False  # something could not be written
         _by_rank_0(group, lambda: Run.__init__(self, folder, data, settings, keep=keep, say=say, **options))
         if group.rank:
@@ -58,16 +61,14 @@ class DistributedRun(Run):
 
         self._trainer: Trainer | None = None
         self._loss_of = loss_of
-        self.train_step = self._distributed_step
 
-    def _distributed_step(self, ids: mo.Tensor) -> mo.Tensor:
+    def train_step(self, ids: np.ndarray) -> float:
         if self._trainer is None:
             settings = self.settings
             self._trainer = Trainer(self.model, self.optimiser, self._loss_of, self._first, ordered=self.ordered,
-                                    clip=settings.clip, seed=settings.seed)
+                                    shards=shards_of(settings.accumulate), clip=settings.clip, seed=settings.seed)
             self._trainer.steps = self.step
-        rows = ids.numpy()
-        return mo.asarray(np.float32(self._trainer.step(rows.reshape(-1, rows.shape[-1]))))
+        return float(np.float32(self._trainer.step(ids.reshape(-1, ids.shape[-1]))))
 
     @property
     def group(self) -> Group:

@@ -22,8 +22,9 @@ from morpho.cluster.launch.told import AGAIN
 from morpho.cluster.parallel.data_parallel import DistributedDataParallel
 from morpho.cluster.parallel.replicas import broadcast_states, states_of
 from morpho.cluster.training.survival import Survivors
-from morpho.cluster.training.tree import SHARDS, held, ordered_sum
+from morpho.optim.ordered import OrderedStep
 from morpho.runtime.groups.group import Group
+from morpho.runtime.groups.tree import SHARDS, held, ordered_sum, sum_alone
 
 log = logging.getLogger("morpho")
 
@@ -50,8 +51,7 @@ class Trainer:
         if shards < 1:
             raise fail(ArgumentError, "Trainer", f"shards={shards} is not positive")
         self.model, self.optimiser, self.loss_of = model, optimiser, loss_of
-        self.ordered, self.shards, self.clip, self.steps = ordered, shards, clip, 0
-        self._key = mo.random.key(seed)
+        self.ordered, self.shards, self.steps = ordered, shards, 0
         first = world.init() if group is None else group
         self._survivors = Survivors(first, states_of(model, optimiser),
                                     world.terms().least if least is None else least,
@@ -59,8 +59,13 @@ class Trainer:
         self._numbers = np.zeros(3)  # the last loss, who asked to stop, and for more ranks: what one behind must know
         self._asks = False
         self._begin()
-        self._used: list[Any] = []
-        self._compile(bucket_bytes, compress)
+        self._step = OrderedStep(model, optimiser, loss_of, shards=shards, clip=clip, seed=seed)
+        if not ordered:
+            self._replica = DistributedDataParallel(model, bucket_bytes, self.group, compress)
+            self._whole = mo.compile(self._plain_step)
+        elif first.size > shards and first.rank == 0:
+            log.warning("%d ranks share %d shards, so that some have nothing to do: give shards=%d or more", first.size,
+                        shards, first.size)
 
     def _begin(self) -> None:
         """Rank 0's values for everybody."""
@@ -151,77 +156,42 @@ class Trainer:
             except PeerLost:
                 self.steps = self._survivors.recover(self.steps, self._numbers)
             if self.steps == wanted:
-                mo.nn.random.set_state(mo.random.fold_in(self._key, wanted * self.shards))  # whatever its shards were
+                self._step.leave(self.steps - 1)
                 return float(self._numbers[0])
 
     # -- ordered -------------------------------------------------------------------------------------------------------
     def _ordered(self, batch: tuple[np.ndarray, ...], rows: int) -> np.ndarray:
-        count = min(self.shards, rows)
-        total = ordered_sum(self.group, count, lambda shard: self._shard(batch, rows, count, shard))
-        self._apply(mo.asarray(total[:-3]))
-        return total[-3:]
+        count, group, wishes = self._step.count(rows), self.group, np.asarray(self._wishes(), np.float32)
+        if group.size == 1:
+            return self._step.apply(sum_alone(
+                count, lambda shard: self._step.gradient(self.steps, shard, batch, wishes), self._step.add))
+        if count < group.size:  # ranks without a shard say their wishes too
+            group.all_reduce(wishes)
 
-    def _shard(self, batch: tuple[np.ndarray, ...], rows: int, count: int, shard: int) -> np.ndarray:
-        """The gradients of a shard, its loss and its wishes, in one array, counting for its share of the rows."""
-        first, end = held(rows, count, shard)
-        mo.nn.random.set_state(mo.random.fold_in(self._key, self.steps * self.shards + shard))
-        share = mo.asarray(np.float32((end - first) / rows))
-        found = self._gradients(share, self._wishes(), *[mo.asarray(part[first:end]) for part in batch])
-        return np.array(found.numpy(), copy=True)
+        def shard(number: int) -> np.ndarray:
+            return np.array(self._step.gradient(self.steps, number, batch, wishes).numpy(), copy=True)
 
-    def _wishes(self) -> mo.Tensor:
+        return self._step.apply(ordered_sum(group, count, shard))
+
+    def _wishes(self) -> tuple[bool, bool]:
         """What this rank asks for: to stop, and for more ranks."""
-        return mo.asarray(np.asarray([self._asks, world.wants_more()], np.float32))
-
-    def _compile(self, bucket_bytes: int, compress: str) -> None:
-        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        wide = mo.float64 if any(parameter.dtype is mo.float64 for parameter in parameters) else mo.float32
-
-        def gradients(share: mo.Tensor, wishes: mo.Tensor, *rows: mo.Tensor) -> mo.Tensor:
-            loss = self.loss_of(*rows) * share
-            loss.backward()
-            self._used = [parameter for parameter in parameters if parameter.grad is not None]
-            parts = [parameter.grad.astype(wide).reshape((-1,)) for parameter in self._used]
-            for parameter in parameters:
-                parameter.grad = None
-            return mo.concat([*parts, loss.astype(wide).reshape((1,)), wishes.astype(wide)])
-
-        def apply(flat: mo.Tensor) -> None:
-            place = 0
-            for parameter in self._used:
-                part = flat[place:place + parameter.size]
-                parameter.grad = part.reshape(parameter.shape).astype(parameter.dtype)
-                place += parameter.size
-            self._update()
-
-        self._gradients, self._apply = mo.compile(gradients), mo.compile(apply)
-        if not self.ordered:
-            self._replica = DistributedDataParallel(self.model, bucket_bytes, self.group, compress)
-            self._whole = mo.compile(self._plain_step)
-
-    def _update(self) -> None:
-        if self.clip:
-            mo.optim.clip_grad_norm([p for p in self.model.parameters() if p.grad is not None], self.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
+        return self._asks, world.wants_more()
 
     # -- plain ---------------------------------------------------------------------------------------------------------
     def _plain_step(self, share: mo.Tensor, wishes: mo.Tensor, *rows: mo.Tensor) -> mo.Tensor:
         loss = self.loss_of(*rows) * share
         loss.backward()
         means = all_reduce(mo.concat([loss.detach().astype(mo.float32).reshape((1,)), wishes]), "mean", self.group)
-        self._update()
+        self._step.update()
         return means
 
     def _plain(self, batch: tuple[np.ndarray, ...], rows: int) -> np.ndarray:
         ranks, rank = self.group.size, self.group.rank
-        if rows < ranks:
-            raise fail(ArgumentError, "Trainer", f"{rows} rows are not enough for {ranks} ranks")
         first, end = held(rows, ranks, rank)
-        mo.nn.random.set_state(mo.random.fold_in(self._key, self.steps * ranks + rank))
+        mo.nn.random.set_state(mo.random.fold_in(self._step.key, self.steps * ranks + rank))
         share = mo.asarray(np.float32((end - first) * ranks / rows))
-        rows_here = [mo.asarray(part[first:end]) for part in batch]
-        means: np.ndarray = self._whole(share, self._wishes(), *rows_here).numpy()
+        rows_here = [mo.asarray(part[first:end] if first < end else part[:1]) for part in batch]  # a row that counts 0
+        means: np.ndarray = self._whole(share, mo.asarray(np.asarray(self._wishes(), np.float32)), *rows_here).numpy()
         return means
 
 

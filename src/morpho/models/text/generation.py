@@ -51,8 +51,9 @@ def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens
     """
     found = settled(model, ids, mask=mask, max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k,
                     top_p=top_p, repetition_penalty=repetition_penalty, seed=seed, stop=stop, tokenizer=tokenizer)
+    two_parts = hasattr(model, "remember")  # their text begins anew
     answers = [_Answer(prompt, count, found.sampling, np.random.default_rng(found.seed), found.stops,
-                       StopStrings(found.strings, tokenizer), model.defaults)
+                       StopStrings(found.strings, tokenizer, () if two_parts else prompt), model.defaults)
                for prompt, count in zip(found.prompts, found.counts, strict=True)]
     return _rows(model, answers) if found.several else _tokens(model, answers[0])
 

@@ -11,7 +11,8 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 
 class StopStrings:
-    """Takes one token after another, and says when one of the strings is complete.
+    """Takes one token after another, and says when one of the strings is complete. `after` are the prompt's tokens:
+    the text of a token may depend on those before it.
 
     >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
     >>> stop = StopStrings(["n a"], tokenizer)
@@ -19,11 +20,11 @@ class StopStrings:
     2
     """
 
-    def __init__(self, strings: Sequence[str], tokenizer: Any) -> None:
+    def __init__(self, strings: Sequence[str], tokenizer: Any, after: Sequence[int] = ()) -> None:
         self.strings, self._tail = tuple(strings), ""
         self._kept = max(map(len, strings), default=1) - 1  # what a string may have begun in
         if strings:
-            self._stream = tokenizer.stream() if hasattr(tokenizer, "stream") else _Stream(tokenizer)
+            self._stream = tokenizer.stream(after=after) if hasattr(tokenizer, "stream") else _Stream(tokenizer, after)
 
     def push(self, token: int) -> bool:
         """Whether a string ends in the text that this token completes."""
@@ -38,9 +39,9 @@ class _Stream:
     """The text of one token after another from a tokenizer that has `decode` alone. A token is decoded together with
     those before it, as its text may depend on them, and what it adds is its text."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, after: Sequence[int]) -> None:
         self._decode = tokenizer.decode
-        self._before: list[int] = []  # tokens whose text has been given
+        self._before = [*after[-LONGEST:]]  # tokens whose text has been given
         self._waiting: list[int] = []
 
     def push(self, token: int) -> str:

@@ -1,14 +1,17 @@
 """Checkpoints of a training run: folders that are there whole or not at all, the last few of them kept.
 
 A checkpoint holds the model, the optimiser, the keys of random draws and plain numbers. It is written under another
-name, synchronised and moved into place, so that a run killed at any moment leaves only readable ones.
+name, synchronised and moved into place, so that a run killed at any moment leaves only readable ones. `run.json` has
+the SHA-256 of every file, itself included: a bit that a disk or a copy has changed is an error that names the file.
 """
 
 from __future__ import annotations
 
 import errno
 import filecmp
+import hashlib
 import json
+import logging
 import os
 import re
 import secrets
@@ -24,6 +27,7 @@ from morpho.weights import FileFault, MissingFile, load, save
 from morpho.weights.atomic import TEMPORARY as HALF
 from morpho.weights.atomic import atomic_file, storing, sync_folder
 
+log = logging.getLogger("morpho")
 _NAME = re.compile(r"step-(\d{8,})")
 OLD = ".old"  # of a checkpoint that is being replaced
 NUMBERS, MODEL, OPTIMISER = "run.json", "model.safetensors", "optimiser.safetensors"
@@ -54,7 +58,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 3) -> None:
-        self.folder, self.keep = Path(folder), max(1, keep)
+        self.folder, self.keep, self._warned = Path(folder), max(1, keep), False
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, ascending."""
@@ -77,8 +81,9 @@ class Checkpoints:
                 waiting.mkdir()
                 save(waiting / MODEL, model.state_dict())
                 save(waiting / OPTIMISER, {**state["slots"], "key": mo.nn.random.get_state()})
+                text["sha256"] = {name: _sha256(waiting / name) for name in (MODEL, OPTIMISER)}
                 with atomic_file(waiting / NUMBERS) as file:
-                    file.write(json.dumps(text).encode())
+                    file.write(json.dumps({**text, "self": _own_sha256(text)}).encode())
                 self._move(waiting, step)
             except BaseException:
                 shutil.rmtree(waiting, ignore_errors=True)
@@ -98,17 +103,48 @@ class Checkpoints:
                        "train without --resume to begin")
         place = self.path(known[-1] if step is None else step)
         try:
-            with open(place / NUMBERS, encoding="utf-8") as file:
-                text = json.load(file)
-            slots = dict(load(place / OPTIMISER))
-            key = slots.pop("key")
-            state = {"count": text["count"], "param_groups": list(text["groups"]), "slots": slots}
-            if text["format"] != FORMAT:
-                raise ValueError(f"its format is {text['format']}, not {FORMAT}")
-            return Checkpoint(load(place / MODEL), state, key, dict(text["numbers"]))
+            return self._read(place)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise fail(FileFault, "resume", f"the checkpoint {place.name} cannot be read: {error}",
-                       "remove that folder to go on from the one before it") from None
+            raise fail(FileFault, "resume", f"the checkpoint {place.name} cannot be read: "
+                       f"{getattr(error, 'message', '') or error}", self._way_out(place)) from None
+
+    def _read(self, place: Path) -> Checkpoint:
+        text = self._checked(place)
+        slots = dict(load(place / OPTIMISER))
+        key = slots.pop("key")
+        state = {"count": text["count"], "param_groups": list(text["groups"]), "slots": slots}
+        if text["format"] != FORMAT:
+            raise ValueError(f"its format is {text['format']}, not {FORMAT}")
+        return Checkpoint(load(place / MODEL), state, key, dict(text["numbers"]))
+
+    def _checked(self, place: Path) -> dict[str, Any]:
+        """What `run.json` says, once all files have the checksums that it names."""
+        with open(place / NUMBERS, encoding="utf-8") as file:
+            text: dict[str, Any] = json.load(file)
+        stated, own = text.get("sha256"), text.pop("self", None)
+        if stated is None and own is None:
+            if not self._warned:
+                log.warning("the checkpoint %s is of an earlier version and has no checksums: whether its files are "
+                            "whole is not known", place)
+                self._warned = True
+            return text
+        if own != _own_sha256(text):
+            raise ValueError(f"{NUMBERS} does not have the checksum that was written with it")
+        for name, sha256 in dict(stated or {}).items():
+            if _sha256(place / name) != sha256:
+                raise ValueError(f"{name} does not have the checksum that was written with it")
+        return text
+
+    def _way_out(self, place: Path) -> str:
+        """How to go on without a checkpoint that cannot be read: from the last one before it that is whole."""
+        for step in reversed([step for step in self.steps() if self.path(step).name < place.name]):
+            try:
+                self._checked(self.path(step))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                continue
+            later = [name for each in self.steps() if step < each and (name := self.path(each).name) <= place.name]
+            return f"remove {', '.join(later)} to go on from step {step}, whose checkpoint is whole"
+        return "there is no whole one before it: begin anew, or copy it again from where it was whole"
 
     def publish(self, target: Path) -> None:
         """Make `target` the weights of the last checkpoint, byte for byte; where it is, it is left alone."""
@@ -158,6 +194,16 @@ class Checkpoints:
 
     def _beside(self, step: int, suffix: str) -> Path:
         return self.folder / f".step-{step:08d}.{secrets.token_hex(6)}{suffix}"
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _own_sha256(text: Mapping[str, Any]) -> str:
+    """That of `run.json` without its own."""
+    return hashlib.sha256(json.dumps(text).encode()).hexdigest()
 
 
 class LossLog:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -25,12 +26,15 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.training.checkpoints import Checkpoints, LossLog
 from morpho.models.training.settings import Progress, Settings, read_text
+from morpho.optim.ordered import OrderedStep, shards_of
 from morpho.weights import FileFault, FolderInUse, MissingFile, load_tokenizer, save, save_tokenizer, train_bpe
 from morpho.weights.atomic import FolderLock, atomic_file, remove_leftovers, storing
 from morpho.weights.files import INDEX
 from morpho.weights.files import SINGLE as MODEL
 from morpho.weights.text.tokenizer import Tokenizer
 
+RULE = "shards"  # how a step sums its rows and draws: `OrderedStep`; a run of an earlier version says nothing
+log = logging.getLogger("morpho")
 HELD_OUT = 0.02  # share of the tokens, at the end, that training does not see
 MOST_HELD_OUT = 1 << 16
 START = "start.safetensors"  # the weights that a run with `start` begins from
@@ -43,6 +47,8 @@ class Run:
     they are given, else as far as was planned.
     tokenizer: a `tokenizer.json` to use instead of training one. start: a folder whose model to begin from.
     """
+
+    rule = RULE
 
     def __init__(self, folder: str | os.PathLike[str], data: str | os.PathLike[str] | None = None,
                  settings: Settings | None = None, *, resume: bool = False, steps: int | None = None,
@@ -157,7 +163,7 @@ class Run:
             save_tokenizer(self.folder / "tokenizer.json", found)
             self._write_json("config.json", settings.model_config(found.vocab_size, found.eos))
         self._write_json("run.json", {"settings": dataclasses.asdict(settings),
-                                      "text": hashlib.sha256(text.encode()).hexdigest()})
+                                      "text": hashlib.sha256(text.encode()).hexdigest(), "rule": self.rule})
 
     def _take_over(self, start: Path, settings: Settings) -> tuple[Settings, Tokenizer]:
         """Begin from another model: its form and its tokenizer are kept."""
@@ -192,7 +198,13 @@ class Run:
                        f"give --steps {2 * done} to go on, or begin another run")
         if steps is not None and steps != settings.steps:  # another plan: the rate follows it from here on
             settings = dataclasses.replace(settings, steps=steps)
-            self._write_json("run.json", {**known, "settings": dataclasses.asdict(settings)})
+            known = {**known, "settings": dataclasses.asdict(settings)}
+            self._write_json("run.json", known)
+        if known.get("rule") != self.rule:
+            if done:
+                log.warning("the run in %s was begun with steps that add their rows in another order, and draw other "
+                            "dropout masks: from step %d on it differs from one never stopped", self.folder, done)
+            self._write_json("run.json", {**known, "rule": self.rule})
         return settings.check()
 
     def _restore(self) -> None:
@@ -242,20 +254,13 @@ class Run:
         def loss_of(ids: mo.Tensor) -> mo.Tensor:  # (batch, context + 1) -> ()
             return mo.cross_entropy(model(ids[:, :-1]), ids[:, 1:])
 
-        @mo.compile  # type: ignore[untyped-decorator]
-        def train(ids: mo.Tensor) -> mo.Tensor:  # (accumulate, batch, context + 1) -> ()
-            total = mo.zeros(())
-            for part in range(settings.accumulate):
-                loss = loss_of(ids[part]) * (1 / settings.accumulate)
-                loss.backward()
-                total = total + loss
-            if settings.clip:
-                mo.optim.clip_grad_norm(model.parameters(), settings.clip)
-            optimiser.step()
-            optimiser.zero_grad()
-            return total
+        self._ordered = OrderedStep(model, optimiser, loss_of, shards=shards_of(settings.accumulate),
+                                    clip=settings.clip, seed=settings.seed)
+        self.evaluate = mo.compile(loss_of)
 
-        self.train_step, self.evaluate = train, mo.compile(loss_of)
+    def train_step(self, ids: np.ndarray) -> float:
+        """Train on the rows of a step, (accumulate, batch, context + 1); their mean loss before it."""
+        return self._ordered.alone(self.step, ids.reshape(-1, ids.shape[-1]))
 
     # -- the loop ------------------------------------------------------------------------------------------------------
     def batch(self, step: int) -> np.ndarray:
@@ -299,7 +304,7 @@ class Run:
                 group["lr"] = rate
             rows = self.batch(self.step)
             fetched = time.perf_counter()
-            loss = self.train_step(mo.asarray(rows)).item()
+            loss = float(self.train_step(rows))
             stepped = time.perf_counter()
             if not math.isfinite(loss):
                 raise fail(ArgumentError, "train", f"the loss is {loss} at step {self.step}",

@@ -11,6 +11,7 @@ from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.layers.linear import linear
 from morpho.nn.module import Module
+from morpho.tensor.convert import following
 from morpho.tensor.state.variable import Parameter
 
 States = tuple[mo.Tensor, ...]  # each (batch, hidden): h, and for LSTM c
@@ -94,7 +95,7 @@ class _Cell(Steps):
 
     def forward(self, x: mo.Tensor, hx: Any = None) -> Any:
         """x is (batch, input_size) or (input_size,); `hx` the state before, zeros by default: h, for LSTM (h, c)."""
-        name, x = type(self).__name__, mo.asarray(x)
+        name, x = type(self).__name__, following(x)
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise fail(ShapeError, name, f"shape {tuple(x.shape)} is not [batch, {self.input_size}] or "
                                          f"[{self.input_size}]")

@@ -10,6 +10,7 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.layers.linear import check_padding
 from morpho.nn.module import Module
+from morpho.tensor.convert import following
 from morpho.tensor.state.trace import current_trace
 from morpho.tensor.state.variable import Parameter
 
@@ -42,13 +43,13 @@ class EmbeddingBag(Module):
         self.weight = Parameter(table)
 
     def forward(self, input: mo.Tensor, offsets: Any = None, per_sample_weights: Any = None) -> mo.Tensor:
-        name, ids = "EmbeddingBag", mo.asarray(input)
+        name, ids = "EmbeddingBag", following(input)
         if (ids.ndim, offsets is None) not in ((2, True), (1, False)):
             raise fail(ShapeError, name, f"ids of shape {tuple(ids.shape)} {'without' if offsets is None else 'with'} "
                                          "offsets are no bags", "ids[B, N] come without offsets, ids[N] with them")
         shares = None
         if per_sample_weights is not None:
-            shares = mo.asarray(per_sample_weights)
+            shares = following(per_sample_weights)
             if self.mode != "sum" or shares.shape != ids.shape:
                 raise fail(ArgumentError, name, f"per_sample_weights of shape {tuple(shares.shape)} do not fit ids of "
                                                 f"{tuple(ids.shape)} and mode {self.mode!r}", "they are for mode='sum'")
@@ -58,7 +59,7 @@ class EmbeddingBag(Module):
             rows = rows * mo.expand_dims(shares.astype(rows.dtype), axis=-1)
         if offsets is None:
             return self._reduced(rows, counts)
-        places, inside, bags = self._places(name, mo.asarray(offsets), ids.shape[0])
+        places, inside, bags = self._places(name, following(offsets), ids.shape[0])
         return self._spread(rows, mo.logical_and(counts, inside), places, bags)
 
     def _reduced(self, rows: mo.Tensor, counts: mo.Tensor) -> mo.Tensor:

@@ -13,6 +13,7 @@ from morpho.nn import init
 from morpho.nn.containers import Sequential
 from morpho.nn.layers.activations import activation
 from morpho.nn.module import Module
+from morpho.tensor.convert import following
 from morpho.tensor.state.variable import Parameter
 
 
@@ -22,7 +23,7 @@ def linear(input: mo.Tensor, weight: mo.Tensor, bias: mo.Tensor | None = None) -
     >>> mo.nn.linear(mo.ones((2, 3, 4)), mo.ones((5, 4))).shape
     (2, 3, 5)
     """
-    x = mo.asarray(input)
+    x = following(input)
     if not x.ndim or x.shape[-1] != weight.shape[-1]:
         raise fail(ShapeError, "Linear", f"shape {tuple(x.shape)} does not end in {weight.shape[-1]} features")
     y = mo.matmul(x, mo.matrix_transpose(weight))  # (..., in_features) -> (..., out_features)
@@ -119,7 +120,7 @@ class Embedding(Module):
         found = mo.embedding(self.weight, ids)
         if self.padding_idx is None:
             return found
-        padding = mo.expand_dims(mo.asarray(ids) == self.padding_idx, axis=-1)
+        padding = mo.expand_dims(following(ids) == self.padding_idx, axis=-1)
         return mo.where(padding, found.detach(), found)  # no gradient flows to the row of padding
 
     def describe(self) -> str:

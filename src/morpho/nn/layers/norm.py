@@ -10,6 +10,7 @@ from morpho.base.checks import check_numbers, check_sizes
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
+from morpho.tensor.convert import following
 from morpho.tensor.state.variable import Parameter
 
 
@@ -29,7 +30,7 @@ class _LastAxes(Module):
 
     def _row(self, given: Any) -> mo.Tensor:
         """It with its last axes as one."""
-        x, sizes = mo.asarray(given), self.normalized_shape
+        x, sizes = following(given), self.normalized_shape
         if len(sizes) == 1 and self.weight is not None:
             return x  # the function compares the last axis with the weight
         if tuple(x.shape[-len(sizes):]) != sizes:

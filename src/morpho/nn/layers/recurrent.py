@@ -16,6 +16,7 @@ from morpho.nn import init
 from morpho.nn.layers.cells import GRUSteps, LSTMSteps, States, Steps, TanhSteps, check_nonlinearity
 from morpho.nn.layers.dropout import check_share, dropped
 from morpho.nn.layers.linear import linear
+from morpho.tensor.convert import following
 from morpho.tensor.state.trace import current_trace
 from morpho.tensor.state.variable import Parameter
 
@@ -51,7 +52,7 @@ class _Recurrent(Steps):
 
         `lengths`, (batch,), are the steps of each sequence of a padded batch: outputs beyond them are zeros, the last
         states those after each one's own last step, and the way back begins there."""
-        x = mo.asarray(x)
+        x = following(x)
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise fail(ShapeError, type(self).__name__,
                        f"shape {tuple(x.shape)} is not [time, batch, {self.input_size}] or [time, {self.input_size}]")
@@ -99,7 +100,7 @@ class _Recurrent(Steps):
         """Which steps are within the length of each sequence, (time, batch, 1)."""
         if lengths is None:
             return None
-        name, found = type(self).__name__, mo.asarray(lengths)
+        name, found = type(self).__name__, following(lengths)
         if not found.dtype.is_integer or tuple(found.shape) != (batch,):
             raise fail(ShapeError, name, f"lengths {found.dtype}{tuple(found.shape)} are not an integer for each of "
                                          f"{batch} sequences")

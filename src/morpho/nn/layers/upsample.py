@@ -11,6 +11,8 @@ import morpho as mo
 from morpho.base.checks import as_real, as_whole, shown
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
+from morpho.tensor.autodiff.precision import rounded_once
+from morpho.tensor.convert import following, unplaced
 
 # mode -> spatial axes
 RANKS = {"nearest": (1, 2, 3), "nearest-exact": (1, 2, 3), "area": (1, 2, 3), "linear": (1,), "bilinear": (2,),
@@ -19,6 +21,7 @@ WITHOUT_CORNERS = ("nearest", "nearest-exact", "area")
 ANTIALIASED = ("bilinear", "bicubic")
 
 
+@rounded_once
 def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
                 antialias: bool = False) -> mo.Tensor:
@@ -34,7 +37,7 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
     >>> mo.nn.interpolate(mo.asarray([[[1.0, 3.0]]]), size=4, mode="linear").numpy()
     array([[[1. , 1.5, 2.5, 3. ]]], dtype=float32)
     """
-    x = mo.asarray(input)
+    x = following(input)
     _check_mode("interpolate", mode, align_corners)
     if antialias and mode not in ANTIALIASED:
         raise fail(ArgumentError, "interpolate", f"antialias has no meaning for mode {mode!r}", "leave it out")
@@ -51,7 +54,7 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
     for axis, (length, step) in enumerate(zip(sizes, steps, strict=True), 2):
         before = int(x.shape[axis])
         if mode in ("nearest", "nearest-exact"):
-            x = mo.take(x, mo.asarray(_nearest(before, length, step, 0.5 * (mode != "nearest"))), axis=axis)
+            x = mo.take(x, unplaced(_nearest(before, length, step, 0.5 * (mode != "nearest"))), axis=axis)
         elif mode == "area":
             x = _weighted(x, axis, *_covered(before, length))
         elif antialias:
@@ -114,9 +117,9 @@ def _weighted(x: mo.Tensor, axis: int, places: np.ndarray, weights: np.ndarray) 
     along = (-1, *(1 for _ in x.shape[axis + 1:]))
     total: Any = None
     for numbers, shares in zip(places, weights, strict=True):
-        part = mo.take(x, mo.asarray(numbers), axis=axis) * mo.asarray(shares.reshape(along)).astype(x.dtype)
+        part = mo.take(x, unplaced(numbers), axis=axis) * unplaced(shares.reshape(along)).astype(x.dtype)
         total = part if total is None else total + part
-    return mo.asarray(total)
+    return total  # type: ignore[no-any-return]
 
 
 def _runs(length: int, first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -171,8 +174,8 @@ def _between(x: mo.Tensor, axis: int, size: int, step: float, align_corners: boo
     first = np.minimum(places.astype(np.int64), length - 1)
     second = np.minimum(first + 1, length - 1)
     along = (size, *(1 for _ in x.shape[axis + 1:]))
-    share = mo.asarray((places - first).reshape(along)).astype(x.dtype)
-    one, other = (mo.take(x, mo.asarray(numbers), axis=axis) for numbers in (first, second))
+    share = unplaced((places - first).reshape(along)).astype(x.dtype)
+    one, other = (mo.take(x, unplaced(numbers), axis=axis) for numbers in (first, second))
     return one * (1 - share) + other * share
 
 

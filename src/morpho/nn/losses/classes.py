@@ -13,6 +13,8 @@ from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
 from morpho.nn.losses.reduction import full, reduced
+from morpho.tensor.autodiff.precision import rounded_once
+from morpho.tensor.convert import following
 from morpho.tensor.functions.searching.search import classes_along, rows_of
 
 IGNORED = -100  # the class that targets have where nothing is wanted, as in PyTorch
@@ -40,7 +42,7 @@ def _check_classes(name: str, input: mo.Tensor, target: mo.Tensor, axis: int) ->
 
 
 def _check_weight(name: str, weight: Any, count: Any) -> None:
-    shape = (count,) if weight is None else tuple(mo.asarray(weight).shape)
+    shape = (count,) if weight is None else tuple(following(weight).shape)
     if shape != (count,):
         raise fail(ShapeError, name, f"a weight of shape {shape} is given for {count} classes")
 
@@ -53,7 +55,7 @@ def _shares(name: str, weight: Any, classes: mo.Tensor, ignore_index: int,
     if weight is None:
         shares = mo.ones(classes.shape, dtype=dtype)
     else:
-        shares = mo.squeeze(rows_of(name, mo.asarray(weight).astype(dtype)[:, None], safe), axis=-1)
+        shares = mo.squeeze(rows_of(name, following(weight).astype(dtype)[:, None], safe), axis=-1)
     return mo.where(kept, shares, mo.zeros((), dtype=dtype)), safe
 
 
@@ -65,7 +67,7 @@ def nll_loss(input: Any, target: Any, weight: Any = None, *, ignore_index: int =
     >>> mo.nn.nll_loss(mo.asarray([[-1.0, -2.0]]), mo.asarray([1])).item()
     2.0
     """
-    return _picked("nll_loss", full(input), mo.asarray(target), weight, ignore_index, reduction, dim)
+    return _picked("nll_loss", full(input), following(target), weight, ignore_index, reduction, dim)
 
 
 def _picked(name: str, input: mo.Tensor, classes: mo.Tensor, weight: Any, ignore_index: int, reduction: str,
@@ -109,7 +111,7 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, *, ignore_index: 
     1.3863
     """
     name = "cross_entropy"
-    logits, wanted = full(input), mo.asarray(target)
+    logits, wanted = full(input), following(target)
     axis, ignored = _class_axis(name, logits, dim), _checked_index(name, ignore_index)
     check_numbers(name, 0, label_smoothing=label_smoothing)
     _check_weight(name, weight, logits.shape[axis])
@@ -120,12 +122,12 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, *, ignore_index: 
         return mo.cross_entropy(logits, wanted, axis=axis, label_smoothing=label_smoothing, ignore_index=passed,
                                 reduction=reduction)
     if not wanted.dtype.is_integer:
-        return _soft(name, logits, wanted, mo.asarray(weight), ignored, reduction, label_smoothing, axis)
+        return _soft(name, logits, wanted, following(weight), ignored, reduction, label_smoothing, axis)
     logarithms = mo.log_softmax(logits, axis=axis)
     plain = _picked(name, logarithms, wanted, weight, ignored, reduction, axis)
     if not label_smoothing:
         return plain
-    weights = mo.asarray(weight).astype(logarithms.dtype)
+    weights = following(weight).astype(logarithms.dtype)
     even = -mo.sum(logarithms * _along(weights, logits, axis), axis=axis)  # every class alike
     shares, _ = _shares(name, weights, wanted, ignored, even.dtype)
     even = _weighed(name, even, mo.ones_like(even), shares, reduction)
@@ -152,6 +154,7 @@ def _soft(name: str, logits: mo.Tensor, target: mo.Tensor, weight: mo.Tensor, ig
                    reduction)
 
 
+@rounded_once
 def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, *,
                       reduction: str = "mean") -> mo.Tensor:
     """The sum over all other classes of max(0, margin - input[target] + input[class]) ** p, divided by the number of
@@ -164,7 +167,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     if p not in (1, 2):
         raise fail(ArgumentError, name, f"p={shown(p)} is neither 1 nor 2")
     check_numbers(name, margin=margin)
-    scores, classes = full(input), mo.asarray(target)
+    scores, classes = full(input), following(target)
     if scores.ndim not in (1, 2) or not scores.dtype.is_float:
         raise fail(ShapeError, name, f"scores {scores.dtype}{tuple(scores.shape)} are not floats [N, C] or [C]")
     if not classes.dtype.is_integer:
@@ -177,7 +180,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     over = mo.relu(margin - own + scores)
     over = over if p == 1 else mo.square(over)
     if weight is not None:
-        over = over * rows_of(name, mo.asarray(weight).astype(scores.dtype)[:, None], classes)
+        over = over * rows_of(name, following(weight).astype(scores.dtype)[:, None], classes)
     others = mo.arange(count) != mo.expand_dims(classes, axis=axis)
     loss = mo.sum(mo.where(others, over, mo.zeros((), dtype=over.dtype)), axis=axis) / count
     return reduced(name, loss, reduction)

@@ -14,6 +14,7 @@ import morpho as mo
 from morpho.base.checks import as_whole, shown
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.nn.losses.reduction import check_reduction, full, reduced
+from morpho.tensor.convert import following, unplaced
 from morpho.tensor.functions.searching.search import classes_along
 from morpho.tensor.state.trace import current_trace
 
@@ -49,7 +50,7 @@ def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: A
     if number is None or not 0 <= number < classes:
         raise fail(ArgumentError, name, f"blank={shown(blank)} is not one of {classes} classes")
     spoken = _lengths(name, "input_lengths", input_lengths, batch, times)
-    labels, written = _labels(name, mo.asarray(targets), target_lengths, batch, single)
+    labels, written = _labels(name, following(targets), target_lengths, batch, single)
     written_all = _lengths(name, "target_lengths", written, batch, int(labels.shape[1]))
     total = _forward(frames, labels, spoken, written_all, number)
     possible = total > NONE / 2
@@ -63,7 +64,7 @@ def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: A
 
 def _lengths(name: str, what: str, given: Any, batch: int, most: int) -> mo.Tensor:
     """Lengths (batch,), none of them beyond what there is; inside a compiled function their values are not known."""
-    lengths = mo.asarray(given)
+    lengths = following(given)
     if not lengths.dtype.is_integer:
         raise fail(DTypeError, name, f"{what} are {lengths.dtype} and not integers")
     lengths = mo.reshape(lengths, (1,)) if not lengths.ndim and batch == 1 else lengths
@@ -98,7 +99,7 @@ def _labels(name: str, targets: mo.Tensor, lengths: Any, batch: int, single: boo
     places = (np.cumsum(counts) - counts)[:, None] + np.arange(width)
     if not width:
         return mo.zeros((batch, 0), dtype=mo.int64), lengths
-    return mo.take(targets, mo.asarray(np.minimum(places, counts.sum() - 1)), axis=0), lengths
+    return mo.take(targets, unplaced(np.minimum(places, counts.sum() - 1)), axis=0), lengths
 
 
 def _forward(frames: mo.Tensor, labels: mo.Tensor, spoken: mo.Tensor, written: mo.Tensor, blank: int) -> mo.Tensor:

@@ -8,8 +8,11 @@ import morpho as mo
 from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.nn.losses.reduction import alike, full, reduced
+from morpho.tensor.autodiff.precision import rounded_once
+from morpho.tensor.convert import following
 
 
+@rounded_once
 def cosine_similarity(x1: Any, x2: Any, dim: int | None = None, eps: float = 1e-8) -> mo.Tensor:
     """The cosine of the angle between vectors along an axis: axis 1, as PyTorch's, or the only one of a pair of
     vectors. Both are broadcast to one shape first; lengths count as at least `eps`.
@@ -41,6 +44,7 @@ def _length(x: mo.Tensor, axis: int, least: float) -> mo.Tensor:
     return mo.sqrt(mo.maximum(mo.sum(mo.square(x), axis=axis), least * least))
 
 
+@rounded_once
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> mo.Tensor:
     """The p-norm of x1 - x2 + eps along the last axis: a real number, of complex ones too.
 
@@ -57,12 +61,13 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 
 def _signs(name: str, target: Any, shape: Any, dtype: Any) -> mo.Tensor:
     """Targets of 1 and -1 for values of a shape."""
-    wanted = mo.asarray(target)
+    wanted = following(target)
     if wanted.shape != shape:
         raise fail(ShapeError, name, f"targets of shape {tuple(wanted.shape)} do not fit {tuple(shape)}")
     return wanted.astype(dtype)
 
 
+@rounded_once
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, *,
                           reduction: str = "mean") -> mo.Tensor:
     """1 - cosine for pairs whose target is 1, and for pairs whose target is -1 what the cosine exceeds `margin` by.
@@ -74,7 +79,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     name = "cosine_embedding_loss"
     check_numbers(name, margin=margin)
     one, other = alike(name, input1, input2)
-    wanted = mo.asarray(target)
+    wanted = following(target)
     if wanted.shape != one.shape[:-1]:
         raise fail(ShapeError, name, f"targets of shape {tuple(wanted.shape)} do not fit pairs of {tuple(one.shape)}")
     dtype, one, other = one.dtype, _wide(one), _wide(other)
@@ -85,6 +90,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     return reduced(name, loss, reduction)
 
 
+@rounded_once
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
                         eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean") -> mo.Tensor:
     """What the distance to a positive example, with a margin, exceeds that to a negative one by: max(0, d(a, p)
@@ -104,6 +110,7 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
     return reduced(name, mo.relu(near - far + margin), reduction)
 
 
+@rounded_once
 def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, *,
                         reduction: str = "mean") -> mo.Tensor:
     """max(0, -target * (input1 - input2) + margin): a target of 1 wants the first to be larger, one of -1 the second.
@@ -119,6 +126,7 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
     return reduced(name, mo.relu(margin - signs * (one - other)), reduction)
 
 
+@rounded_once
 def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> mo.Tensor:
     """The input where the target is 1, and max(0, margin - input) where it is -1: for distances of pairs.
 

@@ -7,6 +7,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.tensor.autodiff.precision import widened
+from morpho.tensor.convert import following
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -27,12 +28,12 @@ def check_reduction(name: str, reduction: object, *others: str) -> None:
 
 def full(value: Any) -> mo.Tensor:
     """As a tensor; under autocast half floats as float32, for losses are never computed in less."""
-    return mo.Tensor.of_node(widened(mo.asarray(value).node))
+    return mo.Tensor.of_node(widened(following(value).node))
 
 
 def alike(name: str, input: Any, target: Any) -> tuple[mo.Tensor, mo.Tensor]:
     """Both as float tensors of one shape: broadcasting (8, 1) with (8,) to (8, 8) is never what was meant."""
-    one, other = full(input), mo.asarray(target)
+    one, other = full(input), following(target)
     if one.shape != other.shape:
         raise fail(ShapeError, name, f"predictions of shape {tuple(one.shape)} and targets of {tuple(other.shape)} "
                                      "differ", "reshape or squeeze one of them")

@@ -102,8 +102,31 @@ def inv_rule(node: Node, ct: Node) -> list[Node]:
     return [neg(_product(inverse, ct, inverse))]
 
 
+def _cofactors(x: Node) -> Node:
+    """The cofactors of matrices of up to three rows, which singular matrices have too."""
+    rank, n = len(x.shape), x.shape[-1]
+
+    def element(i: int, j: int) -> Node:
+        starts = (*[0] * (rank - 2), i % n, j % n)
+        return build("slice", x, starts=starts, sizes=(*x.shape[:-2], 1, 1), steps=(1,) * rank)
+
+    def cofactor(i: int, j: int) -> Node:
+        if n == 1:
+            return constant_like(element(0, 0), 1)
+        if n == 2:
+            found = element(i + 1, j + 1)
+            return found if i == j else neg(found)
+        return sub(mul(element(i + 1, j + 1), element(i + 2, j + 2)), mul(element(i + 1, j + 2), element(i + 2, j + 1)))
+
+    rows = [[cofactor(i, j) for j in range(n)] for i in range(n)]
+    lines = [row[0] if n == 1 else build("concatenate", *row, axis=rank - 1) for row in rows]
+    return lines[0] if n == 1 else build("concatenate", *lines, axis=rank - 2)
+
+
 def det_rule(node: Node, ct: Node) -> list[Node]:
     x = node.inputs[0]
+    if x.shape[-1] in (1, 2, 3):  # singular ones too
+        return [mul(expand(reshape(ct, (*ct.shape, 1, 1)), x.shape), conj(_cofactors(x)))]
     scale = reshape(mul(ct, conj(node)), (*ct.shape, 1, 1))
     return [mul(expand(scale, x.shape), adjoint(build("inv", x)))]
 

@@ -18,6 +18,7 @@ import numpy as np
 from morpho.base.errors import MemoryLimit, MorphoError, fail
 from morpho.plan.solve.anytime import first_placement
 from morpho.plan.solve.deadline import NEVER, Deadline
+from morpho.plan.solve.exact.branch_and_bound import best_latency, best_period, lattice_cells
 from morpho.plan.solve.exact.feasibility_sets import feasible
 from morpho.plan.solve.heuristics import CHEAP_RULES
 from morpho.plan.solve.problem import Placement, Problem, build, no_plan
@@ -28,6 +29,7 @@ MOVES = 100_000  # some 0.6 s
 CLIMBS = 800  # and 0.3 s
 ROUNDS = 3
 CLOCK_EVERY = 256
+INSTANT_CELLS = 20_000  # multisets of nodes x kinds x boundaries that the exact search goes through in some 0.1 s
 
 
 class Chain:
@@ -265,17 +267,71 @@ def _sample(chain: Chain, random: Random) -> float:
     return math.inf if move is None else chain.change(*move)
 
 
+def few_nodes(problem: Problem, objective: str, deadline: Deadline = NEVER) -> list[Placement]:
+    """Plans that any search should start from: the best single node, and the best cuts over the n fastest, or the n
+    fastest and roomiest, for growing n, in that order and in one that follows fast links."""
+    which = 1 if objective == "latency" else 0
+    whole, room = problem.time[:, -1], problem.far[:, 0]
+    usable = np.flatnonzero(problem.usable)
+    single = usable[room[usable] >= problem.depth]
+    paths: list[Placement] = []
+    if len(single):
+        paths.append([(int(single[whole[single].argmin()]), 0, problem.depth, 0)])
+    most = min(problem.depth, problem.max_stages)
+    pace = whole / problem.depth
+    for scores in (whole, whole / np.maximum(room, 1)):
+        order = _expanded(problem, usable[np.argsort(scores[usable], kind="stable")], 4 * most)
+        best, worse, size = math.inf, 0, 2
+        while size <= min(most, len(order)) and worse < 3 and (size <= 8 or not deadline.passed()):
+            values = []
+            for kinds in (order[:size], _linked(problem, order[:4 * size], size, pace, objective)):
+                cuts = best_cuts(problem, kinds, objective)
+                if cuts is not None:
+                    paths.append(cuts[1])
+                    values.append(cuts[0])
+            worse = 0 if not values or min(values) < best else worse + 1
+            best = min([best, *values])
+            size += max(1, size // 4)
+    allowed = [path for path in paths if problem.allows(path)]
+    return sorted(allowed, key=lambda path: problem.values(path)[which])[:1]
+
+
+def _expanded(problem: Problem, kinds: np.ndarray, most: int) -> list[int]:
+    """Kinds in an order, each as often as its pool has nodes for it."""
+    free = [int(cap) for cap in problem.caps]
+    order: list[int] = []
+    for kind in kinds.tolist():
+        pool, use = int(problem.pool[kind]), int(problem.use[kind])
+        while free[pool] >= use and len(order) < most:
+            free[pool] -= use
+            order.append(kind)
+    return order
+
+
+def _linked(problem: Problem, kinds: list[int], size: int, pace: np.ndarray, objective: str) -> list[int]:
+    """So many of these kinds: the first, and each time the one that is reached and computes soonest."""
+    left, chain = list(kinds[1:]), [kinds[0]]
+    share, bytes_sent = problem.depth / size, float(np.median(problem.sizes[0][1:]))
+    while left and len(chain) < size:
+        last, others = chain[-1], np.asarray(left)
+        hops, spans = problem.late[last, others] + bytes_sent / problem.wide[last, others], pace[others] * share
+        chain.append(left.pop(int((hops + spans if objective == "latency" else np.maximum(hops, spans)).argmin())))
+    return chain
+
+
 def start_placement(request: Request, problem: Problem, objective: str, deadline: Deadline = NEVER
                     ) -> Placement | None:
-    """The best plan of the heuristics; where none of them fits, any plan a search finds; None: there is none."""
-    found: list[tuple[float, Placement]] = []
+    """The best plan of the heuristics and of few nodes; where none of them fits, any plan a search finds; None: there
+    is none."""
+    which = 1 if objective == "latency" else 0
+    found = [(problem.values(path)[which], path) for path in few_nodes(problem, objective, deadline.share(0.1))]
     for name in CHEAP_RULES:
         try:
             path = problem.placement_of(list(run_strategy(name, request).stages))
         except (MorphoError, KeyError, ValueError):
             continue  # this rule finds no plan, or cuts where the problem may not be cut
         if problem.allows(path):
-            found.append((problem.values(path)[1 if objective == "latency" else 0], path))
+            found.append((problem.values(path)[which], path))
     if found:
         return min(found)[1]
     path, sure = first_placement(problem, deadline)  # type: ignore[assignment]
@@ -286,10 +342,28 @@ def start_placement(request: Request, problem: Problem, objective: str, deadline
     return path
 
 
+def _instant(request: Request, problem: Problem) -> Proposal | None:
+    """The proven plan of a small problem."""
+    if request.objective == "balanced" or request.constraints.data > 1 or lattice_cells(problem) > INSTANT_CELLS:
+        return None
+    answer = (best_latency if request.objective == "latency" else best_period)(problem)
+    if answer is None:
+        raise no_plan(request.card, request.cluster, request.constraints)
+    if not answer.optimal:
+        return None
+    return Proposal(problem.stages(answer.path), answer.value_s, True,
+                    {"relaxation": request.objective, "proofs": [{"data": problem.data, **answer.witness}]},
+                    notes=("small enough for the exact search, whose answer this is",))
+
+
 @register_strategy("annealing")
 def annealing(request: Request) -> Proposal:
-    """`moves` (default 100,000) or `seconds` bound the walk; `moves` makes it the same on every machine."""
+    """`moves` (default 100,000) or `seconds` bound the walk; `moves` makes it the same on every machine. Where the
+    exact search is quicker than the walk, its answer is taken, with its proof, unless `moves` asks for a walk."""
     problem = build(request.card, request.cluster, request.constraints)
+    proven = None if "moves" in request.options else _instant(request, problem)
+    if proven is not None:
+        return proven
     seconds = request.options.get("seconds")
     deadline = Deadline(None if seconds is None else 0.8 * float(seconds))
     start = start_placement(request, problem, request.objective, deadline)

@@ -33,6 +33,8 @@ class Work:
     True
     """
 
+    call: waiting.Call | None = None  # which collective or message it is
+
     def wait(self) -> None:
         """Return when the buffers are the caller's again; raises `PeerLost` where a rank died."""
 
@@ -49,7 +51,6 @@ class Later(Work):
 
     def __init__(self, wait: Callable[[], object], done: Callable[[], bool]) -> None:
         self._wait, self._done, self._over = wait, done, False
-        self.call: waiting.Call | None = None  # which collective it is
 
     def wait(self) -> None:
         if not self._over:
@@ -144,6 +145,9 @@ class Group(ABC):
     def _run(self, operation: str, wait: bool, *arguments: Any) -> Work:
         """One operation whose arguments have been checked."""
 
+    def meet(self, operation: str, *arguments: Any, place: str = "") -> None:  # noqa: B027 - most compare by themselves
+        """Compare what ranks bring to an operation that goes over other groups than this one."""
+
     def revoke(self) -> None:
         """Make every call on this group fail, on every rank: nobody waits for what will not come."""
         raise fail(GroupError, "group", f"a group of kind {self.kind!r} cannot be revoked")
@@ -168,7 +172,7 @@ class Group(ABC):
         with spans.span("network", operation) as told, waiting.inside(call):
             told |= {"bytes": arguments[0].nbytes if arguments else 0, "in_step": spans.in_step()}
             work = self._run(operation, wait, *arguments)
-        if isinstance(work, Later):
+        if call is not None and work is not DONE:
             work.call = call
         return work
 

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ class Call:
 
 
 _calls: dict[int, Call] = {}  # by thread
+silent: dict[tuple[int, ...], list[int]] = {}  # by the ranks of a collective that is waited in: who is not heard of
+others: Callable[[], Mapping[int, Mapping[str, Any]]] = dict  # rows of the ranks that a launcher hears, by rank
 _counts: dict[tuple[int, ...], int] = {}  # how many collectives of these ranks this process has come to
 
 
@@ -71,7 +73,8 @@ def row() -> dict[str, Any]:
     """
     frames, main = sys._current_frames(), threading.main_thread().ident or 0
     calls = [{"operation": call.operation, "ranks": call.ranks, "number": call.number, "peer": call.peer,
-              "since": call.since, "line": line_of(frames.get(thread))} for thread, call in _calls.copy().items()]
+              "since": call.since, "silent": silent.get(call.ranks, []),
+              "line": line_of(frames.get(thread))} for thread, call in _calls.copy().items()]
     return {"line": line_of(frames.get(main)), "calls": calls,
             "counts": [[*ranks, number] for ranks, number in _counts.copy().items()]}
 

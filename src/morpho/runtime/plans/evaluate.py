@@ -18,8 +18,9 @@ from typing import Any
 
 import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.backends.cpu.codegen import elementwise
+from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT
 from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import host_call, threads
+from morpho.backends.cpu.driver import host_call, interrupts, threads
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.registry import HOST
 from morpho.base import settings
@@ -360,6 +361,8 @@ def run_plan(plan: ExecutionPlan, inputs: Sequence[int], results: Sequence[int],
 
 def fault_of(plan: ExecutionPlan, status: int, outputs: Sequence[Node] | None = None) -> BaseException:
     """The error behind the status of a run in this thread. `outputs` as of `run_plan`."""
+    if status & FAULT_INTERRUPT:
+        return interrupts.raised()
     given, lines = (plan.graph.outputs, plan.lines) if outputs is None else (outputs, {})
     step = plan.native_code.faulty(status)
     if isinstance(step, HostStep):

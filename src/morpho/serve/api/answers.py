@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from morpho.serve.api.errors import ApiError
-from morpho.serve.api.tools import Call, ToolText
-from morpho.serve.engine.request import GRAMMAR_FAILED, Event, Request, Usage
+from morpho.serve.api.tools import Call, News, ToolText
+from morpho.serve.engine.request import GRAMMAR_FAILED, Event, Request, TokenScore, Usage
 
 Chunk = dict[str, Any]
 MARK = secrets.token_hex(16)  # where the text stands in a chunk; nobody can have said it
@@ -30,9 +30,11 @@ class Choice:
 
     tools: ToolText | None = None
     text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     tokens: list[dict[str, Any]] = field(default_factory=list)  # log-probabilities of tokens
     calls: list[Call] = field(default_factory=list)
     finish: str | None = None
+    stop: str | None = None  # the stop string that ended it
 
 
 @dataclass
@@ -46,12 +48,15 @@ class Job:
 
     def __post_init__(self) -> None:
         self.answer.tells_usage = self.include_usage
+        self.answer.prompts = [request.prompt for request in self.requests]
 
 
 class Answer(ABC):
     """The events of all requests of a call, in order of arrival. `feed` gives the chunks of a stream."""
 
     prefix = ""
+    prompt_logprobs: int | None = None  # how many of the likeliest tokens are told with each token of a prompt
+    content_type = b"text/event-stream; charset=utf-8"
     tells_usage = False  # whether a stream's last chunk says what was used; the others have a null then
 
     def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool) -> None:
@@ -59,6 +64,14 @@ class Answer(ABC):
         self.created, self.id = int(time.time()), f"{self.prefix}-{secrets.token_hex(12)}"
         self.choices = [Choice() for _ in range(requests * n)]
         self.usages: list[Usage | None] = [None] * requests
+        self.prompts: Sequence[Sequence[int]] = ()
+        self._scores: dict[int, tuple[TokenScore | None, ...]] = {}  # by request, of the prompt's tokens
+
+    def read_as(self, other: Answer) -> None:
+        """Read texts as another answer to the same request does. A call is told when it is whole."""
+        reader = self.choices[0].tools = other.choices[0].tools
+        if reader is not None:
+            reader.stream = reader.named = False
 
     def opening(self) -> Iterator[Chunk]:
         """What is sent before the first event."""
@@ -72,20 +85,36 @@ class Answer(ABC):
             self.usages[request] = event.usage
         if event.finish in ("error", "cancelled"):
             raise failure(event)
+        if event.prompt is not None:
+            self._scores[request] = event.prompt
+            yield from self._read(request, event.prompt)
+            return
         told = self._told(event, choice) if self.logprobs and event.token is not None else None
         if told is not None:
             choice.tokens.append(told)
-        shown = choice.tools.push(event.text) if choice.tools else event.text
+        news = News(event.text) if choice.tools is None else choice.tools.push(event.text)
+        if news or told:
+            yield from self._tell(place, news, told, choice)
         if event.finish is not None:
-            rest, choice.calls = choice.tools.finish() if choice.tools else ("", [])
-            shown += rest
-            choice.finish = "tool_calls" if choice.calls and event.finish == "stop" else event.finish
-        if shown:
-            choice.text.append(shown)
-        if shown or told or choice.calls:
-            yield from self._chunks(place, shown, told, choice)
-        if choice.finish is not None:
+            choice.stop = event.stop
+            rest = News() if choice.tools is None else choice.tools.finish()
+            calls = choice.calls or rest.calls
+            named = choice.tools is not None and choice.tools.named  # then a call is the usual end, as OpenAI has it
+            choice.finish = "tool_calls" if calls and event.finish == "stop" and not named else event.finish
+            if rest:
+                yield from self._tell(place, rest, None, choice)
             yield from self._last_chunks(place, choice)
+        elif choice.tools is not None and choice.tools.plain:
+            choice.tools = None
+
+    def _tell(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+        if news.text:
+            choice.text.append(news.text)
+        if news.reasoning:
+            choice.reasoning.append(news.reasoning)
+        if choice.tools is not None:
+            choice.calls = choice.tools.calls
+        yield from self._chunks(place, news, told, choice)
 
     def written(self, request: int, event: Event) -> bytes:
         """The chunks of one event as they are sent."""
@@ -113,8 +142,26 @@ class Answer(ABC):
                                  for token, value in event.top_logprobs]}
 
     def _token(self, token: int) -> dict[str, Any]:
-        raw = self.tokenizer.token_bytes(token)
+        raw = self.tokenizer.token_bytes(token) if token < self.tokenizer.vocab_size else b""
         return {"token": raw.decode("utf-8", "replace"), "bytes": [*raw]}
+
+    def _read(self, request: int, scores: tuple[TokenScore | None, ...]) -> Iterator[Chunk]:
+        """Chunks that tell the scores of a prompt."""
+        yield from ()
+
+    def _of_prompt(self, request: int) -> list[dict[str, Any] | None]:
+        """The scores of a prompt as vLLM writes them: by number of token, the prompt's own among the likeliest."""
+        found: list[dict[str, Any] | None] = []
+        for token, score in zip(self.prompts[request], self._scores[request], strict=True):
+            if score is None:
+                found.append(None)
+                continue
+            entries = [*((rank, *each) for rank, each in enumerate(score.top[:self.prompt_logprobs], 1)),
+                       (score.rank, token, score.logprob)]
+            found.append({str(number): {"logprob": _number(value), "rank": rank,
+                                        "decoded_token": self._token(number)["token"]}
+                          for rank, number, value in entries})
+        return found
 
     def event(self, chunk: Chunk) -> bytes:
         """A chunk as it is sent."""
@@ -125,7 +172,7 @@ class Answer(ABC):
         return sse(error.body())
 
     @abstractmethod
-    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+    def _chunks(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
         """What says a piece of a text."""
 
     @abstractmethod
@@ -165,7 +212,8 @@ class ChoicesAnswer(Answer):
         """One that is a piece of text and nothing else, as most are, is put between what is the same in all of them."""
         place = request * self.n + event.index
         choice = self.choices[place]
-        if event.finish is not None or self.logprobs or choice.tools is not None or event.usage is not None:
+        ends = event.finish is not None or event.usage is not None
+        if ends or event.prompt is not None or self.logprobs or choice.tools is not None:
             return super().written(request, event)
         if not event.text:
             return b""
@@ -174,7 +222,7 @@ class ChoicesAnswer(Answer):
         return head + _as_json(event.text).encode("utf-8", "replace") + tail
 
     def _around(self, place: int, choice: Choice) -> tuple[bytes, bytes]:
-        head, _, tail = sse(self._chunk(place, MARK, None, choice)).partition(f'"{MARK}"'.encode())
+        head, _, tail = sse(self._chunk(place, News(MARK), None, choice)).partition(f'"{MARK}"'.encode())
         self._rims[place] = head, tail
         return head, tail
 
@@ -190,14 +238,14 @@ class ChoicesAnswer(Answer):
         """How every chunk of a stream begins."""
         return {**self._head(), "usage": None} if self.tells_usage else self._head()
 
-    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
-        yield self._chunk(place, text, told, choice)
+    def _chunks(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+        yield self._chunk(place, news, told, choice)
 
     def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
         yield self._last_chunk(place, choice)
 
     @abstractmethod
-    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+    def _chunk(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Chunk:
         """One piece of a stream."""
 
     @abstractmethod
@@ -227,10 +275,15 @@ class ChatAnswer(ChoicesAnswer):
         return {**self._begun(), "choices": [{"index": place, "delta": delta, "logprobs": told,
                                               "finish_reason": finish}]}
 
-    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
-        delta: dict[str, Any] = {"content": text} if text else {}
-        if choice.calls:
-            delta["tool_calls"] = [{"index": number, **call.to_dict()} for number, call in enumerate(choice.calls)]
+    def _chunk(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+        delta: dict[str, Any] = {"content": news.text} if news.text else {}
+        if news.reasoning:
+            delta["reasoning_content"] = news.reasoning
+        if news.calls or news.arguments:
+            first = len(choice.calls) - len(news.calls)
+            delta["tool_calls"] = [{"index": number, **call.to_dict()} for number, call in enumerate(news.calls, first)]
+            delta["tool_calls"] += [{"index": number, "function": {"arguments": text}}
+                                    for number, text in news.arguments]
         return self._delta(place, delta, None if told is None else {"content": [told]})
 
     def _last_chunk(self, place: int, choice: Choice) -> Chunk:
@@ -241,29 +294,48 @@ class ChatAnswer(ChoicesAnswer):
         for place, choice in enumerate(self.choices):
             text = "".join(choice.text)
             message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+            if choice.reasoning:
+                message["reasoning_content"] = "".join(choice.reasoning)
             if choice.calls:
                 message.update(content=text or None, tool_calls=[call.to_dict() for call in choice.calls])
             choices.append({"index": place, "message": message, "finish_reason": choice.finish,
                             "logprobs": {"content": choice.tokens, "refusal": None} if self.logprobs else None})
-        return {**self._head(), "object": "chat.completion", "choices": choices, "usage": self.usage()}
+        more = {} if self.prompt_logprobs is None else {"prompt_logprobs": self._of_prompt(0)}
+        return {**self._head(), "object": "chat.completion", "choices": choices, "usage": self.usage(), **more}
 
 
 class TextAnswer(ChoicesAnswer):
-    """`/v1/completions`; `echo` are the prompts, where they are to be repeated."""
+    """`/v1/completions`; `echo` are the texts of the prompts, where they are to be repeated. With log-probabilities
+    those of the prompt's tokens come first then, and a stream begins when they are known."""
 
     kind, prefix = "text_completion", "cmpl"
 
-    def __init__(self, model: str, requests: int, n: int, tokenizer: Any, logprobs: bool,
-                 echo: Sequence[str] = ()) -> None:
-        super().__init__(model, requests, n, tokenizer, logprobs)
+    def __init__(self, model: str, prompts: Sequence[Sequence[int]], n: int, tokenizer: Any, logprobs: bool,
+                 echo: Sequence[str] = (), most: int = 0, specials: bool = False) -> None:
+        super().__init__(model, len(prompts), n, tokenizer, logprobs)
+        self._prompts = [prompt for prompt in prompts for _ in range(n)]
+        self.most, self.specials = most, specials  # likeliest tokens with each one; whether special tokens are shown
         self.echo = [text for text in echo for _ in range(n)]
         self._offsets: dict[int, tuple[Any, int]] = {}  # by choice: its tokens as text, and the characters there are
         for choice, text in zip(self.choices, self.echo, strict=False):
             choice.text.append(text)
 
     def opening(self) -> Iterator[Chunk]:
-        for place, text in enumerate(self.echo):
+        for place, text in enumerate(() if self.logprobs else self.echo):
             yield self._choice(place, text, None, None)
+
+    def _read(self, request: int, scores: tuple[TokenScore | None, ...]) -> Iterator[Chunk]:
+        if not self.logprobs or not self.echo:
+            return
+        stream, length, told = self.tokenizer.stream(specials=self.specials), 0, []
+        for token, score in zip(self.prompts[request], scores, strict=True):
+            value, top = (None, None) if score is None else (score.logprob, score.top[:self.most])
+            told.append({**self._token(token), "logprob": _number(value), "offset": length, "top_logprobs": None
+                         if top is None else [{**self._token(each), "logprob": _number(one)} for each, one in top]})
+            length += len(stream.push(token)) if token < self.tokenizer.vocab_size else 0
+        for place in range(request * self.n, (request + 1) * self.n):
+            self.choices[place].tokens[:0] = told
+            yield self._choice(place, self.echo[place], self._logprobs(told), None)
 
     def _choice(self, place: int, text: str, told: Any, finish: str | None) -> Chunk:
         return {**self._begun(), "choices": [{"index": place, "text": text, "logprobs": told,
@@ -272,9 +344,14 @@ class TextAnswer(ChoicesAnswer):
     def _told(self, event: Event, choice: Choice) -> dict[str, Any]:
         """Also where in the text the token begins, however the text is held back and cut into chunks."""
         assert event.token is not None
-        stream, length = self._offsets.get(id(choice)) or (self.tokenizer.stream(), sum(map(len, choice.text)))
-        self._offsets[id(choice)] = stream, length + len(stream.push(event.token))
+        stream, length = self._offsets.get(id(choice)) or (
+            self.tokenizer.stream(specials=self.specials, after=self._prompt(choice)), sum(map(len, choice.text)))
+        shown = stream.push(event.token) if event.token < self.tokenizer.vocab_size else ""
+        self._offsets[id(choice)] = stream, length + len(shown)
         return {**super()._told(event, choice), "offset": length}
+
+    def _prompt(self, choice: Choice) -> Sequence[int]:
+        return next(prompt for prompt, each in zip(self._prompts, self.choices, strict=True) if each is choice)
 
     def _token(self, token: int) -> dict[str, Any]:
         """A part of a character is named by its bytes: several of them may be among the likeliest tokens."""
@@ -283,8 +360,8 @@ class TextAnswer(ChoicesAnswer):
             found["token"] = "bytes:" + "".join(f"\\x{byte:02x}" for byte in found["bytes"])
         return found
 
-    def _chunk(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Chunk:
-        return self._choice(place, text, None if told is None else self._logprobs([told]), None)
+    def _chunk(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Chunk:
+        return self._choice(place, news.text, None if told is None else self._logprobs([told]), None)
 
     def _last_chunk(self, place: int, choice: Choice) -> Chunk:
         return self._choice(place, "", None, choice.finish)
@@ -294,8 +371,8 @@ class TextAnswer(ChoicesAnswer):
         return {"tokens": [token["token"] for token in tokens],
                 "token_logprobs": [token["logprob"] for token in tokens],
                 "text_offset": [token["offset"] for token in tokens],
-                "top_logprobs": [{each["token"]: each["logprob"] for each in token["top_logprobs"]}
-                                 for token in tokens]}
+                "top_logprobs": [None if token["top_logprobs"] is None else {
+                    each["token"]: each["logprob"] for each in token["top_logprobs"]} for token in tokens]}
 
     def whole(self) -> dict[str, Any]:
         choices = []
@@ -303,4 +380,6 @@ class TextAnswer(ChoicesAnswer):
             told = self._logprobs(choice.tokens) if self.logprobs else None
             choices.append({"index": place, "text": "".join(choice.text), "logprobs": told,
                             "finish_reason": choice.finish})
+            if self.prompt_logprobs is not None:
+                choices[-1]["prompt_logprobs"] = self._of_prompt(place // self.n)
         return {**self._head(), "choices": choices, "usage": self.usage()}

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from typing import Any
 
 from morpho.serve.api.errors import ApiError
 
 MOST_DEPTH = 64  # of lists and objects inside each other
-MOST_DIGITS = 1000  # of a whole number
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a surrogate pair, perhaps
 
 
 def parsed(raw: bytes) -> Fields:
     """The object that a body holds."""
     try:
-        found = json.loads(raw, parse_constant=_no_constant, parse_int=_whole, object_pairs_hook=_object)
+        text = raw.decode(json.detect_encoding(raw), "surrogatepass")
+        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_object)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
     except (ValueError, UnicodeDecodeError) as error:
-        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+        reason = "a number has too many digits" if "set_int_max_str_digits" in str(error) else error
+        raise ApiError(400, f"the body is not JSON: {reason}", code="invalid_json") from None
     if not isinstance(found, dict):
         raise ApiError(400, "the body is not a JSON object", code="invalid_json")
-    _check_depth(found)
+    if text.count("[") + text.count("{") > MOST_DEPTH:
+        _check_depth(found)
     try:
-        json.dumps(found, ensure_ascii=False).encode()
+        if not text.isascii():
+            text.encode()
+        if "\\u" in text and _HALF.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # some fields are said again in answers, and errors name others
         raise ApiError(400, "the body holds half of a surrogate pair, which is no text", code="invalid_json") from None
-    return Fields(found)
+    fields = Fields(found)
+    fields.size = len(raw)
+    return fields
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise ValueError(f"a number has more than {MOST_DIGITS} digits")
-    return int(digits)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -56,7 +59,7 @@ def _check_depth(found: Any) -> None:
         if depth > MOST_DEPTH:
             raise ApiError(400, f"the body is nested more than {MOST_DEPTH} deep", code="invalid_json")
         level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)
-                 if isinstance(inner, dict | list)]
+                 if type(inner) in (dict, list)]
 
 
 class Fields:
@@ -68,6 +71,8 @@ class Fields:
     (2, 1.0)
     >>> fields.finish()
     """
+
+    size = 0  # bytes of the body that they were read from
 
     def __init__(self, given: dict[str, Any], within: str = "") -> None:
         self._left, self._within = {name: value for name, value in given.items() if value is not None}, within
@@ -151,5 +156,5 @@ class Fields:
     def finish(self) -> None:
         """Nothing is ignored in silence."""
         for name in self._left:
-            raise ApiError(400, f"'{self.name(name)[:80]}' is not a field that is known here", self.name(name)[:80],
-                           "unknown_parameter")
+            shown = "".join(each if each.isprintable() else "?" for each in self.name(name)[:80])
+            raise ApiError(400, f"'{shown}' is not a field that is known here", shown, "unknown_parameter")

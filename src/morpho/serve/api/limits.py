@@ -25,6 +25,7 @@ class Limits:
     biases: int = 1024
     schema_bytes: int = 64 << 10
     max_tokens: int = 1 << 20
+    tokens: int = 1 << 18  # of a text for /tokenize
     timeout_s: float = 600.0  # of one request, waiting included
     body_timeout_s: float = 30.0  # from the headers to the end of the body
     header_timeout_s: float = 15.0  # from the connection to the end of the headers

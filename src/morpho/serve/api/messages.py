@@ -86,10 +86,10 @@ def _tool_call(given: Any, place: str) -> dict[str, Any]:
     function = given.get("function") if isinstance(given, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise ApiError(400, f"'{place}' is not a call of a function", place)
-    arguments = function.get("arguments", {})
+    arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = json.loads(arguments) if arguments.strip() else {}  # many clients write "" for none
         except (ValueError, RecursionError):
             raise ApiError(400, f"'{place}.function.arguments' is not JSON", place) from None
     return {"id": str(given.get("id", "")), "type": "function",
@@ -107,6 +107,8 @@ def tools_of(fields: Fields, limits: Limits) -> tuple[list[dict[str, Any]], Gram
     if len({*names}) < len(names):
         raise ApiError(400, "two tools have the same name", "tools")
     choice = fields.take("tool_choice", "auto")
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        tools, choice = _allowed(tools, choice)
     if isinstance(choice, dict):
         function = choice.get("function")
         wanted = function.get("name") if isinstance(function, dict) else None
@@ -120,12 +122,27 @@ def tools_of(fields: Fields, limits: Limits) -> tuple[list[dict[str, Any]], Gram
     return ([] if choice == "none" else tools), (_forced(tools, limits) if choice == "required" else None)
 
 
+def _allowed(tools: list[dict[str, Any]], choice: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The tools that are left of all, and whether one must be called: the model sees no others."""
+    fields = Fields(choice, "tool_choice")
+    fields.take("type")
+    inner = fields.object("allowed_tools") or fields  # /v1/responses has no object in between
+    mode = inner.one_of("mode", "auto", ("auto", "required")) or "auto"
+    given = inner.list("tools", most=len(tools) + 1)
+    names = [(each.get("function") or each).get("name") if isinstance(each, dict) else None for each in given]
+    known = {tool["function"]["name"]: tool for tool in tools}
+    if not names or any(not isinstance(name, str) or name not in known for name in names):
+        raise inner.wrong("tools", "does not list functions of 'tools'")
+    return [tool for name, tool in known.items() if name in names], mode
+
+
 def _tool(given: Any, place: str, limits: Limits) -> dict[str, Any]:
     function = given.get("function") if isinstance(given, dict) and given.get("type") == "function" else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
         raise ApiError(400, f"'{place}' is not a function with a name", place)
     if len(function["name"]) > 64 or not function["name"].replace("-", "_").replace(".", "_").isidentifier():
         raise ApiError(400, f"'{place}.function.name' is not a name of at most 64 letters, digits, - and _", place)
+    function = {name: value for name, value in function.items() if value is not None}
     if not isinstance(function.get("parameters", {}), dict):
         raise ApiError(400, f"'{place}.function.parameters' is not a JSON schema", place)
     if len(json.dumps(given)) > limits.schema_bytes:

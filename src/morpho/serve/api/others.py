@@ -10,7 +10,7 @@ import numpy as np
 from morpho.base.errors import MorphoError
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
-from morpho.serve.api.generate import chat_prompt
+from morpho.serve.api.generate import chat_prompt, ending, is_one, tokens_of
 from morpho.serve.api.limits import Limits
 from morpho.serve.api.messages import messages_of, tools_of
 from morpho.serve.api.sampling import take_of_others
@@ -24,30 +24,10 @@ def embedding_inputs(fields: Fields, served: Served, limits: Limits) -> tuple[li
     fields.only("dimensions", served.width, why=f"the vectors of this model have {served.width}")
     take_of_others(fields)
     fields.finish()
-    one = isinstance(given, str) or (isinstance(given, list) and bool(given) and all(type(each) is int
-                                                                                for each in given))
-    several = [given] if one else given
+    several = [given] if is_one(given) else given
     if not isinstance(several, list) or not several or len(several) > limits.inputs:
         raise ApiError(400, f"'input' is not a text, or a list of 1 to {limits.inputs} texts", "input")
-    return [_input(each, served) for each in several], encoding
-
-
-def _input(given: Any, served: Served) -> list[int]:
-    if isinstance(given, str):
-        try:
-            found = list(served.tokenizer.encode(given, specials=False))
-        except MorphoError as error:
-            raise ApiError(400, error.message or str(error), "input") from None
-    elif isinstance(given, list) and all(type(each) is int and 0 <= each < served.vocabulary for each in given):
-        found = given
-    else:
-        raise ApiError(400, "'input' holds what is neither a text nor a list of the model's tokens", "input")
-    if not found:
-        raise ApiError(400, "'input' holds an empty text", "input")
-    if len(found) > served.context:
-        raise ApiError(400, f"an input has {len(found)} tokens, and the model takes {served.context}", "input",
-                       "context_length_exceeded")
-    return found
+    return [tokens_of(each, served, "input", served.context, specials=False) for each in several], encoding
 
 
 def embedding_answer(served: Served, vectors: np.ndarray, tokens: int, encoding: str) -> dict[str, Any]:
@@ -62,16 +42,17 @@ def embedding_answer(served: Served, vectors: np.ndarray, tokens: int, encoding:
 def tokenized(fields: Fields, served: Served, limits: Limits) -> dict[str, Any]:
     """`/tokenize`: the tokens of a text, or of a chat."""
     if (text := fields.text("prompt", most=limits.body_bytes)) is not None:
-        if not fields.flag("add_special_tokens", True):
-            raise ApiError(400, "'add_special_tokens' is not supported: prompts are read as the model's file says",
-                           "add_special_tokens")
+        around = fields.flag("add_special_tokens", True)
         try:
-            found = list(served.tokenizer.encode(text))
+            found = served.tokenizer.encode_within(text, limits.tokens, around=around)
         except MorphoError as error:
             raise ApiError(400, error.message or str(error), "prompt") from None
+        if found is None:
+            raise ApiError(400, f"'prompt' has more than {limits.tokens} tokens", "prompt")
     else:
         tools, _ = tools_of(fields, limits)
-        found = chat_prompt(served, messages_of(fields, limits), tools)
+        reply, unfinished = ending(fields)
+        found = chat_prompt(served, messages_of(fields, limits), tools, None, reply, unfinished)
     strings = fields.flag("return_token_strs")
     fields.finish()
     texts = [served.tokenizer.decode([token], specials=True) for token in found] if strings else None

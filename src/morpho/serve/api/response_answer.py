@@ -9,7 +9,7 @@ from typing import Any
 
 from morpho.serve.api.answers import Answer, Choice, Chunk
 from morpho.serve.api.errors import ApiError
-from morpho.serve.api.tools import Call
+from morpho.serve.api.tools import Call, News
 
 
 class ResponseAnswer(Answer):
@@ -31,7 +31,8 @@ class ResponseAnswer(Answer):
     def __init__(self, model: str, tokenizer: Any, logprobs: bool, told: dict[str, Any]) -> None:
         super().__init__(model, 1, 1, tokenizer, logprobs)
         self.id, self._message_id = self.id.replace("-", "_"), f"msg_{secrets.token_hex(12)}"
-        self._settings, self._number, self._opened = told, 0, False
+        self._thought_id = f"rs_{secrets.token_hex(12)}"
+        self._settings, self._number, self._opened, self._thinking = told, 0, False, False
 
     # -- the stream -------------------------------------------------------------------------------------------------
     def event(self, chunk: Chunk) -> bytes:
@@ -51,27 +52,51 @@ class ResponseAnswer(Answer):
         return {"type": f"response.{kind}", "sequence_number": self._number - 1, **more}
 
     def _text(self, kind: str, **more: Any) -> Chunk:
-        return self._said(kind, item_id=self._message_id, output_index=0, content_index=0, **more)
+        return self._said(kind, item_id=self._message_id, output_index=self._thoughts, content_index=0, **more)
+
+    @property
+    def _thoughts(self) -> int:
+        """The number of items before the message: one where there was thinking."""
+        return int(bool(self.choices[0].reasoning))
+
+    def _thought(self, kind: str, **more: Any) -> Chunk:
+        return self._said(kind, item_id=self._thought_id, output_index=0, content_index=0, **more)
+
+    def _think(self, text: str) -> Iterator[Chunk]:
+        if not self._thinking:
+            self._thinking = True
+            yield self._said("output_item.added", output_index=0, item=self._reasoning("in_progress", ""))
+        yield self._thought("reasoning_text.delta", delta=text)
+
+    def _thought_over(self) -> Iterator[Chunk]:
+        if self._thinking:
+            self._thinking, text = False, "".join(self.choices[0].reasoning)
+            yield self._thought("reasoning_text.done", text=text)
+            yield self._said("output_item.done", output_index=0, item=self._reasoning("completed", text))
 
     def _open(self) -> Iterator[Chunk]:
         if not self._opened:
             self._opened = True
-            yield self._said("output_item.added", output_index=0, item=self._message("in_progress", []))
+            yield self._said("output_item.added", output_index=self._thoughts, item=self._message("in_progress", []))
             yield self._text("content_part.added", part=_part("", []))
 
-    def _chunks(self, place: int, text: str, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
-        if text:
+    def _chunks(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
+        if news.reasoning:
+            yield from self._think(news.reasoning)
+        if news.text:
+            yield from self._thought_over()
             yield from self._open()
-            yield self._text("output_text.delta", delta=text, logprobs=[] if told is None else [told])
+            yield self._text("output_text.delta", delta=news.text, logprobs=[] if told is None else [told])
 
     def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
+        yield from self._thought_over()
         if self._says_text:
             yield from self._open()
             text = "".join(choice.text)
             yield self._text("output_text.done", text=text, logprobs=choice.tokens)
             yield self._text("content_part.done", part=_part(text, choice.tokens))
-            yield self._said("output_item.done", output_index=0, item=self._output()[0])
-        for number, call in enumerate(choice.calls, int(self._opened)):
+            yield self._said("output_item.done", output_index=self._thoughts, item=self._output()[self._thoughts])
+        for number, call in enumerate(choice.calls, self._thoughts + int(self._opened)):
             yield from self._called(number, call)
         yield self._said("incomplete" if choice.finish == "length" else "completed", response=self.whole())
 
@@ -89,11 +114,17 @@ class ResponseAnswer(Answer):
     def _says_text(self) -> bool:
         return self._opened or bool(self.choices[0].text) or not self.choices[0].calls
 
+    def _reasoning(self, status: str, text: str) -> dict[str, Any]:
+        return {"id": self._thought_id, "type": "reasoning", "status": status, "summary": [],
+                "content": [{"type": "reasoning_text", "text": text}] if text else []}
+
     def _message(self, status: str, content: list[Any]) -> dict[str, Any]:
         return {"id": self._message_id, "type": "message", "status": status, "role": "assistant", "content": content}
 
     def _output(self) -> list[dict[str, Any]]:
-        choice, items = self.choices[0], []
+        choice, items = self.choices[0], list[dict[str, Any]]()
+        if choice.reasoning:
+            items.append(self._reasoning("completed", "".join(choice.reasoning)))
         if self._says_text:
             status = "incomplete" if choice.finish == "length" else "completed"
             items.append(self._message(status, [_part("".join(choice.text), choice.tokens)]))

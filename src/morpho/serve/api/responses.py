@@ -18,7 +18,8 @@ from morpho.serve.hosting.served import Served
 
 LOGPROBS = "message.output_text.logprobs"
 NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens", "response_format": "text.format"}
-OF_CHATS = ("messages", "n", "logprobs", "response_format", "max_tokens", "max_completion_tokens", "reasoning_effort")
+OF_CHATS = ("messages", "n", "logprobs", "prompt_logprobs", "response_format", "max_tokens", "max_completion_tokens",
+            "reasoning_effort")
 TEXTS = ("input_text", "output_text", "text")
 
 
@@ -43,7 +44,7 @@ def response_job(fields: Fields, served: Served, limits: Limits, request_id: str
     answer = ResponseAnswer(served.name, served.tokenizer, params.logprobs is not None, {
         **told, "temperature": params.temperature, "top_p": params.top_p, "max_output_tokens": chat.get(
             "max_completion_tokens")})
-    answer.choices[0].tools = job.answer.choices[0].tools
+    answer.read_as(job.answer)
     return Job(job.requests, answer, job.stream)
 
 
@@ -133,7 +134,7 @@ def _tools(fields: Fields, limits: Limits) -> list[Any]:
 
 def _choice(fields: Fields) -> Any:
     choice = fields.take("tool_choice")
-    if isinstance(choice, dict):
+    if isinstance(choice, dict) and choice.get("type") != "allowed_tools":
         return {"type": choice.get("type"), "function": {"name": choice.get("name")}}
     return choice
 

@@ -18,6 +18,10 @@ from morpho.serve.engine.request import Grammar, SamplingParams
 # Fields of OpenAI's clients that say who asks, where to store, or how much to think: none changes the tokens here.
 TEXTS_OF_OTHERS = ("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
                    "verbosity")
+# A form by the names of vLLM's older fields, of SGLang's and of llama.cpp's, and its name in `structured_outputs`.
+OTHER_FORMS = {"guided_json": "json", "guided_json_object": "json_object", "guided_regex": "regex",
+               "guided_choice": "choice", "guided_grammar": "grammar", "json_schema": "json", "regex": "regex",
+               "ebnf": "grammar", "grammar": "grammar"}
 MOST_ALTERNATIVES = 1024  # texts of a choice
 FLAGS_OF_OTHERS = ("store", "parallel_tool_calls")
 MOST_PAIRS, KEY_CHARACTERS, VALUE_CHARACTERS = 16, 64, 512  # of metadata, as OpenAI's server takes it
@@ -65,7 +69,11 @@ def params_of(fields: Fields, limits: Limits, said: Defaults, *, max_tokens: int
             frequency_penalty=fields.number("frequency_penalty", 0.0, -2, 2),  # type: ignore[arg-type]
             presence_penalty=fields.number("presence_penalty", 0.0, -2, 2),  # type: ignore[arg-type]
             logprobs=logprobs, n=n,  # type: ignore[arg-type]
-            grammar=grammar, ignore_eos=fields.flag("ignore_eos"))
+            grammar=grammar, ignore_eos=fields.flag("ignore_eos"),
+            min_tokens=fields.whole("min_tokens", 0, most=limits.max_tokens),  # type: ignore[arg-type]
+            allowed_token_ids=_tokens(fields, "allowed_token_ids", vocabulary, vocabulary),
+            include_stop=fields.flag("include_stop_str_in_output"),
+            show_specials=not fields.flag("skip_special_tokens", True))
     except ArgumentError as error:
         raise ApiError(400, error.message or str(error)) from None
 
@@ -113,12 +121,18 @@ def _biases(fields: Fields, limits: Limits, vocabulary: int) -> dict[int, float]
 
 # -- what a text must look like ----------------------------------------------------------------------------------------
 def grammar_of(fields: Fields, limits: Limits) -> Grammar | None:
-    """`response_format` as OpenAI has it, and `structured_outputs` as vLLM has it: json, regex, choice, grammar."""
+    """`response_format` as OpenAI has it, `structured_outputs` as vLLM has it (json, regex, choice, grammar), or one of
+    the fields that other servers and older ones of vLLM name so."""
     form, structured = fields.object("response_format"), fields.object("structured_outputs")
-    if form is not None and structured is not None:
-        raise ApiError(400, "'response_format' and 'structured_outputs' are both given", "structured_outputs")
+    others = {name: value for name in OTHER_FORMS if (value := fields.take(name)) is not None}
+    fields.irrelevant("guided_decoding_backend")
+    names = [*others, *(["response_format"] if form else ()), *(["structured_outputs"] if structured else ())]
+    if len(names) > 1:
+        raise ApiError(400, f"'{names[0]}' and '{names[1]}' both say which form the text has", names[0])
     if form is not None:
         return _response_format(form, limits)
+    if others:
+        return _structured(Fields(others), limits, {kind: name for name, kind in OTHER_FORMS.items() if name in others})
     return _structured(structured, limits) if structured is not None else None
 
 
@@ -127,7 +141,10 @@ def _response_format(form: Fields, limits: Limits) -> Grammar | None:
     if kind is None:
         raise form.wrong("type", "is missing")
     inner = form.object("json_schema")
+    plain = form.take("schema") if kind == "json_object" else None  # as llama.cpp takes it
     form.finish()
+    if plain is not None:
+        return Grammar("json_schema", _source(form, "schema", plain, limits))
     if kind == "json_schema":
         if inner is None:
             raise form.wrong("json_schema", "is missing")
@@ -138,24 +155,31 @@ def _response_format(form: Fields, limits: Limits) -> Grammar | None:
     return Grammar("json_object") if kind == "json_object" else None
 
 
-def _structured(given: Fields, limits: Limits) -> Grammar | None:
+def _structured(given: Fields, limits: Limits, names: dict[str, str] | None = None) -> Grammar | None:
+    """One form; `names` are those of the fields, where they differ from their kinds."""
+    if names is None:
+        names = {kind: kind for kind in OTHER_FORMS.values()}
+    names = {kind: names.get(kind, "") for kind in OTHER_FORMS.values()}
     found: list[Grammar] = []
-    if (schema := given.take("json")) is not None:
-        found.append(Grammar("json_schema", _source(given, "json", schema, limits)))
-    if given.flag("json_object"):
+    if (schema := given.take(names["json"])) is not None:
+        found.append(Grammar("json_schema", _source(given, names["json"], schema, limits)))
+    if given.flag(names["json_object"]):
         found.append(Grammar("json_object"))
-    if (pattern := given.text("regex", most=limits.schema_bytes)) is not None:
+    if (pattern := given.text(names["regex"], most=limits.schema_bytes)) is not None:
         found.append(Grammar("regex", pattern))
-    if (source := given.text("grammar", most=limits.schema_bytes)) is not None:
+    if (source := given.text(names["grammar"], most=limits.schema_bytes)) is not None:
         found.append(Grammar("lark", source))
-    if (choices := given.take("choice")) is not None:
+    name = names["choice"]
+    if (choices := given.take(name)) is not None:
         if not isinstance(choices, list) or not 1 <= len(choices) <= MOST_ALTERNATIVES:
-            raise given.wrong("choice", f"is not a list of 1 to {MOST_ALTERNATIVES} texts")
+            raise given.wrong(name, f"is not a list of 1 to {MOST_ALTERNATIVES} texts")
         if not all(isinstance(each, str) and each for each in choices):
-            raise given.wrong("choice", "holds what is no text, or an empty one")
+            raise given.wrong(name, "holds what is no text, or an empty one")
         found.append(Grammar("regex", "|".join(f"({re.escape(each)})" for each in choices)))
     given.finish()
     if len(found) != 1:
+        if not found and names["json_object"] == "guided_json_object":
+            return None  # false, which is no form
         many = "two forms at once" if found else "no form: give json, regex, choice, grammar or json_object"
         raise ApiError(400, f"'structured_outputs' asks for {many}", "structured_outputs")
     return found[0]

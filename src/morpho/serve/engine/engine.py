@@ -120,7 +120,7 @@ class Engine:
         adapter = None if request.adapter is None else self.adapters.number(request.adapter)
         made = [Sequence(group, index, self.tokenizer, stops, most, adapter, self.model.defaults)
                 for index in range(params.n)]
-        if most == 0:
+        if most == 0 and params.prompt_logprobs is None:
             for sequence in made:
                 sequence.end("length")
             return stream
@@ -139,6 +139,9 @@ class Engine:
         if len(request.prompt) > self.runner.length:
             raise fail(ArgumentError, "serve", f"the prompt has {len(request.prompt)} tokens, and the encoder takes "
                                                f"{self.runner.length} at most", "cut it")
+        if request.params.prompt_logprobs is not None and hasattr(self.model, "remember"):
+            raise fail(ArgumentError, "serve", "the prompt of a model with an encoder has no log-probabilities",
+                       "ask without prompt_logprobs")
         if request.adapter is not None:
             self.adapters.number(request.adapter)
 

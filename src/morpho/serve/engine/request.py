@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, MorphoError, fail
@@ -53,7 +53,10 @@ class SamplingParams:
     """How tokens are chosen, and when a text ends. Temperature 0 takes the likeliest token; `top_k` 0 is all of them.
     `seed` None draws another text each time. `stop` strings are never part of the text, `stop_token_ids` end it as the
     model's own end tokens do, which `ignore_eos` does not look at. `logprobs` is how many of the likeliest tokens are
-    told with each one (0: only the one that was chosen; None: none). `n` texts share one prompt.
+    told with each one (0: only the one that was chosen; None: none), `prompt_logprobs` the same of the prompt's tokens.
+    `n` texts share one prompt. Before `min_tokens` nothing ends a text; `allowed_token_ids` (empty: all) are the only
+    tokens that are drawn. `include_stop` leaves the stop string or token at the end, `show_specials` shows the texts of
+    special tokens.
 
     >>> from morpho.serve.engine.request import SamplingParams
     >>> SamplingParams(temperature=0.0, max_tokens=8).n
@@ -76,6 +79,11 @@ class SamplingParams:
     n: int = 1
     grammar: Grammar | None = None
     ignore_eos: bool = False
+    prompt_logprobs: int | None = None
+    min_tokens: int = 0
+    allowed_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    show_specials: bool = False
 
     def __post_init__(self) -> None:
         ranges = (("temperature", 0, math.inf), ("min_p", 0, 1), ("frequency_penalty", -2, 2),
@@ -90,21 +98,26 @@ class SamplingParams:
             _check_whole("max_tokens", self.max_tokens, 0)
         if self.seed is not None:
             _check_whole("seed", self.seed, 0)
-        if self.logprobs is not None:
-            _check_whole("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), 0, MOST_LOGPROBS)
+        _check_whole("min_tokens", self.min_tokens, 0, self.max_tokens)
         if not all(isinstance(text, str) and text for text in self.stop):
             raise fail(ArgumentError, "serve", f"stop={self.stop!r} holds what is no text, or an empty one")
         for token, bias in self.logit_bias.items():
             _check_whole("a token of logit_bias", token, 0)
             _check_number("logit_bias", bias, -math.inf, math.inf)
-        for token in self.stop_token_ids:
-            _check_whole("a token of stop_token_ids", token, 0)
+        for name in ("stop_token_ids", "allowed_token_ids"):
+            for token in getattr(self, name):
+                _check_whole(f"a token of {name}", token, 0)
 
 
 @dataclass(frozen=True)
 class Request:
     """A prompt as token numbers, and what to do with it. `adapter` is the name of a LoRA adapter that the engine
-    knows; `deadline_s` is how long it may take, waiting included.
+    knows; `deadline_s` is how long it may take, waiting included. `continues` says that the text goes on from the
+    prompt's; an answer to a chat begins anew, without the blank that some tokenizers write before a first word. `marks`
+    are special tokens whose text belongs to the answer.
 
     >>> from morpho.serve.engine.request import Request, SamplingParams
     >>> Request(prompt=(1, 2), params=SamplingParams(), id="a").adapter is None
@@ -116,6 +129,8 @@ class Request:
     id: str
     adapter: str | None = None
     deadline_s: float | None = None
+    continues: bool = True
+    marks: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -135,11 +150,22 @@ class Usage:
     cached: int = 0
 
 
+class TokenScore(NamedTuple):
+    """How likely a token of a prompt is after those before it: its log-probability, its place among all tokens (1 is
+    the likeliest), and the likeliest tokens with theirs."""
+
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass(frozen=True)
 class Event:
     """What is new in text number `index` of n: some `text`, which may be empty (a character or a stop string may have
     begun), the `token` it came with, and its log-probability before temperature and cuts. `finish` says that this text
-    ends here; the last event of the request holds its `usage`."""
+    ends here; the last event of the request holds its `usage`. `prompt` are the scores of the prompt's tokens, in one
+    event of text 0 before any token, where the request asks for them; the first token has none. `stop` is the stop
+    string that ended the text."""
 
     index: int
     text: str
@@ -149,6 +175,8 @@ class Event:
     finish: Finish | None = None
     usage: Usage | None = None
     error: str | None = None
+    prompt: tuple[TokenScore | None, ...] | None = None
+    stop: str | None = None
 
 
 @dataclass(frozen=True)
@@ -225,7 +253,7 @@ class EngineProtocol(Protocol):
 def check_request(request: Request, vocabulary: int, max_length: int, tokenizer: Any) -> None:
     """What no engine can do for a model of so many tokens is an error."""
     params = request.params
-    for tokens in (request.prompt, params.logit_bias, params.stop_token_ids):
+    for tokens in (request.prompt, params.logit_bias, params.stop_token_ids, params.allowed_token_ids):
         if (wrong := next((token for token in tokens if token >= vocabulary), None)) is not None:
             raise fail(ArgumentError, "serve", f"token {wrong} is not in a vocabulary of {vocabulary}")
     if len(request.prompt) >= max_length:

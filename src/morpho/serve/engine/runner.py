@@ -6,10 +6,11 @@
 | `decode` | 1 to `max_batch` | 1 | every row |
 | `verify` | 1 to `draft_rows` | 1 to `most_drafted` + 1 | every token: guesses that are checked |
 | `prefill` | 1 | 1 to `chunk` | the last token: a piece of a prompt |
+| `score` | 1 | 1 to `SCORED` | every token: a piece of a prompt whose tokens are scored |
 | `prompts` | 1 to `chunk` | 1 | the first rows: pieces of several short prompts, a row for each token |
 
 Rows do not see each other: a product's row is one chain of operations whatever rows are beside it, and attention's
-blocks begin at absolute positions. So all five give a token the same bits (docs/numerics.md).
+blocks begin at absolute positions. So all six give a token the same bits (docs/numerics.md).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from morpho.nn.transformer.paged import PagedCache
 from morpho.ops.neural.paged import PAGE
 from morpho.serve.engine.adapters import AdapterBank
 
+SCORED = 64  # tokens of a prompt that are scored in one step: each has a row of logits
 KEYS = ("ids", "start", "table", "places")
 OTHERS = tuple(f"{key}_of_others" for key in KEYS)
 
@@ -111,7 +113,7 @@ class ModelRunner:
         self._copy = mo.compile(self._copy_page)
 
     def function(self, name: str, adapted: bool, rows_known: int = 0) -> Any:
-        """One of the five, made when first asked for; with adapters it is another one, and for a number of rows that is
+        """One of the six, made when first asked for; with adapters it is another one, and for a number of rows that is
         known too: programs whose sizes are known are launched by native code on a GPU."""
         key = name, adapted, rows_known
         if key not in self.functions:
@@ -119,6 +121,8 @@ class ModelRunner:
             dynamic: dict[str, Any] = {}
             if name == "prefill":
                 dynamic = {argument: {1: mo.Dim("n", 1, self.chunk)} for argument in ("ids", "places")}
+            elif name == "score":
+                dynamic = {argument: {1: mo.Dim("n", 1, min(SCORED, self.chunk))} for argument in ("ids", "places")}
             elif name != "single" and not rows_known:
                 dynamic = {argument: rows for argument in ("ids", "start", "table", "places", "adapter")[:4 + adapted]}
             if name == "verify" and not rows_known:
@@ -179,6 +183,11 @@ class ModelRunner:
     def prefill(self, row: Row) -> np.ndarray:
         """A piece of a prompt: the logits after its last token, (vocabulary,)."""
         found: np.ndarray = self._call("prefill", [row], len(row.tokens))[0, 0]
+        return found
+
+    def score(self, row: Row) -> np.ndarray:
+        """A piece of a prompt: the logits after each of its tokens, (tokens, vocabulary)."""
+        found: np.ndarray = self._call("score", [row], len(row.tokens))[0]
         return found
 
     def prompts(self, rows: Sequence[Row]) -> np.ndarray:

@@ -1,18 +1,22 @@
 """Choosing a token from a row of logits: `morpho run`'s sampling, with what requests may ask for besides.
 
-In this order: bias, penalties, the grammar's mask, then what `Sampling` does (temperature, top_k, top_p), then min_p.
+In this order: bias, penalties, the masks of the grammar and the request, then what `Sampling` does (temperature, top_k,
+top_p), then min_p.
 Every text draws from random numbers of its own, so that what others draw does not matter.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.text.sampling import Sampling, probabilities
-from morpho.serve.engine.request import SamplingParams
+from morpho.serve.engine.request import SamplingParams, TokenScore
+
+Without = Callable[[int, np.ndarray], np.ndarray | None]
 
 
 class Sampler:
@@ -24,19 +28,35 @@ class Sampler:
     1
     """
 
-    def __init__(self, params: SamplingParams, prompt: tuple[int, ...], index: int = 0) -> None:
-        self.params = params
+    def __init__(self, params: SamplingParams, prompt: tuple[int, ...], index: int = 0,
+                 stops: Collection[int] = ()) -> None:
+        self.params, self.stops = params, [*stops]
         self.sampling = Sampling(params.temperature, params.top_k or None, params.top_p, params.repetition_penalty)
         seed = params.seed if params.seed is None or index == 0 else [params.seed, index]
         self.rng = np.random.default_rng(seed)
         self.seen = {*prompt} if params.repetition_penalty != 1 else set()
         self.counts: Counter[int] = Counter()  # of the tokens of the answer
+        self.made = 0
+        self._listed: np.ndarray | None = None  # True at the tokens that the request allows
         self.plain = (not params.logit_bias and params.repetition_penalty == 1 and not params.frequency_penalty
                       and not params.presence_penalty)
 
-    def choose(self, logits: np.ndarray, allowed: np.ndarray | None = None) -> int:
-        """The next token; `allowed` is True at those that the grammar takes."""
+    def choose(self, logits: np.ndarray, allowed: np.ndarray | None = None, without: Without | None = None) -> int:
+        """The next token; `allowed` is True at those that the grammar takes. `without` gives the tokens that are left
+        where one that was chosen may not come; the same random number chooses among them."""
+        if without is None or allowed is None:
+            return self._choose(logits, allowed)
+        while True:
+            drawn = self.rng.bit_generator.state
+            token = self._choose(logits, allowed)
+            left = None if token in self.stops else without(token, allowed)
+            if left is None:
+                return token
+            self.rng.bit_generator.state, allowed = drawn, left
+
+    def _choose(self, logits: np.ndarray, allowed: np.ndarray | None) -> int:
         greedy = self.params.temperature == 0
+        allowed = self._restricted(logits.size, allowed)
         if self.plain and greedy and allowed is None:  # nothing is rounded on the way: the largest is the largest
             token = int(logits.argmax())
             if not np.isfinite(logits[token]):
@@ -45,7 +65,7 @@ class Sampler:
         found = self._biased(logits)
         if allowed is not None:
             if not allowed.any():
-                raise fail(ArgumentError, "serve", "the grammar allows no token here")
+                raise fail(ArgumentError, "serve", "what the request allows leaves no token here")
             found[~allowed] = -np.inf
         if not self.params.min_p or greedy:
             return self.sampling.choose(found, self.seen, self.rng)
@@ -69,8 +89,23 @@ class Sampler:
             found[tokens] -= params.frequency_penalty * times + params.presence_penalty
         return found
 
+    def _restricted(self, size: int, allowed: np.ndarray | None) -> np.ndarray | None:
+        """Without tokens that the request does not list, and without those that would end a text too early."""
+        early, listed = self.made < self.params.min_tokens, self.params.allowed_token_ids
+        if not early and not listed:
+            return allowed
+        kept = np.ones(size, bool) if allowed is None else allowed.copy()
+        if listed:
+            if self._listed is None:
+                self._listed = np.isin(np.arange(size), listed)
+            kept &= self._listed
+        if early:
+            kept[[token for token in self.stops if token < size]] = False
+        return kept
+
     def took(self, token: int) -> None:
         """A token became part of the text."""
+        self.made += 1
         self.counts[token] += 1
         if self.params.repetition_penalty != 1:
             self.seen.add(token)
@@ -86,3 +121,9 @@ def logprobs_of(logits: np.ndarray, token: int, most: int) -> tuple[float, tuple
     best = np.argpartition(-logarithm, min(most, logarithm.size) - 1)[:most]
     best = best[np.lexsort((best, -logarithm[best]))]
     return float(logarithm[token]), tuple((int(i), float(logarithm[i])) for i in best)
+
+
+def score_of(logits: np.ndarray, token: int, most: int) -> TokenScore:
+    """The score of a token that is there already, by the logits of the token before it."""
+    logprob, top = logprobs_of(logits, token, most)
+    return TokenScore(logprob, 1 + int((logits > logits[token]).sum()), top)

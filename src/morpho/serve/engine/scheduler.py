@@ -12,7 +12,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from morpho.serve.engine.pages import Holding, Pages
+from morpho.serve.engine.pages import Holding, Match, Pages
+from morpho.serve.engine.runner import SCORED
 from morpho.serve.engine.sequence import Sequence
 
 LEAST_PIECE = 16  # tokens of a prompt that go through at once, however long they take
@@ -73,7 +74,7 @@ class Scheduler:
             left -= shares[id(sequence)]
         shares[id(first)] += min(left, first.waiting_tokens - shares[id(first)])
         for sequence in reading:
-            count = min(shares[id(sequence)], self.chunk)
+            count = min(shares[id(sequence)], SCORED if sequence.scoring else self.chunk)
             if count and sequence in self.running and self._room(sequence, sequence.computed + count):
                 plan.prefill.append((sequence, count))
 
@@ -84,7 +85,7 @@ class Scheduler:
             if sequence.computed == sequence.found:  # nothing of it is computed yet: others may have been faster
                 self._find_more(sequence, plan)
             size, at, nodes = self.pages.page_tokens, sequence.computed, sequence.holding.nodes
-            if at == len(nodes) * size and sequence.waiting_tokens > size:
+            if at == len(nodes) * size and sequence.waiting_tokens > size and not sequence.scoring:
                 key = (sequence.holding.space, id(nodes[-1]) if nodes else None, tuple(sequence.tokens[at:at + size]))
                 if key in begun:
                     continue
@@ -94,7 +95,7 @@ class Scheduler:
 
     def _find_more(self, sequence: Sequence, plan: Plan) -> None:
         """Pages that have come into the tree since the sequence was admitted."""
-        found = self.pages.match(sequence.tokens[:-1], sequence.holding.space)
+        found = self._match(sequence)
         if len(found.nodes) > len(sequence.holding.nodes):
             self.pages.release(sequence.holding, sequence.tokens, sequence.computed)
             self.prefix_hits -= sequence.computed
@@ -102,7 +103,7 @@ class Scheduler:
 
     def _take(self, sequence: Sequence, plan: Plan) -> None:
         """Begin with what the tree has of a sequence."""
-        found = self.pages.match(sequence.tokens[:-1], sequence.holding.space)
+        found = self._match(sequence)
         sequence.computed, copy = self.pages.take(found, sequence.holding)
         sequence.found = sequence.computed
         if copy is not None:
@@ -111,11 +112,16 @@ class Scheduler:
         if not sequence.made:
             sequence.group.cached = max(sequence.group.cached, sequence.computed)
 
+    def _match(self, sequence: Sequence) -> Match:
+        if sequence.scoring:
+            return Match((), None, 0)
+        return self.pages.match(sequence.tokens[:-1], sequence.holding.space)
+
     # -- admitting --------------------------------------------------------------------------------------------------
     def _admit(self, plan: Plan) -> None:
         while self.waiting and len(self.running) < self.max_batch:
             sequence = self.waiting[0]
-            found = self.pages.match(sequence.tokens[:-1], sequence.holding.space)
+            found = self._match(sequence)
             needed = self.pages.pages_of(len(sequence.tokens)) - len(found.nodes)
             left = self.pages.available - sum(not node.locks for node in found.nodes) - needed
             if self.running and left < len(self.running) * self.pages.spare:  # those that run will want a page each

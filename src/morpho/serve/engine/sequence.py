@@ -13,8 +13,8 @@ from morpho.models.text.sampling import forbidden
 from morpho.serve.engine.grammar import Matcher
 from morpho.serve.engine.lookup import PromptLookup
 from morpho.serve.engine.pages import Holding
-from morpho.serve.engine.request import Event, Finish, Request, Usage
-from morpho.serve.engine.sampler import Sampler, logprobs_of
+from morpho.serve.engine.request import Event, Finish, Request, TokenScore, Usage
+from morpho.serve.engine.sampler import Sampler, logprobs_of, score_of
 from morpho.serve.engine.stream import RequestStream
 from morpho.serve.engine.text import TextStream
 
@@ -39,14 +39,17 @@ class Text:
 
     def __init__(self, group: Group, index: int, tokenizer: Any, most: int) -> None:
         self.group, self.index, self.params, self.most = group, index, group.request.params, most
-        self.text = TextStream(tokenizer, self.params.stop)
+        request, params = group.request, self.params
+        self.text = TextStream(tokenizer, params.stop, request.prompt if request.continues else (),
+                               exact=params.grammar is not None, specials=params.show_specials,
+                               include=params.include_stop, marks=request.marks)
         self.finished: Finish | None = None
 
     def take(self, token: int, made: int, complete: bool, logprob: float | None = None,
              top: tuple[tuple[int, float], ...] = ()) -> None:
         """Tell one more token, the number `made`; `complete` where none may follow it."""
         self.group.completion += 1
-        text = self.text.push(token)
+        text = self.text.push(token, made > self.params.min_tokens)
         finish: Finish | None = None
         if complete or self.text.stopped:
             finish = "stop"
@@ -67,7 +70,8 @@ class Text:
             text += self.text.finish()
             group.left -= 1
             usage = group.usage if not group.left else None
-        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error), not group.left)
+        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error,
+                               stop=self.text.stopped), not group.left)
 
 
 class Sequence(Text):
@@ -82,7 +86,8 @@ class Sequence(Text):
         self.computed = self.found = 0  # `found` of them were there when it began
         self.adapter = adapter
         self.holding = Holding(space=request.adapter)
-        self.sampler = Sampler(request.params, request.prompt, index)
+        self.sampler = Sampler(request.params, request.prompt, index, stops)
+        self.scores: list[TokenScore | None] = [None] * len(request.prompt)
         self.matcher = group.matchers[index]
         self.lookup = PromptLookup()
         self.stops = stops  # tokens that end it
@@ -99,13 +104,42 @@ class Sequence(Text):
     def made(self) -> int:
         return len(self.tokens) - self.prompt_length
 
+    @property
+    def scoring(self) -> bool:
+        """Whether the tokens of its prompt are to be scored: logits of all of them are needed, so none may be taken
+        from pages that others computed."""
+        return self.params.prompt_logprobs is not None and not self.forked
+
+    def score(self, start: int, logits: np.ndarray) -> None:
+        """Score the tokens after those from `start` on, whose logits these are."""
+        for place, row in enumerate(logits, start + 1):
+            if place < self.prompt_length:
+                self.scores[place] = score_of(row, self.tokens[place], self.params.prompt_logprobs or 0)
+
+    def tell_scores(self) -> None:
+        """Tell the scores of the prompt, once."""
+        if self.scoring:
+            self.group.stream.put(Event(self.index, "", prompt=tuple(self.scores)), False)
+
+    def _stop_at(self, token: int, logits: np.ndarray) -> None:
+        """End the text at a token that is no part of it; where prompts are scored, the token is told too, so that the
+        scores of a request are as many as its tokens whatever comes last."""
+        text = self.text.push(token) if self.params.include_stop else ""
+        if self.params.logprobs is None or self.params.prompt_logprobs is None:
+            self._tell(text, "stop", None, None, ())
+        else:
+            self._tell(text, "stop", token, *logprobs_of(logits, token, self.params.logprobs))
+
     def advance(self, logits: np.ndarray) -> int | None:
         """Choose the next token, and tell it; None if the text ends before it."""
+        if not self.most:  # only the prompt was asked for
+            self.end("length")
+            return None
         try:
             told = forbidden(logits, self.said, self.made, self.most)
-            token = self.sampler.choose(told, None if self.matcher is None else self.matcher.allowed())
+            token = self.sampler.choose(told, *((None, None) if self.matcher is None else self.matcher.choice()))
             if token in self.stops:
-                self.end("stop")
+                self._stop_at(token, logits)
                 return None
             self.tokens.append(token)
             self.sampler.took(token)

@@ -119,6 +119,11 @@ class SlotRunner:
             logits = generator.step(token)
         return logits
 
+    def score(self, row: Row) -> np.ndarray:
+        """A piece of a prompt: the logits after each of its tokens."""
+        return np.stack([self.prefill(Row([token], place, row.pages, row.adapter, row.prompt, row.most))
+                         for place, token in enumerate(row.tokens, row.start)])
+
     def prompts(self, rows: Tokens[Row]) -> list[np.ndarray]:
         """Pieces of several prompts, one after the other, and next tokens of texts, together."""
         joined: dict[int, list[int]] = {}  # by length of their caches

@@ -47,7 +47,7 @@ class Stepper:
         """Read short pieces of prompts in one call, with the rows that are decoded where those are several: weights are
         unpacked once for all. What is left of the pieces is given back."""
         short = [(sequence, count) for sequence, count in plan.prefill
-                 if sequence.adapter is None and sequence.computed + count <= SHORT]
+                 if sequence.adapter is None and not sequence.scoring and sequence.computed + count <= SHORT]
         plain = not any(each.draft or each.adapter is not None for each in plan.decode)
         joined = plan.decode if plain and len(plan.decode) >= JOINED else []
         room = self.runner.chunk - len(joined)
@@ -75,7 +75,12 @@ class Stepper:
 
     def _prefill(self, sequence: Sequence, count: int) -> None:
         begun = time.perf_counter()
-        logits = self.runner.prefill(self._row(sequence, count))
+        if sequence.scoring:
+            rows = self.runner.score(self._row(sequence, count))
+            sequence.score(sequence.computed, rows)
+            logits = rows[-1]
+        else:
+            logits = self.runner.prefill(self._row(sequence, count))
         self.scheduler.took("prefill", begun, count)
         self._was_read(sequence, count, logits)
 
@@ -109,6 +114,7 @@ class Stepper:
         """Take a token from each row of logits while the guesses are right."""
         draft, sequence.draft = sequence.draft, []
         if not sequence.forked:
+            sequence.tell_scores()
             self._fork(sequence, logits)
         for number, row in enumerate(logits):
             if number:

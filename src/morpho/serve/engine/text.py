@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
+
+from morpho.weights import StreamDecoder
 
 
 class TextStream:
-    """Takes tokens, gives text. What may be the beginning of a stop string waits until that is known.
+    """Takes tokens, gives text. What may be the beginning of a stop string waits until that is known. `after` are the
+    prompt's tokens. With `exact` the text is the bytes of its tokens, which a grammar looks at, whatever the
+    tokenizer's decoder does to the first of a text. `marks` are special tokens that are shown, with their text.
 
     >>> from morpho.serve.engine.text import TextStream
     >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
     >>> text = TextStream(tokenizer, ("n a",))
     >>> "".join(text.push(token) for token in tokenizer.encode("on and on")), text.stopped
-    ('o', True)
+    ('o', 'n a')
     """
 
-    def __init__(self, tokenizer: Any, stop: tuple[str, ...]) -> None:
-        self._stream = None if tokenizer is None else tokenizer.stream()
-        self._stop, self._held = stop, ""
-        self.stopped = False
+    def __init__(self, tokenizer: Any, stop: tuple[str, ...], after: Sequence[int] = (), *, exact: bool = False,
+                 specials: bool = False, include: bool = False, marks: Mapping[int, str] = MappingProxyType({})
+                 ) -> None:
+        self._stream = None if tokenizer is None else \
+            StreamDecoder(tokenizer, specials) if exact else tokenizer.stream(specials=specials, after=after)
+        self._size = 0 if tokenizer is None else tokenizer.vocab_size
+        self._stop, self._held, self._include, self._marks = stop, "", include, marks
+        self.stopped: str | None = None  # the stop string that ended it
 
-    def push(self, token: int) -> str:
-        """What can be told now; after a stop string nothing comes any more."""
-        return "" if self._stream is None or self.stopped else self._told(self._held + self._stream.push(token))
+    def push(self, token: int, look: bool = True) -> str:
+        """What can be told now; after a stop string nothing comes any more. Without `look` none is looked for."""
+        if self._stream is None or self.stopped or token >= self._size:  # models have rows for tokens that are none
+            return ""
+        mark = self._marks.get(token)
+        text = self._stream.push(token) if mark is None else self._stream.finish() + mark
+        return self._told(self._held + text) if look else text
 
     def finish(self) -> str:
         """What waited, at the end of the text."""
@@ -35,8 +49,9 @@ class TextStream:
     def _told(self, text: str) -> str:
         found = [(at + len(string), at) for string in self._stop if (at := text.find(string)) >= 0]
         if found:
-            self.stopped, self._held = True, ""
-            return text[:min(found)[1]]  # that ends first, however the text was cut into tokens
+            end, begin = min(found)
+            self.stopped, self._held = text[begin:end], ""
+            return text[:end if self._include else begin]  # that ends first, however the text was cut into tokens
         waits = max((_begun(text, string) for string in self._stop), default=0)
         self._held = text[len(text) - waits:]
         return text[:len(text) - waits]

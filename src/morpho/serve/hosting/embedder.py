@@ -1,5 +1,6 @@
-"""Vectors of texts from an encoder: the mean of its last layer over a text's tokens (or the first token's, where the
-folder says so), of length 1. Each vector has the bits that it has alone, whatever it is computed together with."""
+"""What encoders make of texts. Vectors: the mean of the last layer over a text's tokens (or the first token's, where
+the folder says so), of length 1. Scores of pairs: the logit of a head with one class. Each has the bits that it has
+alone, whatever it is computed together with."""
 
 from __future__ import annotations
 
@@ -40,6 +41,68 @@ def positions_of(network: Any) -> int:
     config = network.config
     found = int(config.get("max_position_embeddings") or 512)
     return found - config["pad_token_id"] - 1 if config.get("model_type") == "roberta" else found
+
+
+def says_segments(folder: Path) -> bool:
+    """Whether the tokenizer of a folder tells the segments of a pair: it does unless it names its outputs without."""
+    try:
+        names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("model_input_names")
+    except (OSError, ValueError):
+        return True
+    return not isinstance(names, list) or "token_type_ids" in names
+
+
+def says_logits(folder: Path) -> bool:
+    """Whether config.json wants the logits of a head with one class as they are, and not between 0 and 1, as the
+    sentence-transformers library writes it."""
+    try:
+        said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # the loader has read it already, or there is none
+        return False
+    newer = said.get("sentence_transformers")
+    name = newer.get("activation_fn") if isinstance(newer, dict) else said.get("sbert_ce_default_activation_function")
+    kind = str(name or "Sigmoid").rpartition(".")[2]
+    if kind not in ("Sigmoid", "Identity"):
+        raise fail(ArgumentError, "serve", f"{folder}: scores by {kind!r} are not computed", "Sigmoid and Identity are")
+    return kind == "Identity"
+
+
+class Scorer:
+    """Pairs of texts as tokens and segments -> how well the second answers the first, by the head of an encoder.
+
+    >>> from morpho.serve.hosting.embedder import Scorer
+    >>> model = mo.models.create("bert-base", vocab_size=50, hidden_size=8, num_hidden_layers=1, labels=1,
+    ...                          num_attention_heads=2, intermediate_size=16, max_position_embeddings=16,
+    ...                          head="sequence")
+    >>> score = Scorer(model, 16)
+    >>> pair, other = ([1, 2, 3], [0, 0, 1]), ([4, 5], [0, 1])
+    >>> score([pair, other]).tolist()[0] == score([pair]).tolist()[0]
+    True
+    """
+
+    def __init__(self, network: Any, context: int, logits: bool = False, segments: bool = True) -> None:
+        self.network, self.context, self.logits, self._lock = network, context, logits, threading.Lock()
+        self._segments = segments and int(network.config.get("type_vocab_size") or 1) > 1
+        rows, length = mo.Dim("rows", 1, MOST_ROWS), mo.Dim("length", 1, min(context, MOST_TOKENS))
+        sizes = {0: rows, 1: length}
+        self._call = mo.compile(self._scores, dynamic={name: sizes for name in ("ids", "mask", "types")})
+
+    def _scores(self, ids: mo.Tensor, mask: mo.Tensor, types: mo.Tensor) -> mo.Tensor:
+        hidden = self.network(ids, mask, types) if self._segments else self.network(ids, mask)
+        found: mo.Tensor = self.network.classify(hidden)[:, 0].astype(mo.float32)
+        return found if self.logits else mo.sigmoid(found)
+
+    def __call__(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> np.ndarray:
+        found: list[np.ndarray] = []
+        with self._lock, mo.no_grad():
+            for batch in _batches([ids for ids, _ in pairs]):
+                begun = sum(map(len, found))
+                ids = np.zeros((len(batch), max(map(len, batch))), np.int64)
+                mask, types = np.zeros(ids.shape, np.int64), np.zeros(ids.shape, np.int64)
+                for place, (row, kinds) in enumerate(pairs[begun:begun + len(batch)]):
+                    ids[place, :len(row)], mask[place, :len(row)], types[place, :len(row)] = row, 1, kinds
+                found.append(self._call(ids, mask, types).numpy(copy=True))
+        return np.concatenate(found)
 
 
 class Embedder:

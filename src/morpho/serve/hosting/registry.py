@@ -17,7 +17,7 @@ from morpho.base.units import format_bytes
 from morpho.models import LanguageModel, load_with_tokenizer
 from morpho.models.encoders.heads import WithHeads
 from morpho.serve.engine.request import EngineProtocol
-from morpho.serve.hosting.embedder import Embedder, pooling_of, positions_of
+from morpho.serve.hosting.embedder import Embedder, Scorer, pooling_of, positions_of, says_logits, says_segments
 from morpho.serve.hosting.served import Served
 from morpho.weights.errors import MissingFile
 
@@ -180,10 +180,14 @@ class Registry:
             engine = self._make_engine(network, tokenizer, spec)
         if self._embeds(network):
             embedder = Embedder(network, positions_of(network), pooling_of(spec.place))
+        scorer = None
+        if isinstance(network, WithHeads) and network.head_kind == "sequence" and network.config.get("labels") == 1:
+            scorer = Scorer(network, positions_of(network), says_logits(spec.place), says_segments(spec.place))
         if engine is None and embedder is None:
             raise fail(ArgumentError, "serve", f"{spec.place.name} is a {type(network).__name__}, which makes neither "
                                                "text nor vectors of texts", "use mo.models.load from Python")
-        return Served(spec.name, spec.place, network, tokenizer, engine, embedder, spec.file_bytes())
+        return Served(spec.name, spec.place, network, tokenizer, engine, embedder, spec.file_bytes(),
+                      scorer=scorer)
 
     def _embeds(self, network: Any) -> bool:
         """Whether vectors of texts are made: by encoders, and by the encoder of a model that makes text too, where its

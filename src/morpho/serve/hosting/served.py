@@ -15,7 +15,7 @@ import numpy as np
 from morpho.base.errors import MorphoError
 from morpho.models.text.generation_keys import Defaults
 from morpho.serve.engine.request import EngineProtocol
-from morpho.serve.hosting.embedder import Embedder
+from morpho.serve.hosting.embedder import Embedder, Scorer
 from morpho.weights import render_chat
 
 LOG = logging.getLogger("morpho.serve")
@@ -36,6 +36,7 @@ class Served:
     embedder: Embedder | None
     nbytes: int
     adapter: str | None = None
+    scorer: Scorer | None = None  # of an encoder with a head of one class
     created: int = field(default_factory=lambda: int(time.time()))
     users: int = 0
     retired: bool = False

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from morpho.base.python.lazy import cached_property
 from morpho.serve.api.errors import ApiError
 from morpho.serve.hosting.registry import Registry
-from morpho.serve.http import generation, small
+from morpho.serve.http import generation, ollama, small
 from morpho.serve.http.draining import Drained
 from morpho.serve.http.logs import LOG, Logged
 from morpho.serve.http.metrics import Metrics
@@ -24,9 +24,14 @@ FILES = {"/": ("page.html", b"text/html; charset=utf-8"), "/page.js": ("page.js"
          "/markdown.js": ("markdown.js", b"text/javascript; charset=utf-8"),
          "/icon.svg": ("icon.svg", b"image/svg+xml"), "/page.css": ("page.css", b"text/css; charset=utf-8")}
 POSTS = {"/v1/chat/completions": generation.chat, "/v1/completions": generation.completions,
-         "/v1/responses": generation.responses,
-         "/v1/embeddings": small.embeddings, "/tokenize": small.tokenize, "/detokenize": small.detokenize}
+         "/v1/responses": generation.responses, "/v1/messages": generation.messages,
+         "/v1/messages/count_tokens": small.count_tokens, "/api/chat": generation.ollama_chat,
+         "/api/generate": generation.ollama_generate, "/api/embed": ollama.embed, "/api/show": ollama.show,
+         "/v1/rerank": small.rerank, "/v2/rerank": small.rerank, "/rerank": small.rerank, "/v1/score": small.score,
+         "/score": small.score, "/v1/embeddings": small.embeddings, "/tokenize": small.tokenize,
+         "/detokenize": small.detokenize}
 GETS = {"/v1/models": small.models, "/v1/models/{name:path}": small.model, "/health": small.health,
+        "/api/tags": ollama.tags, "/api/ps": ollama.running, "/api/version": ollama.version_of_server,
         "/ready": small.ready, "/metrics": small.figures, "/live": small.live}
 
 
@@ -94,7 +99,8 @@ def _told(status: int, message: str) -> Callable[[Any, Exception], Awaitable[Any
     async def handler(request: Any, error: Exception) -> Any:
         from starlette.responses import JSONResponse
 
-        return JSONResponse(ApiError(status, message).body(), status, headers=getattr(error, "headers", None))
+        body = ApiError(status, message).told(request.url.path)
+        return JSONResponse(body, status, headers=getattr(error, "headers", None))
 
     return handler
 

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`, `/v1/completions`, `/v1/responses`: a job's events as one object or as a stream."""
+"""Addresses that make text, of OpenAI's, Anthropic's and Ollama's APIs: a job's events as one object or as a stream."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from contextlib import suppress
 from typing import Any
 
 from morpho.serve.api.answers import Answer, Job
+from morpho.serve.api.anthropic import message_job
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.fields import Fields
 from morpho.serve.api.generate import chat_job, completion_job
 from morpho.serve.api.limits import Limits
+from morpho.serve.api.ollama import ollama_chat_job, ollama_generate_job
 from morpho.serve.api.responses import response_job
 from morpho.serve.hosting.served import Served
 from morpho.serve.http.bridge import Arrived, Events
 from morpho.serve.http.logs import Record
 from morpho.serve.http.protocol import Connection
 from morpho.serve.http.security import Receive, Scope, Send
-from morpho.serve.http.state import Gone, State, as_api_error, beside, read_fields, respond
+from morpho.serve.http.state import Gone, State, as_api_error, beside, named, read_fields, respond
 
 MakeJob = Callable[[Fields, Served, Limits, str], Job]
 WRITE_TIMEOUT_S = 60.0  # a client that does not read for so long is gone
@@ -37,22 +39,33 @@ async def responses(scope: Scope, receive: Receive, send: Send, state: State) ->
     await _generate(scope, receive, send, state, response_job)
 
 
+async def messages(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _generate(scope, receive, send, state, message_job)
+
+
+async def ollama_chat(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _generate(scope, receive, send, state, ollama_chat_job)
+
+
+async def ollama_generate(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _generate(scope, receive, send, state, ollama_generate_job)
+
+
 async def _generate(scope: Scope, receive: Receive, send: Send, state: State, make: MakeJob) -> None:
     record: Record = scope["morpho.record"]
     fields = await read_fields(scope, receive, state.options)
-    size = int(dict(scope["headers"]).get(b"content-length", b"0"))
-    async with state.leased(fields.text("model", most=256)) as served:
+    async with state.leased(named(scope, state, fields)) as served:
         record.more["model"] = served.name
         if served.engine is None:
             raise ApiError(400, f"the model '{served.name}' makes vectors, no text: use /v1/embeddings", "model")
         if not served.engine.alive:
             raise ApiError(503, f"the engine of '{served.name}' has ended: {served.engine.last_error}")
-        job = await beside(size, make, fields, served, state.options.limits, record.id)
+        job = await beside(fields.size, make, fields, served, state.options.limits, record.id)
         events = Events(served.engine, job.requests)
         watch: asyncio.Task[None] | None = None
         try:
             # A grammar is compiled when its request is submitted, which takes a while.
-            slow = job.requests[0].params.grammar is not None or len(job.requests) > 1
+            slow = len(job.requests) > 1 or any(request.params.grammar is not None for request in job.requests)
             await (asyncio.to_thread(events.submit) if slow else _now(events.submit))
             watch = asyncio.create_task(_gone(receive, events))
             timing = _Timing(record, state, served.name)
@@ -117,7 +130,7 @@ async def _stream(job: Job, events: Events, send: Send, scope: Scope, timing: _T
     """Server-sent events: what has arrived goes out in one piece, past the layers, which only look at how an answer
     begins."""
     await send({"type": "http.response.start", "status": 200, "headers": [
-        (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
+        (b"content-type", job.answer.content_type), (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no")]})
     answer, writer = job.answer, _Writer(scope["morpho.send"])
     connection: Connection | None = scope.get("morpho.connection")

@@ -21,7 +21,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-ONCE = (b"host", b"origin", b"authorization", b"content-type")  # headers that a request has once
+ONCE = (b"host", b"origin", b"authorization", b"x-api-key", b"content-type")  # headers that a request has once
 # What holds nothing of anybody's.
 OPEN = frozenset({"/", "/page.js", "/markdown.js", "/page.css", "/icon.svg", "/health", "/ready"})
 CSP = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -62,7 +62,7 @@ class Security:
             if self._active >= self._options.most_requests and scope["path"] not in self._open:
                 raise ApiError(503, f"{self._active} requests are being answered already", retry_after_s=1)
         except ApiError as error:
-            await respond_error(sending, error)
+            await respond_error(sending, error, scope["path"])
             return
         if scope["method"] == "OPTIONS" and allowed:
             await sending({"type": "http.response.start", "status": 204, "headers": []})
@@ -85,7 +85,9 @@ class Security:
                                 "to allow it", code="origin_not_allowed")
         if scope["method"] == "OPTIONS" or scope["path"] in self._open or self._token is None:
             return
-        scheme, _, given = headers.get(b"authorization", "").partition(" ")
+        own_key = headers.get(b"x-api-key")  # what clients of Anthropic's API send
+        header = headers.get(b"authorization", "" if own_key is None else f"Bearer {own_key}")
+        scheme, _, given = header.partition(" ")
         right = hmac.compare_digest(_digest(given.strip()), self._token)  # always the same work, whatever is given
         if scheme.lower() != "bearer" or not right:
             raise ApiError(401, "the token is missing or wrong: Authorization: Bearer TOKEN", code="invalid_api_key")
@@ -109,7 +111,8 @@ class Security:
             return []
         return [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin"),
                 (b"access-control-allow-methods", b"GET, POST"),
-                (b"access-control-allow-headers", b"authorization, content-type, x-request-id"),
+                (b"access-control-allow-headers", b"authorization, x-api-key, anthropic-version, content-type, "
+                                                  b"x-request-id"),
                 (b"access-control-expose-headers", b"x-request-id, retry-after")]
 
 
@@ -117,12 +120,12 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
-async def respond_error(send: Send, error: ApiError) -> None:
-    """An error as a whole response."""
+async def respond_error(send: Send, error: ApiError, path: str = "") -> None:
+    """An error as a whole response, in the form of the API that the address belongs to."""
     import json
     import math
 
-    body = json.dumps(error.body()).encode()
+    body = json.dumps(error.told(path)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after_s))).encode()))

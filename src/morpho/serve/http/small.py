@@ -7,13 +7,19 @@ import time
 from typing import Any
 
 from morpho.base.distribution import version
+from morpho.serve.api.anthropic import counted
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.others import detokenized, embedding_answer, embedding_inputs, model_entry, tokenized
+from morpho.serve.api.ranking import rerank_request, score_request
 from morpho.serve.http.logs import Record
 from morpho.serve.http.security import Receive, Scope, Send
 from morpho.serve.http.state import State, beside, read_fields, respond
 
 STUCK_S = 60.0  # an engine with work that made no step for so long is not ready
+
+
+async def count_tokens(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _tokens(scope, receive, send, state, counted)
 
 
 async def embeddings(scope: Scope, receive: Receive, send: Send, state: State) -> None:
@@ -23,11 +29,30 @@ async def embeddings(scope: Scope, receive: Receive, send: Send, state: State) -
         record.more["model"] = served.name
         if served.embedder is None:
             raise ApiError(400, f"the model '{served.name}' makes text, no vectors: serve an encoder too", "model")
-        rows, encoding = embedding_inputs(fields, served, state.options.limits)
+        rows, encoding = await beside(fields.size, embedding_inputs, fields, served, state.options.limits)
         vectors = await asyncio.to_thread(served.embed, rows)
         tokens = sum(map(len, rows))
         record.more["prompt_tokens"] = tokens
         await respond(send, embedding_answer(served, vectors, tokens, encoding))
+
+
+async def rerank(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _ranked(scope, receive, send, state, rerank_request)
+
+
+async def score(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    await _ranked(scope, receive, send, state, score_request)
+
+
+async def _ranked(scope: Scope, receive: Receive, send: Send, state: State, make: Any) -> None:
+    record: Record = scope["morpho.record"]
+    fields = await read_fields(scope, receive, state.options)
+    async with state.leased(fields.text("model", most=256)) as served:
+        record.more["model"] = served.name
+        ranking = await beside(fields.size, make, fields, served, state.options.limits)
+        scores = await asyncio.to_thread(ranking.scores)
+        record.more["prompt_tokens"] = ranking.tokens
+        await respond(send, ranking.answer(scores))
 
 
 async def tokenize(scope: Scope, receive: Receive, send: Send, state: State) -> None:
@@ -40,9 +65,8 @@ async def detokenize(scope: Scope, receive: Receive, send: Send, state: State) -
 
 async def _tokens(scope: Scope, receive: Receive, send: Send, state: State, call: Any) -> None:
     fields = await read_fields(scope, receive, state.options)
-    size = int(dict(scope["headers"]).get(b"content-length", b"0"))
     async with state.leased(fields.text("model", most=256)) as served:
-        await respond(send, await beside(size, call, fields, served, state.options.limits))
+        await respond(send, await beside(fields.size, call, fields, served, state.options.limits))
 
 
 # -- models ------------------------------------------------------------------------------------------------------------

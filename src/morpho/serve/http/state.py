@@ -7,6 +7,7 @@ import copy
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,14 @@ def _under(served: Served, name: str | None, adapter: str | None) -> Served:
     return found
 
 
+def named(scope: Scope, state: State, fields: Fields) -> str | None:
+    """The model that a body names. Clients of Ollama's API write a tag after its name."""
+    name = fields.text("model", most=256)
+    if name is None or name in state.registry.names or not scope["path"].startswith("/api/"):
+        return name
+    return name.removesuffix(":latest")
+
+
 async def read_fields(scope: Scope, receive: Receive, options: Options) -> Fields:
     """The body as fields, within the limits of size and time."""
     headers = dict(scope["headers"])
@@ -103,9 +112,15 @@ async def read_fields(scope: Scope, receive: Receive, options: Options) -> Field
     return found
 
 
+# Large bodies have one thread together: many that hold Python's lock in turn would hold up everybody else.
+_BESIDE = ThreadPoolExecutor(1, thread_name_prefix="morpho-bodies")
+
+
 async def beside(size: int, call: Callable[..., Any], *args: Any) -> Any:
     """Call a function, beside the loop if the body it works on is large."""
-    return await asyncio.to_thread(call, *args) if size > BIG_BODY else call(*args)
+    if size <= BIG_BODY:
+        return call(*args)
+    return await asyncio.get_running_loop().run_in_executor(_BESIDE, call, *args)
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -149,7 +164,7 @@ class Endpoint:
             record.more["error"] = told.code or told.message[:200]
             if record.status:  # the answer has begun: nothing but the end of the connection can tell
                 raise
-            await respond_error(send, told)
+            await respond_error(send, told, scope["path"])
 
 
 async def respond(send: Send, body: Any, status: int = 200, kind: bytes = b"application/json") -> None:

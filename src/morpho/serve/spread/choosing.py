@@ -20,7 +20,7 @@ from morpho.serve.engine.request import Grammar, SamplingParams
 from morpho.serve.engine.sampler import Sampler, logprobs_of
 
 PLAIN = ("temperature", "top_k", "top_p", "min_p", "seed", "repetition_penalty", "frequency_penalty",
-         "presence_penalty", "logprobs")
+         "presence_penalty", "logprobs", "min_tokens")
 
 
 def to_plain(params: SamplingParams, index: int) -> dict[str, Any]:
@@ -33,6 +33,7 @@ def to_plain(params: SamplingParams, index: int) -> dict[str, Any]:
     True
     """
     found: dict[str, Any] = {name: getattr(params, name) for name in PLAIN}
+    found["allowed_token_ids"] = [*params.allowed_token_ids]
     found["logit_bias"] = [[token, bias] for token, bias in params.logit_bias.items()]
     found["grammar"] = None if params.grammar is None else [params.grammar.kind, params.grammar.source]
     return {**found, "index": index}
@@ -42,6 +43,7 @@ def of_plain(said: Mapping[str, Any]) -> tuple[SamplingParams, int]:
     """What `to_plain` described."""
     grammar = None if said["grammar"] is None else Grammar(*said["grammar"])
     params = SamplingParams(logit_bias={token: bias for token, bias in said["logit_bias"]}, grammar=grammar,
+                            allowed_token_ids=tuple(said["allowed_token_ids"]),
                             **{name: said[name] for name in PLAIN})
     return params, said["index"]
 
@@ -53,7 +55,7 @@ class ServedStream(Stream):
         super().__init__(request, made)
         params, index = of_plain(request.more)
         self._params = params
-        self._sampler = Sampler(params, request.prompt, index)
+        self._sampler = Sampler(params, request.prompt, index, request.stops)
         self._matcher = None if params.grammar is None else grammars.matcher(params.grammar)
         if params.temperature:
             self._sampler.rng.random(len(self.made))  # one was drawn for each token
@@ -67,9 +69,8 @@ class ServedStream(Stream):
             self.ended, self.finish = True, "stop"
 
     def take(self, logits: np.ndarray) -> int | None:
-        allowed = None if self._matcher is None else self._matcher.allowed()
         told = forbidden(logits, self.request.said, len(self.made), self.request.count)
-        token = self._sampler.choose(told, allowed)
+        token = self._sampler.choose(told, *((None, None) if self._matcher is None else self._matcher.choice()))
         if token in self.request.stops:
             self.ended, self.finish = True, "stop"
             return None

@@ -133,6 +133,9 @@ class PipelineEngine:
         if request.adapter is not None:
             raise fail(ArgumentError, "serve", f"the adapter {request.adapter!r} cannot be used: a pipeline of workers "
                                                "has no LoRA adapters", "serve it in one process, without --nodes")
+        if request.params.prompt_logprobs is not None:
+            raise fail(ArgumentError, "serve", "a pipeline of workers has no log-probabilities of prompts",
+                       "serve it in one process, without --nodes")
         check_request(request, self.vocabulary, self.max_length, self.tokenizer)
         if two_parts and len(request.prompt) > self.pipeline.chunk:
             raise fail(ArgumentError, "serve", f"the prompt has {len(request.prompt)} tokens, and an encoder's go "

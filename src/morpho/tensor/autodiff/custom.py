@@ -58,6 +58,23 @@ def custom_gradient(function: Callable[..., tuple[Tensor, Callable[[Tensor], Any
     return call
 
 
+def with_derivative(operation: str, value: Tensor, argument: Tensor, pull: Callable[[Tensor, Tensor], Tensor],
+                    push: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """A function's value at one argument, with both directions of its derivative: of the argument and a cotangent, and
+    of the argument and a tangent."""
+    form = _Form(operation, (argument,))
+
+    def linear(rule: Callable[[Tensor, Tensor], Tensor]) -> Linear:
+        def call(nodes: Sequence[Node], given: Sequence[Tangent]) -> list[Tangent]:
+            if given[0] is None:
+                return [None]
+            return [rule(Tensor.of_node(nodes[0]), Tensor.of_node(given[0])).program()]
+
+        return call
+
+    return form.result(value, linear(pull), linear(push))  # type: ignore[no-any-return]
+
+
 class _Form:
     """How the arguments of a function with a derivative of the user's are arranged, and their tensors in one line. The
     derivative is made anew wherever it is wanted, from the arguments there."""

@@ -33,7 +33,8 @@ def push_forward(outputs: Sequence[Node], tangents: Mapping[int, Node]) -> list[
         given = [known[child.serial][0] for child in node.inputs]
         if node.op.name == "pick":
             known[node.serial] = (known[node.inputs[0].serial][node["index"]],)
-        elif "stops" in node.op.properties or all(one is None for one in given):
+        elif ("stops" in node.op.properties or all(one is None for one in given)
+              or not any(spec.dtype.is_inexact for spec in node.outputs)):  # integers and booleans have no tangent
             known[node.serial] = (None,) * len(node.outputs)
         else:
             known[node.serial] = tuple(in_place_of(node, partial(_rule, tangents=given)))

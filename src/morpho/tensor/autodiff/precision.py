@@ -17,10 +17,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
 
 from morpho.base import settings
-from morpho.base.dtypes import DType, as_dtype, bfloat16, float32
+from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, float32
 from morpho.ir.node import Node
 from morpho.ir.op import REGISTRY
 from morpho.ops.algebra import cast
@@ -60,6 +63,42 @@ def widened(node: Node) -> Node:
 def in_class(operation: str, node: Node) -> Node:
     """An operand of an op by its class: under autocast a half float as float32 where its record says so."""
     return widened(node) if REGISTRY[operation].autocast == FULL else node
+
+
+Composed = TypeVar("Composed", bound=Callable[..., Any])
+
+
+def rounded_once(function: Composed) -> Composed:
+    """Let a function that is made of several operations take half floats as float32, and round its results once: in
+    between, squares and differences of half floats overflow, or vanish."""
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        kinds = {dtype for value in (*arguments, *named.values()) if (dtype := _float_dtype(value)) is not None}
+        if len(kinds) != 1 or next(iter(kinds)).itemsize != 2:
+            return function(*arguments, **named)
+        (dtype,) = kinds
+        found = function(*map(_wide, arguments), **{name: _wide(value) for name, value in named.items()})
+        if isinstance(found, Tensor):
+            return _rounded(found, dtype)
+        return type(found)(_rounded(one, dtype) for one in found)
+
+    return call  # type: ignore[return-value]
+
+
+def _float_dtype(value: Any) -> DType | None:
+    if isinstance(value, Tensor):
+        return value.dtype if value.dtype.is_float else None
+    return BY_NUMPY.get(value.dtype) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else None
+
+
+def _wide(value: Any) -> Any:
+    dtype = _float_dtype(value)
+    return value if dtype is None or dtype.itemsize != 2 else Tensor.of_node(cast(as_node(value, "astype"), float32))
+
+
+def _rounded(found: Tensor, dtype: DType) -> Tensor:
+    return Tensor.of_node(cast(found.node, dtype)) if found.dtype is float32 else found
 
 
 def low_dtype(family: str, wanted: str) -> DType | None:

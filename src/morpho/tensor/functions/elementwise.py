@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from morpho.backends.registry import canonical, memory_of
+from morpho.backends.registry import holder
 from morpho.base.dtypes import DType, as_dtype, bool_
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import build
@@ -268,7 +268,7 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
     [1, -2]
     """
     if device is not None:
-        x = on(x, memory_of(canonical(device, "astype")))
+        x = on(x, holder(device, "astype"))
     target: DType = as_dtype(dtype)
     node = as_node(x, "astype")
     if node.dtype is target:

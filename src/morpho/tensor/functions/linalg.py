@@ -20,6 +20,7 @@ from morpho.ops.algebra import cast, expand, reshape, size_value, sub
 from morpho.ops.algebra import mul as multiply
 from morpho.ops.linalg.triangular import permutation
 from morpho.ops.sources import pick
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -334,6 +335,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 
 @recorded
+@rounded_once
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The cross product of vectors of three elements.
 
@@ -399,9 +401,14 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
         return reduce.sum(sizes, **options)
     if ord == 2:
         return Tensor.of_node(reduce.root_of_squares(reduce.sum(ew.square(sizes), **options).node))
-    total = reduce.sum(ew.pow(sizes, ord), **options)
-    if ord < 1:
-        return ew.pow(total, 1.0 / ord)
+    if ord < 0:
+        return ew.pow(reduce.sum(ew.pow(sizes, ord), **options), 1.0 / ord)
+    if ord < 1:  # the slope of the power is infinite at 0, and that of the norm taken to be 0
+        nothing = ew.equal(sizes, 0)
+        powers = ew.where(nothing, 0.0, ew.pow(ew.where(nothing, 1.0, sizes), ord))
+    else:
+        powers = ew.pow(sizes, ord)
+    total = reduce.sum(powers, **options)
     none = ew.equal(total, 0)  # the slope of the root is infinite there, and that of the norm taken to be 0
     return ew.where(none, total, ew.pow(ew.where(none, 1.0, total), 1.0 / ord))
 

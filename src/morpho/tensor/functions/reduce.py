@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dims import Size, upper
-from morpho.base.dtypes import DType, as_dtype, bool_, float32, float64, int32, int64, uint8, uint64
+from morpho.base.dtypes import (
+    DType,
+    as_dtype,
+    bool_,
+    complex64,
+    complex128,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint8,
+    uint64,
+)
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
@@ -196,7 +208,8 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     """
     node = _floating("var", x)
     axes = reduced_axes(axis, len(node.shape), "var")
-    return finished("var", _variance("var", node, axes, correction), axes, keepdims)
+    found = cast(_variance("var", node, axes, correction), _real(node.dtype))
+    return finished("var", found, axes, keepdims)
 
 
 @recorded
@@ -208,7 +221,12 @@ def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     """
     node = _floating("std", x)
     axes = reduced_axes(axis, len(node.shape), "std")
-    return finished("std", root_of_squares(_variance("std", node, axes, correction)), axes, keepdims)
+    found = cast(root_of_squares(_variance("std", node, axes, correction)), _real(node.dtype))
+    return finished("std", found, axes, keepdims)
+
+
+def _real(dtype: DType) -> DType:
+    return {complex64: float32, complex128: float64}.get(dtype, dtype)
 
 
 def root_of_squares(total: Node) -> Node:
@@ -218,6 +236,7 @@ def root_of_squares(total: Node) -> Node:
 
 
 def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -> Node:
+    """The variance, of half floats in float32."""
     if not isinstance(correction, Real):
         raise fail(ArgumentError, name, f"correction {correction!r} is not a number")
     wide = cast(node, float32) if node.dtype.itemsize == 2 else node
@@ -228,7 +247,7 @@ def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -
         distances = build("square", centred)
     squares = reduce("sum", distances, axes)
     divisor = _less_correction(count(wide, axes), correction, squares.dtype)
-    return cast(div(squares, expand(divisor, squares.shape)), squares.dtype if node.dtype.is_complex else node.dtype)
+    return div(squares, expand(divisor, squares.shape))
 
 
 def _less_correction(size: Size, correction: float, dtype: DType) -> Node:

@@ -49,7 +49,8 @@ def dlpack_device(self: Tensor) -> tuple[int, int]:
 
 def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
            dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
-    """The elements as a DLPack capsule: read-only without a copy, or a copy of the consumer's own."""
+    """The elements as a DLPack capsule: read-only without a copy, or a copy of the consumer's own. A consumer that asks
+    for neither a version nor a copy (`copy=False`) gets memory that it must not write, and is not told."""
     if dl_device is not None and not (isinstance(dl_device, tuple | list) and len(dl_device) == 2):
         raise fail(ExportError, "__dlpack__", f"dl_device is {dl_device!r}",
                    "a device is two numbers: the CPU is (1, 0)")
@@ -60,15 +61,12 @@ def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] 
     if stream is not None:
         raise fail(ExportError, "__dlpack__", f"stream {stream!r} means nothing on the CPU", "leave it out")
     versioned = max_version is not None and max_version[0] >= 1
-    if copy is False and not versioned:
-        raise fail(ExportError, "__dlpack__", "a capsule before DLPack 1.0 cannot say that it is read-only",
-                   "ask for max_version=(1, 0), or let it copy")
     buffer = self.elements()
-    if copy or not versioned:
+    if copy or (copy is None and not versioned):  # a capsule before DLPack 1.0 cannot say that it is read-only
         array = np.array(buffer.numpy(), order="C")
         strides = tuple(step // array.itemsize for step in array.strides)
         return make_capsule(array, array.ctypes.data, array.shape, strides, self.dtype, IS_COPIED, versioned)
-    return make_capsule(buffer.storage, buffer.address, buffer.shape, buffer.strides, self.dtype, READ_ONLY, True)
+    return make_capsule(buffer.storage, buffer.address, buffer.shape, buffer.strides, self.dtype, READ_ONLY, versioned)
 
 
 def _from_device(tensor: Tensor, stream: Any, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None,

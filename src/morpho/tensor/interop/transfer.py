@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from morpho.backends.registry import canonical, memory_of
+from morpho.backends.registry import holder
 from morpho.base.dtypes import BY_NAME, as_dtype
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
@@ -30,10 +30,10 @@ def to(self: Tensor, *wanted: Any, device: Any = None, dtype: Any = None, copy: 
             dtype = one
     found = self if dtype is None or as_dtype(dtype) is self.dtype else astype(self, dtype)
     if device is not None:
-        found = on(found, memory_of(canonical(device, "to")))
+        found = on(found, holder(device, "to"))
     return asarray(self, copy=True) if copy and found is self else found
 
 
 def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
     """The tensor on a device, as the Array API standard has it; `x.to(device)` does the same."""
-    return on(self, memory_of(canonical(device, "to_device")))
+    return on(self, holder(device, "to_device"))

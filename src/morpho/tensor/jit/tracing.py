@@ -404,6 +404,8 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
     uses = Uses(program)
     aliases = uses.in_place(moved) if device == HOST else {} if served is None else states_in_place(plan, moved)
+    if aliases and device == HOST:
+        plan.native_code.shield_from(min(uses.first_write[program.outputs[output].slot] for output in aliases))
     overlap = simple and count == 1 and all(uses.may_alias(program.outputs[0].slot, slot)
                                             for index, slot in inputs.items() if index < len(specs))
     states = States(trace.states, updates, aliases, objects)

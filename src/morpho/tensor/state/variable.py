@@ -7,11 +7,12 @@ computed before keeps the old value.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node
 from morpho.tensor.autodiff.grad_mode import Tracked, detached, tracing, watch
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.state.state import State, defer
 from morpho.tensor.state.trace import current_trace
@@ -59,6 +60,21 @@ class Variable(Tensor):
     def replace(self, node: Node) -> None:
         self.assign(Tensor.of_node(node))
 
+    def version(self) -> tuple[Any, Any]:
+        self.state._tensor  # noqa: B018  a value that waits is computed first: that is another version
+        return self.state.version, None
+
+    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
+        if unfilled.get():
+            return True
+        new = asarray(self.state.checked(Tensor.of_node(node)), copy=True).realise()
+        new._track = None  # a value without a past: gradients end here
+        with self.state.lock:
+            if self.state.version != version[0]:
+                return False
+            self.state.replace(new)
+        return True
+
     def assign(self, value: Any) -> None:
         """Give it another value of the same shape and dtype."""
         if not unfilled.get():
@@ -73,6 +89,17 @@ class Variable(Tensor):
         return f"{type(self).__name__}({self.value!r})"
 
 
+class Across(Protocol):
+    """Ranks among which a parameter is shared out: each has other elements, and sums over all need everybody's."""
+
+    @property
+    def size(self) -> int: ...
+
+    def sum(self, x: Tensor) -> Tensor: ...
+
+    def max(self, x: Tensor) -> Tensor: ...
+
+
 class Parameter(Variable):
     """A tensor that training changes: it wants its gradient, and optimisers assign it.
 
@@ -83,10 +110,11 @@ class Parameter(Variable):
     array([0., 0.], dtype=float32)
     """
 
-    __slots__ = ()
+    __slots__ = ("across",)
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         super().__init__(data)
+        self.across: Across | None = None  # None: whole on this rank
         if not self.dtype.is_float:
             raise fail(DTypeError, "Parameter", f"dtype {self.dtype} is not one that optimisers train",
                        "keep the real and the imaginary part as two parameters" if self.dtype.is_complex else
@@ -95,6 +123,7 @@ class Parameter(Variable):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         made = memo[id(self)] = Parameter(self.value, self._track.wanted)
+        made.across = self.across
         return made
 
 

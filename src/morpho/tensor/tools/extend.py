@@ -22,7 +22,7 @@ from morpho.backends.cpu.codegen import elementwise
 from morpho.backends.cpu.compiler import code
 from morpho.backends.reference.backend import InterpreterBackend
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir import op as records
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
@@ -49,6 +49,9 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
     function `(emitter, dtype, *values)` that writes native code, with a `reference` in NumPy; or a `reference` alone,
     which runs in NumPy between native parts, counted as a fallback (`native=False` says that this is meant). `kinds`
     are the dtype kinds it takes: b, i, u, f, c. A gradient is `vjp(node, cotangent)`, one node per input.
+
+    A `reference` gets read-only arrays of its own, of one shape and dtype, and returns an array of that shape and kind;
+    anything else is an error.
 
     >>> cube = mo.extend.op("example_cube", lambda x: x * x * x)
     >>> cube(mo.asarray([2.0])).item()
@@ -136,9 +139,37 @@ def _composed(name: str, composition: Callable[..., Tensor], inputs: Sequence[No
     return found.node
 
 
+def _own_copy(array: np.ndarray) -> np.ndarray:
+    """A copy that nobody writes. The function may keep it, while the memory it comes from is soon used for other
+    values, or unmapped."""
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
+
+
+def _check_result(name: str, result: Any, like: np.ndarray) -> np.ndarray:
+    """The array that a reference returned, or an error where it has another shape or kind than its inputs."""
+    expected = f"{like.dtype}{like.shape}"
+    hint = "the reference of mo.extend.op returns an array of the shape and kind of its inputs"
+    try:
+        array = np.asarray(result)
+    except Exception as error:
+        raise fail(ArgumentError, name, f"the reference returned a {type(result).__name__} that is no array ({error})",
+                   hint) from None
+    if array.dtype.kind not in "biufc":
+        what = "None" if result is None else f"{array.dtype}{array.shape}" if isinstance(result, np.ndarray) else \
+            f"a {type(result).__name__}"
+        raise fail(DTypeError, name, f"the reference returned {what}, not {expected}", hint)
+    if array.shape != like.shape:
+        raise fail(ShapeError, name, f"the reference returned {array.dtype}{array.shape}, not {expected}", hint)
+    if not np.can_cast(array.dtype, like.dtype, "same_kind"):
+        raise fail(DTypeError, name, f"the reference returned {array.dtype}{array.shape}, not {expected}", hint)
+    return array
+
+
 def _reference(name: str, composition: Callable[..., Tensor] | None, given: Callable[..., Any] | None) -> Any:
     if given is not None:
-        return lambda attributes, *arrays: given(*arrays)
+        return lambda attributes, *arrays: _check_result(name, given(*map(_own_copy, arrays)), arrays[0])
 
     def by_composition(attributes: Any, *arrays: Any) -> Any:
         from morpho.backends.reference.reference import run_graph

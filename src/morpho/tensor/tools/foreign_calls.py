@@ -1,11 +1,11 @@
-"""Calls with arguments that a function does not take, such as other libraries' keywords: an error that names Morpho's.
+"""Calls with arguments that a function does not take: those of other libraries' spelling are made in Morpho's words
+(`mo.spelling`), others are an error that names what to write.
 
 >>> mo.sum(mo.ones((2, 3)), dim=1)
+Tensor([3., 3.], dtype=float32)
+>>> mo.exp(mo.ones(3), 1)
 Traceback (most recent call last):
-morpho.base.errors.ArgumentError: [sum] there is no argument 'dim'. At ... Hint: write axis=...; it takes (x, /, *, ...
->>> mo.zeros(3, 4)
-Traceback (most recent call last):
-morpho.base.errors.ArgumentError: [zeros] 2 arguments are given by place, and 1 is taken so. At ... zeros((3, 4)); ...
+morpho.base.errors.ArgumentError: [exp] exp() takes 1 positional argument but 2 were given. At ... it takes (x, /)...
 
 Python binds arguments before a function runs, so that the function cannot answer for itself: `hinted` puts a frame
 around it that does nothing until Python refuses a call. Operators and compiled functions have no such frame.
@@ -86,10 +86,12 @@ def hinted(function: Callable[..., Any]) -> Any:
         try:
             return function(*args, **options)
         except TypeError as error:
-            refusal = refused(error, function, args, options)
-            if refusal is None:
+            if not is_refusal(error, function, args, options):
                 raise
-            raise refusal from None
+        # Outside of `except`: an error of the second call has nothing to do with the first.
+        if (spelled := respelled(function, args, options)) is not None:
+            return spelled.run()
+        raise refusal_of(function, args, options)
 
     call.is_hinted = True  # type: ignore[attr-defined]  # another module may show it too
     return call
@@ -104,6 +106,49 @@ def hint_calls(namespace: dict[str, Any], names: Collection[str]) -> None:
                 made.__module__, made.__qualname__ = namespace["__name__"], name
 
 
+respellings: list[Callable[[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any]] = []  # of `mo.spelling`
+
+
+def respelled(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    """The call in Morpho's words, with a `run()`, where it is one in NumPy's or PyTorch's; else None."""
+    for respelling in respellings:
+        if (spelled := respelling(function, args, options)) is not None:
+            return spelled
+    return None
+
+
+def is_refusal(error: Exception, function: Callable[..., Any], args: tuple[Any, ...],
+               options: Mapping[str, Any]) -> bool:
+    """Whether an error of `function(*args, **options)` says that the function does not take these arguments. To be
+    asked in the frame that made the call."""
+    if type(error) is not TypeError or _frames(error) > 1 + _wrappers(function):
+        return False  # something that the function ran has raised it
+    try:
+        signature_of(function).bind(*args, **options)
+    except TypeError:
+        return True
+    except ValueError:
+        return False  # not a function of Python's own
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def refusal_of(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any],
+               name: str = "") -> Exception:
+    """The error for a call that the function does not take."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **options)
+    except TypeError as reason:
+        own = type(args[0]).__name__ if function.__name__ == "__init__" and args else function.__name__
+        return _refusal(name or own, signature, args, options, str(reason))
+    raise AssertionError("the call is taken")
+
+
 def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any],
             name: str = "") -> Exception | None:
     """What to raise for an error of `function(*args, **options)` where it says that the function does not take these
@@ -116,9 +161,8 @@ def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...
         return None  # not a function of Python's own
     try:
         signature.bind(*args, **options)
-    except TypeError as reason:
-        own = type(args[0]).__name__ if function.__name__ == "__init__" and args else function.__name__
-        return _refusal(name or own, signature, args, options, str(reason))
+    except TypeError:
+        return refusal_of(function, args, options, name)
     return None
 
 
@@ -155,10 +199,10 @@ def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], opt
         return fail(ArgumentError, name, f"there is no argument {text}" if len(unknown) == 1 else
                     f"there are no arguments {text}", hint)
     if len(args) > len(by_place) and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        given = f"{len(args)} argument{'s are' if len(args) > 1 else ' is'} given by place"
-        most = f"{len(by_place) or 'none'} {'are' if len(by_place) > 1 else 'is'} taken so"
         hints = filter(None, (_by_name(name, parameters, by_place, args), taken))
-        return fail(ArgumentError, name, f"{given}, and {most}", "; ".join(hints))
+        text = (f"{name}() takes {len(by_place)} positional argument{'s' * (len(by_place) != 1)} but {len(args)} "
+                f"{'was' if len(args) == 1 else 'were'} given")
+        return fail(ArgumentError, name, text, "; ".join(hints))
     return fail(ArgumentError, name, otherwise, taken)
 
 

@@ -13,17 +13,20 @@ import re
 from collections.abc import Mapping, Sequence
 from operator import add
 
+import numpy as np
+
 from morpho.base.errors import IndexFault, fail
 from morpho.base.python.lazy import cached_property
 from morpho.weights.errors import FileFault
 from morpho.weights.scanner import shortened
 from morpho.weights.text.pretokenise import byte_characters, pieces, words
-from morpho.weights.text.tokenizer import Tokenizer, checked_text
+from morpho.weights.text.tokenizer import Tokenizer, checked_text, shares_of
 
 CACHED_WORDS = 1 << 16  # then the cache is emptied: a text of ever new words must not fill the memory
 CACHED_BYTES = 256  # longer words are not kept
 _CHARACTERS = byte_characters()
 _BYTE_OF = {character: byte for byte, character in enumerate(_CHARACTERS)}
+UNBOUNDED, BOUNDED = 1 << 20, 1 << 15  # characters that are cut into words at once: all of them, or as many as needed
 SHORT = 48  # up to this many bytes, looking at every pair is quicker than a heap
 
 
@@ -78,22 +81,40 @@ class BytePairs(Tokenizer):
         found = self._encode_split(text, splitter)
         return [*self.before, *found, *self.after] if around else found
 
-    def _encode_split(self, text: str, splitter: re.Pattern[str] | None) -> list[int]:
+    def _encode_within(self, text: str, most: int, specials: bool, around: bool) -> list[int] | None:
+        before, after = (self.before, self.after) if around else ([], [])
+        room = most - len(before) - len(after)
+        ids = self._encode_split(text, self._splitters[specials], room)
+        return [*before, *ids, *after] if len(ids) <= room else None
+
+    @cached_property
+    def _shares(self) -> np.ndarray:
+        shares = shares_of(self.token_bytes(number) for number in self._text_of_number)
+        shares[[byte not in self._byte_numbers for byte in range(256)]] = 0
+        return shares
+
+    def _encode_split(self, text: str, splitter: re.Pattern[str] | None, most: int | None = None) -> list[int]:
+        """All numbers of a text; beyond `most` no more than a word or piece."""
         if splitter is None:
-            return self._encode_plain(text)
+            return self._encode_plain(text, most)
         found: list[int] = []
         for place, piece in enumerate(splitter.split(text)):
+            if most is not None and len(found) > most:
+                break
             if place % 2:  # what the splitter looks for stands between what it does not
                 found.append(self.specials[piece] if piece in self.specials else self.added[piece])
             elif piece:
-                found += self._encode_plain(piece)
+                found += self._encode_plain(piece, None if most is None else most - len(found))
         return found
 
-    def _encode_plain(self, text: str) -> list[int]:
+    def _encode_plain(self, text: str, most: int | None = None) -> list[int]:
         found: list[int] = []
         cache = self._cache
-        for piece in pieces(text, pattern=self.pattern):
+        bounded = most is not None
+        for piece in pieces(text, BOUNDED if bounded else UNBOUNDED, self.pattern):
             for word in words(piece, self.split_digits, self.pattern):
+                if bounded and len(found) > most:  # type: ignore[operator]
+                    return found
                 numbers = cache.get(word)
                 if numbers is None:
                     numbers = self._merged(word.encode())

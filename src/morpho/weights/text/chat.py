@@ -62,9 +62,10 @@ def render_chat(messages: Sequence[Mapping[str, Any]], template: str, *, reply: 
 
 
 def encode_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, reply: bool = True,
-                tools: Sequence[Mapping[str, Any]] | None = None, **names: Any) -> list[int]:
+                tools: Sequence[Mapping[str, Any]] | None = None, unfinished: bool = False, **names: Any) -> list[int]:
     """The tokens of a chat, by the tokenizer's own template. Special tokens are those that the template writes: the
-    text of one inside a message stays text, so that nobody can end a message in its middle and speak as another.
+    text of one inside a message stays text, so that nobody can end a message in its middle and speak as another. With
+    `unfinished` the tokens end where the last message's content does, so that the model goes on with it.
 
     >>> tokenizer = mo.weights.train_bpe("so on and so on", 262, specials=["<|im_start|>", "<|im_end|>"])
     >>> tokenizer.chat_template = mo.weights.chatml()
@@ -72,21 +73,58 @@ def encode_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, 
     >>> ids.count(tokenizer.special("<|im_end|>"))
     1
     """
+    ids = encode_chat_within(tokenizer, messages, None, reply=reply, tools=tools, unfinished=unfinished, **names)
+    assert ids is not None
+    return ids
+
+
+def encode_chat_within(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], most: int | None, *,
+                       reply: bool = True, tools: Sequence[Mapping[str, Any]] | None = None,
+                       unfinished: bool = False, **names: Any) -> list[int] | None:
+    """The tokens of a chat, None where there are more than `most`; see `Tokenizer.encode_within`."""
+    def encode(text: str, specials: bool, before: int = 0) -> list[int] | None:
+        if most is None:
+            how = {} if specials else {"specials": False}
+            return tokenizer.encode(text, around=False, **how)
+        return tokenizer.encode_within(text, most - before, specials=specials, around=False)
+
     texts = {number: text for text, number in tokenizer.specials.items()}
     names = {"bos_token": texts.get(tokenizer.bos, ""), "eos_token": texts.get(tokenizer.eos, ""), **names}  # type: ignore[arg-type]
     held = json.dumps([[*messages], tools], ensure_ascii=False, default=str)
+    end = next(mark for mark in map(chr, range(0xFDEF, 0xFDE7, -1)) if mark not in held)  # no text has these characters
+    if unfinished:
+        messages = _with_end(messages, end)
     if not any(special in held for special in tokenizer.specials):
         text = render_chat(messages, tokenizer.chat_template, reply=reply, tools=tools, **names)
-        return tokenizer.encode(text, around=False)
-    mark = next(mark for mark in map(chr, range(0xFDD0, 0xFDF0)) if mark not in held)  # characters that no text has
+        return encode(_before(text, end) if unfinished else text, True)
+    mark = next(mark for mark in map(chr, range(0xFDD0, 0xFDE8)) if mark not in held)
     pattern = re.compile("(" + "|".join(re.escape(each) for each in sorted(tokenizer.specials, key=len, reverse=True)
                                         if each) + ")")
     marked = [_marked(each, pattern, mark) for each in (list(messages), tools)]
     text = render_chat(marked[0], tokenizer.chat_template, reply=reply, tools=marked[1], **names)
+    text = _before(text, end) if unfinished else text
     found: list[int] = []
     for place, piece in enumerate(pattern.split(text)):
-        found += [tokenizer.specials[piece]] if place % 2 else tokenizer.encode(piece.replace(mark, ""), specials=False,
-                                                                                around=False) if piece else []
+        ids = [tokenizer.specials[piece]] if place % 2 else encode(piece.replace(mark, ""), False, len(found))
+        if ids is None or (most is not None and len(found) + len(ids) > most):
+            return None
+        found += ids
+    return found
+
+
+def _with_end(messages: Sequence[Mapping[str, Any]], end: str) -> list[Mapping[str, Any]]:
+    """The same messages with a mark at the end of the last one."""
+    content = messages[-1].get("content") if messages else None
+    if not isinstance(content, str):
+        raise fail(ArgumentError, "encode_chat", "the last message has no text to go on with", "leave `unfinished` out")
+    return [*messages[:-1], {**messages[-1], "content": content + end}]
+
+
+def _before(text: str, end: str) -> str:
+    found, mark, _ = text.rpartition(end)
+    if not mark:
+        raise fail(FileFault, "encode_chat", "the chat template does not write the last message, which is to be gone "
+                                             "on with", "leave `unfinished` out")
     return found
 
 

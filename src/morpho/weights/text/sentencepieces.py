@@ -8,15 +8,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from morpho.base.errors import IndexFault, fail
 from morpho.base.python.lazy import cached_property
 from morpho.weights.errors import FileFault
 from morpho.weights.text.bpe import splitter_of
-from morpho.weights.text.tokenizer import Tokenizer, checked_ids, checked_text
+from morpho.weights.text.tokenizer import Tokenizer, checked_ids, checked_text, shares_of
 
 BLANK = "▁"
 _CACHED_WORDS, _CACHED_LETTERS = 1 << 16, 40
-_WORDS = re.compile(f"{BLANK}*[^{BLANK}]+|{BLANK}+")
+_WORDS, _ALL = re.compile(f"{BLANK}*[^{BLANK}]+|{BLANK}+"), re.compile(".*", re.DOTALL)
 
 
 class SentencePieces(Tokenizer):
@@ -77,22 +79,47 @@ class SentencePieces(Tokenizer):
 
     def encode(self, text: str, *, specials: bool = True, around: bool = True) -> list[int]:
         """The numbers of a text; the text of a special token becomes that token unless `specials=False`."""
-        given, splitter = checked_text(text, "encode"), self._splitters[specials]
+        found = self._encode_split(checked_text(text, "encode"), self._splitters[specials])
+        return [*self.before, *found, *self.after] if around else found
+
+    def _encode_within(self, text: str, most: int, specials: bool, around: bool) -> list[int] | None:
+        before, after = (self.before, self.after) if around else ([], [])
+        room = most - len(before) - len(after)
+        ids = self._encode_split(text, self._splitters[specials], room)
+        return [*before, *ids, *after] if len(ids) <= room else None
+
+    @cached_property
+    def _shares(self) -> np.ndarray:
+        shares = shares_of(self._bytes.values())
+        if self.unknown is None:
+            shares[[byte not in self.letters for byte in range(256)]] = 0
+        return shares
+
+    def _written(self, text: str) -> bytes:
+        return text.replace(BLANK, " ").encode()
+
+    def _encode_split(self, given: str, splitter: re.Pattern[str] | None, most: int | None = None) -> list[int]:
+        """All numbers of a text; beyond `most` no more than a word or piece."""
         found: list[int] = []
         first = self.blank_first
         for place, piece in enumerate([given] if splitter is None else splitter.split(given)):
+            if most is not None and len(found) > most:
+                break
             if place % 2:
                 found.append(self.specials[piece] if piece in self.specials else self.added[piece])
                 first = self.blank_first and piece in self.specials
             elif piece:
-                found += self._plain((" " if first else "") + piece)
+                found += self._plain((" " if first else "") + piece, None if most is None else most - len(found))
                 first = False
-        return [*self.before, *found, *self.after] if around else found
+        return found
 
-    def _plain(self, text: str) -> list[int]:
+    def _plain(self, text: str, most: int | None = None) -> list[int]:
         written = text.replace(" ", BLANK)
         found: list[int] = []
-        for word in _WORDS.findall(written) if self._by_words else [written]:
+        for match in _WORDS.finditer(written) if self._by_words else [_ALL.match(written)]:
+            if most is not None and len(found) > most:
+                break
+            word = match[0]  # type: ignore[index]
             numbers = self._cache.get(word)
             if numbers is None:
                 numbers = [number for piece in self._merged(word) for number in self._numbers(piece)]

@@ -12,6 +12,8 @@ import numpy as np
 from morpho.base.errors import ArgumentError, IndexFault, fail
 from morpho.weights.scanner import is_text
 
+WORTH_COUNTING = 1 << 14  # characters: the bytes of every token of a vocabulary are looked at before the first count
+
 
 class Tokenizer(ABC):
     """Texts to lists of token numbers and back.
@@ -40,6 +42,48 @@ class Tokenizer(ABC):
     def encode(self, text: str, *, specials: bool = True, around: bool = True) -> list[int]:
         """The numbers of a text. With `specials=False` the text of a special token is text like any other, and with
         `around=False` the file's own tokens are not put before and after it: a chat template writes them itself."""
+
+    def encode_within(self, text: str, most: int, *, specials: bool = True, around: bool = True) -> list[int] | None:
+        """The numbers of a text, None where there are more than `most`. A text that is much too long is known by its
+        bytes, and of others no more is read than is needed.
+
+        >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
+        >>> tokenizer.encode_within("so on", 8) == tokenizer.encode("so on"), tokenizer.encode_within("a" * 10**6, 8)
+        (True, None)
+        """
+        text = checked_text(text, "encode")
+        if len(text) > max(most, WORTH_COUNTING) and self._fewest(text) > most:
+            return None
+        return self._encode_within(text, most, specials, around)
+
+    def encode_pair(self, first: str, second: str, most: int | None = None) -> tuple[list[int], list[int]]:
+        """The numbers of two texts as one input, with the file's own tokens around and between them, and the segment
+        (0 or 1) of each; texts of special tokens are text. Where there are more than `most`, the second text is cut.
+        Only a `tokenizer.json` that the tokenizers library reads says how pairs are written."""
+        raise fail(ArgumentError, "encode_pair", f"a {type(self).__name__} does not say how pairs are written",
+                   "encode each text by itself")
+
+    def _encode_within(self, text: str, most: int, specials: bool, around: bool) -> list[int] | None:
+        ids = self.encode(text, specials=specials, around=around)
+        return ids if len(ids) <= most else None
+
+    def _fewest(self, text: str) -> float:
+        """A number of tokens that a text has at least: each of its bytes is a share of a token, and the share is the
+        smallest where the token is the longest of those that have the byte."""
+        shares = self._shares
+        if shares is None:
+            return 0.0
+        counts = np.bincount(np.frombuffer(self._written(text), np.uint8), minlength=256)
+        return float(counts @ shares) * (1 - 1e-6)  # the sum is rounded
+
+    def _written(self, text: str) -> bytes:
+        """The bytes that tokens are made of."""
+        return text.encode()
+
+    @property
+    def _shares(self) -> np.ndarray | None:
+        """The least share that each byte has in a token, 0 for one that may be lost; None where a text may lose any."""
+        return None
 
     def encode_batch(self, texts: Iterable[str], *, pad: bool = False, specials: bool = True) -> Any:
         """The numbers of several texts: a list for each, or with `pad` two arrays, (texts, longest) each: the numbers,
@@ -70,8 +114,9 @@ class Tokenizer(ABC):
         """The text of token numbers, special tokens left out unless asked for. Bytes that are not UTF-8 become `�`."""
         return b"".join(self._shown(number, specials) for number in checked_ids(ids)).decode("utf-8", "replace")
 
-    def stream(self, *, specials: bool = False) -> StreamDecoder:
-        """A decoder that takes one token after another.
+    def stream(self, *, specials: bool = False, after: Iterable[int] = ()) -> StreamDecoder:
+        """A decoder that takes one token after another. `after` are the tokens that they follow, such as those of a
+        prompt: some files' decoders drop the blank before the first word of a text.
 
         >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
         >>> stream = tokenizer.stream()
@@ -118,6 +163,16 @@ class StreamDecoder:
     def finish(self) -> str:
         """What is left: `�` for a character that was never completed."""
         return self._decoder.decode(b"", True)
+
+
+def shares_of(tokens: Iterable[bytes]) -> np.ndarray:
+    """One divided by the bytes of the longest token that has a byte, for each of the 256; 0 where none has."""
+    longest = [0] * 256
+    for token in sorted(tokens, key=len):
+        length = len(token)
+        for byte in token:
+            longest[byte] = length
+    return np.array([1 / length if length else 0.0 for length in longest])
 
 
 def checked_ids(ids: Iterable[Any]) -> list[int]:

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from morpho.base.distribution import install
 from morpho.base.errors import fail
-from morpho.base.python.lazy import cached_property
 from morpho.weights.atomic import atomic_file, storing
-from morpho.weights.errors import FileFault, MissingExtra, MissingFile
+from morpho.weights.errors import FileFault, MissingFile
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import shortened
 from morpho.weights.text.bpe import BytePairs
+from morpho.weights.text.library import LibraryTokenizer
 from morpho.weights.text.post_processor import around_of, is_byte_level, template_of
 from morpho.weights.text.pretokenise import GROUPS, published_pattern
-from morpho.weights.text.tokenizer import Tokenizer, checked_ids, checked_text
+from morpho.weights.text.tokenizer import Tokenizer
 from morpho.weights.text.tokenizer_keys import check_around, check_config, check_document, check_numbers
 
 NAME, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
@@ -97,106 +96,6 @@ def save_tokenizer(path: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
         for target, content in ((file, text), (file.with_name(CONFIG), json.dumps(config, indent=1))):
             with atomic_file(target) as opened:
                 opened.write(content.encode())
-
-
-class LibraryTokenizer(Tokenizer):
-    """Any `tokenizer.json`, by the tokenizers library."""
-
-    def __init__(self, document: str, specials: Mapping[str, int], *, eos: int | None, bos: int | None,
-                 pad: int | None, chat_template: str, name: str = NAME) -> None:
-        self.document, self.specials, self.name = document, dict(specials), name
-        self.eos, self.bos, self.pad, self.chat_template = eos, bos, pad, chat_template
-        self._library = _library_tokenizer(document, name)
-
-    @cached_property
-    def _literal(self) -> Any:
-        """Another one, to which special tokens are text: the library keeps that choice in the object."""
-        made = _library_tokenizer(self.document, self.name)
-        made.encode_special_tokens = True
-        return made
-
-    @cached_property
-    def vocab_size(self) -> int:
-        """One more than the largest number."""
-        return max(self._library.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-
-    @cached_property
-    def _special_numbers(self) -> frozenset[int]:
-        return frozenset(self.specials.values())
-
-    def encode(self, text: str, *, specials: bool = True, around: bool = True) -> list[int]:
-        """The numbers of a text, with what the file's own post-processor adds around it."""
-        chosen = self._library if specials else self._literal
-        given = checked_text(text, "encode")
-        return list(_by_library("encode", self.name,
-                                lambda: chosen.encode(given, add_special_tokens=around)).ids)
-
-    def decode(self, ids: Any, *, specials: bool = False) -> str:
-        """The text of token numbers, special tokens left out unless asked for."""
-        numbers = checked_ids(ids)
-        for number in numbers:
-            self._shown(number, True)
-        return str(_by_library("decode", self.name,
-                               lambda: self._library.decode(numbers, skip_special_tokens=not specials)))
-
-    def stream(self, *, specials: bool = False) -> Any:
-        """A decoder that takes one token after another."""
-        return _LibraryStream(self, specials)
-
-    def token_bytes(self, number: int) -> bytes:
-        """The token as the library writes it by itself."""
-        return (self._library.id_to_token(number) or "").encode()
-
-
-def _library_tokenizer(document: str, name: str) -> Any:
-    try:
-        import tokenizers
-    except ImportError:
-        raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
-                   install("models")) from None
-    return _by_library("load_tokenizer", name, lambda: tokenizers.Tokenizer.from_str(document))
-
-
-def _by_library(operation: str, name: str, call: Callable[[], Any]) -> Any:
-    """What a call of the tokenizers library gives; what it complains of, also of a file that it took, as a sentence."""
-    try:
-        return call()
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:  # the library raises bare Exception, and its panics are no Exception at all
-        reason = " ".join(str(error).split())[:200]
-        raise fail(FileFault, operation, f"{name} is refused by the tokenizers library: {reason}") from None
-
-
-class _LibraryStream:
-    """As a decoder's rules may look at neighbours, tokens are decoded together with those shown last, and the new end
-    of the text is shown."""
-
-    LONGEST = 8  # tokens that wait for the end of a character; it has four bytes at most
-
-    def __init__(self, tokenizer: LibraryTokenizer, specials: bool) -> None:
-        self._tokenizer, self._specials = tokenizer, specials
-        self._before: list[int] = []  # the tokens shown last
-        self._waiting: list[int] = []
-
-    def push(self, number: int) -> str:
-        """The text that is complete with this token, perhaps none."""
-        if not self._specials and number in self._tokenizer._special_numbers:
-            return ""
-        self._waiting.append(number)
-        found = self._new_text()
-        if found.endswith("�") and len(self._waiting) < self.LONGEST:
-            return ""
-        self._before, self._waiting = self._waiting, []
-        return found
-
-    def finish(self) -> str:
-        """What is left."""
-        return self._new_text() if self._waiting else ""
-
-    def _new_text(self) -> str:
-        decode, specials = self._tokenizer.decode, self._specials
-        return decode(self._before + self._waiting, specials=specials)[len(decode(self._before, specials=specials)):]
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+# Where a run is interrupted (`driver/interrupts.py`); the other statuses are in `kernel_abi.py`.
+FAULT_INTERRUPT = 128  # a signal handler raised: `driver/interrupts.py` has the exception
+POLL_LATER = 256  # what a poll returns that comes too soon after the one before, and one that comes too late
+POLL_SOONER = 512
+INTERRUPTS = "morpho_interrupts"  # the symbol of its table, whose first word is the address of the poll
 FLOATS = frozenset({"half", "bfloat", "float", "double"})
 CACHE_LINE = 64  # bytes
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16, "float": 32, "double": 64}
@@ -343,6 +348,34 @@ class Emitter:
             found = one.name
         return one
 
+    def poll(self, stretch: str = "", first: int = 0) -> None:
+        """Leave the function if the program that it belongs to is interrupted (`driver/interrupts.py`). At `stretch`
+        may lie how many turns pass until the next poll, `first` to begin with: twice as many where polls come too
+        soon one after the other. Reading the clock takes a microsecond on some virtual machines."""
+        self.declarations.add(f"@{INTERRUPTS} = external global [1 x i64]")
+        function, interrupted, on = "%" + self.fresh("poll"), self.fresh("interrupted"), self.fresh("on")
+        self.line(f"{function} = load ptr, ptr @{INTERRUPTS}, align 8")
+        status = self.assign(f"call i32 {function}(i64 0)", "i32", 1)
+        self.branch_if(self.icmp("ne", status & FAULT_INTERRUPT, 0), interrupted, on)
+        self.label(interrupted)
+        self.line(f"ret i32 {FAULT_INTERRUPT}")
+        self.label(on)
+        if stretch:
+            self.adapt(stretch, first, status)
+
+    def adapt(self, stretch: str, first: int, status: Value) -> None:
+        """The distance of polls, by what one has returned."""
+        turns = self.load(stretch, "i64", 1)
+        twice = self.select(self.icmp("slt", turns, MOST_TURNS), turns + turns, turns)
+        turns = self.select(self.icmp("ne", status & POLL_LATER, 0), twice, turns)
+        turns = self.select(self.icmp("ne", status & POLL_SOONER, 0), self.constant(first, "i64", 1), turns)
+        self.store(turns, stretch)
+
+    def poll_if_long(self, elements: Value) -> None:
+        """Poll before a pass over many elements."""
+        with self.when(self.icmp("sgt", elements, LONG_PASS)):
+            self.poll()
+
     # -- memory and control ---------------------------------------------------------------------------------------
     def offset(self, pointer: str, element: str, index: Value | int) -> str:
         """The address of element `index` from `pointer`."""
@@ -367,12 +400,16 @@ class Emitter:
 
     def first_lanes(self, count: Value) -> Value:
         """A mask of the lanes whose number is less than `count`."""
+        if self.lanes == 1:
+            return self.icmp("sgt", count, 0)
         numbers = ", ".join(f"i32 {lane}" for lane in range(self.lanes))
         most = self.splat(self.convert("trunc", count, "i32"))
         return self.assign(f"icmp ult {most.type} <{numbers}>, {most.name}", "i1", self.lanes)
 
     def load_some(self, pointer: str, element: str, mask: Value) -> Value:
         """The lanes of a mask from memory, zero in the others, whose memory is not touched."""
+        if mask.lanes == 1:
+            return self._load_if(pointer, element, mask)
         kind, name = vector_type(element, mask.lanes), f"llvm.masked.load.{mangled(element, mask.lanes)}.p0"
         self.declarations.add(f"declare {kind} @{name}(ptr, i32, {mask.type}, {kind})")
         return self.assign(f"call {kind} @{name}(ptr {pointer}, i32 {BITS[element] // 8}, {mask.type} {mask.name}, "
@@ -380,6 +417,8 @@ class Emitter:
 
     def gather_some(self, pointer: str, element: str, index: Value, mask: Value) -> Value:
         """Elements at places counted from `pointer`, the lanes of a mask; zero in the others, which are not read."""
+        if mask.lanes == 1:
+            return self._load_if(self.offset(pointer, element, index), element, mask)
         places = "%" + self.fresh("p")
         self.line(f"{places} = getelementptr {element}, ptr {pointer}, {index.type} {index.name}")
         kind, several = vector_type(element, mask.lanes), f"<{mask.lanes} x ptr>"
@@ -387,6 +426,16 @@ class Emitter:
         self.declarations.add(f"declare {kind} @{name}({several}, i32, {mask.type}, {kind})")
         return self.assign(f"call {kind} @{name}({several} {places}, i32 {BITS[element] // 8}, "
                            f"{mask.type} {mask.name}, {kind} zeroinitializer)", element, mask.lanes)
+
+    def _load_if(self, pointer: str, element: str, condition: Value) -> Value:
+        """One element, or zero where the condition does not hold."""
+        here, then, after = self._block, self.fresh("then"), self.fresh("after")
+        self.branch_if(condition, then, after)
+        self.label(then)
+        found, zero = self.load(pointer, element, 1), self.constant(0, element, 1)
+        self.branch(after)
+        self.label(after)
+        return self.assign(f"phi {found.type} [ {zero.name}, %{here} ], [ {found.name}, %{then} ]", element, 1)
 
     def all_lanes(self, mask: Value) -> Value:
         """Whether a mask has all lanes."""
@@ -397,6 +446,10 @@ class Emitter:
 
     def store_some(self, value: Value, pointer: str, mask: Value) -> None:
         """The lanes of a mask to memory."""
+        if mask.lanes == 1:
+            with self.when(mask):
+                self.store(value, pointer)
+            return
         name = f"llvm.masked.store.{mangled(value.element, value.lanes)}.p0"
         self.declarations.add(f"declare void @{name}({value.type}, ptr, i32, {mask.type})")
         self.line(f"call void @{name}({value.type} {value.name}, ptr {pointer}, i32 {BITS[value.element] // 8}, "
@@ -517,6 +570,9 @@ class Emitter:
             rows = ", ".join([row + ", i128 0" for _, row in self.table])
             table = f"@of = internal global <{{ {types} }}> <{{ {rows} }}>, align 16\n"
         return table + "\n".join(sorted(self.declarations)) + "\n"
+
+MOST_TURNS = 1 << 40
+LONG_PASS = 1 << 18  # elements
 
 
 @dataclass(slots=True)

@@ -35,7 +35,8 @@ class StepField(IntEnum):
     ALTERNATES = 14  # 1 where a thread begins with every n-th piece
     WAKING = 15  # work above which a few threads that sleep are woken for it
     SHARE = 16  # work that is worth one more thread; 0: any
-    SIZE = 17
+    CUTS = 17  # 1 where pieces take no longer than the whole, so that one thread may poll in between
+    SIZE = 18
 
 
 class ControlKind(IntEnum):
@@ -135,7 +136,8 @@ class ProgramField(IntEnum):
     CONTROLS = 10  # loops and branches; 0: its steps run in the order they stand in
     SLOTS = 11  # inputs, results, memories of others and the arena
     CURSORS = 12  # slots behind those
-    SIZE = 13
+    SHIELD = 13  # the step from which on a run is not interrupted: it updates states in place
+    SIZE = 14
 
 
 class Enabled(IntEnum):
@@ -294,7 +296,8 @@ class PoolField(IntEnum):
     WANTED = 45  # threads that the offer is for, the owner among them: those with the lowest numbers
     MORE = 46  # a condition variable, of eight words: the other threads wait here
     MORE_SLEEPERS = 54
-    SIZE = 55
+    TIMED_WAIT = 55  # pthread_cond_timedwait
+    SIZE = 56
 
 
 class BudgetField(IntEnum):
@@ -325,6 +328,7 @@ class TaskField(IntEnum):
     STATUS = 11
     OUTSIDE = 12  # 1 when the caller is no task worker, and so not among those counted as running
     LEFT = 13  # helpers that left before the end, and took themselves off the budget
+    POLLS = 14  # 1 where a piece takes long enough to poll after each
     RANGES = 16  # where the first one begins; `LINE_WORDS` each
 
 

@@ -17,6 +17,7 @@ from morpho.backends.cpu.driver.abi import (
     ProgramField,
     StepField,
 )
+from morpho.backends.cpu.driver.interrupts import POLL_WORK
 from morpho.backends.cpu.driver.run_code import return_failed
 
 
@@ -163,10 +164,15 @@ def run_control(f: Function) -> str:
     steps, pool = f.pointer("%program", ProgramField.STEP_TABLE), f.pointer("%program", ProgramField.POOL)
     fixed = f.word("%program", ProgramField.SLOTS)
     own = f.alloca(fixed + f.word("%program", ProgramField.CURSORS) + 1)
+    spent, shielded = f.alloca(2), f.word("%program", ProgramField.SHIELD)
+    f.store(0, spent, 0)
+    f.store(POLL_WORK, spent, 1)
     counters, delta_at = f.alloca(f.word("%program", ProgramField.CONTROLS) + 1), f.alloca(1)
     with e.loop(0, fixed) as loop:
         f.store_pointer(f.pointer("%slots", loop.index), own, loop.index)
     with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
+        with e.when(e.icmp("eq", loop.index, shielded)):
+            e.line("call void @shield()")
         step = f.address(steps, loop.index * int(StepField.SIZE))
         kernel, turn, done, mark, memory = (e.fresh(n) for n in ("kernel", "turn", "done", "mark", "memory"))
         together = f.word(step, StepField.TOGETHER)
@@ -183,7 +189,8 @@ def run_control(f: Function) -> str:
                 delta_at, 0)
         e.branch(done)
         e.label(kernel)
-        status = e.assign(f"call i32 @run_step(ptr {step}, ptr {own}, ptr %values, ptr %scratch, ptr {pool})", "i32", 1)
+        given = f"ptr {step}, ptr {own}, ptr %values, ptr %scratch, ptr {pool}, ptr {spent}"
+        status = e.assign(f"call i32 @run_step({given})", "i32", 1)
         return_failed(f, loop.index + 1, e.convert("zext", status, "i64"))
         e.branch(done)
         e.label(done)

@@ -12,17 +12,24 @@ from morpho.backends.cpu.driver.control_code import control, run_control, set_tu
 from morpho.backends.cpu.driver.entry.entry_code import elsewhere, entry, try_tables
 from morpho.backends.cpu.driver.entry.serve_code import serve
 from morpho.backends.cpu.driver.entry.target_code import deliver
+from morpho.backends.cpu.driver.interrupts import TABLE, InterruptField, poll, run_released, shield
 from morpho.backends.cpu.driver.run_code import evaluate, launch_piece, run, run_launch, run_step, set_memory
 from morpho.backends.cpu.driver.thread_code import thread_functions
+from morpho.base.machine import host_architecture
 
-FUNCTIONS = ("entry", "run", "evaluate", "worker")
+FUNCTIONS = ("entry", "run", "run_released", "poll", "evaluate", "worker")
 
 
-def driver_text(at: Distances, pauses: bool = False) -> str:
+def driver_text(at: Distances, pauses: bool = False, architecture: str = "") -> str:
     """The driver's module, for objects in which things lie at these distances; `pauses` as of `thread_functions`."""
     parts = [
+        f"{TABLE} = external global [{int(InterruptField.SIZE)} x i64]",
+        poll(Function("poll", "i64 %force", "i32"), architecture or host_architecture()),
+        shield(Function("shield", "", "void")),
+        run_released(Function("run_released", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
         *thread_functions(pauses),
-        run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
+        run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool, ptr %spent",
+                          "i32")),
         launch_piece(Function("launch_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
                                             "ptr %scratch", "i32")),
         run_launch(Function("run_launch", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i64")),

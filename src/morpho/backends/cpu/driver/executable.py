@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.compiler.compilation import kernel_addresses
-from morpho.backends.cpu.driver import threads
+from morpho.backends.cpu.driver import interrupts, threads
 from morpho.backends.cpu.driver.abi import LONG_WORK, ControlKind, Distances, ProgramField, StepField
 from morpho.backends.cpu.driver.control_tables import ControlTables
 from morpho.backends.cpu.driver.driver import FUNCTIONS, driver_text
 from morpho.backends.cpu.driver.host_call import HostCall
+from morpho.backends.cpu.driver.interrupts import HOST_WORK, InterruptField
 from morpho.backends.cpu.driver.timed_code import TIMED_FUNCTIONS, timed_text
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.base.dims import Dim, Size, evaluate, upper
@@ -30,6 +32,7 @@ from morpho.base.python.blas import routine_address
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.program.co_schedule import (
+    TILES_PER_THREAD,
     alternates,
     groups,
     in_long_loops,
@@ -75,9 +78,11 @@ class Native:
         text = timed_text(distances, host_architecture(), pauses) if recorder else driver_text(distances, pauses)
         isa = isa_named("scalar")
         names = TIMED_FUNCTIONS if recorder else FUNCTIONS
-        self.entry, run, evaluate_at, self.worker, *timing = code.native_functions(text, lambda: text, names, isa)
+        functions = code.native_functions(text, lambda: text, names, isa)
+        self.entry, run, released, poll, evaluate_at, self.worker, *timing = functions
         arguments = (ctypes.c_void_p,) * 4
-        self.run_long = ctypes.CFUNCTYPE(ctypes.c_int64, *arguments)(run)  # gives up the interpreter lock
+        interrupts.table[InterruptField.POLL] = poll
+        self.run_long = ctypes.CFUNCTYPE(ctypes.c_int64, *arguments)(released)  # gives up the interpreter lock
         self.run_short = ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)(run)
         self.evaluate = ctypes.PYFUNCTYPE(None, *arguments[:3])(evaluate_at)
         if timing:
@@ -200,7 +205,8 @@ class Executable:
                       pieces_per_thread(step), least_shared_work(step, thresholds),
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
                       self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step)),
-                      least_waking_work(step, thresholds, in_loop), share_of_thread(step, thresholds)]
+                      least_waking_work(step, thresholds, in_loop), share_of_thread(step, thresholds),
+                      int(pieces_per_thread(step) == TILES_PER_THREAD)]
         self.step_table = np.array(words or [0], np.int64)
 
     def _add_places(self, places: Sequence[View | None]) -> None:
@@ -218,7 +224,7 @@ class Executable:
         words[StepField.PLACE_TABLE] = self.place_tables[-1].ctypes.data
         words[StepField.VALUES] = self.table.run(call.values)
         words[StepField.ROWS] = words[StepField.COLUMNS] = self.table.one(1)
-        words[StepField.PIECES], words[StepField.LEAST] = 1, LONG_WORK
+        words[StepField.PIECES], words[StepField.LEAST], words[StepField.WORK] = 1, LONG_WORK, HOST_WORK
         return words
 
     def _memory_row(self, step: Control) -> list[int]:
@@ -286,6 +292,7 @@ class Executable:
         words[ProgramField.CONTROLS] = self.control_tables.count
         words[ProgramField.SLOTS] = self.slots
         words[ProgramField.CURSORS] = self.cursors
+        words[ProgramField.SHIELD] = -1
         self.words = words
         self.control_tables.finish(words.ctypes.data, self.symbols, self.symbol_places)
         self.epoch = -1, False
@@ -301,6 +308,10 @@ class Executable:
             self.workers = threads.workers(self.threads, native().worker)
             self.words[ProgramField.POOL] = self.workers.address
             self.epoch = epoch
+
+    def shield_from(self, step: int) -> None:
+        """Let no interrupt end a run once it has come to this step."""
+        self.words[ProgramField.SHIELD] = step
 
     @property
     def co_scheduled_launches(self) -> int:
@@ -378,6 +389,8 @@ class Executable:
         call = native().run_long if self.work > LONG_WORK else native().run_short
         status = int(call(self.words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
                           arena + self.program.arena_bytes))
+        if status & FAULT_INTERRUPT:
+            raise interrupts.raised()
         self._tell(values, sizes)
         return status
 
@@ -393,12 +406,15 @@ class Executable:
         values, words, table = self.numbers(sizes), self.words.copy(), self.step_table.copy()
         marks = table[int(StepField.TOGETHER)::int(StepField.SIZE)]
         marks[marks > int(ControlKind.LOOP)] = 0
+        words[ProgramField.SHIELD] = -1
         for number, length in self._units():
             words[ProgramField.STEPS] = length
             words[ProgramField.STEP_TABLE] = table.ctypes.data + 8 * int(StepField.SIZE) * number
             started = time.perf_counter()
             status = int(native().run_long(words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
                                            arena + self.program.arena_bytes))
+            if status & FAULT_INTERRUPT:
+                raise interrupts.raised()
             seconds += [time.perf_counter() - started, *[0.0] * (length - 1)]
             if status:
                 return status + (number << 32)

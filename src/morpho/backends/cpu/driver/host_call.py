@@ -78,7 +78,7 @@ class HostCall:
 
     def error(self) -> BaseException:
         """What went wrong in this thread's last run."""
-        return self.errors.pop(threading.get_ident())
+        return self.errors.pop(threading.get_ident(), None) or KeyboardInterrupt()
 
     def _call(self, places: int, values: int) -> int:
         try:
@@ -87,6 +87,7 @@ class HostCall:
                 table = self._kept(self.tables, places, self.table.from_address(places))
             told(self.step)
             self.compute(tuple(table[:]), values)
+            table[0] = 0  # it was run: an exception at this function's first instruction is ctypes's, which goes on
         except BaseException as error:  # native code lies between here and who can be told
             self.errors[threading.get_ident()] = error
             return FAULT_HOST

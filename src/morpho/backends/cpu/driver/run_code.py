@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT, Value
 from morpho.backends.cpu.driver.abi import (
     LINE_WORDS,
     ControlKind,
@@ -15,6 +15,7 @@ from morpho.backends.cpu.driver.abi import (
     StepField,
     TaskField,
 )
+from morpho.backends.cpu.driver.interrupts import CUT_WORK, HOST_WORK, LONG_PIECE, PIECE_SHIFT, POLL_WORK, STEP_WORK
 from morpho.backends.cpu.driver.thread_code import FEW_THREADS
 from morpho.program.co_schedule import CHUNKS_PER_THREAD
 
@@ -56,8 +57,27 @@ def _new_task(f: Function, items: Value, threads: Value, alternating: Value) -> 
     return task
 
 
+def _poll_now_and_then(f: Function, work: Value) -> None:
+    """Poll before a step, once the steps since the last poll have done much work; always before one of the host."""
+    e = f.e
+    spent = f.word("%spent", 0) + work + STEP_WORK
+    f.store(spent, "%spent", 0)
+    due, interrupted, on = e.fresh("due"), e.fresh("interrupted"), e.fresh("on")
+    e.branch_if(e.icmp("sgt", spent, f.word("%spent", 1)), due, on)
+    e.label(due)
+    f.store(0, "%spent", 0)
+    force = e.convert("zext", e.icmp("eq", work, HOST_WORK), "i64")
+    status = e.assign(f"call i32 @poll(i64 {force.name})", "i32", 1)
+    e.adapt(f.address("%spent", 1), POLL_WORK, status)
+    e.branch_if(e.icmp("ne", status & FAULT_INTERRUPT, 0), interrupted, on)
+    e.label(interrupted)
+    e.line(f"ret i32 {FAULT_INTERRUPT}")
+    e.label(on)
+
+
 def run_step(f: Function) -> str:
-    """run_step(step, slots, values, scratch, pool): one kernel, alone or shared; returns its status."""
+    """run_step(step, slots, values, scratch, pool, spent): one kernel, alone or shared; returns its status. `spent` is
+    the work of the steps since the last poll, and the most of it before the next one."""
     e = f.e
     places = f.alloca(f.word("%step", StepField.PLACES))
     _fill_places(f, "%step", places)
@@ -70,6 +90,7 @@ def run_step(f: Function) -> str:
     alone, shared = e.fresh("alone"), e.fresh("shared")
     threads = e.assign("load i64, ptr %threads_at, align 8", "i64", 1)
     work = rows * columns * f.word("%step", StepField.WORK)
+    _poll_now_and_then(f, work)
     by_columns = e.icmp("ne", f.word("%step", StepField.SPLITS), 0) & e.icmp("slt", rows, threads * CHUNKS_PER_THREAD)
     extent = e.select(by_columns, columns, rows)
     least = f.word("%step", StepField.LEAST)
@@ -85,16 +106,27 @@ def run_step(f: Function) -> str:
     awake = e.icmp("eq", few_asleep + e.select(many, more_asleep, 0), 0)
     worth = e.select(many, least * WORTH_WAKING, f.word("%step", StepField.WAKING))
     enough = enough & (awake | e.icmp("sgt", work, worth))
-    e.branch_if(enough, shared, alone)
+    cut = e.icmp("sgt", work, CUT_WORK) & e.icmp("ne", f.word("%step", StepField.CUTS), 0) & e.icmp("sgt", extent, 1)
+    e.branch_if(enough | cut, shared, alone)
     e.label(alone)
     status = f.call_kernel(function, places, numbers, (zero, rows), (zero, columns), "%scratch")
+    lost, fine = e.fresh("lost"), e.fresh("fine")
+    is_host = e.icmp("eq", work, HOST_WORK)
+    e.branch_if(is_host & e.icmp("eq", status, 0) & e.icmp("ne", f.word(places, 0), 0), lost, fine)
+    e.label(lost)  # its function was not even begun: ctypes reported what a signal handler raised, and went on
+    e.line(f"ret i32 {FAULT_INTERRUPT}")
+    e.label(fine)
     e.line(f"ret i32 {status.name}")
     e.label(shared)
-    pieces = threads * f.word("%step", StepField.PIECES)
+    threads = e.select(enough, threads, 1)
+    small = work.shift_right(PIECE_SHIFT) + 1  # so that one thread polls in between
+    pieces = e.select(enough, threads * f.word("%step", StepField.PIECES), small)
     grain = e.instruction("udiv", extent + pieces - 1, pieces)
     grain = e.select(by_columns, (grain + 1023) & -1024, grain)
     items = e.instruction("udiv", extent + grain - 1, grain)
     task = _new_task(f, items, threads, e.icmp("ne", f.word("%step", StepField.ALTERNATES), 0))
+    f.store(e.convert("zext", e.icmp("sgt", e.instruction("udiv", work, items), LONG_PIECE), "i64"), task,
+            TaskField.POLLS)
     f.store_pointer(function, task, TaskField.FUNCTION)
     f.store_pointer(places, task, TaskField.PLACES)
     f.store_pointer(numbers, task, TaskField.VALUES)
@@ -103,7 +135,9 @@ def run_step(f: Function) -> str:
                          (TaskField.BY_COLUMNS, e.convert("zext", by_columns, "i64")),
                          (TaskField.SCRATCH_STRIDE, stride)):
         f.store(value, task, field)
-    e.line(f"call void @share(ptr %pool, ptr {task})")
+    for several in e.both(enough):
+        e.line(f"call void @share(ptr %pool, ptr {task})" if several else
+               f"call void @work_on(ptr %pool, ptr {task}, i64 0)")
     e.line(f"ret i32 {e.convert('trunc', f.word(task, TaskField.STATUS), 'i32').name}")
     places_of_words = "".join(f"  %{name}_at = getelementptr i64, ptr %pool, i64 {int(field)}\n"
                               for name, field in (("threads", PoolField.THREADS), ("sleepers", PoolField.SLEEPERS),
@@ -148,6 +182,7 @@ def run_launch(f: Function) -> str:
     items = f.word(table, LaunchField.PIECES)
     task = _new_task(f, items, f.word("%pool", PoolField.THREADS), e.constant(True, "i1", 1))
     f.store_pointer("@launch_piece", task, TaskField.FUNCTION)
+    f.store(0, task, TaskField.POLLS)
     f.store_pointer(rows, task, TaskField.PLACES)
     f.store_pointer(f.address(table, LaunchField.HEAD), task, TaskField.VALUES)
     f.store_pointer("%scratch", task, TaskField.SCRATCH)
@@ -156,6 +191,7 @@ def run_launch(f: Function) -> str:
                          (TaskField.SCRATCH_STRIDE, f.word(table, LaunchField.SCRATCH_STRIDE))):
         f.store(value, task, field)
     e.line(f"call void @share(ptr %pool, ptr {task})")
+    return_failed(f, zero, f.word(task, TaskField.STATUS))
     with e.loop(0, count) as loop:
         return_failed(f, loop.index, f.word(rows, loop.index * int(LaunchStep.SIZE) + int(LaunchStep.STATUS)))
     e.line("ret i64 0")
@@ -203,7 +239,12 @@ def run(f: Function) -> str:
     e.label(plain)
     steps = f.pointer("%program", ProgramField.STEP_TABLE)
     pool = f.pointer("%program", ProgramField.POOL)
+    spent, shielded = f.alloca(2), f.word("%program", ProgramField.SHIELD)
+    f.store(0, spent, 0)
+    f.store(POLL_WORK, spent, 1)
     with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
+        with e.when(e.icmp("eq", loop.index, shielded)):
+            e.line("call void @shield()")
         step = f.address(steps, loop.index * int(StepField.SIZE))
         together = f.word(step, StepField.TOGETHER)
         alone, more, launch, check, fine, mark, memory = (
@@ -211,7 +252,7 @@ def run(f: Function) -> str:
         given = f"ptr {step}, ptr %slots, ptr %values, ptr %scratch, ptr {pool}"
         e.branch_if(e.icmp("eq", together, 0), alone, more)
         e.label(alone)
-        f.store(e.convert("zext", e.assign(f"call i32 @run_step({given})", "i32", 1), "i64"), status_at, 0)
+        f.store(e.convert("zext", e.assign(f"call i32 @run_step({given}, ptr {spent})", "i32", 1), "i64"), status_at, 0)
         e.branch(check)
         e.label(more)
         e.branch_if(e.icmp("slt", together, 0), mark, launch)

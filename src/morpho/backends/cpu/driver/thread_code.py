@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT, Emitter, Value
 from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
+from morpho.backends.cpu.driver.interrupts import TABLE, InterruptField, is_main
 
 FEW_THREADS = 4  # with the caller: are woken in some 3 us, sixteen in 12 to 20, so the others wait apart
 SPIN = 40_000  # iterations of the spin loop before a thread sleeps: some 20 us, less than a wake-up takes
 LOOKS = 4  # of those iterations are as long as a look at who is inside
 OPEN = 1 << 31  # in a pool's state: threads may enter
+WAIT_NS = 20_000_000  # that the main thread sleeps at a time while other threads finish
 LONGEST_PAUSE = 14  # log2 of the most iterations of a random pause (tests of races only)
 
 
@@ -63,6 +65,14 @@ def _pause(f: Function) -> str:
     return "@pauses = internal global i64 0, align 8\n" + f.text()
 
 
+def _poll_for(f: Function) -> None:
+    """Poll, and let all threads leave the task if the program is interrupted."""
+    e = f.e
+    status = e.convert("zext", e.assign("call i32 @poll(i64 0)", "i32", 1), "i64") & FAULT_INTERRUPT
+    with e.when(e.icmp("ne", status, 0)):
+        e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {status.name} monotonic", "i64", 1)
+
+
 def _work_on(f: Function, pauses: bool) -> str:
     """work_on(pool, task, thread): take pieces of a task until none is left, first those of the thread's own range,
     then those of other threads. Threads that are slow, late or given costly rows take fewer."""
@@ -86,6 +96,9 @@ def _work_on(f: Function, pauses: bool) -> str:
     head, look, take, on, body, done = (e.fresh(name) for name in ("head", "look", "take", "on", "do", "done"))
     e.branch(head)
     e.label(head)
+    stay = e.fresh("stay")
+    e.branch_if(e.icmp("ne", _now(f, "%task", TaskField.STATUS) & FAULT_INTERRUPT, 0), done, stay)
+    e.label(stay)
     _stay_or_leave(f, budget, look)
     e.label(look)
     threads, passed = f.word("%task", TaskField.THREADS), f.word(passed_at, 0)
@@ -109,6 +122,8 @@ def _work_on(f: Function, pauses: bool) -> str:
                            (e.select(by_columns, zero, start), e.select(by_columns, rows, row_stop)),
                            (e.select(by_columns, start, zero), e.select(by_columns, column_stop, columns)), scratch)
     pause()
+    with e.when(e.icmp("ne", f.word("%task", TaskField.POLLS), 0)):
+        _poll_for(f)
     with e.when(e.icmp("ne", status, 0)):  # a word that all threads write is better left alone
         wide = e.convert("zext", status, "i64")
         e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
@@ -288,6 +303,18 @@ def _outside(f: Function) -> str:
     return f.text()
 
 
+def _wait_a_while(f: Function) -> None:
+    """Wait until threads are done, or for `WAIT_NS`: the main thread has to poll meanwhile."""
+    e, time_at = f.e, f.alloca(2)
+    clock = f.pointer(TABLE, InterruptField.CLOCK)
+    e.line(f"call i32 {clock}(i32 0, ptr {time_at})")
+    later = f.word(time_at, 1) + WAIT_NS
+    over = e.icmp("sge", later, 1_000_000_000)
+    f.store(f.word(time_at, 0) + e.convert("zext", over, "i64"), time_at, 0)
+    f.store(e.select(over, later - 1_000_000_000, later), time_at, 1)
+    _lock_call(f, PoolField.TIMED_WAIT, PoolField.DONE, PoolField.MUTEX, time_at)
+
+
 def _share(f: Function) -> str:
     """share(pool, task): offer a task to the threads, work on it too, wait for those inside. One task at a time:
     a second caller works alone, and so does one that finds no room beside running tasks."""
@@ -338,7 +365,14 @@ def _share(f: Function) -> str:
     inside = e.assign("call i64 @anyone_inside(ptr %pool)", "i64", 1)
     e.branch_if(e.icmp("eq", inside, 0), finish, sleep)
     e.label(sleep)
-    _lock_call(f, PoolField.WAIT, PoolField.DONE, PoolField.MUTEX)
+    for ours in e.both(is_main(f)):
+        if not ours:
+            _lock_call(f, PoolField.WAIT, PoolField.DONE, PoolField.MUTEX)
+            continue
+        _wait_a_while(f)
+        _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+        _poll_for(f)
+        _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
     e.branch(still)
     e.label(finish)
     e.line(f"store atomic i64 0, ptr {f.address('%pool', PoolField.WAITING)} seq_cst, align 8")

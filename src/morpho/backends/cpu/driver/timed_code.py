@@ -57,7 +57,8 @@ class RingField(IntEnum):
 
 WRAPPED = {  # result, arguments, the first of them whose address is recorded, the number's text, the kind
     "run": ("i64", ("ptr %program", "ptr %slots", "ptr %values", "ptr %scratch"), Kind.RUN),
-    "run_step": ("i32", ("ptr %step", "ptr %slots", "ptr %values", "ptr %scratch", "ptr %pool"), Kind.STEP),
+    "run_step": ("i32", ("ptr %step", "ptr %slots", "ptr %values", "ptr %scratch", "ptr %pool", "ptr %spent"),
+                 Kind.STEP),
     "run_launch": ("i64", ("ptr %step", "ptr %slots", "ptr %values", "ptr %scratch", "ptr %pool"), Kind.LAUNCH),
     "work_on": ("void", ("ptr %pool", "ptr %task", "i64 %thread"), Kind.WORK),
 }
@@ -65,7 +66,7 @@ WRAPPED = {  # result, arguments, the first of them whose address is recorded, t
 
 def timed_text(at: Distances, architecture: str, pauses: bool = False) -> str:
     """The twin's module."""
-    text = driver_text(at, pauses)
+    text = driver_text(at, pauses, architecture)
     for name in WRAPPED:
         text, count = re.subn(rf"^define (\w+) @{name}\(", rf"define \1 @{name}_plain(", text, flags=re.MULTILINE)
         assert count == 1, f"the driver has {count} functions {name}"
@@ -196,7 +197,7 @@ entry:
 def _now(architecture: str) -> str:
     """now(): the processor's steady counter where it can be read in user mode, else nanoseconds of the system."""
     if architecture == "x86_64":
-        return ("declare i64 @llvm.readcyclecounter()\ndefine i64 @now() nounwind {\nentry:\n"
+        return ("define i64 @now() nounwind {\nentry:\n"
                 "  %ticks = call i64 @llvm.readcyclecounter()\n  ret i64 %ticks\n}\n")
     clock = "\n".join(_load("clock", "%recorder", RecorderField.CLOCK, "ptr"))
     return f"""define i64 @now() nounwind {{

@@ -1,8 +1,9 @@
 """A device whose grid runs on the CPU: the kernels' own text, compiled for this machine, block by block.
 
 It is for tests of indexing, masks and barriers on machines without a GPU, not for speed. Memory is the host's, with red
-zones around every block: a kernel that writes past its end is found at the next free. Its addresses are the device's
-own (`addresses.py`), so that the host cannot follow one, nor a kernel one of the host's.
+zones around every block. Every access of a kernel is compared with the table of live memory (`guards.py`): one outside
+is an error that names the kernel, the thread and the line. Addresses are the device's own (`addresses.py`), so that the
+host cannot follow one, nor a kernel one of the host's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ctypes
 import hashlib
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from morpho.backends.cuda.driver.interface import Geometry, Properties
 from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.tensor_map import TensorMap
 from morpho.backends.cuda.emulator.addresses import on_device, on_host, words_on_host
+from morpho.backends.cuda.emulator.guards import SCRATCH_BYTES, guarded
 from morpho.backends.cuda.emulator.hopper import functions
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, RUNTIME, STACK_BYTES, Context
 from morpho.backends.cuda.emulator.tensor_cores import tensor_cores
@@ -75,6 +78,8 @@ class EmulatedDevice:
         self.room: dict[str, np.ndarray] = {}
         self.loaded: dict[str, Any] = {}
         self.launches = 0
+        self.lines: dict[str, list[str]] = {}  # module -> the lines of its kernels that access memory
+        self.shared_words: weakref.WeakValueDictionary[int, PlainWords] = weakref.WeakValueDictionary()
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def allocate(self, nbytes: int) -> int:
@@ -144,35 +149,43 @@ class EmulatedDevice:
 
     def host_words(self, count: int) -> PlainWords:
         """Words of this process."""
-        return PlainWords(np.zeros(count, np.uint32))
+        words = PlainWords(np.zeros(count, np.uint32))
+        self.shared_words[words.address] = words
+        return words
 
     # -- code ----------------------------------------------------------------------------------------------------------
     def build(self, text: str) -> bytes:
         """Object code of this machine; its functions have names of their own."""
         verify(text)
         name = "emulated_" + hashlib.sha256(text.encode()).hexdigest()[:24]
-        full = ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + (
-            RUNTIME + tensor_cores(text) + functions(text)).replace("@emu.run(", f"@{name}_run(")
+        lines: list[str] = []
+        checked = guarded(ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + tensor_cores(text) + functions(text),
+                          lines)
+        full = checked + RUNTIME.replace("@emu.run(", f"@{name}_run(")
         full = full.replace("@kernel_", f"@{name}_kernel_")
         fibers = any(word in text for word in MEETING)
         counts = ",".join(f"{entry}:{count}" for entry, count in ENTRY.findall(text))  # words of every kernel
-        return f"{name} {int(fibers)} {counts}\n".encode() + llvm.compile_text(full, isa_named("native"))
+        return (f"{name} {int(fibers)} {counts}\n".encode() + "\n".join(lines).encode() + b"\0"
+                + llvm.compile_text(full, isa_named("native")))
 
-    def load(self, image: bytes, name: str) -> tuple[int, Any, bool, int]:
-        """The address of the kernel, what runs a grid of it, whether its threads meet, and the number of its words."""
-        head, _, code = image.partition(b"\n")
+    def load(self, image: bytes, name: str) -> tuple[int, Any, bool, int, str]:
+        """The address of the kernel, what runs a grid of it, whether its threads meet, the number of its words, and
+        its name."""
+        head, _, rest = image.partition(b"\n")
+        lines, _, code = rest.partition(b"\0")
         stem, fibers, counts = head.decode().split()
+        self.lines[stem] = lines.decode().split("\n")
         wanted = [f"{stem}_{name}", f"{stem}_run"]
         known = self.loaded
         if stem not in known:
             known[stem] = llvm.load(code, isa_named("native"), wanted)
         kernel, run = known[stem]
         return kernel, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(run), fibers == "1", int(
-            dict(one.split(":") for one in counts.split(","))[name])
+            dict(one.split(":") for one in counts.split(","))[name]), f"{stem} {name}"
 
     def launch(self, function: Any, geometry: Geometry, words: ctypes.Array[ctypes.c_int64], stream: int) -> None:
         """Run all blocks now."""
-        kernel, run, fibers, count = function
+        kernel, run, fibers, count, name = function
         here = words_on_host(words[:count])
         if not 0 < geometry.threads <= MOST_THREADS or not 0 < geometry.blocks < 1 << 31:
             raise fail(DeviceError, "cuda", f"a grid of {geometry.blocks} blocks of {geometry.threads} threads")
@@ -194,8 +207,35 @@ class EmulatedDevice:
                 context[Context.DONE] = self._room("done", geometry.threads * 8, 64)
                 context[Context.WARPS] = self._room("warps", geometry.threads * 16, 64)
                 self.room["warps"][:] = 0
-            if run(context.ctypes.data):
+            ranges = self._ranges(context[Context.SHARED], geometry.shared_bytes)
+            context[Context.RANGES], context[Context.HALVINGS] = ranges.ctypes.data, (len(ranges) // 2).bit_length() - 1
+            context[Context.SCRATCH] = self._room("scratch", SCRATCH_BYTES, 64)
+            stuck = run(context.ctypes.data)
+            if context[Context.FAULT]:
+                raise self._outside(name, geometry, context)
+            if stuck:
                 raise fail(DeviceError, "cuda", "a kernel's threads do not all reach the same barrier")
+
+    def _ranges(self, shared: int, shared_bytes: int) -> np.ndarray:
+        """First and end addresses of all live memory, sorted, padded to a power of two."""
+        live = sorted([(0, 0), (int(shared), int(shared) + shared_bytes),
+                       *((on_host(address), on_host(address) + size) for address, (_, size, _) in self.blocks.items()),
+                       *((on_host(address), on_host(address) + words.array.nbytes)
+                         for address, words in list(self.shared_words.items()))])
+        padding = (1 << (len(live) - 1).bit_length()) - len(live)
+        return np.array([*(word for pair in live for word in pair), *[2**63 - 1] * (2 * padding)], np.int64)
+
+    def _outside(self, name: str, geometry: Geometry, context: np.ndarray) -> MorphoError:
+        """An error for the first access of a kernel outside live memory."""
+        address, number, thread, block = (int(word) for word in context[Context.FAULT + 1:Context.FAULT + 5])
+        shared = int(context[Context.SHARED])
+        places = [(abs(address - shared), f"byte {address - shared} of {geometry.shared_bytes} bytes of shared memory")]
+        for start, (_, size, _) in self.blocks.items():
+            distance = address - on_host(start)
+            places.append((min(abs(distance), abs(distance - size)), f"byte {distance} of a block of {size} bytes"))
+        module, kernel = name.split()
+        return fail(DeviceError, "cuda", f"{kernel}, thread {thread} of block {block}, accesses memory outside: "
+                    f"{min(places)[1]}, in `{self.lines[module][number]}`")
 
     def _room(self, name: str, nbytes: int, align: int) -> int:
         """Memory of the emulator's own, kept."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from morpho.backends.cuda.emulator.guards import guard_text
+
 
 class Context(IntEnum):
     """The words of a block being run."""
@@ -30,7 +32,11 @@ class Context(IntEnum):
     WORDS = 14
     WARPS = 15  # address: arrived and phase of every warp; of every warpgroup, from the end on
     VAIN = 16  # threads of this round that found nothing changed where they wait
-    SIZE = 24
+    RANGES = 17  # address: sorted (first, end) addresses of live memory
+    HALVINGS = 18  # logarithm of the number of these
+    SCRATCH = 19  # address: where accesses outside go
+    FAULT = 20  # five words: whether there was one, its address, the number of its line, thread, block
+    SIZE = 32
 
 
 EXCHANGE_WORDS = 64  # of a thread
@@ -275,6 +281,7 @@ entry:
   %wa = getelementptr i64, ptr %c, i64 {int(Context.WORDS)}
   %w = load ptr, ptr %wa
   %fibers = icmp ne i64 %f, 0
+  store volatile ptr %c, ptr @emu.now
   br label %block
 block:
   %b = phi i64 [ 0, %entry ], [ %b1, %done ]
@@ -300,4 +307,5 @@ stuck:
 over:
   ret i64 0
 }}
-""")
+""" + guard_text("@emu.now", Context.HALVINGS, Context.RANGES, Context.FAULT, Context.SCRATCH, Context.THREAD,
+                 Context.BLOCK))

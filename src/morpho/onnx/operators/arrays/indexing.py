@@ -16,10 +16,16 @@ from morpho.onnx.run.values import bounded, cast, dtype_of, is_static, scalar, t
 FAMILY = Family("indexing")
 
 
-def wrapped(indices: Any, size: Any) -> Any:
-    """Indices counted from the front."""
+def from_front(call: Call, indices: Any, size: Any) -> Any:
+    """Indices counted from the front, or an error that names one outside the axis. What is computed from an index must
+    be checked first: a take or scatter by the result knows neither the index nor its axis."""
+    if is_static(indices) and isinstance(size, int):
+        outside = indices[(indices < -size) | (indices >= size)]
+        if outside.size:
+            raise call.error(f"index {outside.flat[0]} is out of range for an axis of size {size}")
+        return mo.asarray(np.where(indices < 0, indices + size, indices).astype(np.int64))
     indices = cast(tensor(indices), mo.int64)
-    return mo.where(indices < 0, indices + size, indices)
+    return mo.reshape(mo.take(mo.arange(size), mo.reshape(indices, (-1,))), indices.shape)
 
 
 @FAMILY.op("Gather")
@@ -30,16 +36,16 @@ def gather(call: Call, x: Any, indices: Any) -> Any:
         try:
             return np.take(x, indices.astype(np.int64), axis=axis)
         except IndexError:
-            raise call.error(f"an index is outside an axis of size {x.shape[axis]}") from None
+            from_front(call, indices, x.shape[axis])
+            raise
     if is_static(indices) and indices.ndim == 0 and isinstance(x.shape[axis], int):
         place = int(indices)
         if -x.shape[axis] <= place < x.shape[axis]:
             return x[(slice(None),) * axis + (place,)]
-    x, size = tensor(x), x.shape[axis]
-    if is_static(indices):
-        places = np.where(indices < 0, indices + size, indices) if isinstance(size, int) else indices
-        return _taken(x, mo.asarray(places), axis)
-    return _taken(x, wrapped(indices, size), axis)
+    size = x.shape[axis]
+    if is_static(indices) and isinstance(size, int):
+        return _taken(tensor(x), from_front(call, indices, size), axis)
+    return _taken(tensor(x), cast(tensor(indices), mo.int64), axis)
 
 
 def _taken(x: Any, places: Any, axis: int) -> Any:
@@ -51,7 +57,7 @@ def _taken(x: Any, places: Any, axis: int) -> Any:
 @over_codes
 def gather_elements(call: Call, x: Any, indices: Any) -> Any:
     axis = call.axis(call.get("axis", 0), len(x.shape))
-    x, places = tensor(x), wrapped(indices, x.shape[axis])
+    x, places = tensor(x), cast(tensor(indices), mo.int64)
     keys = tuple(slice(0, size) if place != axis else slice(None) for place, size in enumerate(places.shape))
     return mo.take_along_axis(x[keys], places, axis=axis)
 
@@ -60,12 +66,11 @@ def gather_elements(call: Call, x: Any, indices: Any) -> Any:
 @over_codes
 def gather_nd(call: Call, x: Any, indices: Any) -> Any:
     batch = call.get("batch_dims", 0)
-    x, indices = tensor(x), cast(tensor(indices), mo.int64)
-    depth = indices.shape[-1]
+    x, depth = tensor(x), indices.shape[-1]
     lead, inner = x.shape[:batch], x.shape[batch:]
     if depth > len(inner):
         raise call.error(f"indices of {depth} numbers do not fit {len(inner)} axes")
-    place = flat_places(indices, inner[:depth])
+    place = flat_places(call, indices, inner[:depth])
     rest = inner[depth:]
     many = math.prod(lead)
     rows = mo.reshape(x, (many * math.prod(inner[:depth]), *rest))
@@ -74,11 +79,11 @@ def gather_nd(call: Call, x: Any, indices: Any) -> Any:
     return mo.reshape(found, (*indices.shape[:-1], *rest))
 
 
-def flat_places(indices: Any, shape: Any) -> Any:
+def flat_places(call: Call, indices: Any, shape: Any) -> Any:
     """Places in a flattened tensor for index tuples along the last axis; -1 is the last along each."""
     place: Any = None
     for axis, size in enumerate(shape):
-        index = wrapped(indices[..., axis], size)
+        index = from_front(call, indices[..., axis], size)
         place = index if place is None else place * size + index
     return mo.zeros(indices.shape[:-1], dtype=mo.int64) if place is None else place
 
@@ -90,13 +95,13 @@ REDUCTIONS = {"none": None, "add": "sum", "mul": "prod", "max": "amax", "min": "
 @over_codes
 def scatter_elements(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     axis = call.axis(call.get("axis", 0), len(x.shape))
-    x, places, updates = tensor(x), wrapped(indices, x.shape[axis]), tensor(updates)
+    x, places, updates = tensor(x), cast(tensor(indices), mo.int64), tensor(updates)
     if places.shape != x.shape[:axis] + places.shape[axis:axis + 1] + x.shape[axis + 1:]:  # a corner of the others
-        grid = [mo.broadcast_to(mo.reshape(mo.arange(size), [size if place == at else 1
-                                for at in range(len(places.shape))]), places.shape)
-                for place, size in enumerate(places.shape)]
-        grid[axis] = places
-        return _scattered(call, x, flat_places(mo.stack(grid, axis=-1), x.shape), updates)
+        corner: Any = 0
+        for at, (size, count) in enumerate(zip(x.shape, places.shape, strict=True)):
+            along = mo.reshape(mo.arange(count), [count if other == at else 1 for other in range(len(places.shape))])
+            corner = corner * size + (from_front(call, indices, size) if at == axis else along)
+        return _scattered(call, x, corner, updates)
     how = REDUCTIONS[call.choice("reduction", "none", [*REDUCTIONS])]
     if how is None:
         return mo.scatter(x, places, updates, axis=axis)
@@ -114,10 +119,11 @@ def _scattered(call: Call, x: Any, place: Any, updates: Any) -> Any:
 @FAMILY.op("ScatterND")
 @over_codes
 def scatter_nd(call: Call, x: Any, indices: Any, updates: Any) -> Any:
-    x, indices, updates = tensor(x), cast(tensor(indices), mo.int64), tensor(updates)
+    x, updates = tensor(x), tensor(updates)
     depth = indices.shape[-1]
     rest = math.prod(x.shape[depth:])
-    place = mo.reshape(flat_places(indices, x.shape[:depth]), (-1, 1)) * rest + mo.reshape(mo.arange(rest), (1, rest))
+    place = mo.reshape(flat_places(call, indices, x.shape[:depth]), (-1, 1)) * rest
+    place = place + mo.reshape(mo.arange(rest), (1, rest))
     return _scattered(call, x, place, updates)
 
 

@@ -120,8 +120,8 @@ def coordinates(call: Call, size: int, factor: float, target: int, mode: str, en
     if mode == "pytorch_half_pixel":
         return (at + 0.5) / factor - 0.5 if target > 1 else np.zeros(target)
     if mode == "align_corners":
-        width = factor * size  # may be a fraction
-        return at * (size - 1) / (width - 1) if target > 1 else np.zeros(target)
+        # The ends meet, as in ONNX Runtime and PyTorch; the ONNX reference divides by the length before it is rounded.
+        return at * (size - 1) / (target - 1) if target > 1 else np.zeros(target)
     if mode == "asymmetric":
         return at / factor
     if mode == "tf_half_pixel_for_nn":

@@ -95,7 +95,7 @@ def _count(shape: Any) -> Any:
     return product(shape)
 
 
-def tril_indices(n: int, /, m: int | None = None, *, k: int = 0) -> tuple[Tensor, Tensor]:
+def tril_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of the lower triangle of an n x m matrix, up to its k-th diagonal.
 
     >>> [part.tolist() for part in mo.tril_indices(2)]
@@ -104,11 +104,13 @@ def tril_indices(n: int, /, m: int | None = None, *, k: int = 0) -> tuple[Tensor
     return _triangle("tril_indices", np.tri, n, m, k)
 
 
-def triu_indices(n: int, /, m: int | None = None, *, k: int = 0) -> tuple[Tensor, Tensor]:
+def triu_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of the upper triangle of an n x m matrix, from its k-th diagonal on.
 
     >>> [part.tolist() for part in mo.triu_indices(2)]
     [[0, 0, 1], [0, 1, 1]]
+    >>> [part.tolist() for part in mo.triu_indices(3, 1)]
+    [[0, 0, 1], [1, 2, 2]]
     """
     return _triangle("triu_indices", lambda rows, columns, k,
                      dtype: np.logical_not(np.tri(rows, columns, k - 1, dtype)), n, m, k)

@@ -9,6 +9,7 @@ from morpho.base.dtypes import bool_
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import build
 from morpho.ops.algebra import zeros_like
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -76,6 +77,7 @@ def lcm(x1: Any, x2: Any, /) -> Tensor:
     return ew.multiply(ew.floor_divide(ew.abs(a), divisor), ew.abs(b))
 
 
+@rounded_once
 def lerp(a: Any, b: Any, weight: Any, /) -> Tensor:
     """a + weight * (b - a), from the nearer end.
 

@@ -7,6 +7,7 @@ from typing import Any
 from morpho.base.dtypes import int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import normalise_axis
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -17,6 +18,7 @@ from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.scalars import is_scalar
 
 
+@rounded_once
 def interp(x: Any, xp: Any, fp: Any, /, *, left: Any = None, right: Any = None, period: float | None = None) -> Tensor:
     """The values at x of the lines between points (xp, fp), xp rising; beyond the ends their values, or `left` and
     `right`. With a `period` x and xp are angles of that circle, in any order.
@@ -79,6 +81,7 @@ def _areas(name: str, y: Any, x: Any, dx: Any, axis: Any) -> tuple[Tensor, int]:
     return (pairs * (dx if steps is None else steps)) * 0.5, number
 
 
+@rounded_once
 def trapezoid(y: Any, x: Any = None, /, *, dx: Any = 1.0, axis: int = -1) -> Tensor:
     """The area under lines between points along an axis: at x, or `dx` apart.
 
@@ -88,6 +91,7 @@ def trapezoid(y: Any, x: Any = None, /, *, dx: Any = 1.0, axis: int = -1) -> Ten
     return reduce.sum(_areas("trapezoid", y, x, dx, axis)[0], axis=-1)
 
 
+@rounded_once
 def cumulative_trapezoid(y: Any, x: Any = None, /, *, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Tensor:
     """The area under lines between points up to each of them, without the first, which `initial` puts in front.
 
@@ -101,6 +105,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, /, *, dx: Any = 1.0, axis: int =
     return moveaxis(found, -1, number)
 
 
+@rounded_once
 def gradient(y: Any, /, spacing: Any = 1.0, *, axis: int | None = None) -> Any:
     """Slopes by central differences, one-sided at the ends, along an axis, or along each as a list: points `spacing`
     apart, or at the positions of a line. (`mo.grad` is the gradient of a function.)
@@ -169,6 +174,7 @@ def vander(x: Any, /, n: int | None = None, *, increasing: bool = False) -> Tens
     return powers if increasing else flip(powers, axis=1)
 
 
+@rounded_once
 def polyval(p: Any, x: Any, /) -> Tensor:
     """The value of a polynomial at x, by Horner's rule; `p` has its coefficients, the highest power first.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.base.shapes import broadcast
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -17,6 +18,7 @@ from morpho.tensor.functions.searching.search import take
 from morpho.tensor.operands import promoted
 
 
+@rounded_once
 def cdist(x1: Any, x2: Any, /, *, p: float = 2.0) -> Tensor:
     """The p-norm distance of every point of x1[..., P, M] to every point of x2[..., R, M]: (..., P, R). Differences
     are taken before squares, so that near points are as exact as far ones. The slope at distance 0 is 0.
@@ -52,6 +54,7 @@ def norm_of(sizes: Tensor, p: float) -> Tensor:
     return ew.where(none, 0.0, ew.sqrt(safe) if p == 2 else ew.pow(safe, 1 / p))
 
 
+@rounded_once
 def pdist(x: Any, /, *, p: float = 2.0) -> Tensor:
     """The p-norm distances of all pairs of points of x[N, M]: (0, 1), (0, 2), ..., (1, 2), ...
 

@@ -11,6 +11,7 @@ from morpho.base.dtypes import float64, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_integer
 from morpho.ir.node import build
+from morpho.ops.index import require
 from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
@@ -131,6 +132,10 @@ def _edges(name: str, x: Tensor, bins: Any, span: Any) -> tuple[Tensor, Any]:
         ends = (unplaced(np.float64(0)), unplaced(np.float64(1)))
     else:
         ends = (ew.astype(reduce.min(x), float64), ew.astype(reduce.max(x), float64))
+        if x.dtype.is_float:
+            right = ew.logical_and(ew.isfinite(ends[0]), ew.isfinite(ends[1])).node
+            low_end, high_end = (Tensor.of_node(require(name, end.node, right)) for end in ends)
+            ends = low_end, high_end
     same = ew.equal(*ends)
     low_, high_ = ew.where(same, ends[0] - 0.5, ends[0]), ew.where(same, ends[1] + 0.5, ends[1])
     steps = unplaced(np.arange(count + 1, dtype=np.float64))

@@ -216,7 +216,7 @@ def without_masks(items: list[Any], shape: Shape) -> list[Any]:
     axis = 0
     for item in items:
         if isinstance(item, Tensor) and item.dtype is bool_:
-            if any(a != b for a, b in zip(item.shape, shape[axis:], strict=False)):
+            if item.size != 0 and any(a != b for a, b in zip(item.shape, shape[axis:], strict=False)):
                 raise fail(IndexFault, "index", f"a mask of shape {item.shape} does not fit {shape} at axis {axis}")
             result += positions(item, "index", "a boolean mask selects a number of elements that depends on data")
             axis += item.ndim
@@ -312,19 +312,29 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if collects and not tracing.gradients_off:
         raise fail(ArgumentError, "setitem", "the tensor collects a gradient, which would be that of its old value",
                    "write to a copy such as x * 1, or to a new leaf inside `with mo.no_grad():`")
-    made = assigned(x, key, value)
-    if x.is_realised or x.program().device:  # it stays where it is
+    if trace is not None:
+        made = placed(x, assigned(x, key, value))
+        x.replace(made)
+        trace.owns(x, made)  # which may be a program that others wrote before
+    else:
+        while True:  # until no other thread has assigned meanwhile: its elements would be lost
+            version = x.version()
+            if x.replace_if(version, placed(x, assigned(x, key, value))):
+                break
+    if collects:  # a leaf of other elements
+        x.realise()
+        x._track.program = None
+
+
+def placed(x: Tensor, made: Node) -> Node:
+    """The new value of a tensor on its device: it stays where it is."""
+    if x.is_realised or x.program().device:
         if made.device not in ("", x.device):
             raise fail(DeviceError, "setitem", f"a tensor on {x.device} is given values that lie on {made.device}",
                        f"move them first: value.to({x.device!r})")
         if not made.device and x.device != HOST:
-            made = on(Tensor.of_node(made), x.device).node
-    x.replace(made)
-    if trace is not None:
-        trace.owns(x, made)  # which may be a program that others wrote before
-    if collects:  # a leaf of other elements
-        x.realise()
-        x._track.program = None
+            return on(Tensor.of_node(made), x.device).node
+    return made
 
 
 def chosen(mask: Node, x: Tensor, other: Node) -> Node:

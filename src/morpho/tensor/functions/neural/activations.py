@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from morpho.base.checks import check_numbers
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.shapes import normalise_axes
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast
@@ -13,7 +13,7 @@ from morpho.tensor.autodiff.precision import in_class, widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.reduce import finished
-from morpho.tensor.operands import promoted
+from morpho.tensor.operands import broadcasted, promoted
 from morpho.tensor.recorded import recorded
 
 
@@ -33,7 +33,11 @@ def relu(x: Any, /) -> Tensor:
     >>> mo.relu([-1.0, 2.0])
     Tensor([0., 2.], dtype=float32)
     """
-    return ew.maximum(x, 0)
+    # Not `maximum`, which gives half of the slope to each of two equal numbers; a pass makes it one.
+    x, zero = broadcasted("relu", *promoted("relu", x, 0))
+    if x.dtype.is_complex:
+        raise fail(DTypeError, "relu", f"dtype {x.dtype} has no order", "take real() or abs() first")
+    return Tensor.of_node(build("where", build("less_equal", x, zero), zero, x))
 
 
 @recorded

@@ -17,6 +17,7 @@ from morpho.tensor.functions.neural.spatial import (
     Widths,
     as_given,
     as_images,
+    batched,
     both,
     check_window,
     padding_widths,
@@ -26,6 +27,7 @@ from morpho.tensor.recorded import recorded
 
 
 @recorded
+@batched(1)
 def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Tensor:
     """The convolution of lines x[N, C, L] by weight[O, C / groups, K], plus bias[O] where given; see `conv2d`.
@@ -38,6 +40,7 @@ def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
 
 
 @recorded
+@batched(2)
 def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Tensor:
     """The convolution of images x[N, C, H, W] by weight[O, C / groups, KH, KW], plus bias[O] where given.
@@ -55,6 +58,7 @@ def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
 
 
 @recorded
+@batched(1)
 def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Tensor:
     """The transposed convolution of lines x[N, C, L] by weight[C, O / groups, K]; see `conv_transpose2d`.
@@ -67,6 +71,7 @@ def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, 
 
 
 @recorded
+@batched(2)
 def conv_transpose2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Tensor:
     """The transposed convolution of images x[N, C, H, W] by weight[C, O / groups, KH, KW], plus bias[O] where given:

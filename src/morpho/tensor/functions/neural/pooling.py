@@ -17,10 +17,12 @@ from morpho.tensor.functions.neural.spatial import (
     Widths,
     as_given,
     as_images,
+    batched,
     both,
     check_window,
     padding_widths,
     per_axis,
+    pooled,
 )
 from morpho.tensor.functions.neural.windows import pooled_max, pooled_mean
 from morpho.tensor.operands import as_node
@@ -28,6 +30,7 @@ from morpho.tensor.recorded import recorded
 
 
 @recorded
+@batched(1)
 def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of lines x[N, C, L]; see `max_pool2d`.
@@ -42,10 +45,11 @@ def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
 
 
 @recorded
+@batched(2)
 def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of images x[N, C, H, W]; NaN wins, padding never does. `stride` is the size of
-    the window unless given; the gradient is shared evenly among equal largest elements. With `ceil_mode` a last window
+    the window unless given; the gradient goes to the first of equal largest elements. With `ceil_mode` a last window
     may reach over the end; with `return_indices` places come along, in each channel read as a vector.
 
     >>> import morpho as mo
@@ -59,6 +63,7 @@ def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
 
 
 @recorded
+@batched(1)
 def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of lines x[N, C, L]; see `avg_pool2d`.
@@ -73,6 +78,7 @@ def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
 
 
 @recorded
+@batched(2)
 def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of images x[N, C, H, W]. `stride` is the size of the window unless given; zeros of the
@@ -88,6 +94,7 @@ def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
 
 
 @recorded
+@batched(1)
 def adaptive_avg_pool1d(x: Any, /, output_size: Any) -> Tensor:
     """The means of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
 
@@ -99,6 +106,7 @@ def adaptive_avg_pool1d(x: Any, /, output_size: Any) -> Tensor:
 
 
 @recorded
+@batched(2)
 def adaptive_avg_pool2d(x: Any, /, output_size: Any) -> Tensor:
     """The means of `output_size` windows that cover each image of x[N, C, H, W]; window i of n along an axis runs from
     floor(i * size / n) to ceil((i + 1) * size / n).
@@ -112,6 +120,7 @@ def adaptive_avg_pool2d(x: Any, /, output_size: Any) -> Tensor:
 
 
 @recorded
+@batched(1)
 def adaptive_max_pool1d(x: Any, /, output_size: Any) -> Tensor:
     """The largest elements of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
 
@@ -123,6 +132,7 @@ def adaptive_max_pool1d(x: Any, /, output_size: Any) -> Tensor:
 
 
 @recorded
+@batched(2)
 def adaptive_max_pool2d(x: Any, /, output_size: Any) -> Tensor:
     """The largest elements of `output_size` windows that cover images x[N, C, H, W]; see `adaptive_avg_pool2d`.
 
@@ -159,7 +169,7 @@ def global_max_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
     node = _channels("global_max_pool", x, floats=False)
     if 0 in node.shape[2:]:
         raise fail(ShapeError, "global_max_pool", f"shape {node.shape} has no elements to pool")
-    found = reduce("max", node, tuple(range(2, len(node.shape))))
+    found = pooled("max", node, tuple(range(2, len(node.shape))))
     return Tensor.of_node(found if keepdims else reshape(found, node.shape[:2]))
 
 
@@ -204,7 +214,7 @@ def _reduced(images: Node, lengths: Any, steps: Any, apart: Any, how: str) -> No
     """A reduction of each window; the last two axes of the result are the windows'."""
     seen = build("window", images, axes=(2, 3), sizes=lengths, steps=steps, dilations=apart)
     wide = cast(seen, images.dtype.compute) if how == "sum" else seen
-    return reshape(reduce(how, wide, (4, 5)), seen.shape[:4])
+    return reshape(pooled(how, wide, (4, 5)), seen.shape[:4])
 
 
 def _max_pool(name: str, rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Tensor:
@@ -258,7 +268,8 @@ def _adaptive(name: str, rank: int, x: Any, output_size: Any, how: str) -> Tenso
             found = _divided(found, product(lengths), images)
         return Tensor.of_node(as_given(found, rank))
     wide = cast(images, images.dtype.compute) if how == "sum" else images
-    for axis, count in ((2, counts[0]), (3, counts[1])):
+    order = ((2, counts[0]), (3, counts[1]))
+    for axis, count in order if how == "sum" else order[::-1]:  # the first largest row by row has the slope
         wide = _covered(wide, axis, count, how)
     return Tensor.of_node(as_given(cast(wide, images.dtype), rank))
 
@@ -271,6 +282,6 @@ def _covered(node: Node, axis: int, count: int, how: str) -> Node:
         first, last = number * size // count, -(-(number + 1) * size // count)
         starts = tuple(first if d == axis else 0 for d in range(4))
         sizes = tuple(last - first if d == axis else s for d, s in enumerate(node.shape))
-        part = reduce(how, build("slice", node, starts=starts, sizes=sizes, steps=(1,) * 4), (axis,))
+        part = pooled(how, build("slice", node, starts=starts, sizes=sizes, steps=(1,) * 4), (axis,))
         parts.append(div(part, constant_like(part, last - first)) if how == "sum" else part)
     return parts[0] if count == 1 else build("concatenate", *parts, axis=axis)

@@ -13,6 +13,7 @@ from morpho.base.shapes import as_integer
 from morpho.ir.node import Node, build
 from morpho.ir.op import REGISTRY
 from morpho.ops.algebra import constant, expand, permute, reshape
+from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.neural.spatial import Numbers, Widths, padding_widths, per_axis
@@ -148,6 +149,7 @@ def fold(x: Any, /, output_size: Any, kernel_size: Any, *, dilation: Any = 1, pa
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------
+@rounded_once
 def grid_sample(x: Any, grid: Any, /, *, mode: str = "bilinear", padding_mode: str = "zeros",
                 align_corners: bool = False) -> Tensor:
     """Images x[N, C, H, W] at the places grid[N, OH, OW, 2], of which (-1, -1) is the upper left end and (1, 1) the

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from morpho.base.dims import Size, bounds, quotient_down
 from morpho.base.errors import ArgumentError, ShapeError, fail
-from morpho.ir.node import Node
-from morpho.ops.algebra import reshape
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import reduce, reshape
 
+Call = TypeVar("Call", bound=Callable[..., Any])
 Numbers = tuple[int, ...]
 Widths = tuple[tuple[int, int], ...]  # elements before and after, per spatial axis
+
+
+def batched(rank: int) -> Callable[[Call], Call]:
+    """A function of x[N, C, ...] that also takes one x[C, ...], as a batch of one, and gives its result without N."""
+    def around(function: Call) -> Call:
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            if not args or getattr(args[0], "ndim", 0) != rank + 1:
+                return function(*args, **options)
+            result = function(args[0][None], *args[1:], **options)
+            return type(result)(*(part[0] for part in result)) if isinstance(result, tuple) else result[0]
+
+        return call  # type: ignore[return-value]
+
+    return around
 
 
 def per_axis(name: str, what: str, value: Any, rank: int, least: int) -> Numbers:
@@ -73,3 +91,8 @@ def check_window(name: str, size: Size, widths: tuple[int, int], span: Size, ste
     if quotient_down(padded - span, step) is None:
         raise fail(ShapeError, name, f"stride {step} over the dynamic size {size} gives no size that is known",
                    f"declare the axis as a multiple: n = mo.Dim('n', 1, 512), and {step} * n for it")
+
+
+def pooled(how: str, node: Node, axes: tuple[int, ...]) -> Node:
+    """A reduction of windows; the slope of "max" goes to the first of equal elements, as in other libraries."""
+    return build("max", node, axes=axes, first=True) if how == "max" and axes else reduce(how, node, axes)

@@ -11,11 +11,11 @@ import numpy as np
 from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import cast, expand, reduce, reshape
+from morpho.ops.algebra import cast, expand, reshape
 from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
-from morpho.tensor.functions.neural.spatial import padding_widths, per_axis
+from morpho.tensor.functions.neural.spatial import batched, padding_widths, per_axis, pooled
 from morpho.tensor.functions.reduce import argmax
 from morpho.tensor.operands import as_node
 
@@ -83,7 +83,7 @@ class Windows:
 
     def reduced(self, how: str, seen: Node) -> Node:
         axes = tuple(range(2 + self.rank, 2 + 2 * self.rank))
-        return reshape(reduce(how, seen, axes), seen.shape[:2 + self.rank])
+        return reshape(pooled(how, seen, axes), seen.shape[:2 + self.rank])
 
     def elements(self, with_padding: bool) -> np.ndarray:
         """How many elements each window holds; what lies beyond the padding never counts."""
@@ -157,6 +157,7 @@ def pooled_mean(name: str, rank: int, x: Any, kernel_size: Any, stride: Any, pad
     return Tensor.of_node(cast(build("divide", total, shaped), dtype))
 
 
+@batched(3)
 def max_pool3d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of volumes x[N, C, D, H, W]; see `max_pool2d`.
@@ -167,6 +168,7 @@ def max_pool3d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return pooled_max("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@batched(3)
 def avg_pool3d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of volumes x[N, C, D, H, W]; see `avg_pool2d`.

@@ -14,7 +14,7 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape
 from morpho.runtime import thresholds
 from morpho.tensor.autodiff.grad_mode import tracing
-from morpho.tensor.autodiff.precision import EXAMPLES, lowered
+from morpho.tensor.autodiff.precision import EXAMPLES, lowered, rounded_once
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.quantised import Quantised, TransposedWeight
 from morpho.tensor.functions.products.quantised import product as quantised_product
@@ -121,6 +121,7 @@ def _without(node: Node, row: bool, column: bool) -> Node:
 
 
 @recorded
+@rounded_once
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The sum of products along an axis of both; the first is conjugated.
 

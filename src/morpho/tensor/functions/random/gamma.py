@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from morpho.base.dtypes import DType, float32, float64
 from morpho.base.errors import ArgumentError, ShapeError, ValueFault, fail
+from morpho.ops.index import require
 from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.control.loops import while_loop
 from morpho.tensor.core import Tensor
@@ -132,6 +135,9 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, *, dtype: Any = float32) 
     given = Tensor.of_node(as_node(alpha, name))
     if given.ndim < 1:
         raise fail(ShapeError, name, "a number is no vector of parameters")
+    if not isinstance(alpha, Tensor) and not (np.asarray(alpha) > 0).all():
+        raise fail(ValueFault, name, "a concentration is not positive")
+    given = Tensor.of_node(require(name, given.node, ew.greater(given, 0).node))
     sizes = (*(given.shape[:-1] if shape is None else shape_with(name, shape)), given.shape[-1])
     wide = float64 if target is float64 else float32
     return ew.astype(softmax(_log_gamma(name, key, given, shape_with(name, sizes, given), wide), axis=-1), target)

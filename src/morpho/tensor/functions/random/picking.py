@@ -10,6 +10,7 @@ from morpho.base.dims import product
 from morpho.base.dtypes import float32, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_integer, as_sizes, broadcast, normalise_axis
+from morpho.ops.index import require
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -19,6 +20,7 @@ from morpho.tensor.functions.random.basic import permutation, randint, uniform
 from morpho.tensor.functions.random.continuous import gumbel
 from morpho.tensor.functions.searching.search import scatter_add, searchsorted, take
 from morpho.tensor.functions.searching.sorting import argsort
+from morpho.tensor.namespace import finfo
 from morpho.tensor.operands import as_node
 
 
@@ -42,21 +44,30 @@ def categorical(key: Any, logits: Any, /, *, axis: int = -1, shape: Any = None) 
         raise fail(ShapeError, name, f"logits of shape {given.shape} do not broadcast to a draw of shape {sizes}")
     full = (*sizes, given.shape[-1])
     noise = gumbel(key, full, dtype=given.dtype if given.dtype.itemsize >= 4 else float32)
-    return reduce.argmax(noise + ew.astype(broadcast_to(given, full), noise.dtype), axis=-1)
+    picked = reduce.argmax(noise + ew.astype(broadcast_to(given, full), noise.dtype), axis=-1)
+    right = broadcast_to(ew.greater(reduce.max(given, axis=-1), -np.inf), sizes)  # not of NaN, which wins
+    return Tensor.of_node(require(name, picked.node, right.node))
 
 
 def _shares(name: str, p: Any, count: Any) -> Tensor:
-    """Probabilities in float64 that add up to 1."""
+    """Probabilities in float64 that add up to 1, as those that are given do but for the rounding of their dtype."""
     if not isinstance(p, Tensor):
         known = np.asarray(p)
         if known.size and not (known >= 0).all():
             raise fail(ValueFault, name, "a probability is negative or NaN")
-        if known.size and not known.sum() > 0:
-            raise fail(ValueFault, name, "the probabilities are all 0")
+        room = np.sqrt(np.finfo(known.dtype if known.dtype.kind == "f" else np.float64).eps)
+        if known.size and abs(known.sum(dtype=np.float64) - 1) > room:
+            raise fail(ValueFault, name, f"the probabilities sum to {known.sum(dtype=np.float64):.6g}, not to 1",
+                       "divide them by their sum")
     shares = ew.astype(Tensor.of_node(as_node(p, name)), "float64")
     if shares.ndim != 1 or (count is not None and shares.shape[0] != count):
         raise fail(ShapeError, name, f"probabilities of shape {shares.shape} are not one for each of {count}")
-    return shares / reduce.sum(shares)
+    total = reduce.sum(shares)
+    if isinstance(p, Tensor):
+        room = finfo(p.dtype).eps ** 0.5 if p.dtype.is_float else 0.0
+        right = ew.logical_and(reduce.all(ew.greater_equal(shares, 0)), ew.less_equal(ew.abs(total - 1), room))
+        total = Tensor.of_node(require(name, total.node, right.node))
+    return shares / total
 
 
 def choice(key: Any, a: Any, /, shape: Any = (), *, replace: bool = True, p: Any = None, axis: int = 0) -> Tensor:

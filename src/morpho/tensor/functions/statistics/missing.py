@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dtypes import as_dtype, float64
+from morpho.base.dtypes import DType, as_dtype, float64
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
@@ -131,7 +131,8 @@ def nanvar(x: Any, /, *, axis: Any = None, dtype: Any = None, ddof: float | None
     >>> mo.nanvar([1.0, mo.nan, 3.0]).item()
     1.0
     """
-    return _variance("nanvar", x, axis, dtype, ddof, correction, keepdims)
+    found, rounded = _variance("nanvar", x, axis, dtype, ddof, correction, keepdims)
+    return ew.astype(found, rounded)
 
 
 def nanstd(x: Any, /, *, axis: Any = None, dtype: Any = None, ddof: float | None = None, correction: float = 0.0,
@@ -141,10 +142,13 @@ def nanstd(x: Any, /, *, axis: Any = None, dtype: Any = None, ddof: float | None
     >>> mo.nanstd([1.0, mo.nan, 3.0]).item()
     1.0
     """
-    return ew.sqrt(_variance("nanstd", x, axis, dtype, ddof, correction, keepdims))
+    found, rounded = _variance("nanstd", x, axis, dtype, ddof, correction, keepdims)
+    return ew.astype(ew.sqrt(found), rounded)
 
 
-def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: Any, correction: Any, keepdims: bool) -> Tensor:
+def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: Any, correction: Any,
+              keepdims: bool) -> tuple[Tensor, DType]:
+    """The variance as wide as it is computed, and the dtype that it is rounded to."""
     if ddof is not None and is_scalar(correction) and correction != 0:
         raise fail(ArgumentError, name, "ddof and correction are two names of one number", "give one of them")
     correction = correction if ddof is None else ddof
@@ -158,7 +162,7 @@ def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: Any, correction: A
     total = reduce.sum(centred * centred, axis=axis, keepdims=keepdims)
     left = _count(missing, float64, axis, keepdims) - float(correction)
     divisor = ew.where(ew.greater(left, 0), left, float("nan"))
-    return ew.astype(total / ew.astype(divisor, wide), values.dtype)
+    return total / ew.astype(divisor, wide), values.dtype
 
 
 def nan_to_num(x: Any, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:

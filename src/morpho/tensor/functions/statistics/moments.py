@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.tensor.autodiff.precision import widened
+from morpho.tensor.autodiff.precision import rounded_once, widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import linalg, reduce
@@ -52,6 +52,7 @@ def ptp(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     return ew.subtract(reduce.max(x, axis=axis, keepdims=keepdims), reduce.min(x, axis=axis, keepdims=keepdims))
 
 
+@rounded_once
 def cov(x: Any, y: Any = None, /, *, rowvar: bool = True, correction: float = 1.0, fweights: Any = None,
         aweights: Any = None) -> Tensor:
     """The covariances of variables, which are the rows of x (its columns with `rowvar=False`), and of y's.
@@ -111,6 +112,7 @@ def _covariance(rows: Tensor, correction: Any, fweights: Any, aweights: Any) -> 
     return product / ew.astype(Tensor.of_node(as_node(divisor, "cov")), ew.real(product).dtype)
 
 
+@rounded_once
 def corrcoef(x: Any, y: Any = None, /, *, rowvar: bool = True) -> Tensor:
     """The correlations of variables, which are the rows of x (its columns with `rowvar=False`), and of y's; kept
     within -1..1.

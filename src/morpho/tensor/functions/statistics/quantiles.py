@@ -18,7 +18,12 @@ from morpho.tensor.functions.searching.search import take_along_axis
 from morpho.tensor.functions.searching.sorting import sort
 from morpho.tensor.functions.statistics.lines import Lines, floating
 
-METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+# Hyndman and Fan's methods between two elements, as NumPy has them: q of n elements lies at the place
+# q * n + alpha + q * (1 - alpha - beta) - 1.
+BETWEEN = {"interpolated_inverted_cdf": (0.0, 1.0), "hazen": (0.5, 0.5), "weibull": (0.0, 0.0),
+           "median_unbiased": (1 / 3, 1 / 3), "normal_unbiased": (3 / 8, 3 / 8)}
+STEPPED = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation")
+METHODS = ("linear", "lower", "higher", "midpoint", "nearest", *STEPPED, *BETWEEN)
 
 
 def median(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -42,7 +47,9 @@ def nanmedian(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 def quantile(x: Any, /, q: Any, *, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Tensor:
     """The value below which a share q of the elements along axes lies; several q are the first axis of the result.
 
-    method: between two elements "linear" (the default), or one of "lower", "higher", "midpoint", "nearest".
+    method: between two elements "linear" (the default), or another of NumPy's: "lower", "higher", "midpoint",
+        "nearest", "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen",
+        "weibull", "median_unbiased", "normal_unbiased".
 
     >>> mo.quantile([1.0, 2.0, 3.0, 4.0], 0.25).item()
     1.75
@@ -127,22 +134,42 @@ def _at(ordered: Tensor, shares: Tensor, count: Tensor, method: str) -> Tensor:
     flat = reshape(shares, (-1,))
     inside = ew.logical_and(ew.greater_equal(flat, 0), ew.less_equal(flat, 1))
     last = ew.maximum(count - 1, 0)
-    place = ew.where(inside, flat, 0.0) * ew.astype(last, float64)  # (..., Q)
-    low = ew.floor(place)
+    place, half = _places(ew.where(inside, flat, 0.0), ew.astype(count, float64), ew.astype(last, float64), method)
+    low = ew.floor(place)  # (..., Q)
     if method == "nearest":
         low = ew.round(place)
     elif method == "higher":
         low = ew.ceil(place)
     first = ew.astype(low, int64)
     found = take_along_axis(ordered, _full(first, ordered), axis=-1)
-    if method in ("linear", "midpoint"):
+    if method in ("linear", "midpoint", "averaged_inverted_cdf", *BETWEEN):
         second = ew.minimum(first + 1, last)
         other = take_along_axis(ordered, _full(second, ordered), axis=-1)
         share = ew.astype(place - low, found.dtype)
         if method == "midpoint":
             share = ew.where(ew.equal(share, 0), 0.0, 0.5)
+        if half is not None:
+            share = ew.where(half, 0.5, 0.0)
         found = _between(found, other, share)
     return ew.where(inside, found, float("nan"))
+
+
+def _places(share: Tensor, count: Tensor, last: Tensor, method: str) -> tuple[Tensor, Tensor | None]:
+    """Where among the elements a share lies; and where the mean of two elements is wanted, if the method has that."""
+    if method in BETWEEN:
+        alpha, beta = BETWEEN[method]
+        place = share * count + (share * (1 - alpha - beta) + alpha) - 1
+        return ew.minimum(ew.maximum(place, 0.0), last), None
+    if method not in STEPPED:
+        return share * last, None
+    place = share * count - (1.5 if method == "closest_observation" else 1.0)
+    low = ew.floor(place)
+    whole = ew.equal(place, low)
+    if method == "closest_observation":  # of two equally near ones that with the even number
+        whole = ew.logical_and(whole, ew.equal(ew.remainder(low, 2.0), 1.0))
+    step = ew.where(whole, low, low + 1)
+    half = ew.logical_and(whole, ew.logical_and(ew.greater_equal(low, 0), ew.less(low, last)))
+    return ew.minimum(ew.maximum(step, 0.0), last), half if method == "averaged_inverted_cdf" else None
 
 
 def _full(index: Tensor, ordered: Tensor) -> Tensor:

@@ -137,8 +137,8 @@ def _guarded_run(f: Function, context: str, busy: str, running: tuple[str, str, 
     long, short, done = e.fresh("long"), e.fresh("short"), e.fresh("done")
     copy = f.pointer(context, ContextField.COPY)
 
-    def run() -> None:
-        status = e.assign(f"call i64 @run(ptr {program}, ptr {slots}, ptr {values}, ptr {scratch})", "i64", 1)
+    def run(function: str) -> None:
+        status = e.assign(f"call i64 @{function}(ptr {program}, ptr {slots}, ptr {values}, ptr {scratch})", "i64", 1)
         f.store(status, result, 0)
         e.line(f"call void @deliver(ptr {moving[0]}, i64 {moving[1].name}, i64 {status.name}, ptr {copy})")
 
@@ -147,7 +147,7 @@ def _guarded_run(f: Function, context: str, busy: str, running: tuple[str, str, 
     e.label(ask)
     e.branch_if(e.icmp("sgt", f.word(values, number - 1), LONG_WORK), long, short)
     e.label(short)
-    run()
+    run("run")
     e.branch(done)
     e.label(long)
     held = [(count, table, f.alloca(count + 1)) for count, table in tensors]
@@ -161,7 +161,7 @@ def _guarded_run(f: Function, context: str, busy: str, running: tuple[str, str, 
     f.store(count, busy, 1)
     saved = "%" + e.fresh("p")
     e.line(f"{saved} = call ptr {f.pointer(context, ContextField.SAVE_THREAD)}()")
-    run()
+    run("run_released")
     e.line(f"call void {f.pointer(context, ContextField.RESTORE_THREAD)}(ptr {saved})")
     for count, _, keep in held:
         with e.loop(0, count) as loop:

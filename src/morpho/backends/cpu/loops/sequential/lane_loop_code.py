@@ -9,7 +9,7 @@ from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops.sequential.lane_loop import LaneLoop
 from morpho.backends.cpu.loops.sequential.register_loop import Carry
-from morpho.backends.cpu.loops.sequential.register_loop_code import RegisterLoopCode
+from morpho.backends.cpu.loops.sequential.register_loop_code import LEAST_TURNS, ROOM, STRETCH, RegisterLoopCode
 from morpho.base.dtypes import int64
 from morpho.base.machine import Isa
 
@@ -49,7 +49,7 @@ class LaneLoopCode(RegisterLoopCode):
             self.over_elements(first, last, self.elements)
         e.line("ret i32 0")
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
-        return (f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n{e.text()}\n}}\n"
+        return (f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n{ROOM}{e.text()}\n}}\n"
                 + "\n".join(sorted(e.declarations)) + "\n")
 
     def over_elements(self, first: Value, last: Value, write: Callable[[Value], None]) -> None:
@@ -118,7 +118,14 @@ class LaneLoopCode(RegisterLoopCode):
     def turn_by_turn(self, first: Value, last: Value) -> None:
         """Every turn goes over all elements, once it has read those that all lanes see."""
         e, kernel, (turns, strides) = self.e, self.kernel, self.numbers
+        poll_every = max(LEAST_TURNS, STRETCH // max(1, len(kernel.instructions)))  # elements, not turns
+        e.store(last - last, "%stretch")
         with e.loop(0, turns) as loop:
+            spent = e.load("%stretch", "i64", 1) + (last - first)
+            e.store(spent, "%stretch")
+            with e.when(e.icmp("sgt", spent, poll_every)):
+                e.store(last - last, "%stretch")
+                e.poll()
             self.counter = turns - 1 - loop.index if kernel.backwards else loop.index
             moved = [e.offset(base, scalars.memory_type(operand.dtype), loop.index * stride) if operand.moves else base
                      for base, operand, stride in zip(self.starts, kernel.operands, strides, strict=True)]

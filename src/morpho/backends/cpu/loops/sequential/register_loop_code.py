@@ -10,6 +10,10 @@ from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop
 from morpho.base.machine import Isa
 
+STRETCH = 1 << 16  # instructions between the first two polls; each takes from 0.3 to some 500 ns
+LEAST_TURNS = 16
+ROOM = "  %stretch = alloca i64, align 8\n"
+
 
 def generate(kernel: RegisterLoop, isa: Isa, name: str) -> str:
     """The LLVM module of a `RegisterLoop`."""
@@ -30,7 +34,8 @@ class RegisterLoopCode:
         numbers = kernel.record.load(e)
         self.all_turns(numbers["turns"], kernel.record.loaded("strides", numbers))
         e.line("ret i32 0")
-        return f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + "\n".join(e.declarations)
+        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{ROOM}"
+        return f"{head}{e.text()}\n}}\n" + "\n".join(sorted(e.declarations))
 
     def all_turns(self, turns: Value, strides: list[Value]) -> None:
         """The loop, from the first values of what is carried to the last ones in their places."""
@@ -38,20 +43,29 @@ class RegisterLoopCode:
         self.pointers, self.values = list(self.bases), {}
         self.write(self.invariant())
         firsts = [self.first(carry) for carry in kernel.carries]
-        head, body, done = e.fresh("head"), e.fresh("body"), e.fresh("done")
+        head, body, done, stretch, pause, on = (e.fresh(n) for n in ("head", "body", "done", "stretch", "pause", "on"))
+        first_turns = max(LEAST_TURNS, STRETCH // max(1, len(kernel.instructions)))
+        e.store(e.constant(first_turns, "i64", 1), "%stretch")
         before = e.block
+        e.branch(stretch)
+        e.label(stretch)  # some turns, then a poll: the loop itself has none
+        start = Value(e, "%" + e.fresh("t"), "i64", 1)
+        olds = [Value(e, "%" + e.fresh("c"), first.element, first.lanes) for first in firsts]
+        outer = len(e.lines)  # the phis go here once the values of the back edge are known
+        stop = start + e.load("%stretch", "i64", 1)
+        if kernel.test is None:
+            stop = e.select(e.icmp("slt", stop, turns), stop, turns)
         e.branch(head)
         e.label(head)
         turn = Value(e, "%" + e.fresh("t"), "i64", 1)
         phis = [Value(e, "%" + e.fresh("c"), first.element, first.lanes) for first in firsts]
-        place = len(e.lines)  # the phis go here once the values of the back edge are known
+        place = len(e.lines)
         self.values |= {carry.value: phi for carry, phi in zip(kernel.carries, phis, strict=True)}
-        if kernel.test is None:
-            on = e.icmp("slt", turn, turns)
-        else:
+        if kernel.test is not None:
             self.write(sorted(kernel.needed_for([kernel.test])))
-            on = self.values[kernel.test]
-        e.branch_if(on, body, done)
+            e.branch_if(self.values[kernel.test], on, done)
+            e.label(on)
+        e.branch_if(e.icmp("slt", turn, stop), body, pause)
         e.label(body)
         self.counter = turns - 1 - turn if kernel.backwards else turn
         self.pointers = [e.offset(base, scalars.memory_type(operand.dtype), turn * stride) if operand.moves else base
@@ -64,10 +78,22 @@ class RegisterLoopCode:
         carried = [self.next(carry) for carry in kernel.carries]
         latch = e.block
         e.branch(head)
-        news = [f"  {turn.name} = phi i64 [ 0, %{before} ], [ {following.name}, %{latch} ]"]
-        for phi, first, new in zip(phis, firsts, carried, strict=True):
-            news.append(f"  {phi.name} = phi {phi.type} [ {first.name}, %{before} ], [ {new.name}, %{latch} ]")
+        news = [f"  {turn.name} = phi i64 [ {start.name}, %{stretch} ], [ {following.name}, %{latch} ]"]
+        for phi, old, new in zip(phis, olds, carried, strict=True):
+            news.append(f"  {phi.name} = phi {phi.type} [ {old.name}, %{stretch} ], [ {new.name}, %{latch} ]")
         e.lines[place:place] = news
+        e.label(pause)
+        if kernel.test is None:
+            more = e.fresh("more")
+            e.branch_if(e.icmp("slt", turn, turns), more, done)
+            e.label(more)
+        e.poll("%stretch", first_turns)
+        latch = e.block
+        e.branch(stretch)
+        news = [f"  {start.name} = phi i64 [ 0, %{before} ], [ {turn.name}, %{latch} ]"]
+        for old, first, phi in zip(olds, firsts, phis, strict=True):
+            news.append(f"  {old.name} = phi {old.type} [ {first.name}, %{before} ], [ {phi.name}, %{latch} ]")
+        e.lines[outer:outer] = news
         e.label(done)
         self.pointers = self.bases
         for phi, carry in zip(phis, kernel.carries, strict=True):

@@ -125,6 +125,7 @@ class MergeSortCode:
         place = len(e.lines)
         e.branch_if(e.icmp("slt", run, self.whole), body, done)
         e.label(body)
+        e.poll_if_long(self.whole)
         source, target = self.pointer("from"), self.pointer("to")
         e.line(f"{twice} = shl i64 {run.name}, 1")
         with e.loop(0, self.whole, Value(e, twice, "i64", 1)) as loop:

@@ -80,6 +80,7 @@ class Quicksort:
         """A part in two, both pushed. Where nothing is below the pivot, what equals it is split off instead; where that
         is all, the part is done."""
         e = self.e
+        e.poll_if_long(end - start)
         pivot = self.pivot(start, end)
         one = e.constant(1, self.element, 1)
         most = (1 << (BITS[self.element] - 1)) - 1

@@ -167,6 +167,7 @@ class SortCode:
     def pass_over(self, number: int) -> None:
         """Keys in the order of one of their bytes, from the lowest on; nothing to do where all have the same."""
         e = self.e
+        e.poll_if_long(self.length)
         keys = self.pointer("keys")
         first = self.keys.digit(e.load(keys, self.element, 1), number)
         count = self.widened(e.load(self.count_at(number, first), self.counter, 1))

@@ -187,7 +187,8 @@ class GroupBody:
         base = node.inputs[0]
         if only_checks(node):
             nothing = (0,) * len(self.space)
-            self.operands.append(Operand("gather", node.dtype, None, nothing, base.shape[node["axis"]]))
+            # Element i of an index range is i: kernels that multiply an index by its step get the index itself.
+            self.operands.append(Operand("gather", node.dtype, None, nothing, base.shape[node["axis"]], 1))
             return self.add("gather", inputs, node.dtype, self.is_full(mapping), len(self.operands) - 1)
         chain = []
         while base.op.name != "parameter":

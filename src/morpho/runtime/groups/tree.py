@@ -8,11 +8,12 @@ two.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from morpho.base.errors import ArgumentError, fail
 from morpho.runtime.groups.group import Group
 
 Node = tuple[int, int]  # shards from the first to before the second
@@ -53,42 +54,46 @@ def covered(wanted: Node, node: Node) -> list[Node]:
     return [found for child in children(node) for found in covered(wanted, child)]
 
 
-def added(node: Node, value: Callable[[Node], np.ndarray | None]) -> np.ndarray:
+def added(node: Node, value: Callable[[Node], Any], add: Callable[[Any, Any], Any] = operator.iadd) -> Any:
     """The sum of a subtree: what is known of it, else that of its children; the left one's memory is written over."""
-    found = value(node)
-    if found is not None:
-        return found
+    known = value(node)
+    if known is not None:
+        return known
     left, right = children(node)
-    total = added(left, value)
-    total += added(right, value)
-    return total
+    total = added(left, value, add)
+    return add(total, added(right, value, add))
+
+
+def sum_alone(count: int, shard: Callable[[int], Any], add: Callable[[Any, Any], Any] = operator.iadd) -> Any:
+    """The sum of all shards by one process, with the bits of `ordered_sum`.
+
+    >>> sum_alone(3, lambda number: np.full(2, number, np.float32)).tolist()
+    [3.0, 3.0]
+    """
+    return added((0, count), lambda node: shard(node[0]) if node[1] - node[0] == 1 else None, add)
 
 
 def ordered_sum(group: Group, count: int, shard: Callable[[int], np.ndarray]) -> np.ndarray:
     """The sum of all shards, of which this rank makes its own by `shard(number)`: flat arrays that may be written
-    over. The same bits for every size of the group.
+    over. The same bits for every size of the group. A rank without a shard makes the first one for its form alone.
 
     >>> from morpho.cluster.groups.one import OneGroup
     >>> ordered_sum(OneGroup(), 3, lambda number: np.full(2, number, np.float32)).tolist()
     [3.0, 3.0]
     """
-    if count < group.size:
-        raise fail(ArgumentError, "ordered", f"{count} shards are not enough for {group.size} ranks",
-                   "use a larger batch, more shards, or fewer ranks")
-
-    def leaf(node: Node) -> np.ndarray | None:
-        return shard(node[0]) if node[1] - node[0] == 1 else None
-
-    root = (0, count)
-    nodes = [covered(held(count, group.size, rank), root) for rank in range(group.size)]
-    mine = [added(node, leaf) for node in nodes[group.rank]]
-    return mine[0] if group.size == 1 else _exchanged(group, root, nodes, mine)
+    if group.size == 1:
+        return np.asarray(sum_alone(count, shard))
+    nodes = [covered(held(count, group.size, rank), (0, count)) for rank in range(group.size)]
+    mine = [added(node, lambda each: shard(each[0]) if each[1] - each[0] == 1 else None)
+            for node in nodes[group.rank]]
+    return _exchanged(group, (0, count), nodes, mine, shard(0) if not mine else mine[0])
 
 
-def _exchanged(group: Group, root: Node, nodes: Sequence[Sequence[Node]], mine: Sequence[np.ndarray]) -> np.ndarray:
-    most, length = max(map(len, nodes)), mine[0].size
+def _exchanged(group: Group, root: Node, nodes: Sequence[Sequence[Node]], mine: Sequence[np.ndarray],
+               form: np.ndarray) -> np.ndarray:
+    most, length = max(map(len, nodes)), form.size
     share = -(-length // group.size)
-    out = np.zeros((group.size, most, share), mine[0].dtype)
+    out = np.zeros((group.size, most, share), form.dtype)
     for number, part in enumerate(mine):
         whole = np.zeros(share * group.size, part.dtype)
         whole[:length] = part

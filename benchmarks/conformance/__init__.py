@@ -1,0 +1,1 @@
+"""Morpho's functions beside their namesakes, on samples that nobody here wrote."""

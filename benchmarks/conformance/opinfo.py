@@ -1,0 +1,213 @@
+"""PyTorch's own database of operations and samples (`op_db`), called as PyTorch spells them.
+
+Every sample is called twice, `torch.f(*args, **kwargs)` and `mo.f(*args, **kwargs)` with the same values. What both
+give is compared: structure, shapes, dtypes, values, and with `gradients` the slope of the first tensor.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import signal
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+
+SAMPLES = 14  # of one operation and dtype, at most
+SECONDS = 10  # for one sample
+DTYPES = ("float32", "int64", "bool", "complex64")
+# Results that are drawn, uninitialised, or addresses: there is nothing to compare.
+DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty", "new_empty", "uniform", "exponential",
+         "cauchy", "geometric", "log_normal", "rrelu", "fractional_max_pool", "data_ptr", "lobpcg", "as_strided",
+         "resize", "jiterator", "svd_lowrank", "pca_lowrank")
+
+
+@dataclass
+class Tally:
+    """Counts of samples by outcome, and examples of each kind of refusal and difference."""
+
+    outcomes: collections.Counter[str] = field(default_factory=collections.Counter)
+    absent: list[str] = field(default_factory=list)
+    present: list[str] = field(default_factory=list)
+    notes: dict[str, dict[str, str]] = field(default_factory=dict)  # outcome -> name and dtype -> what was said
+
+    def count(self, outcome: str, name: str, note: str = "") -> None:
+        self.outcomes[outcome] += 1
+        if note:
+            self.notes.setdefault(outcome, {}).setdefault(name, note)
+
+    def summary(self) -> dict[str, int]:
+        return {"names present": len(self.present), "names absent": len(self.absent),
+                **dict(sorted(self.outcomes.items()))}
+
+
+def namesake(name: str) -> Callable[..., Any] | None:
+    """Morpho's function of the same dotted name."""
+    place: Any = mo
+    for part in name.removeprefix("nn.functional.").split("."):
+        if name.startswith("nn.functional.") and place is mo:
+            place = getattr(mo.nn, "functional", mo.nn)
+        place = getattr(place, part, None) if not isinstance(place, types.FunctionType) else None
+        if place is None:
+            return None
+    return place if callable(place) else None
+
+
+def to_morpho(value: Any, device: str) -> Any:
+    """Arguments as Morpho takes them."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return mo.asarray(value.detach().resolve_conj().resolve_neg().numpy(), device=device)
+    if isinstance(value, torch.dtype):
+        return getattr(mo, str(value).removeprefix("torch."))
+    if isinstance(value, torch.device):
+        return device
+    if type(value) in (list, tuple):
+        return type(value)(to_morpho(item, device) for item in value)
+    if isinstance(value, dict):
+        return {key: to_morpho(item, device) for key, item in value.items()}
+    return value
+
+
+def leaves(value: Any) -> list[Any]:
+    """The tensors and numbers of a result, in order."""
+    if isinstance(value, tuple | list):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [] if value is None else [value]
+
+
+def array_of(value: Any) -> np.ndarray:
+    if hasattr(value, "detach") and not isinstance(value, mo.Tensor):
+        return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
+    return value.numpy() if isinstance(value, mo.Tensor) else np.asarray(value)
+
+
+def difference(got: Any, wanted: Any) -> tuple[str, str]:
+    """The outcome, and what differs."""
+    ours, theirs = [array_of(leaf) for leaf in leaves(got)], [array_of(leaf) for leaf in leaves(wanted)]
+    if len(ours) != len(theirs):
+        return "other structure", f"{len(ours)} results, PyTorch {len(theirs)}"
+    outcome = "equal"
+    for one, other in zip(ours, theirs, strict=True):
+        if one.shape != other.shape:
+            return "other shape", f"{one.shape}, PyTorch {other.shape}"
+        if one.dtype.kind in "fc" or other.dtype.kind in "fc":
+            tolerance = 2e-3 if one.dtype.itemsize == 2 else 2e-4
+            same = np.allclose(one, other, rtol=tolerance, atol=tolerance * max(1.0, float(np.max(
+                np.abs(np.nan_to_num(other, posinf=0, neginf=0)), initial=0.0)) / 16), equal_nan=True)
+        else:
+            same = bool(np.array_equal(one, other))
+        if not same:
+            return "other values", f"{one.ravel()[:4].tolist()}, PyTorch {other.ravel()[:4].tolist()}"
+        if one.dtype != other.dtype:
+            outcome = "other dtype"
+    return outcome, "" if outcome == "equal" else f"{ours[0].dtype}, PyTorch {theirs[0].dtype}"
+
+
+@contextlib.contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError in the block after so many seconds."""
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def slope_by_torch(call: Callable[..., Any], first: Any) -> np.ndarray | None:
+    import torch
+
+    point = first.detach().clone().requires_grad_()
+    results = [leaf for leaf in leaves(call(point)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    if not results or results[0].is_complex():
+        return None
+    (slope,) = torch.autograd.grad((results[0] * 1.5).sum(), point, allow_unused=True)
+    return None if slope is None else slope.numpy()
+
+
+def compare(tally: Tally, op: Any, dtype: str, device: str, gradients: bool, samples: int) -> None:
+    """Every sample of one operation and dtype."""
+    import torch
+
+    ours, label = namesake(op.name), f"{op.name} {dtype}"
+    assert ours is not None
+    try:
+        drawn = list(zip(range(samples), op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=False)))
+    except Exception as error:  # the database's own
+        tally.count("no samples", label, str(error)[:80])
+        return
+    for _, sample in drawn:
+        arguments, named = [sample.input, *sample.args], dict(sample.kwargs)
+        try:
+            wanted = op.op(*arguments, **named)
+        except Exception:
+            tally.count("refused by PyTorch", label)
+            continue
+        try:
+            with within(SECONDS):
+                own, own_named = to_morpho(arguments, device), to_morpho(named, device)
+                got = ours(*own, **own_named)
+                outcome, note = difference(got, wanted)
+        except Exception as error:
+            tally.count("refused", label, f"{type(error).__name__}: {error}".split("\n")[0][:160])
+            continue
+        tally.count(outcome, label, note)
+        if gradients and outcome == "equal" and dtype == "float32" and op.supports_autograd and isinstance(
+                sample.input, torch.Tensor):
+            compare_slopes(tally, label, op, ours, arguments, named, own, own_named)
+
+
+def compare_slopes(tally: Tally, label: str, op: Any, ours: Callable[..., Any], arguments: list[Any],
+                   named: dict[str, Any], own: list[Any], own_named: dict[str, Any]) -> None:
+    try:
+        wanted = slope_by_torch(lambda x: op.op(x, *arguments[1:], **named), arguments[0])
+    except Exception:
+        return
+    if wanted is None:
+        return
+    try:
+        with within(SECONDS):
+            got = mo.grad(lambda x: (leaves(ours(x, *own[1:], **own_named))[0] * 1.5).sum())(own[0]).numpy()
+    except Exception as error:
+        tally.count("slope refused", label, f"{type(error).__name__}: {error}".split("\n")[0][:160])
+        return
+    outcome, note = difference(got, wanted)
+    tally.count("slope equal" if outcome == "equal" else "slope differs", label, note)
+
+
+def run(names: Sequence[str] = (), device: str = "cpu", gradients: bool = True, samples: int = SAMPLES,
+        dtypes: Sequence[str] = DTYPES, tell: Callable[[str], None] = lambda line: None) -> Tally:
+    """Walk the database; `names` chooses operations by parts of their names."""
+    import torch
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    warnings.simplefilter("ignore")
+    tally, seen = Tally(), set()
+    for op in op_db:
+        if names and not any(part in op.name for part in names):
+            continue
+        if any(part in op.name for part in DRAWN) or "." in op.variant_test_name:
+            continue
+        if op.name not in seen:
+            seen.add(op.name)
+            (tally.present if namesake(op.name) else tally.absent).append(op.name)
+        if namesake(op.name) is None:
+            continue
+        torch.manual_seed(0)
+        for dtype in dtypes:
+            if getattr(torch, dtype) in op.dtypes:
+                compare(tally, op, dtype, device, gradients, samples)
+        tell(op.name)
+    return tally
