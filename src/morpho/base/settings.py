@@ -31,6 +31,9 @@ RANKS_SECRET = "MORPHO_RANKS_SECRET"  # no setting: what a launcher with a dashb
 _SEVERITIES = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
+MOST_THREADS = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """One immutable set of choices; `describe` below says what each one means."""
@@ -143,6 +146,9 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
     if settings.collective_timeout < 0:
         raise fail(ArgumentError, "settings", f"collective_timeout {settings.collective_timeout} is negative",
                    "0 waits for ever", line)
+    if settings.threads > MOST_THREADS:
+        raise fail(ArgumentError, "settings", f"threads={settings.threads} is more than {MOST_THREADS}",
+                   "give the number of cores, or 0 for all of them", line)
     if settings.threads < 0 or settings.pool_bytes < 0 or settings.cache_bytes < 0:
         raise fail(ArgumentError, "settings", "threads, pool_bytes and cache_bytes cannot be negative", "", line)
     if settings.autocast not in ("", "auto", "bfloat16", "float16"):

@@ -16,7 +16,7 @@ from morpho.backends.cpu.driver.layout import array_address
 from morpho.backends.registry import HOST, canonical, holder, memory_of
 from morpho.base import settings
 from morpho.base.checks import shown
-from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, promote
+from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, makers, promote
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail, user_line
 from morpho.base.shapes import contiguous_strides
 from morpho.ir.node import build
@@ -85,6 +85,7 @@ def public_asarray(*args: Any, **options: Any) -> Tensor:
 
 
 _asked = hinted(asarray)
+makers.append(public_asarray)
 public_asarray.is_hinted = True  # type: ignore[attr-defined]  # a frame around it would hold its arguments
 
 
@@ -201,7 +202,8 @@ def _is_column(obj: Any) -> bool:
     """Whether an object is a column or table of Arrow's, or one of pandas, which may have missing values."""
     if isinstance(obj, np.ndarray | np.generic | bool | int | float | complex | list | tuple):
         return isinstance(obj, np.ma.MaskedArray) if type(obj) is not np.ndarray else False
-    return speaks_arrow(obj) or hasattr(obj, "isna")
+    # An image of Pillow offers its pixels to Arrow as one flat column, and says its shape in its array interface.
+    return (speaks_arrow(obj) and not hasattr(obj, "__array_interface__")) or hasattr(obj, "isna")
 
 
 def _column(obj: Any, copy: bool | None) -> np.ndarray:
