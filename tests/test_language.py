@@ -37,8 +37,8 @@ RELATIVE = re.compile(r"(?:Its|Whose|What|Who|Itself|That which"
                       r"|(?:The )?(?:One|Ones|Those) (?:that|who|which|of|whose))\b")
 
 ALLOWED = {
-    "retired words": 80,
-    "docstrings that begin with a relative clause": 747,
+    "retired words": 74,
+    "docstrings that begin with a relative clause": 749,
     "docstrings repeated": 15,
     "broken links": 0,
 }
