@@ -267,7 +267,7 @@ class Optimizer:
             gradient = gradient * scale.astype(wide)
         if group["maximize"]:
             gradient = -gradient
-        old = parameter.state.value.astype(wide)
+        old = (parameter if current_trace() is None else parameter.state.value).astype(wide)
         value, slots = self.update(old, gradient, {key: state.value for key, state in states.items()},
                                    group.rate.value.astype(wide), group, count.astype(mo.float64))
         yield parameter.state, value.astype(parameter.dtype)
