@@ -158,6 +158,16 @@ def test_figures_of_the_readme_are_those_measured() -> None:
     assert len(times) >= 3 and absent(times, measured) == []
 
 
+def test_figures_of_the_page_for_choosing_are_those_measured() -> None:
+    """Ratios, times and rates of docs/why.md stand in the measurements of these machines, targets included."""
+    shown = (ROOT / "docs" / "why.md").read_text(encoding="utf-8")
+    figures = re.findall(r"[\d.,]*\d(?:x\b| us\b| ms\b| s\b)|\d+(?= TFLOP/s)", shown)
+    measured = "\n".join(section(*place) for place in SECTIONS.values())
+    assert len(figures) > 25
+    numbers = [figure.removesuffix(" us") for figure in figures]  # gpu.md writes several times before one unit
+    assert absent(numbers, measured) == []
+
+
 def test_a_figure_without_its_unit_is_absent() -> None:
     """A figure counts only as a whole."""
     assert absent(["2.4x", "205 us", "28"], "2.4x; 205 us and 28 TFLOP/s") == []

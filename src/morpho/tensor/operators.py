@@ -11,10 +11,10 @@ import numpy as np
 
 from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.tensor import namespace, protocols
+from morpho.tensor import namespace, protocols, recorded, recording
 from morpho.tensor.autodiff import autograd
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
-from morpho.tensor.convert import has_buffer
+from morpho.tensor.convert import following, has_buffer
 from morpho.tensor.core import Tensor, before_first_run
 from morpho.tensor.eager import load_driver, rows
 from morpho.tensor.functions import elementwise as ew
@@ -53,6 +53,8 @@ def install() -> None:
         setattr(Tensor, function.__name__, _reduction(function))
     for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)
+    recording.set_tensor(Tensor, _load_compiler)
+    recorded.set_tensor(Tensor, following)
     before_first_run.append(_load_compiler)
     load_driver.append(_load_driver)
     if is_needed():
