@@ -227,6 +227,7 @@ from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 from morpho.tensor.tools.foreign_calls import respellings as _respellings
 from morpho.tensor.tools.foreign_names import hint_imports as _hint_imports
 from morpho.tensor.tools.foreign_names import more_names as _more_names
+from morpho.tensor.tools.foreign_names import space_names as _space_names
 from morpho.tensor.tools.foreign_names import tensor_methods as _tensor_methods
 
 _install()
@@ -323,8 +324,8 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
-       for name in ("amp", "cluster", "data", "linalg", "logic", "models", "nn", "onnx", "optim", "plan", "sparse",
-                    "weights")},
+       for name in ("amp", "cluster", "data", "distributions", "linalg", "logic", "models", "nn", "onnx", "optim",
+                    "plan", "sparse", "weights")},
 }
 
 
@@ -337,6 +338,7 @@ def _spelling(file: str) -> _Any:
 
 _respellings.append(lambda *call: _spelling("calls").respelled(*call))
 _tensor_methods.append(lambda name: _spelling("methods").method(name))
+_space_names.append(lambda place, name: _spelling("table").find_in(place, name))
 _more_names.append(lambda: _spelling("methods").names())
 
 

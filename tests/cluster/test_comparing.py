@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import unlike
 from starting import run_ranks
@@ -13,6 +15,8 @@ import morpho as mo
 from morpho import cluster
 from morpho.base.errors import GroupError
 from morpho.cluster import world
+from morpho.cluster.groups.threads import run_threads
+from morpho.runtime.groups.group import Group
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +74,49 @@ def test_another_mpi_is_not_silently_alone(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(GroupError, match=r"PMI_RANK=1 and PMI_SIZE=2 .another MPI's mpiexec. say .* rank 1 of 2"):
         cluster.init()
     assert cluster.init("one").size == 1
+
+
+BATCHES = (3, 1, 0)  # of each rank
+_one_at_a_time = threading.Lock()
+
+
+def rows(rank: int, step: int) -> np.ndarray:
+    return np.random.default_rng(10 * rank + step).normal(size=(2, 3)).astype(np.float32)
+
+
+def small_model() -> mo.nn.Module:
+    with _one_at_a_time:
+        mo.nn.seed(0)
+        return mo.nn.Sequential(mo.nn.Linear(3, 4), mo.nn.Tanh(), mo.nn.Linear(4, 1))
+
+
+@pytest.mark.parametrize(("compiled", "over_all"), [(False, True), (True, False)])
+def test_ranks_with_unequally_many_batches(compiled: bool, over_all: bool) -> None:
+    """The weights of all ranks are those of one process that has all the batches."""
+    def rank(group: Group) -> np.ndarray:
+        model = small_model()
+        replica = cluster.DistributedDataParallel(model, group=group)
+        rule = mo.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: mo.Tensor) -> None:
+            mo.square(replica(x)).sum().backward()
+            rule.step()
+            rule.zero_grad()
+
+        step = mo.compile(step) if compiled else step
+        with replica.join(over_all):
+            for number in range(BATCHES[group.rank]):
+                step(mo.asarray(rows(group.rank, number)))
+        return np.concatenate([each.numpy().ravel() for each in model.parameters()])
+
+    model = small_model()
+    rule = mo.optim.SGD(model.parameters(), lr=0.1)
+    for number in range(max(BATCHES)):
+        active = [each for each in range(3) if number < BATCHES[each]]
+        loss = mo.square(model(mo.asarray(np.concatenate([rows(each, number) for each in active])))).sum()
+        (loss / (3 if over_all else len(active))).backward()
+        rule.step()
+        rule.zero_grad()
+    expected = np.concatenate([each.numpy().ravel() for each in model.parameters()])
+    for weights in run_threads(3, rank):
+        assert np.allclose(weights, expected, atol=1e-6)

@@ -388,3 +388,11 @@ class Streamed:
 def test_a_stream_of_another_library() -> None:
     batches = [batch["x"].shape for batch in mo.data.DataLoader(Streamed(), batch_size=2)]
     assert batches == [(2, 2), (2, 2), (1, 2)]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "1", "I", "F", "CMYK", "YCbCr"])
+def test_an_image_of_pillow_has_the_shape_that_numpy_gives_it(mode: str, rng: np.random.Generator) -> None:
+    images = pytest.importorskip("PIL.Image")
+    image = images.fromarray(rng.integers(0, 256, (2, 4, 3)).astype(np.uint8)).convert(mode)
+    found, array = mo.asarray(image), np.asarray(image)
+    assert (found.shape, found.numpy().dtype) == (array.shape, array.dtype) and np.array_equal(found.numpy(), array)

@@ -8,6 +8,7 @@ int16
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,10 @@ class DType:
     def __reduce__(self) -> tuple[object, ...]:
         return as_dtype, (self.name,)  # a copy of a module that holds a dtype holds the same one
 
+    def __call__(self, value: object = 0) -> object:
+        """A value as a tensor of this dtype: `mo.float32(3)`."""
+        return makers[0](value, dtype=self)
+
     @property
     def __numpy_dtype__(self) -> np.dtype:
         """What `np.dtype(self)` is, for libraries that look at dtypes with NumPy's functions; NumPy 2.4 asks for it.
@@ -89,6 +94,7 @@ class DType:
         return float32 if self is float16 or self is bfloat16 else self
 
 
+makers: list[Callable[..., object]] = []  # `asarray`, once tensors are there
 bool_ = DType("bool", "b", 1, np.dtype(np.bool_), "i8", 0)
 int8 = DType("int8", "i", 1, np.dtype(np.int8), "i8", 1)
 int16 = DType("int16", "i", 2, np.dtype(np.int16), "i16", 2)

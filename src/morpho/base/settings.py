@@ -31,6 +31,9 @@ RANKS_SECRET = "MORPHO_RANKS_SECRET"  # no setting: what a launcher with a dashb
 _SEVERITIES = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
+MOST_THREADS = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """One immutable set of choices; `describe` below says what each one means."""
@@ -51,6 +54,7 @@ class Settings:
     fallback: bool = False
     co_schedule: bool = True
     tune: str = "kept"
+    record: bool = True
     collective_timeout: int = 600
     compare_collectives: bool = True
     alone: bool = False
@@ -79,7 +83,7 @@ class Settings:
 
 
 RENAMED = {"joint": "co_schedule"}  # older names: errors that say the new one
-NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune", "fallback",
+NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune", "fallback", "record",
                          "collective_timeout", "compare_collectives", "alone"})
 _code_of = attrgetter(*(field.name for field in fields(Settings) if field.name not in NOT_IN_CODE))
 
@@ -106,6 +110,8 @@ describe = {
     "co_schedule": "whether independent small kernels of a program run concurrently on all threads (0 or 1)",
     "tune": "choices of the tuner: kept (use what `morpho tune` found), off (the defaults), background (also explore "
             "beside the program, in one hundredth of the time); every choice gives the same bits",
+    "record": "whether operations outside of compiled functions are recorded, so that a program that comes again is "
+              "one call of compiled code; values are the same either way (0 or 1)",
     "collective_timeout": "seconds that a rank waits for others in a collective or message, until that is an error "
                           "which names who is missing; 0: for ever. What counts is the value when the group begins",
     "compare_collectives": "whether ranks compare operation, dtype, length and root of their collectives before any "
@@ -143,6 +149,9 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
     if settings.collective_timeout < 0:
         raise fail(ArgumentError, "settings", f"collective_timeout {settings.collective_timeout} is negative",
                    "0 waits for ever", line)
+    if settings.threads > MOST_THREADS:
+        raise fail(ArgumentError, "settings", f"threads={settings.threads} is more than {MOST_THREADS}",
+                   "give the number of cores, or 0 for all of them", line)
     if settings.threads < 0 or settings.pool_bytes < 0 or settings.cache_bytes < 0:
         raise fail(ArgumentError, "settings", "threads, pool_bytes and cache_bytes cannot be negative", "", line)
     if settings.autocast not in ("", "auto", "bfloat16", "float16"):

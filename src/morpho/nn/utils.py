@@ -151,7 +151,7 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Module:
     """A module whose weights wait for values: see mo.nn.init.undrawn."""
     with mo.nn.init.undrawn():
-        return module_cls(*args, **kwargs)  # type: ignore[no-any-return]
+        return module_cls(*args, **kwargs)
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:

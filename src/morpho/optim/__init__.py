@@ -5,6 +5,7 @@ from morpho.optim.chains import ChainedScheduler, ReduceLROnPlateau, SequentialL
 from morpho.optim.clip import clip_grad_norm, clip_grad_value
 from morpho.optim.cycles import CosineAnnealingWarmRestarts, OneCycleLR
 from morpho.optim.lbfgs import LBFGS
+from morpho.optim.more_rules import ASGD, Adadelta, Adamax, CyclicLR, MultiplicativeLR, Muon, RAdam, Rprop
 from morpho.optim.optimizer import Optimizer, ParamGroup
 from morpho.optim.root_mean_square import Adagrad, NAdam, RMSprop
 from morpho.optim.rules import SGD, Adam, AdamW, Lion
@@ -25,10 +26,11 @@ from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute as _module_attribute
 
 __all__ = [
-    "Adafactor", "Adagrad", "Adam", "AdamW", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR",
-    "CosineAnnealingWarmRestarts", "ExponentialLR", "LBFGS", "LRScheduler", "LambdaLR", "LinearLR", "Lion",
-    "MultiStepLR", "NAdam", "OneCycleLR", "Optimizer", "ParamGroup", "PolynomialLR", "RMSprop", "ReduceLROnPlateau",
-    "SGD", "SequentialLR", "StepLR", "WarmupCosineLR", "WarmupLinearLR", "clip_grad_norm", "clip_grad_value",
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ChainedScheduler", "ConstantLR",
+    "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR", "LBFGS", "LRScheduler",
+    "LambdaLR", "LinearLR", "Lion", "MultiStepLR", "MultiplicativeLR", "Muon", "NAdam", "OneCycleLR", "Optimizer",
+    "ParamGroup", "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "Rprop", "SGD", "SequentialLR", "StepLR",
+    "WarmupCosineLR", "WarmupLinearLR", "clip_grad_norm", "clip_grad_value",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords

@@ -172,3 +172,33 @@ def find(name: str) -> Any:
     """What stands behind a name of another library, or None where Morpho has nothing of this meaning."""
     alias = ALL.get(name)
     return None if alias is None else alias.resolve()
+
+
+# Names of parts of `mo`: mo.random.default_rng, mo.linalg.matrix_exp, ...
+PARTS = {
+    "random": {"default_rng": "generators:default_rng", "Generator": "generators:Generator", "seed": "nn.seed",
+               "manual_seed": "torch_process:manual_seed", "rand": "torch_process:rand", "randn": "torch_process:randn",
+               "random": "legacy:random", "random_sample": "legacy:random", "standard_normal": "legacy:standard_normal",
+               "shuffle": "legacy:shuffle", "integers": "legacy:integers"},
+    "linalg": {"matrix_exp": "linalg.expm", "LinAlgError": "errors.ValueFault", "vander": "vander",
+               "tensorsolve": "linear_algebra:tensorsolve", "tensorinv": "linear_algebra:tensorinv",
+               "lu_factor": "linear_algebra:lu_factor", "lu_solve": "linear_algebra:lu_solve",
+               "solve_ex": "linear_algebra:solve_ex", "inv_ex": "linear_algebra:inv_ex",
+               "cholesky_ex": "linear_algebra:cholesky_ex"},
+    "special": {"gamma": "linear_algebra:gamma", "factorial": "linear_algebra:factorial", "round": "round",
+                "sinc": "sinc", "j0": "special.bessel_j0", "j1": "special.bessel_j1", "y0": "special.bessel_y0",
+                "y1": "special.bessel_y1", "modified_bessel_i0": "special.i0", "modified_bessel_i1": "special.i1",
+                "cbrt": "cbrt", "exp10": "linear_algebra:exp10", "gammasgn": "linear_algebra:gammasgn",
+                "poch": "linear_algebra:poch", "comb": "linear_algebra:comb", "perm": "linear_algebra:perm",
+                "binom": "linear_algebra:binom", "log_expit": "nn.functional.logsigmoid",
+                "cosm1": "linear_algebra:cosm1", "radian": "linear_algebra:radian", "huber": "linear_algebra:huber",
+                "pseudo_huber": "linear_algebra:pseudo_huber", "boxcox": "linear_algebra:boxcox",
+                "logaddexp": "logaddexp", "inv_boxcox": "linear_algebra:inv_boxcox",
+                "softplus": "softplus"},
+    "nn": {}, "optim": {"lr_scheduler": "optim"}, "sparse": {}, "tree": {}, "amp": {},
+}
+
+
+def find_in(part: str, name: str) -> Any:
+    target = PARTS.get(part, {}).get(name)
+    return None if target is None else Alias(name, "both", target).resolve()

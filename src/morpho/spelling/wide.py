@@ -42,14 +42,6 @@ def round_(x: Any, decimals: int = 0, out: Any = None) -> mo.Tensor:
     return _put(out, mo.round(x * scale) / scale if decimals > 0 else mo.round(x / scale) * scale)
 
 
-def check_places(name: str, axis: Any, dtype: Any = None, out: Any = None) -> None:
-    """Refuse a second axis by place, where NumPy has the dtype or the result's home."""
-    for value in (dtype, out):
-        if isinstance(value, int) or (value is out and isinstance(value, str)):
-            raise fail(ArgumentError, name, f"keepdims is {value!r}, not True or False",
-                       f"several axes are a tuple: axis=({axis}, {value})")
-
-
 def _put(out: Any, result: mo.Tensor) -> mo.Tensor:
     return result if out is None else put_out_of(out, result)
 
@@ -58,7 +50,9 @@ def put_out_of(out: Any, result: mo.Tensor) -> mo.Tensor:
     """Assign a result to the tensor of `out=`, as `out[...] = result` does, and return it."""
     if isinstance(out, tuple):
         (out,) = out
-    if not isinstance(out, mo.Tensor):  # an array of NumPy
+    if not isinstance(out, mo.Tensor | np.ndarray):
+        raise fail(ArgumentError, "out", f"out={out!r} is neither a tensor nor an array of NumPy")
+    if not isinstance(out, mo.Tensor):
         np.copyto(out, result.numpy(), casting="same_kind")
         return out
     if tuple(out.shape) != tuple(result.shape):
@@ -85,7 +79,6 @@ def _extreme(name: str, x: Any, axis: Any, out: Any, keepdims: Any, initial: Any
                    f"write mo.{name}imum(a, b) for PyTorch's meaning")
     if isinstance(out, bool):
         raise unsaid(name, f"mo.{name}(x, axis={axis}, keepdims={out})", f"mo.{name}(x, dim={axis}, keepdim={out})")
-    check_places(name, axis, out=out)
     function = getattr(mo, name)
     if dim is not None:
         x = mo.asarray(x)
@@ -127,7 +120,6 @@ def _total(name: str, neutral: Any, x: Any, axis: Any, dtype: Any, out: Any, kee
            where: Any) -> mo.Tensor:
     if isinstance(dtype, bool):  # PyTorch's order: x, dim, keepdim
         dtype, keepdims = None, dtype
-    check_places(name, axis, dtype)
     x = mo.asarray(x)
     if where is not None and where is not True:
         x = mo.where(mo.asarray(where), x, mo.asarray(neutral, dtype=x.dtype))
@@ -154,7 +146,6 @@ def mean_(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims
           where: Any = None) -> mo.Tensor:
     if isinstance(dtype, bool):
         dtype, keepdims = None, dtype
-    check_places("mean", axis, dtype)
     x = mo.asarray(x) if dtype is None else mo.astype(mo.asarray(x), dtype)
     if where is not None and where is not True:
         mask = mo.broadcast_to(mo.asarray(where), x.shape)

@@ -16,9 +16,10 @@ from morpho.backends.cpu.driver.layout import array_address
 from morpho.backends.registry import HOST, canonical, holder, memory_of
 from morpho.base import settings
 from morpho.base.checks import shown
-from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, promote
+from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, makers, promote
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail, user_line
 from morpho.base.shapes import contiguous_strides
+from morpho.base.trees import refuse_depth
 from morpho.ir.node import build
 from morpho.ops.algebra import cast, reshape
 from morpho.ops.special import reference_cast, round_bfloat16
@@ -85,6 +86,7 @@ def public_asarray(*args: Any, **options: Any) -> Tensor:
 
 
 _asked = hinted(asarray)
+makers.append(public_asarray)
 public_asarray.is_hinted = True  # type: ignore[attr-defined]  # a frame around it would hold its arguments
 
 
@@ -201,7 +203,8 @@ def _is_column(obj: Any) -> bool:
     """Whether an object is a column or table of Arrow's, or one of pandas, which may have missing values."""
     if isinstance(obj, np.ndarray | np.generic | bool | int | float | complex | list | tuple):
         return isinstance(obj, np.ma.MaskedArray) if type(obj) is not np.ndarray else False
-    return speaks_arrow(obj) or hasattr(obj, "isna")
+    # An image of Pillow offers its pixels to Arrow as one flat column, and says its shape in its array interface.
+    return (speaks_arrow(obj) and not hasattr(obj, "__array_interface__")) or hasattr(obj, "isna")
 
 
 def _column(obj: Any, copy: bool | None) -> np.ndarray:
@@ -275,7 +278,12 @@ def _dtype_of(array: np.ndarray) -> DType:
 def _from_python(obj: Any, wanted: DType | None) -> Tensor:
     """Numbers and nested sequences: floats become float32, integers int64 unless a dtype is given; NumPy's arrays and
     numbers among them keep theirs."""
-    if _holds_tensors(obj):
+    try:
+        holds_tensors = _holds_tensors(obj)
+    except RecursionError:
+        refuse_depth(obj, "asarray")
+        raise
+    if holds_tensors:
         return _stacked([asarray(item) for item in obj])
     try:
         array = np.asarray(obj)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -71,8 +72,43 @@ def pin(array: Any, device: str = "cuda") -> np.ndarray:
     return made
 
 
-def device(name: str) -> settings.SettingsBlock:
-    """A block, or a decorated function, in which tensors are made on a device, and programs run there.
+class Device(str):
+    """The name of a device, which is also a block in which tensors are made there; see `device`."""
+
+    @property
+    def type(self) -> str:
+        """The kind: `cpu`, `cuda`."""
+        return self.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]
+        """The number behind the kind, if there is one."""
+        number = self.partition(":")[2]
+        return int(number) if number else None
+
+    def __repr__(self) -> str:
+        return f"device({str(self)!r})"
+
+    def __call__(self, function: Any) -> Any:
+        return settings.Within(device=str(self))(function)
+
+    def __enter__(self) -> settings.Settings:
+        block = settings.settings(device=str(self))
+        _blocks.set((*_blocks.get(), block))
+        return block.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        *rest, block = _blocks.get()
+        _blocks.set(tuple(rest))
+        block.__exit__(*exception)
+
+
+_blocks: ContextVar[tuple[settings.SettingsBlock, ...]] = ContextVar("morpho_devices", default=())
+
+
+def device(name: str, index: int | None = None) -> Device:
+    """A device, for `x.to(device)` and `device=`; and a block, or a decorated function, in which tensors are made on
+    it, and programs run there.
 
     Tensors that lie elsewhere already stay there; an operation on tensors of two devices is an error. Devices that
     compute in the CPU's memory, such as `reference`, take its tensors as they are.
@@ -82,8 +118,10 @@ def device(name: str) -> settings.SettingsBlock:
     ...     y = mo.exp(mo.zeros(2)).numpy()
     >>> y
     array([1., 1.], dtype=float32)
+    >>> mo.device("cpu"), mo.ones(2).to(mo.device("cpu")).device
+    (device('cpu'), 'cpu')
     """
-    return settings.settings(device=canonical(name, "device"))
+    return Device(canonical(name if index is None else f"{name}:{index}", "device"))
 
 
 def placed(tensor: Tensor, wanted: Any, operation: str) -> Tensor:

@@ -14,11 +14,11 @@ from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.autodiff.precision import in_class
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
-from morpho.tensor.eager import pending
 from morpho.tensor.functions.examples import documented
 from morpho.tensor.functions.reduce import truth
 from morpho.tensor.lifted import LiftedNumber
 from morpho.tensor.operands import as_node, broadcasted, promoted
+from morpho.tensor.recorded import binary, recorded, unary
 from morpho.tensor.scalars import is_scalar
 
 # Arithmetic and order of truth values, as NumPy and PyTorch have them: false is below true, and a sum is true where one
@@ -42,12 +42,7 @@ def of_record(name: str) -> Callable[..., Tensor]:
     """
     op, of_truth, is_logical = REGISTRY[name], _OF_TRUTH.get(name), name in _LOGICAL
 
-    def unary(x: Any, /) -> Tensor:
-        if type(x) is Tensor and (found := pending(name, unary_node, x)) is not None:
-            return Tensor.of_node(found)  # type: ignore[arg-type]
-        return unary_node(x)
-
-    def unary_node(x: Any) -> Tensor:
+    def one(x: Any) -> Tensor:
         (node,) = promoted(name, x, floating=op.floating)
         if is_logical:
             node = truth(node)
@@ -57,12 +52,7 @@ def of_record(name: str) -> Callable[..., Tensor]:
             node = build("cast", node, dtype=int8)
         return Tensor.of_node(build(name, in_class(name, node)))
 
-    def binary(x1: Any, x2: Any, /) -> Tensor:
-        if type(x1) is Tensor and (found := pending(name, binary_node, x1, x2)) is not None:
-            return Tensor.of_node(found)  # type: ignore[arg-type]
-        return binary_node(x1, x2)
-
-    def binary_node(x1: Any, x2: Any) -> Tensor:
+    def two(x1: Any, x2: Any) -> Tensor:
         if is_logical:
             pair = [truth(promoted(name, x)[0]) for x in (x1, x2)]
             return Tensor.of_node(build(name, *broadcasted(name, *pair)))
@@ -71,7 +61,7 @@ def of_record(name: str) -> Callable[..., Tensor]:
             return Tensor.of_node(of_truth(*broadcasted(name, *nodes)))
         return Tensor.of_node(build(name, *broadcasted(name, *[in_class(name, node) for node in nodes])))
 
-    function: Callable[..., Tensor] = unary if op.arity == ONE else binary
+    function: Callable[..., Tensor] = unary(one) if op.arity == ONE else binary(two)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = documented(name, op.summary, places=1 if op.arity == ONE else 2)
     return function
@@ -109,6 +99,7 @@ sqrt = of_record("sqrt")
 reciprocal = of_record("reciprocal")
 
 
+@recorded
 def pow(x1: Any, x2: Any, /) -> Tensor:
     """x1 to the power x2. A literal exponent of 2 is x1 * x1, one of 3 x1 * x1 * x1 (not for half floats, which would
     lose digits); 0.5 is not special (pow, not sqrt).
@@ -127,6 +118,7 @@ def pow(x1: Any, x2: Any, /) -> Tensor:
     return Tensor.of_node(build("pow", *broadcasted("pow", *nodes)))
 
 
+@recorded
 def absolute(x: Any, /) -> Tensor:
     """The magnitude.
 
@@ -140,6 +132,7 @@ def absolute(x: Any, /) -> Tensor:
 abs = absolute
 
 
+@recorded
 def positive(x: Any, /) -> Tensor:
     """x itself.
 
@@ -149,6 +142,7 @@ def positive(x: Any, /) -> Tensor:
     return Tensor.of_node(as_node(x, "positive"))
 
 
+@recorded
 def real(x: Any, /) -> Tensor:
     """The real part; a real tensor is its own.
 
@@ -159,6 +153,7 @@ def real(x: Any, /) -> Tensor:
     return Tensor.of_node(build("real", node) if node.dtype.is_complex else node)
 
 
+@recorded
 def imag(x: Any, /) -> Tensor:
     """The imaginary part; zero for a real tensor.
 
@@ -169,6 +164,7 @@ def imag(x: Any, /) -> Tensor:
     return Tensor.of_node(build("imag", node) if node.dtype.is_complex else zeros_like(node))
 
 
+@recorded
 def conj(x: Any, /) -> Tensor:
     """The complex conjugate; a real tensor is its own.
 
@@ -190,7 +186,7 @@ def _rounding(name: str, summary: str) -> Callable[[Any], Tensor]:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = documented(name, summary)
-    return function
+    return recorded(function)
 
 
 floor = _rounding("floor", "The largest integer not above x.")
@@ -226,7 +222,7 @@ def _test(name: str, summary: str, for_integers: bool) -> Callable[[Any], Tensor
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = documented(name, summary)
-    return function
+    return recorded(function)
 
 
 isnan = _test("isnan", "Where x is NaN.", False)
@@ -259,6 +255,7 @@ erfc = of_record("erfc")
 
 
 # -- choosing --------------------------------------------------------------------------------------------------------
+@recorded
 def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
     """x1 where the condition holds, x2 elsewhere; a condition of numbers holds where they are not zero.
 
@@ -269,6 +266,7 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
     return Tensor.of_node(build("where", *broadcasted("where", mask, *promoted("where", x1, x2))))
 
 
+@recorded
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """x kept between `min` and `max`, either of which may be left out; NaN stays NaN, the dtype is that of x.
 
@@ -284,6 +282,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     return result if max is None else astype(minimum(result, max), dtype)
 
 
+@recorded
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """x converted: floats to integers truncate and saturate (NaN to 0), integers wrap.
 

@@ -29,6 +29,7 @@ from morpho.tensor.functions.move import matrix_transpose, moveaxis, slice_node
 from morpho.tensor.functions.products.products import matmul, outer, tensordot, vecdot
 from morpho.tensor.namespace import finfo
 from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.recorded import recorded
 from morpho.tensor.scalars import DEFAULT_FLOAT
 from morpho.tensor.tools.foreign_calls import hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
@@ -303,6 +304,7 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     return result
 
 
+@recorded
 def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
     """A diagonal of matrices, which are the last two axes or those named, as the last axis.
 
@@ -323,6 +325,7 @@ def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) ->
     return Tensor.of_node(slice_node(flat, starts, sizes, [1] * len(batch) + [columns + 1]))  # type: ignore[list-item]
 
 
+@recorded
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """The sum of a diagonal.
 
@@ -332,6 +335,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
+@recorded
 @rounded_once
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The cross product of vectors of three elements.
@@ -370,6 +374,7 @@ def _floating(name: str, x: Any) -> Tensor:
     return Tensor.of_node(node if node.dtype.kind in "fc" else cast(node, DEFAULT_FLOAT))
 
 
+@recorded
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """The norm of vectors along axes: 2 by default, any other power, infinity, or 0 for the count of non-zeros. That of
     half floats is computed in float32, which holds their powers, and rounded once.
@@ -409,6 +414,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     return ew.where(none, total, ew.pow(ew.where(none, 1.0, total), 1.0 / ord))
 
 
+@recorded
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """The norm of matrices: 'fro', 'nuc', 1, 2, infinity, or the negative of a number for the least instead.
 

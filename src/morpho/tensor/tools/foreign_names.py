@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 from morpho.base import errors
@@ -45,14 +46,12 @@ NN = {
     "rms_norm": "mo.rms_norm", "manual_seed": "mo.nn.seed",
 }
 OPTIM = {
-    "lr_scheduler": "mo.optim.StepLR, mo.optim.CosineAnnealingLR, ...: schedules are in mo.optim itself",
     "Schedule": "mo.optim.LRScheduler", "Group": "mo.optim.ParamGroup", "clip_grad_norm_": "mo.optim.clip_grad_norm",
     "clip_grad_value_": "mo.optim.clip_grad_value",
-    "CyclicLR": "mo.optim.LambdaLR", "MultiplicativeLR": "mo.optim.LambdaLR",
     "get_cosine_schedule_with_warmup": "mo.optim.WarmupCosineLR",
     "get_linear_schedule_with_warmup": "mo.optim.WarmupLinearLR",
     "swa_utils": "copy.deepcopy(model) and load_state_dict with the averages",
-    **dict.fromkeys(("Adadelta", "Adamax", "RAdam", "ASGD", "Rprop", "SparseAdam", "Muon", "LAMB"), _ADAMW),
+    **dict.fromkeys(("SparseAdam", "LAMB"), _ADAMW),
 }
 AMP = {
     "autocast_mode": "mo.amp.autocast", "grad_scaler": "mo.amp.GradScaler", "scale_loss": "mo.amp.GradScaler",
@@ -78,25 +77,19 @@ OPTIMIZER = {
     "param_group": "opt.param_groups", "minimize": "loss.backward() and opt.step()",
 }
 LINALG = {
-    "dot": "mo.matmul, or mo.vecdot", "lu_factor": "mo.linalg.lu", "cho_factor": "mo.linalg.cholesky",
-    "pinvh": "mo.linalg.pinv", "matrix_exp": "mo.linalg.expm", "solve_ex": "mo.linalg.solve",
+    "dot": "mo.matmul, or mo.vecdot", "cho_factor": "mo.linalg.cholesky",
+    "pinvh": "mo.linalg.pinv",
     "solveh_banded": "mo.sparse.cg, of a mo.sparse.diags matrix", "pca_lowrank": "mo.linalg.svd_lowrank",
 }
 _KEY = "(key, shape) with key = mo.random.key(seed)"
 RANDOM = {
-    "rand": f"mo.random.uniform{_KEY}", "random": f"mo.random.uniform{_KEY}", "randn": f"mo.random.normal{_KEY}",
-    "standard_normal": f"mo.random.normal{_KEY}", "seed": "mo.random.key(seed), and give the key to each draw",
-    "manual_seed": "mo.random.key(seed), and give the key to each draw; mo.nn.seed(seed) is for layers",
-    "default_rng": "mo.random.key(seed), and give the key to each draw", "shuffle": "mo.random.permutation(key, x)",
-    "PRNGKey": "mo.random.key(seed)", "integers": "mo.random.randint(key, shape, low, high)",
+    "PRNGKey": "mo.random.key(seed)",
 }
 TREE = {f"tree_{name}": f"mo.tree.{name}" for name in ("map", "flatten", "unflatten", "leaves", "reduce", "structure",
                                                        "transpose")}
 SPECIAL = {
-    "gamma": "mo.exp(mo.special.lgamma(x)) for positive x", "factorial": "mo.exp(mo.special.lgamma(n + 1))",
-    "j0": "mo.special.bessel_j0", "j1": "mo.special.bessel_j1", "y0": "mo.special.bessel_y0",
-    "y1": "mo.special.bessel_y1", "igamma": "mo.special.gammainc", "igammac": "mo.special.gammaincc",
-    "round": "mo.round", "sinc": "mo.sinc",
+    "igamma": "mo.special.gammainc", "igammac": "mo.special.gammaincc",
+
 }
 _CSR, _CSC, _COO = (f"mo.sparse.{name}" for name in ("csr(data, indices, indptr, shape)",
                                                      "csc(data, indices, indptr, shape)",
@@ -151,6 +144,7 @@ def missing(place: str, name: str, owner: Any, title: str = "") -> AttributeErro
 
 
 tensor_methods: list[Callable[[str], Any]] = []  # of `mo.spelling`: name -> what to set on the class, or None
+space_names: list[Callable[[str, str], Any]] = []  # (part of `mo`, name) -> what `mo.spelling` has, or None
 more_names: list[Callable[[], list[str]]] = []  # those that `tensor_methods` knows, for completion
 
 
@@ -177,25 +171,56 @@ def module_attribute(place: str, module: str) -> Any:
     """`__getattr__` for a module of Morpho, of the table's place of this name."""
 
     def __getattr__(name: str) -> Any:
+        if not name.startswith("_"):
+            for names in space_names:
+                if (value := names(place, name)) is not None:
+                    return value
         raise missing(place, name, sys.modules[module], f"module '{module}'")
 
     return __getattr__
 
 
-class MissingModules:
-    """Stands last among those whom Python asks for a module, so that it is asked only for what is not there: names of
-    these tables are an error with their hint, in `import morpho.nn.functional` and `from morpho import cat` alike."""
+MODULES = {  # modules of PyTorch that are namespaces of `mo`: their names in `mo`
+    "optim.lr_scheduler": "optim", "utils": "utils", "utils.data": "data", "func": "func", "cuda": "cuda",
+    "cuda.amp": "amp", "autograd": "autograd",
+}
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+
+class SpaceLoader:
+    """Makes a module of a namespace of `mo`, for `import` alone."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def create_module(self, spec: Any) -> None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        source: Any = sys.modules["morpho"]
+        for part in self.path.split("."):
+            source = getattr(source, part)
+        module.__path__ = []
+        module.__getattr__ = lambda name: getattr(source, name)
+
+
+class MissingModules:
+    """Stands last among those whom Python asks for a module, so that it is asked only for what is not there: PyTorch's
+    modules are namespaces here, and names of these tables are an error with their hint, in `import morpho.nn.rnn` and
+    `from morpho import tree_map` alike."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         parent, _, name = fullname.rpartition(".")
+        if (source := MODULES.get(fullname.removeprefix("morpho."))) is not None and fullname.startswith("morpho."):
+            return ModuleSpec(fullname, SpaceLoader(source), is_package=True)  # type: ignore[arg-type]
         place = "mo" if parent == "morpho" else parent.removeprefix("morpho.")
         if not parent.startswith("morpho") or (place != "mo" and place not in PLACES):
-            return
+            return None
         hint = advice(name, place)
         if not hint and place == "mo" and name in sys.modules["morpho"].__all__:
             hint = f"write `from morpho import {name}`, or mo.{name} after `import morpho as mo`"
         if hint:  # without its name=..., for which `from morpho import cat` would have an error without a hint
             raise ModuleNotFoundError(f"No module named {fullname!r}. Hint: {hint}.")
+        return None
 
 
 def hint_imports() -> None:

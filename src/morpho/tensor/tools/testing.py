@@ -161,3 +161,13 @@ class _Problem:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    """NumPy's assertions, `mo.testing.assert_allclose` and its like: they take tensors as they are."""
+    if name.startswith("assert_"):
+        if name == "assert_close":  # PyTorch's
+            return np.testing.assert_allclose
+        if hasattr(np.testing, name):
+            return getattr(np.testing, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ LLVM sits behind one lock: its objects are not safe to share, and compiling is s
 from __future__ import annotations
 
 import ctypes
+import mmap
 import platform
 import re
 import threading
@@ -14,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from morpho.backends.cpu.codegen.elementwise import BY_USER
-from morpho.base.errors import CompileError, MorphoError, fail
+from morpho.base.errors import CompileError, MemoryLimit, MorphoError, fail
 from morpho.base.machine import Isa, machine
 
 lock = threading.RLock()
@@ -85,8 +86,21 @@ def _rejected(text: str, error: Exception) -> MorphoError:
                 "look at the function given to mo.extend.op as emit")
 
 
+CODE_BYTES = 64 << 20  # addresses that LLVM has for its work: where it gets none, it ends the process
+
+
+def _check_room() -> None:
+    """An error where the system gives LLVM no more memory."""
+    try:
+        mmap.mmap(-1, CODE_BYTES).close()
+    except OSError as error:
+        raise fail(MemoryLimit, "compile", f"the system gives no {CODE_BYTES >> 20} MB for compiling code ({error})",
+                   "free tensors, or raise the limit of the process (ulimit -v)") from None
+
+
 def compile_text(text: str, isa: Isa, triple: str | None = None) -> bytes:
     """Object code for a module of LLVM text."""
+    _check_room()
     with lock:
         return bytes(_target_machine(isa, triple).emit_object(_module(text, triple)))
 
@@ -103,6 +117,7 @@ def load(code: bytes | Sequence[bytes], isa: Isa, names: list[str]) -> list[int]
     An engine takes LLVM a millisecond to make, so the last one serves as long as names are new to it.
     """
     llvm = binding()
+    _check_room()
     with lock:
         if not _engines or not _names.isdisjoint(names):
             _start_engine(isa)

@@ -10,8 +10,10 @@ stay within the pool's number, and leaves at its next piece when they do not.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
+from functools import cache
 from typing import Any
 
 from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, PoolField
@@ -19,10 +21,16 @@ from morpho.backends.cpu.driver.thread_code import MASK_WORDS
 from morpho.base.python import blas
 from morpho.base.target import wanted_threads as wanted_threads  # who asks about threads asks here
 
+log = logging.getLogger("morpho")
 _lock = threading.Lock()
 _pools: dict[tuple[int, int], Workers] = {}  # by number of threads, and the driver whose loop they run
 MOST_TASK_WORKERS = 4096  # rows of the table of their pthread identities
 budget = (ctypes.c_int64 * (int(BudgetField.TABLE) + MOST_TASK_WORKERS))()
+
+
+@cache
+def _say_fewer(started: int, wanted: int, error: str) -> None:
+    log.warning("the system gives %s of %s threads (%s); kernels run on those (said once)", started, wanted, error)
 
 
 class Workers:
@@ -50,7 +58,12 @@ class Workers:
         self.identities = (ctypes.c_int64 * max(threads, 1))()
         for number in range(1, threads):
             thread = threading.Thread(target=loop, args=(address, number), daemon=True, name=f"morpho-{number}")
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # the others take what would be its pieces
+                self.words[PoolField.THREADS] = number
+                _say_fewer(number, threads, str(error))
+                break
             self.identities[number] = thread.native_id or 0
         self._allow_placement(library)
 

@@ -28,6 +28,7 @@ from morpho.tensor.functions.neural.spatial import (
     per_axis,
 )
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 
 
 def by_parts(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -50,6 +51,7 @@ def by_parts(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @by_parts
+@recorded
 @batched(1)
 def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Tensor:
@@ -63,6 +65,7 @@ def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
 
 
 @by_parts
+@recorded
 @batched(2)
 def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Tensor:
@@ -81,6 +84,7 @@ def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
 
 
 @by_parts
+@recorded
 @batched(1)
 def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Tensor:
@@ -94,6 +98,7 @@ def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, 
 
 
 @by_parts
+@recorded
 @batched(2)
 def conv_transpose2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Tensor:

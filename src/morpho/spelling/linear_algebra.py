@@ -1,0 +1,129 @@
+"""Small functions of `mo.linalg` and `mo.special` under NumPy's, SciPy's and PyTorch's names."""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+import morpho as mo
+
+Factored = namedtuple("Factored", "LU pivots")
+Checked = namedtuple("Checked", "result info")
+
+
+def tensorsolve(a: Any, b: Any, axes: Any = None, *, dims: Any = None) -> mo.Tensor:
+    a, b = mo.asarray(a), mo.asarray(b)
+    axes = dims if axes is None else axes
+    if axes is not None:
+        order = [axis for axis in range(a.ndim) if axis not in [one % a.ndim for one in axes]]
+        a = mo.permute_dims(a, (*order, *[one % a.ndim for one in axes]))
+    rest = a.shape[b.ndim:]
+    made = mo.linalg.solve(mo.reshape(a, (-1, math.prod(rest))), mo.reshape(b, (-1, 1)))
+    return mo.reshape(made, rest)
+
+
+def tensorinv(a: Any, ind: int = 2) -> mo.Tensor:
+    a = mo.asarray(a)
+    rows = math.prod(a.shape[:ind])
+    return mo.reshape(mo.linalg.inv(mo.reshape(a, (rows, -1))), (*a.shape[ind:], *a.shape[:ind]))
+
+
+def lu_factor(A: Any, *, pivot: bool = True) -> Factored:
+    """The factors in one matrix, and for each row the one of A that stands there (PyTorch's are exchanges)."""
+    P, L, U = mo.linalg.lu(A)
+    rows = mo.argmax(mo.matrix_transpose(P), axis=-1)
+    return Factored(mo.tril(L, k=-1) + U, rows)
+
+
+def lu_solve(LU: Any, pivots: Any, B: Any) -> mo.Tensor:
+    B = mo.take_along_axis(mo.asarray(B), mo.asarray(pivots)[..., None], axis=-2)
+    return mo.linalg.solve_triangular(LU, mo.linalg.solve_triangular(LU, B, upper=False, unitriangular=True),
+                                      upper=True)
+
+
+def solve_ex(A: Any, B: Any, *, check_errors: bool = False) -> Checked:
+    return Checked(mo.linalg.solve(A, B), mo.zeros(mo.asarray(A).shape[:-2], dtype=mo.int32))
+
+
+def inv_ex(A: Any, *, check_errors: bool = False) -> Checked:
+    return Checked(mo.linalg.inv(A), mo.zeros(mo.asarray(A).shape[:-2], dtype=mo.int32))
+
+
+def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> Checked:
+    return Checked(mo.linalg.cholesky(A, upper=upper), mo.zeros(mo.asarray(A).shape[:-2], dtype=mo.int32))
+
+
+# -- special functions -------------------------------------------------------------------------------------------------
+def gammasgn(x: Any) -> mo.Tensor:
+    x = mo.asarray(x)
+    x = x if x.dtype.is_float else x.astype(mo.float64)
+    below = mo.remainder(mo.floor(x), 2.0)
+    return mo.where(x > 0, 1.0, mo.where(below == 0, 1.0, -1.0)).astype(x.dtype)
+
+
+def gamma(x: Any) -> mo.Tensor:
+    """The gamma function, as exp of its logarithm: its error grows with its size."""
+    x = mo.asarray(x)
+    x = x if x.dtype.is_float else x.astype(mo.float64)
+    pole = mo.logical_and(x <= 0, x == mo.floor(x))
+    value = mo.exp(mo.special.lgamma(mo.where(pole, 1.0, x))) * gammasgn(x)
+    return mo.where(pole, mo.where(x == 0, mo.copysign(mo.inf, x), mo.nan), value)
+
+
+def factorial(n: Any, exact: bool = False) -> Any:
+    return math.factorial(int(n)) if exact else mo.where(mo.asarray(n) < 0, 0.0, gamma(mo.asarray(n) + 1.0))
+
+
+def poch(z: Any, m: Any) -> mo.Tensor:
+    return gamma(mo.asarray(z) + m) / gamma(z)
+
+
+def binom(n: Any, k: Any) -> mo.Tensor:
+    n, k = mo.asarray(n), mo.asarray(k)
+    return mo.exp(mo.special.lgamma(n + 1.0) - mo.special.lgamma(k + 1.0) - mo.special.lgamma(n - k + 1.0))
+
+
+def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Any:
+    if repetition:
+        return comb(N + k - 1, k, exact=exact)
+    return math.comb(int(N), int(k)) if exact else binom(N, k)
+
+
+def perm(N: Any, k: Any, exact: bool = False) -> Any:
+    return math.perm(int(N), int(k)) if exact else poch(mo.asarray(N) - k + 1.0, k)
+
+
+def exp10(x: Any) -> mo.Tensor:
+    return mo.pow(10.0, mo.asarray(x))
+
+
+def cosm1(x: Any) -> mo.Tensor:
+    return -2 * mo.square(mo.sin(mo.asarray(x) / 2))
+
+
+def radian(d: Any, m: Any, s: Any) -> mo.Tensor:
+    return mo.deg2rad(mo.asarray(d) + mo.asarray(m) / 60 + mo.asarray(s) / 3600)
+
+
+def huber(delta: Any, r: Any) -> mo.Tensor:
+    r = mo.asarray(r)
+    size = mo.abs(r)
+    return mo.where(size <= delta, 0.5 * r * r, delta * (size - 0.5 * delta))
+
+
+def pseudo_huber(delta: Any, r: Any) -> mo.Tensor:
+    delta = mo.asarray(delta)
+    return delta * delta * (mo.sqrt(1 + mo.square(mo.asarray(r) / delta)) - 1)
+
+
+def boxcox(x: Any, lmbda: Any) -> mo.Tensor:
+    x, lmbda = mo.asarray(x), mo.asarray(lmbda)
+    safe = mo.where(lmbda == 0, 1.0, lmbda)
+    return mo.where(lmbda == 0, mo.log(x), mo.expm1(safe * mo.log(x)) / safe)
+
+
+def inv_boxcox(y: Any, lmbda: Any) -> mo.Tensor:
+    y, lmbda = mo.asarray(y), mo.asarray(lmbda)
+    safe = mo.where(lmbda == 0, 1.0, lmbda)
+    return mo.where(lmbda == 0, mo.exp(y), mo.exp(mo.log1p(safe * y) / safe))
