@@ -29,7 +29,7 @@ class _Tensors(ast.NodeTransformer):
 
 
 def claims() -> Iterator[tuple[str, str, str]]:
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))):
         text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         for left, right in CLAIM.findall(re.sub(r"\n\s*", " ", text)):
             try:

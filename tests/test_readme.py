@@ -101,19 +101,19 @@ def test_readme_has_code_and_the_test_command() -> None:
     assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").rstrip().splitlines()[-1] == TEST_COMMAND
 
 
-def test_readme_lists_every_setting() -> None:
-    """The table of README.md has the settings that exist, in order."""
+def test_the_page_of_settings_lists_each() -> None:
+    """The table of docs/settings.md has the settings that exist, in order."""
     from morpho.base.settings import describe
 
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Settings")[1].split("\n## ")[0]
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(describe)
 
 
-def test_readme_lists_every_command() -> None:
-    """The table of README.md has the commands that exist, and no other."""
+def test_the_page_of_commands_lists_each() -> None:
+    """The tables of docs/commands.md have the commands that exist, and no other."""
     from morpho.cli.main import app
 
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Commands")[1].split("\n## ")[0]
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     shown = re.findall(r"`morpho ([^`]*)`", " ".join(re.findall(r"^\|([^|]*)\|", text, re.MULTILINE)))
     commands = [str(command.name) for command in app.registered_commands]
     for group in app.registered_groups:
@@ -124,14 +124,54 @@ def test_readme_lists_every_command() -> None:
     assert not missing and not unknown
 
 
+SECTIONS = {  # column "machine" of README's table: page and section with its figures
+    "Xeon": ("measurements.md", "A Xeon with AVX-512 and AMX"),
+    "N1": ("measurements.md", "A Neoverse N1 server core pair"),
+    "H200": ("gpu.md", "How fast"),
+}
+FIGURE = re.compile(r"\d[\d.]*(?:x\b| [un]s\b)?")
+
+
+def section(page: str, title: str) -> str:
+    """Text below a heading of the second level."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def absent(figures: list[str], text: str) -> list[str]:
+    """Figures that the text does not have: with their unit, and not as a part of a longer number."""
+    return [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]*\d)", text)]
+
+
 def test_figures_of_the_readme_are_those_measured() -> None:
-    """Each ratio and time stands in the section of docs/measurements.md on the same machine, and so do the dates."""
-    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Measured")[1].split("\n## ")[0]
-    page = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
-    measured = page.split("\n## A Neoverse N1")[1].split("\n## ")[0]
-    figures = re.findall(r"[\d.]+(?:x| us)\b|\d{4}-\d\d-\d\d", shown)
-    assert len(figures) > 5
-    assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}\b", measured)] == []
+    """Each result of the table, and each time below it, stands in the section on the same machine."""
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## How fast")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (\w+) \|$", shown, re.MULTILINE)[1:]
+    assert len(rows) >= 10 and {row[3] for row in rows} == set(SECTIONS)
+    for case, _, result, machine in rows:
+        figures = FIGURE.findall(result)
+        assert figures, case
+        assert absent(figures, section(*SECTIONS[machine])) == [], case
+    below = shown.rpartition("|\n")[2]
+    times = re.findall(r"[\d.]+ ms|\d+(?= to \d+ ms)", below)
+    measured = "\n".join(section(*place) for place in SECTIONS.values())
+    assert len(times) >= 3 and absent(times, measured) == []
+
+
+def test_figures_of_the_page_for_choosing_are_those_measured() -> None:
+    """Ratios, times and rates of docs/why.md stand in the measurements of these machines, targets included."""
+    shown = (ROOT / "docs" / "why.md").read_text(encoding="utf-8")
+    figures = re.findall(r"[\d.,]*\d(?:x\b| us\b| ms\b| s\b)|\d+(?= TFLOP/s)", shown)
+    measured = "\n".join(section(*place) for place in SECTIONS.values())
+    assert len(figures) > 25
+    numbers = [figure.removesuffix(" us") for figure in figures]  # gpu.md writes several times before one unit
+    assert absent(numbers, measured) == []
+
+
+def test_a_figure_without_its_unit_is_absent() -> None:
+    """A figure counts only as a whole."""
+    assert absent(["2.4x", "205 us", "28"], "2.4x; 205 us and 28 TFLOP/s") == []
+    assert absent(["2.4x", "205 us", "28"], "12.4x, 2.45x; 1205 us; 280") == ["2.4x", "205 us", "28"]
 
 
 def test_the_page_on_errors_names_every_class() -> None:

@@ -46,6 +46,7 @@ SUITES = {
     "cluster": Suite("benchmarks.cluster", ("data_parallel", "killed_rank", "cuts", "kills", "hops", "throughput",
                                             "one_node", "recut", "links", "predictions", "naive", "alarms", "topology",
                                             "scale"), {}),
+    "eager": Suite("benchmarks.eager", ("uncompiled",), {}),
     "profile": Suite("benchmarks.observe", ("overhead",), {}),
 }
 

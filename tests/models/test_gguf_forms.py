@@ -149,7 +149,7 @@ def test_the_models_logits(files: tuple[Any, Path]) -> None:
 
 
 @pytest.mark.parametrize(("form", "key", "value"), [
-    ("qwen2", "attention.sliding_window", 4), ("qwen3", "rope.scaling.type", "yarn"),
+    ("qwen2", "attention.sliding_window", 4), ("gemma2", "rope.scaling.type", "yarn"),
     ("gemma3", "attention.scale", 2.0), ("phi3", "rope.scaling.factor", 2.0), ("olmo2", "logit_scale", 0.5),
     ("gptneox", "expert_count", 2), ("gemma2", "rope.dimension_count", 4),
     ("smollm3", "attention.value_length", 2),

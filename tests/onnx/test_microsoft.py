@@ -110,6 +110,27 @@ def test_rows_of_a_cache_have_lengths_of_their_own(rotary: int, length: int, cac
     compared("GroupQueryAttention", arrays, {"num_heads": 2, "kv_num_heads": 1, "do_rotary": rotary}, 3, real, (6,))
 
 
+@pytest.mark.parametrize("window", [1, 2, 3, 9])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_query_sees_a_window_of_keys(window: int, bias: bool) -> None:
+    """Prompts, a long cache, rows of unequal lengths; a bias of the scores takes the other way of computing them."""
+    for length, cache, total, lengths in [CACHES[0], (1, 6, 7, [6, 3])] if bias else [*CACHES, (1, 6, 7, [6, 3])]:
+        past = [None, None] if cache is None else [f(2, 1, cache, 16), f(2, 1, cache, 16)]
+        added = [None, None, None, f(2, 2, length, total)] if bias else []
+        arrays = [f(2, length, 32), f(2, length, 16), f(2, length, 16), *past, np.asarray(lengths, np.int32),
+                  np.asarray([total], np.int32), *added]
+        real = np.arange(length) < (np.asarray(lengths)[:, None] + 1)
+        compared("GroupQueryAttention", arrays, {"num_heads": 2, "kv_num_heads": 1, "local_window_size": window}, 3,
+                 real, (6,))
+
+
+@pytest.mark.parametrize("window", [0, -2])
+def test_a_window_of_no_keys_is_refused(window: int) -> None:
+    arrays = [f(2, 1, 32), f(2, 1, 16), f(2, 1, 16), None, None, np.zeros(2, np.int32), np.ones(1, np.int32)]
+    with pytest.raises(ValueError, match=f"local_window_size is {window}, not a number of keys from 1 on"):
+        given_to("GroupQueryAttention", arrays, num_heads=2, kv_num_heads=1, local_window_size=window)
+
+
 def growing() -> Any:
     """Attention as exporters write it: lengths and total are computed from a mask, and all sizes are symbols."""
     int32 = onnx.TensorProto.INT32

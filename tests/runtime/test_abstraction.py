@@ -64,6 +64,7 @@ def test_values_of_numbers_alone_have_memory_of_their_own() -> None:
     assert lifted(mo.full((3,), 0.37) + 0.3) == []
 
 
+@mo.settings(record=False)  # programs as nodes
 def test_a_number_may_be_moved_any_number_of_times() -> None:
     """No walk of a program is as deep as the program."""
     number = mo.full((1,), 0.3, dtype=mo.float32)

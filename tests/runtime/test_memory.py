@@ -15,6 +15,7 @@ from morpho.runtime.memory import pool
 N = 100_000
 
 
+@mo.settings(record=False)  # programs as nodes
 def test_a_dropped_result_frees_its_inputs() -> None:
     array = np.ones(N, np.float32)
     alive = weakref.ref(array)
@@ -51,8 +52,8 @@ def test_a_compiled_function_keeps_no_argument() -> None:
 def test_blocks_return_to_the_pool() -> None:
     gc.collect()
     x = mo.asarray(np.ones(N, np.float32))
-    for _ in range(6):  # until the operation has a function of its own, which keeps a little
-        (x + 1).numpy()
+    for number in range(6):  # until the operation has a function of its own, which keeps a little
+        (x + number).numpy()
     before = pool.stats()["live_bytes"]
     y = (x + 2).realise()
     assert pool.stats()["live_bytes"] >= before + 4 * N

@@ -9,6 +9,7 @@ import morpho as mo
 from morpho.runtime.plans import evaluate
 
 
+@mo.settings(record=False)  # programs as nodes
 def test_borrowed_memory_is_read_when_the_graph_runs() -> None:
     array = np.arange(4, dtype=np.float32)
     x = mo.asarray(array, copy=False)
@@ -65,6 +66,7 @@ def test_exports_are_read_only(make: object) -> None:
     np.testing.assert_array_equal(x.numpy(), before)
 
 
+@mo.settings(record=False)  # programs as nodes
 def test_a_computed_intermediate_is_not_computed_again() -> None:
     x = mo.asarray(np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8))
     y = mo.exp(x) @ x
@@ -101,6 +103,7 @@ def test_a_plan_is_made_once_for_equal_programs_on_other_data() -> None:
     assert evaluate.counts.plans == before
 
 
+@mo.settings(record=False)  # programs as nodes
 def test_realise_computes_together() -> None:
     x = mo.asarray(np.ones(5, np.float32))
     y = mo.exp(x) * 3
@@ -123,6 +126,7 @@ def test_fallbacks_to_numbers_are_counted() -> None:
     assert evaluate.counts.syncs == before + 2
 
 
+@mo.settings(record=False)  # programs as nodes
 def test_a_loop_whose_program_grows_is_said_once(caplog: pytest.LogCaptureFixture,
                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "MANY_GROWING", 3)

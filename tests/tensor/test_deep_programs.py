@@ -44,11 +44,12 @@ def test_gradient_descent_does_not_grow() -> None:
 @pytest.mark.usefixtures("nobody_asks")
 def test_a_chain_without_gradients_is_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.Tensor.cut, "__defaults__", (50,))
-    before, done = counts.cuts, counts.realisations
+    before = counts.cuts
     x = start = mo.asarray(np.linspace(0, 1, 10, dtype=np.float32), copy=True)
-    for _ in range(200):
-        x = x * 1.01 + 0.5
-    assert counts.cuts > before or counts.realisations - done >= 100
+    with mo.settings(record=False):
+        for _ in range(200):
+            x = x * 1.01 + 0.5
+    assert counts.cuts > before
     expected = start
     for _ in range(200):
         expected = (expected * 1.01 + 0.5).realise()

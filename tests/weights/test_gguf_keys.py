@@ -127,7 +127,7 @@ def _check_used(base: list[Any], key: str, value: Any, path: Path) -> None:
 
 def test_keys_that_nobody_knows(base: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "odd.gguf"
-    for key, value in (("llama.logit_scale", 0.5), ("llama.rope.scaling.type", "yarn"),
+    for key, value in (("llama.logit_scale", 0.5), ("llama.rope.scaling.type", "su"),
                        ("llama.attn_logit_softcapping", 30.0), ("llama.swin_norm", True), ("general.mood", "glad"),
                        ("tokenizer.ggml.precompiled_charsmap", "x"), ("llama.rope.dimension_count", 4),
                        ("llama.attention.value_length", 4), ("general.type", "adapter"), ("split.count", 3)):
@@ -165,6 +165,69 @@ def test_rope_window_and_scale_as_a_folder_says_them(tmp_path: Path) -> None:
             made = [*mo.models.generate(found, [3, 1, 4], max_new_tokens=6, stop=[])]
             whole = found(mo.asarray([[3, 1, 4, *made]])).numpy()[0, 2:-1]
             assert made == [int(row.argmax()) for row in whole]
+
+
+YARN = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0,
+        "llama.rope.scaling.original_context_length": 8}
+
+
+@pytest.mark.parametrize("turns", [{}, {"beta_fast": 2.0, "beta_slow": 0.25}])
+def test_yarn_is_that_of_llama_cpp(turns: dict[str, float], tmp_path: Path) -> None:
+    """Against the file's own tensors in float64: pairs side by side, angles blended between those of the text and
+    stretched ones along the pairs, cosines and sines times 0.1 ln(factor) + 1."""
+    path = _write(tmp_path / "yarn.gguf", {**BASE, **YARN, "llama.context_length": 32,
+                                           **{f"llama.rope.scaling.yarn_{key}": value for key, value in turns.items()}})
+    ids = np.asarray([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8])
+    weights = {name: tensor.numpy().astype(np.float64) for name, tensor in mo.weights.load_gguf(path).tensors.items()}
+    ours = mo.models.load(path)(mo.asarray(ids[None])).numpy()[0]
+    right = _in_float64(weights, ids, turns)
+    assert np.abs(ours - right).max() < 1e-4 * np.abs(right).max()
+    plain = _logits(_write(tmp_path / "plain.gguf", BASE))
+    assert np.abs(plain[0] - right[:8]).max() > 1e-2 * np.abs(right).max()  # it is not nothing
+
+
+def _in_float64(weights: dict[str, np.ndarray], ids: np.ndarray, turns: dict[str, float]) -> np.ndarray:
+    depth, theta, factor, original = 8, 100.0, 4.0, 8
+    corners = [depth * np.log(original / (turns.get(name, usual) * 2 * np.pi)) / (2 * np.log(theta))
+               for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))]
+    low, high = max(0.0, np.floor(corners[0])), min(depth - 1.0, np.ceil(corners[1]))
+    pairs = np.arange(depth // 2)
+    kept = 1 - np.clip((pairs - low) / max(0.001, high - low), 0, 1)
+    angle = np.arange(len(ids))[:, None] * theta ** (-2 * pairs / depth)
+    angle = angle / factor * (1 - kept) + angle * kept
+    turn = np.exp(1j * angle) * (1 + 0.1 * np.log(factor))
+
+    def normed(x: np.ndarray, name: str) -> np.ndarray:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weights[name + ".weight"]
+
+    def turned(x: np.ndarray) -> np.ndarray:
+        pair = x.reshape(len(ids), -1, depth // 2, 2)
+        pair = (pair[..., 0] + 1j * pair[..., 1]) * turn[:, None]
+        return np.stack([pair.real, pair.imag], -1).reshape(len(ids), -1, depth)
+
+    x = weights["token_embd.weight"][ids]
+    h = normed(x, "blk.0.attn_norm")
+    q, k, v = (h @ weights[f"blk.0.attn_{name}.weight"].T for name in "qkv")
+    scores = np.einsum("qhd,kd->hqk", turned(q), turned(k)[:, 0]) / np.sqrt(depth)
+    scores = np.where(np.tri(len(ids), dtype=bool), scores, -np.inf)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    seen = np.einsum("hqk,kd->qhd", shares / shares.sum(-1, keepdims=True), v).reshape(len(ids), -1)
+    x = x + seen @ weights["blk.0.attn_output.weight"].T
+    h = normed(x, "blk.0.ffn_norm")
+    gate = h @ weights["blk.0.ffn_gate.weight"].T
+    x = x + (gate / (1 + np.exp(-gate)) * (h @ weights["blk.0.ffn_up.weight"].T)) @ weights["blk.0.ffn_down.weight"].T
+    return normed(x, "output_norm") @ weights["output.weight"].T  # type: ignore[no-any-return]
+
+
+def test_parts_of_yarn_that_are_not_computed_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "odd.gguf"
+    for key, value in (("yarn_ext_factor", 0.5), ("yarn_attn_factor", 2.0), ("yarn_log_multiplier", 0.1),
+                       ("yarn_beta_fast", 0.0), ("yarn_mood", 1.0), ("original_context_length", 0)):
+        _write(path, {**BASE, **YARN, f"llama.rope.scaling.{key}": value})
+        with pytest.raises(FileFault, match=rf"odd\.gguf: llama\.rope\.scaling\.{key} is"):
+            mo.models.load(path)
+    with pytest.raises(FileFault, match=r"rope_freqs\.weight divides angles that rope\.scaling\.type yarn stretches"):
+        mo.models.load(_write(path, {**BASE, **YARN}, {"rope_freqs.weight": np.ones(4, np.float32)}))
 
 
 def test_what_stands_around_a_text(tmp_path: Path) -> None:

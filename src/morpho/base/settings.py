@@ -54,6 +54,7 @@ class Settings:
     fallback: bool = False
     co_schedule: bool = True
     tune: str = "kept"
+    record: bool = True
     collective_timeout: int = 600
     compare_collectives: bool = True
     alone: bool = False
@@ -82,7 +83,7 @@ class Settings:
 
 
 RENAMED = {"joint": "co_schedule"}  # older names: errors that say the new one
-NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune", "fallback",
+NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log", "tune", "fallback", "record",
                          "collective_timeout", "compare_collectives", "alone"})
 _code_of = attrgetter(*(field.name for field in fields(Settings) if field.name not in NOT_IN_CODE))
 
@@ -109,6 +110,8 @@ describe = {
     "co_schedule": "whether independent small kernels of a program run concurrently on all threads (0 or 1)",
     "tune": "choices of the tuner: kept (use what `morpho tune` found), off (the defaults), background (also explore "
             "beside the program, in one hundredth of the time); every choice gives the same bits",
+    "record": "whether operations outside of compiled functions are recorded, so that a program that comes again is "
+              "one call of compiled code; values are the same either way (0 or 1)",
     "collective_timeout": "seconds that a rank waits for others in a collective or message, until that is an error "
                           "which names who is missing; 0: for ever. What counts is the value when the group begins",
     "compare_collectives": "whether ranks compare operation, dtype, length and root of their collectives before any "

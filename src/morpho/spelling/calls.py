@@ -27,7 +27,8 @@ RENAMED = {  # another library's keyword -> Morpho's; the first one that the fun
     "dim2": ("axis2",), "dim0": ("axis1",), "shifts": ("shift",), "indices_or_sections": ("sections",), "N": ("n",),
     "negative_slope": ("slope",), "func": ("function",), "f": ("function",), "m": ("x",), "fun": ("function",),
     "minlength": ("minlength",), "trim": ("strip_zeros",), "varargs": ("spacing",), "M": ("n_cols", "m"),
-    "norm": ("norm",), "bias": ("bias",), "repeats": ("repeats",), "p": ("ord",), "attn_mask": ("mask",),
+    "norm": ("norm",), "rcond": ("rtol",), "bias": ("bias",), "repeats": ("repeats",), "p": ("ord",),
+    "attn_mask": ("mask",),
     "boundaries": ("boundaries",), "test_elements": ("values",), "ar1": ("x1",), "ar2": ("x2",),
 }
 CONVERTED: dict[str, Callable[[Any], Any]] = {"unbiased": int}

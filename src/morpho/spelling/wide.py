@@ -48,7 +48,9 @@ def put_out_of(out: Any, result: mo.Tensor) -> mo.Tensor:
     """Assign a result to the tensor of `out=`, as `out[...] = result` does, and return it."""
     if isinstance(out, tuple):
         (out,) = out
-    if not isinstance(out, mo.Tensor):  # an array of NumPy
+    if not isinstance(out, mo.Tensor | np.ndarray):
+        raise fail(ArgumentError, "out", f"out={out!r} is neither a tensor nor an array of NumPy")
+    if not isinstance(out, mo.Tensor):
         np.copyto(out, result.numpy(), casting="same_kind")
         return out
     if tuple(out.shape) != tuple(result.shape):

@@ -19,6 +19,7 @@ from morpho.base.checks import shown
 from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, makers, promote
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail, user_line
 from morpho.base.shapes import contiguous_strides
+from morpho.base.trees import refuse_depth
 from morpho.ir.node import build
 from morpho.ops.algebra import cast, reshape
 from morpho.ops.special import reference_cast, round_bfloat16
@@ -277,7 +278,12 @@ def _dtype_of(array: np.ndarray) -> DType:
 def _from_python(obj: Any, wanted: DType | None) -> Tensor:
     """Numbers and nested sequences: floats become float32, integers int64 unless a dtype is given; NumPy's arrays and
     numbers among them keep theirs."""
-    if _holds_tensors(obj):
+    try:
+        holds_tensors = _holds_tensors(obj)
+    except RecursionError:
+        refuse_depth(obj, "asarray")
+        raise
+    if holds_tensors:
         return _stacked([asarray(item) for item in obj])
     try:
         array = np.asarray(obj)

@@ -25,6 +25,7 @@ from morpho.base.python.lazy_module import LazyModule
 from morpho.base.trees import register_leaf
 from morpho.ir.node import Node, build, toposort
 from morpho.runtime.memory.buffer import Buffer, OffHost
+from morpho.tensor import recording
 from morpho.tensor.autodiff.grad_mode import (
     Tracked,
     check_leaves,
@@ -35,8 +36,8 @@ from morpho.tensor.autodiff.grad_mode import (
     tracked,
     watch,
 )
-from morpho.tensor.eager import Pending, is_quiet
 from morpho.tensor.eager import item as fast_item
+from morpho.tensor.recording import Step
 
 if TYPE_CHECKING:  # `operators.py` gives them to the class when it is imported
     from morpho.tensor.operator_types import Operators
@@ -85,7 +86,7 @@ class Tensor(Operators):
     # has some.
     __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
 
-    _node: Any  # a `Node`, a `Pending` operation, or None
+    _node: Any  # a `Node`, a `Step` of the recording that stands in `_storage`, or None
     _record: bytes | None
     _storage: Any
     _layout: tuple[int, tuple[int, ...], tuple[int, ...], DType, bool] | None
@@ -235,7 +236,7 @@ class Tensor(Operators):
         which a loop carries on without asking for it. Counted in `cuts`; the bits are the same. Nothing happens where a
         program must stay whole: while a function is traced or differentiated, or somebody may ask for gradients."""
         node = self._node
-        if type(node) is not Node or node.depth <= deepest or self._layout is not None:
+        if type(node) is not Node or node.depth <= deepest or self._layout is not None or recording.is_building():
             return
         if tracing.current is not None or tracing.transformed or tracing.batched or tracing.gradients_off:
             return
@@ -253,19 +254,27 @@ class Tensor(Operators):
                 if trace is not None:
                     return trace.capture(self)  # type: ignore[no-any-return]
                 track = getattr(self, "_track", None)
+                if type(track) is recording.Lineage:
+                    track = self._track = _kept_program(self, track)
                 if isinstance(track, Node):
                     return track
                 if isinstance(track, Tracked):
                     return self._tracked_node(track)
-            if type(node) is Pending and tracing.current is not None:
-                _adopt_outside(self, node)  # of the surroundings: read at every call, like any other
-                continue
-            if type(node) is Pending:
-                made = node.node()
-                with _settling:
-                    if self._node is node:
-                        self._node = made
-                continue
+            if type(node) is Step:
+                storage = self._storage
+                if type(storage) is not recording.Recording or self._node is not node:
+                    continue  # another thread has just computed it
+                trace = tracing.current
+                if trace is None:
+                    return storage.node_of(node)
+                if not node.tracked:
+                    _realise_outside(self)  # of the surroundings: read at every call, like any other
+                    continue
+                made = storage.node_of(node)
+                if trace.is_outside(self, made):
+                    trace.settle(self, made)
+                    continue
+                return made
             if node is not None:
                 if tracing.current is not None and tracing.current.is_outside(self, node):
                     tracing.current.settle(self, node)
@@ -311,10 +320,9 @@ class Tensor(Operators):
     def realise(self) -> Tensor:
         """Compute the elements now; returns itself."""
         if self._layout is None:
-            pending = self._node
-            if type(pending) is Pending and is_quiet():
-                _adopt(self, pending)
-            else:
+            if type(self._node) is Step:
+                recording.look(self)
+            if self._layout is None:
                 realise(self)
         return self
 
@@ -334,6 +342,8 @@ class Tensor(Operators):
 
     def item(self) -> Any:
         """The only element as a Python number."""
+        if type(self._node) is Step:
+            recording.look(self)
         found = fast_item(self)
         if found is not None:
             return found
@@ -345,7 +355,7 @@ class Tensor(Operators):
         return self._values().tolist()
 
     def __repr__(self) -> str:
-        if self._layout is None and uses_parameters([self.node]):
+        if self._layout is None and type(self._node) is not Step and uses_parameters([self.node]):
             return f"Tensor(shape={self.shape}, dtype={self.dtype}, traced)"
         text = np.array2string(self._values(), separator=", ", prefix="Tensor(", threshold=200)
         lost = f"shape={self.shape}, " if self.size == 0 and self.shape != (0,) else ""  # the brackets do not tell it
@@ -371,7 +381,10 @@ class Tensor(Operators):
         return int(self._scalar("index"))
 
     def _scalar(self, wanted: str) -> Any:
-        if self.ndim != 0:
+        if type(self._node) is Step:
+            recording.look(self)
+        layout = self._layout
+        if layout[1] if layout is not None else self.ndim:
             raise fail(ArgumentError, wanted, f"only a 0-dimensional tensor becomes a Python number, not {self.shape}",
                        "index it, or use any()/all(); `x in list` compares: use any(x is item for item in list)")
         evaluate.counts.syncs += 1
@@ -451,8 +464,13 @@ def realise(*tensors: Tensor) -> None:
         wrong = next(t for t in tensors if not isinstance(t, Tensor))
         raise fail(ArgumentError, "realise", f"a {type(wrong).__name__} is not a tensor",
                    "several results: mo.realise(*results)") from None
+    for t in waiting:
+        if type(t._node) is Step and t._layout is None:
+            recording.look(t)
+    waiting = [t for t in waiting if t._layout is None]
     if not waiting:
         return
+    written = [t._node for t in waiting]
     nodes = [t.program() for t in waiting]
     below = toposort(nodes)
     check_value(below)
@@ -463,8 +481,10 @@ def realise(*tensors: Tensor) -> None:
         from morpho.tensor.tools.debug import check_nodes
 
         check_nodes(nodes, buffers)
-    for tensor, node, buffer in zip(waiting, nodes, buffers, strict=True):
+    for tensor, node, step, buffer in zip(waiting, nodes, written, buffers, strict=True):
         with _settling:
+            if type(step) is Step and tensor._node is step and tensor._layout is None:
+                tensor._node, tensor._storage = node, None
             _settle(tensor, node, buffer, of_data and node.op.name != "copy")
             if differentiable and node.dtype.is_inexact:  # its gradient may be asked for later
                 _keep_program(tensor, node)
@@ -478,22 +498,23 @@ def _keep_program(tensor: Tensor, node: Node) -> None:
         track.program = node
 
 
-def _adopt(tensor: Tensor, pending: Pending) -> None:
-    """Run a single operation, whose value becomes the tensor's."""
-    found = pending.run()
+def _kept_program(tensor: Tensor, lineage: recording.Lineage) -> Node:
+    """The graph of a computed value, whose elements are read by programs that contain it."""
+    node = lineage.node()
     with _settling:
-        if tensor._layout is None and tensor._node is pending:
-            tensor._storage, tensor._layout, tensor._record = found._storage, found._layout, found._record
-            tensor._node = None
-            return
-    tensor.realise()  # another thread was first, or has given the tensor another value
+        if tensor._layout is not None and node.op.name != "data" and node.inputs and (
+                node.payload is None or (isinstance(node.payload, Holder) and node.payload() is None)):
+            if tensor._record is not None:
+                tensor._record = repacked(tensor._record, 0)
+            node.payload = Holder(tensor)
+    return node
 
 
-def _adopt_outside(tensor: Tensor, pending: Pending) -> None:
-    """Run a single operation of the surroundings of a function that is being traced."""
+def _realise_outside(tensor: Tensor) -> None:
+    """Compute a recorded value of the surroundings of a function that is being traced."""
     trace, tracing.current = tracing.current, None
     try:
-        _adopt(tensor, pending)
+        tensor.realise()
     finally:
         tracing.current = trace
 

@@ -1,10 +1,4 @@
-"""Single operations on values that are there: found by layout, run by the native entry of compiled functions.
-
-`x + 1` builds no node where x is realised and nobody traces or differentiates: it is a `Pending` operation, which
-becomes one when it is part of a larger expression, and which runs, when its value is asked for, as a compiled function
-of that operation for these layouts. The first times an operation is met it goes the usual way; what comes back often is
-worth a function of its own. Nothing here changes a value, only what finding the code costs.
-"""
+"""Values in memory: whether a thread asks for nothing but values; numbers, rows and items without a program."""
 
 from __future__ import annotations
 
@@ -15,39 +9,23 @@ import struct
 import threading
 from collections.abc import Callable
 from typing import Any
-from weakref import ref
 
 from morpho.backends.cpu.driver.layout import pack_record
 from morpho.base import settings
 from morpho.base.dtypes import DType, bool_, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
-from morpho.ir.node import Node
-from morpho.ir.op import Spec
 from morpho.tensor.autodiff.grad_mode import changed as modes_changed
 from morpho.tensor.autodiff.grad_mode import modes_on, tracing
 
-OFTEN = 3  # times an operation is met before it gets a function of its own
-MOST = 512  # such functions
-EAGER = "<eager>"  # their name, which no function of a user has
+EAGER = "<eager>"  # the name of programs of lazy evaluation, which no function of a user has
 MARK = 16  # the byte of a record with the dtype and, above 31, the mark of another device's memory
 SMALL: dict[DType, Any] = {float32: ctypes.c_float, float64: ctypes.c_double, int64: ctypes.c_int64,
                            int32: ctypes.c_int32}  # numbers in memory of their own, by dtype
 SMALL_CODES = {dtype: (kind, dtype.code) for dtype, kind in SMALL.items()}
 _address, _new, _pack = ctypes.addressof, object.__new__, struct.Struct("<QQQ").pack
-LARGEST = {float32: 3e38, float64: float("inf"), int64: 1 << 62, int32: 1 << 30}
 READ: dict[DType, Any] = {
     float32: ctypes.c_float, float64: ctypes.c_double, int64: ctypes.c_int64, int32: ctypes.c_int32,
     int16: ctypes.c_int16, int8: ctypes.c_int8, uint64: ctypes.c_uint64, uint32: ctypes.c_uint32,
     uint16: ctypes.c_uint16, uint8: ctypes.c_uint8, bool_: ctypes.c_bool}
-
-_met: dict[Any, int] = {}
-_entries: dict[Any, tuple[Callable[..., Any], Spec]] = {}
-_compile: list[Callable[..., Any]] = []  # `mo.compile`, told by the floor above
-
-
-def set_compile(function: Callable[..., Any]) -> None:
-    """Say how a function is compiled."""
-    _compile[:] = [function]
-
 
 # 1 while no thread has settings of a block, a trace or a transformation; native code reads it too. 0 means: ask.
 quiet = ctypes.c_int64(0)
@@ -105,103 +83,6 @@ def snapshot(x: Any) -> Snapshot | None:
     return None if record is None or record[MARK] > 31 or x._layout is not layout else (storage, layout, record)
 
 
-class Pending:
-    """An operation on realised values that no node stands for yet. It holds their memory, not their tensors: what is
-    assigned to those later does not change it."""
-
-    __slots__ = ("build", "device", "entry", "operands", "outputs")
-
-    def __init__(self, build: Callable[..., Any], operands: tuple[Any, ...], entry: tuple[Any, Spec]) -> None:
-        self.build, self.operands, self.device = build, operands, ""
-        self.entry, self.outputs = entry[0], (entry[1],)
-
-    def arguments(self, of_number: Callable[[Any, DType], Any]) -> list[Any]:
-        """The operands as tensors of this call's own."""
-        kind = self.operands[0][0]
-        found = []
-        for operand in self.operands:
-            if len(operand) == 2:
-                found.append(of_number(*operand))
-                continue
-            _, (storage, layout, record), _ = operand
-            made = object.__new__(kind)
-            made._node, made._record, made._storage, made._layout, made._track = None, record, storage, layout, None
-            found.append(made)
-        return found
-
-    def node(self) -> Node:
-        """The operation as a node, on the leaves of the tensors it was written with where they have their values still:
-        a gradient with respect to one of those passes through it."""
-        made = self.arguments(lambda value, dtype: value)
-        for place, operand in enumerate(self.operands):
-            tensor = operand[2]() if len(operand) == 3 else None
-            if tensor is not None and tensor._layout is operand[1][1]:
-                made[place] = tensor
-        return self.build(*made).node  # type: ignore[no-any-return]
-
-    def run(self) -> Any:
-        """The value, as a tensor."""
-        kind = self.operands[0][0]
-        return self.entry(*self.arguments(lambda value, dtype: number_tensor(kind, value, dtype)))
-
-
-def pending(name: str, build: Callable[..., Any], x: Any, other: Any = None) -> Pending | None:
-    """The operation on a realised tensor, and another or a number, once it was met often; None for anything else."""
-    if not is_quiet():
-        return None
-    own = snapshot(x)
-    if own is None:
-        return None
-    _, shape, strides, dtype, _ = own[1]
-    key: Any = (name, shape, strides, dtype)
-    operands: tuple[Any, ...] = ((type(x), own, ref(x)),)
-    if other is None:
-        pass
-    elif type(other) is type(x):
-        beside = snapshot(other)
-        if beside is None:
-            return None
-        key = (*key, *beside[1][1:4])
-        operands = (*operands, (type(x), beside, ref(other)))
-    else:
-        if not _fits(other, dtype):
-            return None
-        key = (*key, None)
-        operands = (*operands, (other, dtype))
-    entry = _entries.get(key)
-    if entry is None:
-        entry = _found(key, build, x, other)
-        if entry is None:
-            return None
-    return Pending(build, operands, entry)
-
-
-def _fits(value: Any, dtype: DType) -> bool:
-    """Whether a Python number takes this dtype beside a tensor of it, as it is."""
-    kind = type(value)
-    if dtype not in SMALL or not (kind is int or (kind is float and dtype.is_float)):
-        return False
-    return bool(-LARGEST[dtype] <= value <= LARGEST[dtype])
-
-
-def _found(key: Any, build: Callable[..., Any], x: Any, other: Any) -> tuple[Callable[..., Any], Spec] | None:
-    """A function of its own for an operation that was met often."""
-    count = _met.get(key, 0) + 1
-    if count < OFTEN or not _compile:
-        if len(_met) > 16 * MOST:
-            _met.clear()
-        _met[key] = count
-        return None
-    made = build(x, other) if other is not None else build(x)
-    if len(_entries) >= MOST:
-        _entries.clear()
-    unary = other is None
-    function = _compile[0](lambda x: build(x)) if unary else _compile[0](lambda x, other: build(x, other))
-    function.__name__ = EAGER
-    entry = _entries[key] = (function, Spec(made.shape, made.dtype))
-    return entry
-
-
 # -- values ------------------------------------------------------------------------------------------------------------
 def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
     """A number in memory."""
@@ -245,7 +126,7 @@ def row(x: Any, number: int) -> Any:
     if not shape or not -shape[0] <= number < shape[0]:
         return None
     start = address + (number % shape[0]) * strides[0] * dtype.itemsize
-    return _view(type(x), own[0], start, shape[1:], strides[1:], dtype, writable)
+    return view_of(type(x), own[0], start, shape[1:], strides[1:], dtype, writable)
 
 
 def rows(x: Any) -> list[Any] | None:
@@ -256,14 +137,14 @@ def rows(x: Any) -> list[Any] | None:
     address, shape, strides, dtype, writable = own[1]
     kind, storage = type(x), own[0]
     if native_row:
-        fixed, take = _view(kind, storage, address, shape, strides, dtype, writable), native_row[0]
+        fixed, take = view_of(kind, storage, address, shape, strides, dtype, writable), native_row[0]
         return [take(fixed, number) for number in range(shape[0])]
     step, inner, inner_strides = strides[0] * dtype.itemsize, shape[1:], strides[1:]
-    return [_view(kind, storage, address + number * step, inner, inner_strides, dtype, writable)
+    return [view_of(kind, storage, address + number * step, inner, inner_strides, dtype, writable)
             for number in range(shape[0])]
 
 
-def _view(kind: type, storage: Any, address: int, shape: Any, strides: Any, dtype: DType, writable: bool) -> Any:
+def view_of(kind: type, storage: Any, address: int, shape: Any, strides: Any, dtype: DType, writable: bool) -> Any:
     made: Any = object.__new__(kind)
     made._node = made._track = None
     made._storage, made._layout = storage, (address, shape, strides, dtype, writable)
@@ -274,10 +155,15 @@ def _view(kind: type, storage: Any, address: int, shape: Any, strides: Any, dtyp
 def item(x: Any) -> Any:
     """The only element of a realised tensor as a Python number, or None where the usual way is to be gone."""
     storage, layout, record = x._storage, x._layout, x._record
-    if layout is None or record is None or record[MARK] > 31 or tracing.transformed or x._storage is not storage:
+    if layout is None or record is None or record[MARK] > 31 or x._storage is not storage:
         return None
-    read = READ.get(layout[3])
+    if not quiet.value and tracing.transformed:
+        return None
     for size in layout[1]:
         if size != 1:
             return None
-    return None if read is None else read.from_address(layout[0]).value  # `storage` is held meanwhile
+    read = _READ_BY_CODE.get(layout[3].code)
+    return None if read is None else read(layout[0]).value  # `storage` is held meanwhile
+
+
+_READ_BY_CODE = {dtype.code: kind.from_address for dtype, kind in READ.items()}

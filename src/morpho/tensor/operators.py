@@ -11,9 +11,10 @@ import numpy as np
 
 from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.tensor import namespace, protocols
+from morpho.tensor import namespace, protocols, recorded, recording
 from morpho.tensor.autodiff import autograd
-from morpho.tensor.convert import has_buffer
+from morpho.tensor.autodiff.grad_mode import Tracked, tracing
+from morpho.tensor.convert import following, has_buffer
 from morpho.tensor.core import Tensor, before_first_run
 from morpho.tensor.eager import load_driver, rows
 from morpho.tensor.functions import elementwise as ew
@@ -52,6 +53,8 @@ def install() -> None:
         setattr(Tensor, function.__name__, _reduction(function))
     for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)
+    recording.set_tensor(Tensor, _load_compiler)
+    recorded.set_tensor(Tensor, following)
     before_first_run.append(_load_compiler)
     load_driver.append(_load_driver)
     if is_needed():
@@ -118,16 +121,22 @@ def _unary(function: Any) -> Any:
 
 
 def _in_place(function: Any) -> Any:
-    """`x += y` makes a new value and binds the name to it; like NumPy's, it changes neither dtype nor shape."""
+    """`x += y` makes a new value and binds the name to it; like NumPy's, it changes neither dtype nor shape. A leaf
+    that collects a gradient, inside `no_grad`, is assigned the value and stays the leaf, as PyTorch's."""
 
     def operate(self: Tensor, other: Any) -> Tensor:
         result = function(self, other)
+        if result.dtype is not self.dtype and result.dtype.kind == self.dtype.kind:  # NumPy's casting "same_kind"
+            result = ew.astype(result, self.dtype)
         if result.dtype is not self.dtype:
             raise fail(DTypeError, function.__name__, f"an in-place operation on {self.dtype} gives {result.dtype}",
                        "write x = x + y, or convert with astype")
         if result.shape != self.shape:
             raise fail(ShapeError, function.__name__, f"an in-place operation on shape {self.shape} gives "
                                                       f"{result.shape}", "write x = x + y")
+        if tracing.gradients_off and isinstance(track := getattr(self, "_track", None), Tracked) and track.wanted:
+            index.setitem(self, ..., result)
+            return self
         return result  # type: ignore[no-any-return]
 
     return operate

@@ -67,6 +67,8 @@ SUITES = (
     Suite("cluster", "Measure several processes of one program: data parallel training, and a rank that is killed.",
           peers=False, threads=1, counted=True),
     Suite("profile", "Measure what profiling costs: the same programs with and without it, in turn.", peers=False),
+    Suite("eager", "Measure programs that nobody compiled, beside eager PyTorch and NumPy in the same process.",
+          peers=False, threads=1),
     Suite("tune", "Measure the tuner: gains over the defaults, exhaustive search, what exploring costs.", peers=False),
 )
 

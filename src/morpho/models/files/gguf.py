@@ -77,8 +77,16 @@ def _form(file: GgufFile) -> Form:
 
 
 def _scaling(file: GgufFile) -> dict[str, Any] | None:
-    """How positions are stretched: by one factor, or by one for each pair, which such files keep as a tensor."""
-    factor, weights = file.config.rope_factor, file.tensors
+    """How positions are stretched: by one factor, by YaRN, or by a factor for each pair, kept as a tensor."""
+    factor, weights, fields = file.config.rope_factor, file.tensors, file.fields
+    if fields.get("rope.scaling.type") == "yarn" and factor is not None:
+        if "rope_freqs.weight" in weights:
+            raise fail(FileFault, "models.load", f"{file.path.name}: rope_freqs.weight divides angles that "
+                       "rope.scaling.type yarn stretches, and only one of the two is computed")
+        return {"rope_type": "yarn", "factor": factor,
+                "original_max_position_embeddings": fields.get("rope.scaling.original_context_length"),
+                "beta_fast": fields.get("rope.scaling.yarn_beta_fast"),
+                "beta_slow": fields.get("rope.scaling.yarn_beta_slow")}
     if "rope_freqs.weight" not in weights:
         return None if factor is None else {"rope_type": "linear", "factor": factor}
     table = weights["rope_freqs.weight"].numpy().astype(float) * (factor or 1.0)  # type: ignore[union-attr]

@@ -26,6 +26,7 @@ from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.dims import Size
 from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
+from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.base.target import current_target
 from morpho.base.units import format_bytes
 from morpho.cost.dispatch_thresholds import DispatchThresholds
@@ -417,7 +418,10 @@ def _output(program: Program, place: View, inputs: Sequence[Buffer], results: Se
     slot = program.slots[place.slot]
     base = inputs[slot.index] if slot.kind == "input" else results[slot.index]
     address = base.address + _static(place.offset) * place.dtype.itemsize
-    return Buffer(base.storage, address, place.shape, place.strides, place.dtype, base.writable)  # type: ignore[arg-type]
+    strides: Any = place.strides  # of an axis of one element they may be any; native guards know the usual ones
+    if is_contiguous(place.shape, strides):
+        strides = contiguous_strides(place.shape)
+    return Buffer(base.storage, address, place.shape, strides, place.dtype, base.writable)  # type: ignore[arg-type]
 
 
 def device_of(outputs: Sequence[Node]) -> str:

@@ -21,6 +21,7 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, toposort
 from morpho.ops.algebra import add, cast, constant_like
 from morpho.ops.identity import mark
+from morpho.tensor import recording
 from morpho.tensor.autodiff.grad_mode import (
     DONE,
     Tracked,
@@ -48,17 +49,21 @@ def requires_grad(tensor: Tensor) -> bool:
     track = getattr(tensor, "_track", None)
     if isinstance(track, Tracked):
         return track.wanted
+    if type(tensor._node) is recording.Step:
+        return recording.wants_gradient(tensor)
     return next(leaves_below(tensor), None) is not None
 
 
 def set_requires_grad(tensor: Tensor, wanted: bool = True) -> Tensor:
     """Ask for this tensor's gradient, or no more; returns the tensor."""
     track = getattr(tensor, "_track", None)
+    if recording.local.recording is not None:
+        recording.local.recording.forget(tensor)
     if isinstance(track, Tracked):
         track.wanted = bool(wanted)
         return tensor
     if not wanted:
-        if isinstance(track, Node):
+        if isinstance(track, Node | recording.Lineage):
             tensor._track = None
         return tensor
     if not tensor.dtype.is_inexact:
@@ -108,6 +113,9 @@ def set_grad(tensor: Tensor, gradient: Any) -> None:
 
 def detach(tensor: Tensor) -> Tensor:
     """The same value, through which no gradient flows."""
+    made = recording.without_gradient(tensor)
+    if made is not None:
+        return made  # type: ignore[no-any-return]
     return Tensor.of_node(detached(tensor.program()))
 
 
@@ -149,13 +157,14 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
     if track is DONE:
         raise fail(ArgumentError, "backward", "the gradient of this value was taken before",
                    "call backward(retain_graph=True) the first time")
+    if gradient is None and not _hooks and not after_backward and _backward_recorded(tensor, retain_graph):
+        return
     root = tensor.program()
     order = toposort([root])
     leaves = [(node, found) for node in order if (found := owner(node)) is not None]
     if not leaves:
         if any(node.serial in tracked and tracked[node.serial]() is None for node in order):
-            raise fail(ArgumentError, "backward", "the parameters below this value are gone: nobody holds them now",
-                       "keep the module, as in model = nn.Linear(3, 1), for as long as you train it")
+            raise _gone()
         raise fail(ArgumentError, "backward", "nothing below this value wants a gradient",
                    "use nn.Parameter, or requires_grad_() on the tensors whose gradients you want; inside a compiled "
                    "function call backward() there, its results have no gradient outside")
@@ -173,6 +182,34 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
         _pending.add(tensor)
     if not retain_graph and not isinstance(track, Tracked):
         tensor._track = DONE
+
+
+def _gone() -> ArgumentError:
+    return fail(ArgumentError, "backward", "the parameters below this value are gone: nobody holds them now",
+                "keep the module, as in model = nn.Linear(3, 1), for as long as you train it")  # type: ignore[return-value]
+
+
+def _backward_recorded(tensor: Tensor, retain_graph: bool) -> bool:
+    """Write the gradients down as part of the recording that the value comes from; False where nodes are needed."""
+    if tensor.shape != () or not tensor.dtype.is_float or isinstance(getattr(tensor, "_track", None), Tracked):
+        return False
+    found = recording.differentiate(tensor)
+    if found is None:
+        return False
+    if not found:
+        raise _gone()
+    for leaf, part in found:
+        track = leaf._track
+        for hook in list(track.hooks):
+            answer = hook(part)
+            part = part if answer is None else answer
+        track.grad = part if track.grad is None else track.grad + part
+    _pending.add(tensor)
+    if not retain_graph:
+        if type(tensor._node) is recording.Step:
+            tensor._node = recording.without_gradient(tensor)._node
+        tensor._track = DONE
+    return True
 
 
 def _cotangent(tensor: Tensor, root: Node, gradient: Any) -> Node:
@@ -290,6 +327,8 @@ def is_differentiated(tensor: Tensor) -> bool:
     track = getattr(tensor, "_track", None)
     if tracing.gradients_off or track is DONE or (track is None and tensor.is_realised):
         return False
+    if type(tensor._node) is recording.Step and not tensor._node.tracked and not tracing.transformed:
+        return False
     if isinstance(track, Tracked):
         return track.wanted
     held = held_below(tensor)
@@ -298,6 +337,11 @@ def is_differentiated(tensor: Tensor) -> bool:
     return any(not isinstance(getattr(leaf, "_track", None), Tracked) or leaf._track.wanted for leaf in held)
 
 
+def _parts(root: Node, leaves: list[Node]) -> list[Node | None]:
+    return gradients_of([root], [constant_like(root, 1)], leaves)
+
+
+recording.set_gradients(_parts)
 METHODS: dict[str, Any] = {
     "backward": backward, "detach": detach, "register_hook": register_hook, "retain_grad": retain_grad,
     "requires_grad_": set_requires_grad,

@@ -21,6 +21,7 @@ from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import creates
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 from morpho.tensor.scalars import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, is_scalar, rounded, scalar_node
 
 
@@ -31,6 +32,7 @@ def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
 
 
 @creates
+@recorded
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor with one value everywhere: a Python number, or a 0-dimensional tensor.
 
@@ -49,6 +51,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 
 
 @creates
+@recorded
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros, float32 unless a dtype is given.
 
@@ -59,6 +62,7 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 @creates
+@recorded
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of ones, float32 unless a dtype is given.
 
@@ -92,6 +96,7 @@ def _where(x: Any, device: Any) -> Any:
     return x.device if device is None and isinstance(x, Tensor) and x.device != HOST else device
 
 
+@recorded
 def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Zeros with the shape and dtype of x.
 
@@ -102,6 +107,7 @@ def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     return zeros(shape, dtype=target, device=_where(x, device))
 
 
+@recorded
 def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones with the shape and dtype of x.
 
@@ -112,6 +118,7 @@ def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     return ones(shape, dtype=target, device=_where(x, device))
 
 
+@recorded
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """One value with the shape and dtype of x.
 
@@ -133,6 +140,7 @@ def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 @creates
+@recorded
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
     """start, start + step, ... up to but without stop. Without a dtype it is that of the tensors and NumPy numbers
     among the three; of Python numbers alone int64, or float32 if one is a float. Steps with a fraction do not go with
@@ -238,6 +246,7 @@ def _whole(node: Node, target: DType) -> Node:
 
 
 @creates
+@recorded
 def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None,
              endpoint: bool = True) -> Tensor:
     """`num` evenly spaced numbers from start to stop, the end included unless told otherwise. Those of an integer dtype
@@ -268,6 +277,7 @@ def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: A
 
 
 @creates
+@recorded
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones on a diagonal, zeros elsewhere.
 
@@ -291,6 +301,7 @@ def _triangle(name: str, x: Any, k: int, comparison: str) -> Tensor:
     return Tensor.of_node(build("where", kept, node, expand(scalar_node(0, node.dtype, name), node.shape)))
 
 
+@recorded
 def tril(x: Any, /, *, k: int = 0) -> Tensor:
     """The lower triangle of matrices, up to diagonal k; zeros elsewhere.
 
@@ -302,6 +313,7 @@ def tril(x: Any, /, *, k: int = 0) -> Tensor:
     return _triangle("tril", x, k, "less_equal")
 
 
+@recorded
 def triu(x: Any, /, *, k: int = 0) -> Tensor:
     """The upper triangle of matrices, from diagonal k; zeros elsewhere.
 
@@ -313,6 +325,7 @@ def triu(x: Any, /, *, k: int = 0) -> Tensor:
     return _triangle("triu", x, k, "greater_equal")
 
 
+@recorded
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     """Coordinates of a grid from the coordinates along its axes, without a copy.
 

@@ -14,10 +14,10 @@ from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.autodiff.precision import in_class
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
-from morpho.tensor.eager import pending
 from morpho.tensor.functions.examples import documented
 from morpho.tensor.lifted import LiftedNumber
 from morpho.tensor.operands import as_node, broadcasted, promoted
+from morpho.tensor.recorded import binary, recorded, unary
 from morpho.tensor.scalars import is_scalar
 
 
@@ -29,25 +29,15 @@ def of_record(name: str) -> Callable[..., Tensor]:
     """
     op = REGISTRY[name]
 
-    def unary(x: Any, /) -> Tensor:
-        if type(x) is Tensor and (found := pending(name, unary_node, x)) is not None:
-            return Tensor.of_node(found)  # type: ignore[arg-type]
-        return unary_node(x)
-
-    def unary_node(x: Any) -> Tensor:
+    def one(x: Any) -> Tensor:
         (node,) = promoted(name, x, floating=op.floating)
         return Tensor.of_node(build(name, in_class(name, node)))
 
-    def binary(x1: Any, x2: Any, /) -> Tensor:
-        if type(x1) is Tensor and (found := pending(name, binary_node, x1, x2)) is not None:
-            return Tensor.of_node(found)  # type: ignore[arg-type]
-        return binary_node(x1, x2)
-
-    def binary_node(x1: Any, x2: Any) -> Tensor:
+    def two(x1: Any, x2: Any) -> Tensor:
         nodes = promoted(name, x1, x2, floating=op.floating)
         return Tensor.of_node(build(name, *broadcasted(name, *[in_class(name, node) for node in nodes])))
 
-    function: Callable[..., Tensor] = unary if op.arity == ONE else binary
+    function: Callable[..., Tensor] = unary(one) if op.arity == ONE else binary(two)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = documented(name, op.summary, places=1 if op.arity == ONE else 2)
     return function
@@ -85,6 +75,7 @@ sqrt = of_record("sqrt")
 reciprocal = of_record("reciprocal")
 
 
+@recorded
 def pow(x1: Any, x2: Any, /) -> Tensor:
     """x1 to the power x2. A literal exponent of 2 is x1 * x1, one of 3 x1 * x1 * x1 (not for half floats, which would
     lose digits); 0.5 is not special (pow, not sqrt).
@@ -103,6 +94,7 @@ def pow(x1: Any, x2: Any, /) -> Tensor:
     return Tensor.of_node(build("pow", *broadcasted("pow", *nodes)))
 
 
+@recorded
 def absolute(x: Any, /) -> Tensor:
     """The magnitude.
 
@@ -116,6 +108,7 @@ def absolute(x: Any, /) -> Tensor:
 abs = absolute
 
 
+@recorded
 def positive(x: Any, /) -> Tensor:
     """x itself.
 
@@ -125,6 +118,7 @@ def positive(x: Any, /) -> Tensor:
     return Tensor.of_node(as_node(x, "positive"))
 
 
+@recorded
 def real(x: Any, /) -> Tensor:
     """The real part; a real tensor is its own.
 
@@ -135,6 +129,7 @@ def real(x: Any, /) -> Tensor:
     return Tensor.of_node(build("real", node) if node.dtype.is_complex else node)
 
 
+@recorded
 def imag(x: Any, /) -> Tensor:
     """The imaginary part; zero for a real tensor.
 
@@ -145,6 +140,7 @@ def imag(x: Any, /) -> Tensor:
     return Tensor.of_node(build("imag", node) if node.dtype.is_complex else zeros_like(node))
 
 
+@recorded
 def conj(x: Any, /) -> Tensor:
     """The complex conjugate; a real tensor is its own.
 
@@ -166,7 +162,7 @@ def _rounding(name: str, summary: str) -> Callable[[Any], Tensor]:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = documented(name, summary)
-    return function
+    return recorded(function)
 
 
 floor = _rounding("floor", "The largest integer not above x.")
@@ -202,7 +198,7 @@ def _test(name: str, summary: str, for_integers: bool) -> Callable[[Any], Tensor
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = documented(name, summary)
-    return function
+    return recorded(function)
 
 
 isnan = _test("isnan", "Where x is NaN.", False)
@@ -235,6 +231,7 @@ erfc = of_record("erfc")
 
 
 # -- choosing --------------------------------------------------------------------------------------------------------
+@recorded
 def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
     """x1 where the condition holds, x2 elsewhere.
 
@@ -247,6 +244,7 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
     return Tensor.of_node(build("where", *broadcasted("where", mask, *promoted("where", x1, x2))))
 
 
+@recorded
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """x kept between `min` and `max`, either of which may be left out; NaN stays NaN, the dtype is that of x.
 
@@ -262,6 +260,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     return result if max is None else astype(minimum(result, max), dtype)
 
 
+@recorded
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """x converted: floats to integers truncate and saturate (NaN to 0), integers wrap.
 

@@ -29,6 +29,7 @@ from morpho.tensor.functions.move import matrix_transpose, slice_node
 from morpho.tensor.functions.products.products import matmul, outer, tensordot, vecdot
 from morpho.tensor.namespace import finfo
 from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.recorded import recorded
 from morpho.tensor.tools.foreign_calls import hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
 
@@ -304,6 +305,7 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     return result
 
 
+@recorded
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     """A diagonal of matrices, as the last axis.
 
@@ -322,6 +324,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     return Tensor.of_node(slice_node(flat, starts, sizes, [1] * len(batch) + [columns + 1]))  # type: ignore[list-item]
 
 
+@recorded
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """The sum of a diagonal.
 
@@ -331,6 +334,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
+@recorded
 @rounded_once
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The cross product of vectors of three elements.
@@ -369,6 +373,7 @@ def _floating(name: str, x: Any) -> Tensor:
     return Tensor.of_node(node)
 
 
+@recorded
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """The norm of vectors along axes: 2 by default, any other power, infinity, or 0 for the count of non-zeros. That of
     half floats is computed in float32, which holds their powers, and rounded once.
@@ -408,6 +413,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     return ew.where(none, total, ew.pow(ew.where(none, 1.0, total), 1.0 / ord))
 
 
+@recorded
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """The norm of matrices: 'fro', 'nuc', 1, 2, infinity, or the negative of a number for the least instead.
 

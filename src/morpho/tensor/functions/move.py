@@ -32,9 +32,11 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.functions.arranging.borders import as_mode, bordered
 from morpho.tensor.functions.searching.search import take
 from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.recorded import recorded, view
 from morpho.tensor.sync import realised_array
 
 
+@view
 def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     """The same elements in another shape, one size of which may be -1. A view where strides allow, else one counted
     copy; `copy=True` always copies, `copy=False` refuses to.
@@ -62,6 +64,7 @@ def _check_view(x: Tensor, sizes: Shape) -> None:
                                           "copy", "leave copy=False out")
 
 
+@view
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     """The axes in another order.
 
@@ -76,6 +79,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     return Tensor.of_node(algebra.permute(node, numbers))
 
 
+@view
 def matrix_transpose(x: Any, /) -> Tensor:
     """The last two axes exchanged.
 
@@ -90,6 +94,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
     return permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
+@view
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     """Axes moved to new positions, the others keeping their order.
 
@@ -108,6 +113,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     return permute_dims(x, [moved[i] if i in moved else next(rest) for i in range(rank)])
 
 
+@view
 def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     """x repeated along new or size-1 axes, without a copy.
 
@@ -122,6 +128,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     return Tensor.of_node(algebra.expand(node, sizes))
 
 
+@recorded
 def broadcast_arrays(*arrays: Any) -> list[Tensor]:
     """All of them broadcast to their common shape.
 
@@ -133,6 +140,7 @@ def broadcast_arrays(*arrays: Any) -> list[Tensor]:
     return [broadcast_to(a, shape) for a in arrays]
 
 
+@view
 def expand_dims(x: Any, /, axis: Any = 0) -> Tensor:
     """New axes of size 1.
 
@@ -149,6 +157,7 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Tensor:
     return Tensor.of_node(algebra.reshape(node, shape))
 
 
+@view
 def squeeze(x: Any, /, axis: Any) -> Tensor:
     """Axes of size 1 taken away.
 
@@ -163,6 +172,7 @@ def squeeze(x: Any, /, axis: Any) -> Tensor:
     return Tensor.of_node(algebra.reshape(node, tuple(s for i, s in enumerate(node.shape) if i not in numbers)))
 
 
+@recorded
 def flip(x: Any, /, *, axis: Any = None) -> Tensor:
     """Axes read backwards.
 
@@ -182,6 +192,7 @@ def slice_node(node: Node, starts: Sequence[Size], sizes: Sequence[Size], steps:
     return build("slice", node, starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
 
 
+@recorded
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along an axis, each a view without it.
 
@@ -213,6 +224,7 @@ def _joined(arrays: Any, operation: str) -> list[Any]:
     return found
 
 
+@recorded
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis; `axis=None` flattens them first.
 
@@ -227,6 +239,7 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
     return Tensor.of_node(nodes[0] if len(nodes) == 1 else build("concatenate", *nodes, axis=number))
 
 
+@recorded
 def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis.
 
@@ -242,6 +255,7 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
     return concat([expand_dims(a, axis=number) for a in arrays], axis=number)
 
 
+@recorded
 def pad(x: Any, /, widths: Any, *, value: Any = 0, mode: str = "constant", constant_values: Any = None) -> Tensor:
     """x with a border of one value: `widths` is one number, one (before, after) pair for all axes, or a pair per axis.
     `constant_values` is NumPy's name of `value`, for libraries that call a namespace by it (xarray).
@@ -284,6 +298,7 @@ def _widths(widths: Any, rank: int) -> list[Shape]:
     return pairs
 
 
+@recorded
 def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:
     """Elements moved along axes, those that leave at one end coming in at the other; flattened without an axis.
 
@@ -332,6 +347,7 @@ def _rolled_by_index(node: Node, shift: int, axis: int) -> Node:
     return build("gather", node, build("remainder", moved, size), axis=axis)
 
 
+@recorded
 def tile(x: Any, repetitions: Any, /) -> Tensor:
     """x laid side by side, so many times along each axis.
 
@@ -354,6 +370,7 @@ def tile(x: Any, repetitions: Any, /) -> Tensor:
     return Tensor.of_node(algebra.reshape(algebra.expand(algebra.reshape(node, tuple(apart)), tuple(spread)), tiled))
 
 
+@recorded
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """Every element so many times in a row along an axis; flattened without one. A tensor of repeats is realised at
     once, because the resulting size is data.

@@ -45,6 +45,7 @@ from morpho.ops.algebra import (
 from morpho.tensor.autodiff.precision import widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 from morpho.tensor.scalars import DEFAULT_FLOAT
 
 
@@ -79,6 +80,7 @@ def _summed_dtype(dtype: DType, asked: Any) -> DType:
     return int64 if dtype.kind in "bi" else dtype
 
 
+@recorded
 def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The sum along axes, by the fixed tree of docs/numerics.md: the same bits for any number of threads.
 
@@ -88,6 +90,7 @@ def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = Fals
     return _total("sum", x, axis, dtype, keepdims)
 
 
+@recorded
 def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product along axes.
 
@@ -105,6 +108,7 @@ def _total(name: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
     return finished(name, reduce(name, node, axes), axes, keepdims)
 
 
+@recorded
 def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The largest element along axes; NaN wins.
 
@@ -114,6 +118,7 @@ def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     return _extreme("max", x, axis, keepdims)
 
 
+@recorded
 def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The smallest element along axes; NaN wins.
 
@@ -137,6 +142,7 @@ def _check_elements(name: str, node: Node, axes: tuple[int, ...]) -> None:
         raise fail(ShapeError, name, f"shape {node.shape} has no elements along axis {axes} and {name} has no identity")
 
 
+@recorded
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Whether at least one element is true (non-zero).
 
@@ -146,6 +152,7 @@ def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     return _truth("any", x, axis, keepdims)
 
 
+@recorded
 def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Whether every element is true (non-zero).
 
@@ -180,6 +187,7 @@ def _mean_node(node: Node, axes: tuple[int, ...]) -> Node:
     return cast(div(total, expand(size_value(count(wide, axes), wide.dtype), total.shape)), node.dtype)
 
 
+@recorded
 def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The sum divided by the number of elements.
 
@@ -191,6 +199,7 @@ def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     return finished("mean", _mean_node(node, axes), axes, keepdims)
 
 
+@recorded
 def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The mean of squared distances from the mean; `correction` is taken off the count (1 for a sample).
 
@@ -203,6 +212,7 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     return finished("var", found, axes, keepdims)
 
 
+@recorded
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The square root of `var`; its gradient where all elements are equal is taken to be 0.
 
@@ -281,6 +291,7 @@ def _position_node(extreme: str, node: Node, axis: int) -> Node:
     return cast(reduce("min", build("where", hit, index, most), (axis,)), int64)
 
 
+@recorded
 def argmax(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The first index of the largest element; a NaN counts as largest.
 
@@ -290,6 +301,7 @@ def argmax(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     return _position("argmax", "max", x, axis, keepdims)
 
 
+@recorded
 def argmin(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The first index of the smallest element; a NaN counts as smallest.
 
@@ -299,6 +311,7 @@ def argmin(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     return _position("argmin", "min", x, axis, keepdims)
 
 
+@recorded
 def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """How many elements are not zero.
 
@@ -310,6 +323,7 @@ def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Ten
     return finished("count_nonzero", reduce("sum", cast(truth(node), int64), axes), axes, keepdims)
 
 
+@recorded
 def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Running sums along an axis, one chain in index order.
 
@@ -319,6 +333,7 @@ def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, include_in
     return _scan("cumulative_sum", x, axis, dtype, include_initial, 0)
 
 
+@recorded
 def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Running products along an axis.
 

@@ -24,11 +24,11 @@ from morpho.passes.remat.remat import Budget
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.autodiff.autograd import no_grad
 from morpho.tensor.core import Tensor
-from morpho.tensor.eager import set_compile
 from morpho.tensor.jit import slow_path
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.explain import explain_text, predicted_seconds, statistics
 from morpho.tensor.jit.native.rows import install as install_rows
+from morpho.tensor.recording import set_compile
 from morpho.tensor.tools.foreign_calls import unpicklable
 
 log = logging.getLogger("morpho")
@@ -221,8 +221,7 @@ def _measure() -> bool:
 
 
 _entry_ready = _measure()
-if _entry_ready:  # else a function of a single operation would cost more than it saves
-    set_compile(compile)
+set_compile(compile)
 
 
 @cache

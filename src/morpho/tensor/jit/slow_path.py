@@ -21,7 +21,7 @@ from morpho.runtime.memory.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.memory.device_memory import part
 from morpho.runtime.plans import on_device
 from morpho.runtime.plans.evaluate import run_plan
-from morpho.tensor import convert
+from morpho.tensor import convert, recording
 from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.autodiff.grad_mode import has_rows, tracing
 from morpho.tensor.core import Tensor
@@ -240,6 +240,9 @@ def _checked_target(made: CompiledFunction, target: Tensor, shape: tuple[int, ..
                    "use mo.empty(...), or mo.asarray(..., copy=True)")
     mine = sum(value._storage is held.storage for value in values)
     alone = _is_alone(target, 1 + mine)  # besides `held` and this call's own look at the arguments
+    if not alone:
+        recording.flush()  # what waits there may hold the memory
+        alone = _is_alone(target, 1 + mine)
     if not alone and not (constants.release(held.storage) and _is_alone(target, 1 + mine)):
         raise fail(SharedError, made.__name__, "out= shares its memory with another tensor, a pending expression "
                                                "or an export", "drop those first, or use mo.empty(...)")

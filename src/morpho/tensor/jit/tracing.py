@@ -32,6 +32,7 @@ from morpho.runtime.trace.spans import span
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
+from morpho.tensor.eager import EAGER
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.dynamic import Owner, check_bound, needed_elements, owners, sure_bounds, symbols_of
 from morpho.tensor.jit.kept_traces import KeptTrace
@@ -186,6 +187,8 @@ def _bindings(shapes: Sequence[tuple[Size, ...]]) -> list[Binding]:
 
 def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
            changed: Changed | None = None) -> Specialisation:
+    if made.__name__ == EAGER:  # lazy evaluation compiles: the user has written no function
+        return _traced(made, structure, specs, changed)
     with span("trace", made.__name__) as told:
         told |= {"recompiles": made.recompiles, "shapes": [str(tuple(sizes)) for _, sizes, *_ in specs[:8]],
                  "line": _line_of(made)}

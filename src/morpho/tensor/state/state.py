@@ -31,6 +31,7 @@ from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.runtime.memory.buffer import Buffer
 from morpho.runtime.memory.pool import pool
 from morpho.runtime.trace.spans import first_value
+from morpho.tensor import recording
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor, realise
@@ -258,16 +259,23 @@ def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:
             trace.write(state, tensor)
         return
     # Tensors of this function's own: a value that exists already, or is a view of one, is copied.
-    made = [asarray(tensor, copy=True) if tensor.is_realised else Tensor.of_node(tensor.program())
+    made = [asarray(tensor, copy=True) if tensor.is_realised else
+            tensor if type(tensor._node) is recording.Step else Tensor.of_node(tensor.program())
             for _, tensor in checked]
     named = {id(state) for state, _ in checked}
     waiting = [(state, tensor) for state, tensor in _take_deferred() if id(state) not in named]
     realise(*made, *others, *[tensor for _, tensor in waiting])
-    for (state, _), tensor in zip(checked, made, strict=True):
+    for number, (state, _) in enumerate(checked):
+        tensor = made[number]
+        if sys.getrefcount(tensor) > MINE:  # somebody else holds the tensor, who may go on with it
+            tensor = asarray(tensor, copy=True)
         owned = _owned(tensor)
         with state.lock:
             state.replace(owned)
     _deliver(waiting)
+
+
+MINE = 6  # references to a tensor in `assign`: of the values given, two pairs and a list, two names, the question
 
 
 def _say_moved() -> None:
@@ -282,7 +290,7 @@ def defer(state: State, new: Tensor) -> None:
     if current_trace() is not None or tensor.is_realised:
         state.value = tensor
         return
-    waiting = Tensor.of_node(tensor.program())
+    waiting = recording.shared(tensor) if type(tensor._node) is recording.Step else Tensor.of_node(tensor.program())
     with state.lock, _deferring:
         state.wait_for(waiting)
         _deferred.add(state)

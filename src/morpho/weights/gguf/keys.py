@@ -25,7 +25,7 @@ MODEL = KeyTable({
     **{name: _size for name in SIZES},
     "attention.layer_norm_rms_epsilon": _scale, "attention.layer_norm_epsilon": _scale, "rope.freq_base": _scale,
     "attention.sliding_window": used(keys.whole()), "attention.scale": used(keys.number(least=0)),
-    "rope.scaling.type": used(keys.one_of("none", "linear")), "rope.scaling.factor": used(keys.number(least=0)),
+    "rope.scaling.type": used(keys.one_of("none", "linear", "yarn")), "rope.scaling.factor": used(keys.number(least=0)),
     "rope.scale_linear": used(keys.number(least=0)),
     "rope.scaling.original_context_length": irrelevant("of other types of scaling"),
     "rope.scaling.yarn_*": irrelevant("of another type of scaling"), "rope.scaling.attn_factor": _one,
@@ -36,9 +36,14 @@ MODEL = KeyTable({
     "expert_count": used(keys.whole()), "expert_used_count": used(keys.whole()), "expert_shared_count": _off,
     "tensor_data_layout": only("Meta AI original pth"),
 })
+# With rope.scaling.type "yarn", the parts of it; llama.cpp multiplies and overwrites the last three by its version.
+YARN = {"rope.scaling.original_context_length": _size, "rope.scaling.yarn_beta_fast": _scale,
+        "rope.scaling.yarn_beta_slow": _scale, "rope.scaling.yarn_ext_factor": only(1.0, 1, -1.0, -1),
+        "rope.scaling.yarn_attn_factor": only(1.0, 1), "rope.scaling.yarn_log_multiplier": _off}
 _DENSE = {"expert_count": _off, "expert_used_count": _off}
 _ALL = {**_DENSE, "attention.scale": _off, "attention.sliding_window": _off}  # every layer sees all
-_WINDOW = {**_DENSE, "attention.scale": _off, "final_logit_softcapping": used(keys.number(least=0))}
+_WINDOW = {**_DENSE, "attention.scale": _off, "rope.scaling.type": used(keys.one_of("none", "linear")),
+           "final_logit_softcapping": used(keys.number(least=0))}
 OTHERS: dict[str, dict[str, keys.Key]] = {  # where an architecture differs from Llama's
     "llama": {}, "qwen2": _ALL, "qwen3": _ALL, "smollm3": _ALL, "olmo2": _ALL,
     "olmo": {**_ALL, "attention.clamp_kqv": used(keys.number(least=0))},
@@ -93,12 +98,16 @@ def check_model(metadata: Mapping[str, Any], file: str, ignore: Collection[str] 
         if metadata.get(f"{form}.{name}") is None:
             raise fail(FileFault, "load_gguf", f"{file}: {form}.{name} is not there")
     model = {**MODEL, **OTHERS[form]}
+    if metadata.get(f"{form}.rope.scaling.type") == "yarn":
+        del model["rope.scaling.yarn_*"]
+        model = {**model, **YARN}
     table = KeyTable({**GENERAL, **TOKENIZER, **{f"{form}.{name}": key for name, key in model.items()}})
     table.check("load_gguf", file, metadata, ignore=ignore, kind=FileFault)
 
 
 def rope_scaling(fields: Mapping[str, Any], file: str) -> float | None:
-    """By how much positions are stretched; None where they are not. Files of before the types have `scale_linear`."""
+    """By how much positions are stretched, of any type; None where they are not. Files of before the types
+    have `scale_linear`."""
     found = [fields[name] for name in ("rope.scaling.factor", "rope.scale_linear") if fields.get(name)]
     if fields.get("rope.scaling.type", "linear") == "none" or not found:
         return None

@@ -113,6 +113,20 @@ def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
                 yield from _sources(entry.path)
 
 
+def stored_text(name: str, write: Callable[[], str]) -> str:
+    """LLVM text that follows from Morpho's source alone: written once for each version of it, then read from disk."""
+    disk = disk_cache()
+    if disk is None:
+        return write()
+    key = hashlib.sha256(f"text {name} {_version()}".encode()).hexdigest()
+    stored = disk.get(key)
+    if stored is not None:
+        return stored.decode()
+    text = write()
+    disk.put(key, text.encode())
+    return text
+
+
 def code_key(identity: str, isa: Isa) -> str:
     """The disk key: the kernel, the instruction set with its features, the machine's kind, and the versions."""
     parts = (identity, isa.name, isa.llvm_cpu, isa.llvm_features, str(isa.vector_bits), llvm.host(), _version())

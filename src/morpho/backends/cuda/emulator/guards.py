@@ -39,8 +39,8 @@ class Root(Enum):
     UNKNOWN = 4  # a number, or one of several: not checked
 
 
-ARGUMENTS = {"%ctx": Root.CONTEXT, "%c": Root.CONTEXT, "%p": Root.WORDS, "%buffers": Root.WORDS, "%values": Root.WORDS,
-             "%scratch": Root.DEVICE, "%source": Root.DEVICE}
+ARGUMENTS = {"%ctx": Root.CONTEXT, "%c": Root.CONTEXT, "%context": Root.CONTEXT, "%p": Root.WORDS,
+             "%buffers": Root.WORDS, "%values": Root.WORDS, "%scratch": Root.DEVICE, "%source": Root.DEVICE}
 
 
 def type_bytes(text: str) -> int:

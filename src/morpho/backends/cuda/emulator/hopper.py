@@ -11,9 +11,20 @@ have read, as on the GPU, where one thread of them then says that a stage may be
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.cpu.codegen.native import module, native
+from morpho.backends.cpu.codegen.typed import (
+    Bytes,
+    Volatile,
+    Words,
+    i64,
+    u32,
+)
+from morpho.backends.cpu.compiler.code import stored_text
+from morpho.backends.cuda.emulator.runtime import give_way, in_vain, shared
 from morpho.base.dtypes import DType, bfloat16, float16
 
 _WGMMA = re.compile(r"@gpu\.wgmma_(bf16|f16)_(\d+)_([01])([01])\(")
@@ -27,87 +38,60 @@ _REGISTERS = re.compile(r"@gpu\.registers_(up|down)_(\d+)\(")
 DEPTH = 64
 TOGETHER = "call void @emu.group_barrier(ptr %c)"
 
-BARRIERS = """
-define internal ptr @emu.at(ptr %c, i32 %offset) {
-  %s = call ptr @gpu.shared(ptr %c)
-  %w = zext i32 %offset to i64
-  %r = getelementptr i8, ptr %s, i64 %w
-  ret ptr %r
-}
-define internal void @gpu.mbarrier_init(ptr %c, i32 %offset, i32 %count) {
-  %p = call ptr @emu.at(ptr %c, i32 %offset)
-  %n = zext i32 %count to i64
-  %m = shl i64 %n, 8
-  %v = or i64 %n, %m
-  store volatile i64 %v, ptr %p
-  ret void
-}
-define internal void @gpu.mbarrier_ready(ptr %c) {
-  ret void
-}
-define internal void @emu.mbarrier(ptr %c, i32 %offset, i64 %arrived, i64 %bytes) noinline {
-  %p = call ptr @emu.at(ptr %c, i32 %offset)
-  %v = load volatile i64, ptr %p
-  %count = and i64 %v, 255
-  %m0 = lshr i64 %v, 8
-  %m1 = and i64 %m0, 255
-  %missing = sub i64 %m1, %arrived
-  %t0 = shl i64 %v, 16
-  %t1 = ashr i64 %t0, 32
-  %tx = add i64 %t1, %bytes
-  %f0 = lshr i64 %v, 48
-  %phase = and i64 %f0, 1
-  %none = icmp eq i64 %missing, 0
-  %nothing = icmp eq i64 %tx, 0
-  %over = and i1 %none, %nothing
-  %flip = zext i1 %over to i64
-  %next = xor i64 %phase, %flip
-  %again = select i1 %over, i64 %count, i64 %missing
-  %a = shl i64 %again, 8
-  %b0 = and i64 %tx, 4294967295
-  %b = shl i64 %b0, 16
-  %d = shl i64 %next, 48
-  %o1 = or i64 %count, %a
-  %o2 = or i64 %o1, %b
-  %o3 = or i64 %o2, %d
-  store volatile i64 %o3, ptr %p
-  ret void
-}
-define internal void @gpu.mbarrier_arrive(ptr %c, i32 %offset) {
-  call void @emu.mbarrier(ptr %c, i32 %offset, i64 1, i64 0)
-  ret void
-}
-define internal void @gpu.mbarrier_expect(ptr %c, i32 %offset, i32 %bytes) {
-  %b = zext i32 %bytes to i64
-  call void @emu.mbarrier(ptr %c, i32 %offset, i64 0, i64 %b)
-  call void @emu.mbarrier(ptr %c, i32 %offset, i64 1, i64 0)
-  ret void
-}
-define internal void @gpu.mbarrier_wait(ptr %c, i32 %offset, i32 %parity) noinline {
-entry:
-  %p = call ptr @emu.at(ptr %c, i32 %offset)
-  %w = zext i32 %parity to i64
-  br label %look
-look:
-  %v = load volatile i64, ptr %p
-  %f0 = lshr i64 %v, 48
-  %phase = and i64 %f0, 1
-  %same = icmp eq i64 %phase, %w
-  br i1 %same, label %wait, label %over
-wait:
-  call void @emu.give_way(ptr %c)
-  %v1 = load volatile i64, ptr %p
-  %f1 = lshr i64 %v1, 48
-  %phase1 = and i64 %f1, 1
-  %still = icmp eq i64 %phase1, %w
-  br i1 %still, label %again, label %over
-again:
-  call void @emu.in_vain(ptr %c)
-  br label %wait
-over:
-  ret void
-}
-"""
+
+@native("emu.at")
+def at(context: Words, offset: u32) -> Bytes:
+    return shared(context) + offset
+
+
+@native("gpu.mbarrier_init")
+def mbarrier_init(context: Words, offset: u32, count: u32) -> None:
+    Volatile[i64](at(context, offset))[0] = i64(count) | i64(count) << 8
+
+
+@native("gpu.mbarrier_ready")
+def mbarrier_ready(context: Words) -> None:
+    pass
+
+
+@native("emu.mbarrier", inline=False)
+def mbarrier_count(context: Words, offset: u32, arrived: i64, nbytes: i64) -> None:
+    """Count arrivals, and bytes still to come; the phase ends when none are missing."""
+    barrier = Volatile[i64](at(context, offset))
+    state = barrier[0]
+    wanted, missing = state & 255, (state >> 8 & 255) - arrived
+    coming, phase = (state << 16 >> 32) + nbytes, state >> 48 & 1
+    over = (missing | coming) == 0
+    missing = wanted if over else missing
+    barrier[0] = wanted | missing << 8 | (coming & 0xFFFFFFFF) << 16 | (phase ^ i64(over)) << 48
+
+
+@native("gpu.mbarrier_arrive")
+def mbarrier_arrive(context: Words, offset: u32) -> None:
+    mbarrier_count(context, offset, 1, 0)
+
+
+@native("gpu.mbarrier_expect")
+def mbarrier_expect(context: Words, offset: u32, nbytes: u32) -> None:
+    mbarrier_count(context, offset, 0, i64(nbytes))
+    mbarrier_count(context, offset, 1, 0)
+
+
+@native("gpu.mbarrier_wait", inline=False)
+def mbarrier_wait(context: Words, offset: u32, parity: u32) -> None:
+    barrier = Volatile[i64](at(context, offset))
+    if barrier[0] >> 48 & 1 == i64(parity):
+        give_way(context)
+        while barrier[0] >> 48 & 1 == i64(parity):
+            in_vain(context)
+            give_way(context)
+
+
+@cache
+def barriers_text() -> str:
+    return stored_text("emulator barriers", lambda: module(
+        internal=(mbarrier_init, mbarrier_ready, mbarrier_arrive, mbarrier_expect, mbarrier_wait),
+        elsewhere=(shared, give_way, in_vain)))
 
 
 def _tma_load(rank: int) -> str:
@@ -301,7 +285,7 @@ def _attend(kind: str, keys: int, parts: int, left_part: int, right_part: int, c
 
 def functions(text: str) -> str:
     """Those that a kernel's text calls."""
-    found = BARRIERS if "@gpu.mbarrier_" in text else ""
+    found = barriers_text() if "@gpu.mbarrier_" in text else ""
     for rank in sorted(set(_TMA.findall(text))):
         found += _tma_load(int(rank))
     for kind, *sizes in sorted(set(_SCORES_TWO.findall(text))):

@@ -7,8 +7,23 @@ The context is a table of words (`Context`). Kernels without barriers need no fi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from functools import cache
 
+from morpho.backends.cpu.codegen.native import declare, module, native
+from morpho.backends.cpu.codegen.typed import (
+    Address,
+    Bytes,
+    Global,
+    Volatile,
+    Word,
+    Words,
+    i32,
+    i64,
+    u32,
+)
+from morpho.backends.cpu.compiler.code import stored_text
 from morpho.backends.cuda.emulator.guards import guard_text
 
 
@@ -44,268 +59,206 @@ LINE_BYTES = 8192  # of a ucontext_t, at most
 STACK_BYTES = 256 << 10
 
 
-def _get(name: str, field: int, kind: str = "i64") -> str:
-    return f"""
-define internal {kind} @gpu.{name}(ptr %c) alwaysinline {{
-  %a = getelementptr i64, ptr %c, i64 {int(field)}
-  %x = load {kind}, ptr %a, align 8
-  ret {kind} %x
-}}
-"""
+class Fiber(IntEnum):
+    """The words of a ucontext_t that are set before `makecontext`."""
+
+    LINK = 1  # address: the context that follows
+    STACK = 2  # address
+    STACK_SIZE = 4
 
 
-RUNTIME = (_get("thread", Context.THREAD) + _get("block", Context.BLOCK) + _get("threads", Context.THREADS)
-           + _get("blocks", Context.BLOCKS) + _get("shared", Context.SHARED, "ptr") + f"""
-declare i32 @getcontext(ptr)
-declare void @makecontext(ptr, ptr, i32, ...)
-declare i32 @swapcontext(ptr, ptr)
-@emu.now = internal global ptr null
+Kernel = Callable[[Words, Words], None]  # the launch's words, the context
+now = Global("emu.now", Words)  # the context of the block that runs
 
-define internal ptr @emu.line(ptr %c, i64 %t) {{
-  %la = getelementptr i64, ptr %c, i64 {int(Context.LINES)}
-  %l = load ptr, ptr %la
-  %o = mul i64 %t, {LINE_BYTES}
-  %r = getelementptr i8, ptr %l, i64 %o
-  ret ptr %r
-}}
 
-define internal void @emu.give_way(ptr %c) noinline {{
-  %t = call i64 @gpu.thread(ptr %c)
-  %mine = call ptr @emu.line(ptr %c, i64 %t)
-  %ma = getelementptr i64, ptr %c, i64 {int(Context.MAIN)}
-  %main = load ptr, ptr %ma
-  %r = call i32 @swapcontext(ptr %mine, ptr %main)
-  ret void
-}}
+getcontext = declare("getcontext", Callable[[Address], i32])
+makecontext = declare("makecontext", Callable[[Address, Callable[[], None], i32], None], variadic=True)
+swapcontext = declare("swapcontext", Callable[[Address, Address], i32])
 
-define internal void @emu.in_vain(ptr %c) {{
-  %va = getelementptr i64, ptr %c, i64 {int(Context.VAIN)}
-  %v = load volatile i64, ptr %va
-  %v1 = add i64 %v, 1
-  store volatile i64 %v1, ptr %va
-  ret void
-}}
 
-define internal void @emu.meet(ptr %c, ptr %place, i64 %all) noinline {{
-entry:
-  %pa = getelementptr i64, ptr %place, i64 1
-  %phase = load volatile i64, ptr %pa
-  %before = load volatile i64, ptr %place
-  %here = add i64 %before, 1
-  %full = icmp eq i64 %here, %all
-  br i1 %full, label %last, label %wait
-last:
-  store volatile i64 0, ptr %place
-  %next = add i64 %phase, 1
-  store volatile i64 %next, ptr %pa
-  ret void
-wait:
-  store volatile i64 %here, ptr %place
-  br label %look
-look:
-  call void @emu.give_way(ptr %c)
-  %now = load volatile i64, ptr %pa
-  %still = icmp eq i64 %now, %phase
-  br i1 %still, label %again, label %over
-again:
-  call void @emu.in_vain(ptr %c)
-  br label %look
-over:
-  ret void
-}}
+@native("gpu.thread", inline=True)
+def thread(context: Words) -> i64:
+    number: i64 = context[Context.THREAD]
+    return number
 
-define internal void @gpu.prefetch(ptr %c, ptr %source) {{
-  ret void
-}}
-define internal void @gpu.grid_early(ptr %c) {{
-  ret void
-}}
-define internal void @gpu.grid_wait(ptr %c) {{
-  ret void
-}}
-define internal void @gpu.barrier(ptr %c) noinline {{
-  %place = getelementptr i64, ptr %c, i64 {int(Context.ARRIVED)}
-  %all = call i64 @gpu.threads(ptr %c)
-  call void @emu.meet(ptr %c, ptr %place, i64 %all)
-  ret void
-}}
 
-define internal void @gpu.warp_barrier(ptr %c) noinline {{
-  %t = call i64 @gpu.thread(ptr %c)
-  %w = lshr i64 %t, 5
-  %wa = getelementptr i64, ptr %c, i64 {int(Context.WARPS)}
-  %warps = load ptr, ptr %wa
-  %at = shl i64 %w, 1
-  %place = getelementptr i64, ptr %warps, i64 %at
-  call void @emu.meet(ptr %c, ptr %place, i64 32)
-  ret void
-}}
+@native("gpu.block", inline=True)
+def block(context: Words) -> i64:
+    number: i64 = context[Context.BLOCK]
+    return number
 
-define internal void @emu.group_barrier(ptr %c) noinline {{
-  %t = call i64 @gpu.thread(ptr %c)
-  %n = call i64 @gpu.threads(ptr %c)
-  %g = lshr i64 %t, 7
-  %last = sub i64 %n, 1
-  %behind = sub i64 %last, %g
-  %wa = getelementptr i64, ptr %c, i64 {int(Context.WARPS)}
-  %warps = load ptr, ptr %wa
-  %at = shl i64 %behind, 1
-  %place = getelementptr i64, ptr %warps, i64 %at
-  call void @emu.meet(ptr %c, ptr %place, i64 128)
-  ret void
-}}
 
-define internal ptr @emu.exchange(ptr %c, i64 %t) {{
-  %ea = getelementptr i64, ptr %c, i64 {int(Context.EXCHANGE)}
-  %e = load ptr, ptr %ea
-  %o = mul i64 %t, {EXCHANGE_WORDS}
-  %r = getelementptr i64, ptr %e, i64 %o
-  ret ptr %r
-}}
+@native("gpu.threads", inline=True)
+def threads(context: Words) -> i64:
+    count: i64 = context[Context.THREADS]
+    return count
 
-define internal i32 @gpu.shuffle_xor(ptr %c, i32 %x, i32 %mask) noinline {{
-  %t = call i64 @gpu.thread(ptr %c)
-  %mine = call ptr @emu.exchange(ptr %c, i64 %t)
-  store volatile i32 %x, ptr %mine
-  call void @gpu.warp_barrier(ptr %c)
-  %m = zext i32 %mask to i64
-  %u = xor i64 %t, %m
-  %theirs = call ptr @emu.exchange(ptr %c, i64 %u)
-  %r = load volatile i32, ptr %theirs
-  call void @gpu.warp_barrier(ptr %c)
-  ret i32 %r
-}}
 
-define internal void @emu.fiber() noinline {{
-entry:
-  %c = load volatile ptr, ptr @emu.now
-  %ka = getelementptr i64, ptr %c, i64 {int(Context.KERNEL)}
-  %k = load ptr, ptr %ka
-  %wa = getelementptr i64, ptr %c, i64 {int(Context.WORDS)}
-  %w = load ptr, ptr %wa
-  call void %k(ptr %w, ptr %c)
-  %t = call i64 @gpu.thread(ptr %c)
-  %da = getelementptr i64, ptr %c, i64 {int(Context.DONE)}
-  %d = load ptr, ptr %da
-  %mine = getelementptr i64, ptr %d, i64 %t
-  store volatile i64 1, ptr %mine
-  br label %away
-away:
-  call void @emu.give_way(ptr %c)
-  br label %away
-}}
+@native("gpu.blocks", inline=True)
+def blocks(context: Words) -> i64:
+    count: i64 = context[Context.BLOCKS]
+    return count
 
-define internal i64 @emu.block(ptr %c) noinline {{
-entry:
-  %n = call i64 @gpu.threads(ptr %c)
-  %last = sub i64 %n, 1
-  %b = call i64 @gpu.block(ptr %c)
-  %ta = getelementptr i64, ptr %c, i64 {int(Context.THREAD)}
-  %da = getelementptr i64, ptr %c, i64 {int(Context.DONE)}
-  %d = load ptr, ptr %da
-  %sa = getelementptr i64, ptr %c, i64 {int(Context.STACKS)}
-  %stacks = load ptr, ptr %sa
-  %ma = getelementptr i64, ptr %c, i64 {int(Context.MAIN)}
-  %main = load ptr, ptr %ma
-  %va = getelementptr i64, ptr %c, i64 {int(Context.VAIN)}
-  br label %make
-make:
-  %i = phi i64 [ 0, %entry ], [ %i1, %make ]
-  %line = call ptr @emu.line(ptr %c, i64 %i)
-  %g = call i32 @getcontext(ptr %line)
-  %link = getelementptr i8, ptr %line, i64 8
-  store ptr %main, ptr %link
-  %so = mul i64 %i, {STACK_BYTES}
-  %stack = getelementptr i8, ptr %stacks, i64 %so
-  %sp = getelementptr i8, ptr %line, i64 16
-  store ptr %stack, ptr %sp
-  %ss = getelementptr i8, ptr %line, i64 32
-  store i64 {STACK_BYTES}, ptr %ss
-  call void (ptr, ptr, i32, ...) @makecontext(ptr %line, ptr @emu.fiber, i32 0)
-  %done = getelementptr i64, ptr %d, i64 %i
-  store volatile i64 0, ptr %done
-  %i1 = add i64 %i, 1
-  %more = icmp slt i64 %i1, %n
-  br i1 %more, label %make, label %round
-round:
-  %r = phi i64 [ 0, %make ], [ %r1, %waiting ]
-  %parity = xor i64 %r, %b
-  %turned = trunc i64 %parity to i1  ; the last thread first, every other round
-  store volatile i64 0, ptr %va
-  br label %each
-each:
-  %i2 = phi i64 [ 0, %round ], [ %i3, %next ]
-  %left = phi i64 [ 0, %round ], [ %left1, %next ]
-  %back = sub i64 %last, %i2
-  %j = select i1 %turned, i64 %back, i64 %i2
-  %dj = getelementptr i64, ptr %d, i64 %j
-  %isdone = load volatile i64, ptr %dj
-  %skip = icmp ne i64 %isdone, 0
-  br i1 %skip, label %next, label %go
-go:
-  store volatile i64 %j, ptr %ta
-  store volatile ptr %c, ptr @emu.now
-  %theirs = call ptr @emu.line(ptr %c, i64 %j)
-  %s = call i32 @swapcontext(ptr %main, ptr %theirs)
-  br label %next
-next:
-  %w = phi i64 [ 0, %each ], [ 1, %go ]
-  %left1 = add i64 %left, %w
-  %i3 = add i64 %i2, 1
-  %again = icmp slt i64 %i3, %n
-  br i1 %again, label %each, label %after
-after:
-  %r1 = add i64 %r, 1
-  %any = icmp ne i64 %left1, 0
-  br i1 %any, label %waiting, label %fine
-waiting:
-  %vain = load volatile i64, ptr %va
-  %endless = icmp eq i64 %vain, %left1  ; nobody did anything that another could wait for
-  br i1 %endless, label %stuck, label %round
-stuck:
-  ret i64 1
-fine:
-  ret i64 0
-}}
 
-define i64 @emu.run(ptr %c) {{
-entry:
-  %blocks = call i64 @gpu.blocks(ptr %c)
-  %threads = call i64 @gpu.threads(ptr %c)
-  %ba = getelementptr i64, ptr %c, i64 {int(Context.BLOCK)}
-  %ta = getelementptr i64, ptr %c, i64 {int(Context.THREAD)}
-  %fa = getelementptr i64, ptr %c, i64 {int(Context.FIBERS)}
-  %f = load i64, ptr %fa
-  %ka = getelementptr i64, ptr %c, i64 {int(Context.KERNEL)}
-  %k = load ptr, ptr %ka
-  %wa = getelementptr i64, ptr %c, i64 {int(Context.WORDS)}
-  %w = load ptr, ptr %wa
-  %fibers = icmp ne i64 %f, 0
-  store volatile ptr %c, ptr @emu.now
-  br label %block
-block:
-  %b = phi i64 [ 0, %entry ], [ %b1, %done ]
-  store i64 %b, ptr %ba
-  br i1 %fibers, label %together, label %thread
-together:
-  %failed = call i64 @emu.block(ptr %c)
-  %bad = icmp ne i64 %failed, 0
-  br i1 %bad, label %stuck, label %done
-thread:
-  %t = phi i64 [ 0, %block ], [ %t1, %thread ]
-  store i64 %t, ptr %ta
-  call void %k(ptr %w, ptr %c)
-  %t1 = add i64 %t, 1
-  %more = icmp slt i64 %t1, %threads
-  br i1 %more, label %thread, label %done
-done:
-  %b1 = add i64 %b, 1
-  %again = icmp slt i64 %b1, %blocks
-  br i1 %again, label %block, label %over
-stuck:
-  ret i64 1
-over:
-  ret i64 0
-}}
-""" + guard_text("@emu.now", Context.HALVINGS, Context.RANGES, Context.FAULT, Context.SCRATCH, Context.THREAD,
-                 Context.BLOCK))
+@native("gpu.shared", inline=True)
+def shared(context: Words) -> Bytes:
+    memory: Bytes = context[Context.SHARED]
+    return memory
+
+
+@native("emu.line")
+def fiber_of(context: Words, number: i64) -> Bytes:
+    lines: Bytes = context[Context.LINES]
+    return lines + number * LINE_BYTES
+
+
+@native("emu.exchange")
+def exchange(context: Words, number: i64) -> Words:
+    """The line of a thread from which others read."""
+    lines: Words = context[Context.EXCHANGE]
+    return lines + number * EXCHANGE_WORDS
+
+
+@native("emu.give_way", inline=False)
+def give_way(context: Words) -> None:
+    main: Address = context[Context.MAIN]
+    swapcontext(fiber_of(context, thread(context)), main)
+
+
+@native("emu.in_vain")
+def in_vain(context: Words) -> None:
+    Volatile[i64](context)[Context.VAIN] += 1
+
+
+@native("emu.meet", inline=False)
+def meet(context: Words, barrier: Volatile[i64], everyone: i64) -> None:
+    """Wait until so many threads have come; `barrier`: how many have, and how often all did."""
+    phase = barrier[1]
+    arrived = barrier[0] + 1
+    if arrived == everyone:
+        barrier[0] = 0
+        barrier[1] = phase + 1
+        return
+    barrier[0] = arrived
+    give_way(context)
+    while barrier[1] == phase:
+        in_vain(context)
+        give_way(context)
+
+
+@native("gpu.prefetch")
+def prefetch(context: Words, source: Address) -> None:
+    pass
+
+
+@native("gpu.grid_early")
+def grid_early(context: Words) -> None:
+    pass
+
+
+@native("gpu.grid_wait")
+def grid_wait(context: Words) -> None:
+    pass
+
+
+@native("gpu.barrier", inline=False)
+def barrier(context: Words) -> None:
+    meet(context, Volatile[i64](context + Context.ARRIVED), threads(context))
+
+
+@native("gpu.warp_barrier", inline=False)
+def warp_barrier(context: Words) -> None:
+    warps: Volatile[i64] = context[Context.WARPS]
+    meet(context, warps + (thread(context) >> 5) * 2, 32)
+
+
+@native("emu.group_barrier", inline=False)
+def group_barrier(context: Words) -> None:
+    """Of the four warps of a warpgroup."""
+    warps: Volatile[i64] = context[Context.WARPS]
+    meet(context, warps + (threads(context) - 1 - (thread(context) >> 7)) * 2, 128)
+
+
+@native("gpu.shuffle_xor", inline=False)
+def shuffle_xor(context: Words, value: i32, mask: u32) -> i32:
+    number = thread(context)
+    Volatile[i32](exchange(context, number))[0] = value
+    warp_barrier(context)
+    theirs = Volatile[i32](exchange(context, number ^ i64(mask)))[0]
+    warp_barrier(context)
+    return theirs
+
+
+@native("emu.fiber", inline=False)
+def run_fiber() -> None:
+    """One thread of a block. Its context is never left by returning."""
+    context = Volatile[Words](now)[0]
+    kernel: Kernel = context[Context.KERNEL]
+    words: Words = context[Context.WORDS]
+    kernel(words, context)
+    done: Volatile[i64] = context[Context.DONE]
+    done[thread(context)] = 1
+    while True:
+        give_way(context)
+
+
+@native("emu.block", inline=False)
+def run_block(context: Words) -> i64:
+    """Run all threads of a block as fibers; 1 where those that are left wait for each other."""
+    count, number = threads(context), block(context)
+    moving = Volatile[Word](context)
+    done: Volatile[i64] = context[Context.DONE]
+    stacks: Bytes = context[Context.STACKS]
+    main: Address = context[Context.MAIN]
+    for i in range(count):
+        fiber = Words(fiber_of(context, i))
+        getcontext(fiber)
+        fiber[Fiber.LINK] = main
+        fiber[Fiber.STACK] = stacks + i * STACK_BYTES
+        fiber[Fiber.STACK_SIZE] = STACK_BYTES
+        makecontext(fiber, run_fiber, 0)
+        done[i] = 0
+    turn = number
+    while True:
+        moving[Context.VAIN] = 0
+        left = 0
+        for i in range(count):
+            j = count - 1 - i if turn & 1 else i  # the last thread first, every other time
+            if done[j] == 0:
+                moving[Context.THREAD] = j
+                Volatile[Words](now)[0] = context
+                swapcontext(main, fiber_of(context, j))
+                left += 1
+        if left == 0:
+            return 0
+        if moving[Context.VAIN] == left:  # nobody did anything that another could wait for
+            return 1
+        turn += 1
+
+
+@native("emu.run")
+def run(context: Words) -> i64:
+    """Run all blocks of a grid; 1 where the threads of one do not all reach the same barrier."""
+    kernel: Kernel = context[Context.KERNEL]
+    words: Words = context[Context.WORDS]
+    Volatile[Words](now)[0] = context
+    for number in range(blocks(context)):
+        context[Context.BLOCK] = number
+        if context[Context.FIBERS]:
+            if run_block(context):
+                return 1
+        else:
+            for i in range(threads(context)):
+                context[Context.THREAD] = i
+                kernel(words, context)
+    return 0
+
+
+OF_KERNELS = (thread, block, threads, blocks, shared, exchange, give_way, in_vain, prefetch, grid_early, grid_wait,
+              barrier, warp_barrier, group_barrier, shuffle_xor)  # what the text of kernels calls
+
+
+@cache
+def runtime_text() -> str:
+    return stored_text("emulator", lambda: module(run, internal=OF_KERNELS)) + guard_text(
+        "@emu.now", Context.HALVINGS, Context.RANGES, Context.FAULT, Context.SCRATCH, Context.THREAD, Context.BLOCK)

@@ -16,14 +16,15 @@ FAMILY = Family("fused attention", MICROSOFT)
 
 
 def attended(call: Call, q: Any, k: Any, v: Any, mask: Any = None, bias: Any = None, causal: bool = False,
-             offset: Any = 0) -> Any:
-    """Attention over (batch, heads, length, size); `mask` says which keys are there, `bias` is added to scores."""
+             offset: Any = 0, window: int | None = None) -> Any:
+    """Attention over (batch, heads, length, size); `mask` says which keys are there, `bias` is added to scores. With
+    `window`, which is causal, a query sees that many keys, the last its own."""
     scale = call.get("scale", 0.0) or 1 / math.sqrt(q.shape[-1])
     heads, same = q.shape[1], k.shape[-1] == v.shape[-1]
     cap = call.get("softcap", 0.0)
     if mask is None and bias is None and q.dtype is mo.float32 and same and not cap:
-        return mo.attention(q, k, v, causal=causal, scale=scale, offset=offset) if causal else mo.attention(
-            q, k, v, scale=scale)
+        return mo.attention(q, k, v, causal=causal, window=window, scale=scale, offset=offset) if causal \
+            else mo.attention(q, k, v, scale=scale)
     scores = mo.matmul(q, mo.matrix_transpose(for_each_head(k, heads))) * scalar(scale, q)
     if cap:
         scores = scalar(cap, q) * mo.tanh(scores / scalar(cap, q))
@@ -34,7 +35,9 @@ def attended(call: Call, q: Any, k: Any, v: Any, mask: Any = None, bias: Any = N
         rows, columns = scores.shape[-2:]
         start = mo.reshape(offset, (-1, 1, 1, 1)) if isinstance(offset, mo.Tensor) else offset
         query = mo.reshape(mo.arange(rows), (rows, 1)) + start
-        scores = mo.where(mo.reshape(mo.arange(columns), (1, columns)) <= query, scores, never)
+        key = mo.reshape(mo.arange(columns), (1, columns))
+        scores = mo.where(key <= query, scores, never)
+        scores = scores if window is None else mo.where(key > query - window, scores, never)
     return mo.matmul(cast(safe_softmax(cast(scores, mo.float32)), v.dtype), for_each_head(v, heads))
 
 
@@ -119,8 +122,9 @@ def group_query_attention(call: Call, q: Any, k: Any, v: Any, past_key: Any, pas
     """Causal attention with shared key-value heads and a cache: either one that grows, whose new length is `total`, or
     one of fixed length, which holds `total` or more. Row b has `lengths[b] + 1` keys, its new ones among them."""
     heads, shared = call.need("num_heads"), call.need("kv_num_heads")
-    if call.get("local_window_size", -1) > 0:
-        raise call.error("local_window_size is not taken")
+    window = call.get("local_window_size", -1)
+    if window == 0 or window < -1:
+        raise call.error(f"local_window_size is {window}, not a number of keys from 1 on, or -1 for all")
     q = tensor(q)
     if k is None:
         size = q.shape[-1] // (heads + 2 * shared)
@@ -144,7 +148,8 @@ def group_query_attention(call: Call, q: Any, k: Any, v: Any, past_key: Any, pas
     if added is not None:
         added = tensor(added)
         added = mo.pad(added, (*[(0, 0)] * 3, (0, held - added.shape[3])))
-    return merge_heads(attended(call, q, k, v, None, added, True, before)), k, v
+    seen = attended(call, q, k, v, None, added, True, before, None if window < 0 else window)
+    return merge_heads(seen), k, v
 
 
 def _number(size: Any) -> Any:

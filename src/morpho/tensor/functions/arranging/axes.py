@@ -10,8 +10,10 @@ from morpho.base.shapes import as_integer, normalise_axis
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import flip, permute_dims, reshape
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded, view
 
 
+@view
 def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
     """Two axes exchanged.
 
@@ -25,6 +27,7 @@ def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
     return permute_dims(x, axes)
 
 
+@view
 def ravel(x: Any, /) -> Tensor:
     """All elements as a vector, in row-major order.
 
@@ -34,6 +37,7 @@ def ravel(x: Any, /) -> Tensor:
     return reshape(x, (product(as_node(x, "ravel").shape),))
 
 
+@view
 def flatten(x: Any, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """The axes from `start_axis` to `end_axis` as one.
 
@@ -47,6 +51,7 @@ def flatten(x: Any, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     return reshape(x, (*shape[:first], product(shape[first:last + 1]), *shape[last + 1:]))
 
 
+@view
 def unflatten(x: Any, /, axis: int, sizes: Any) -> Tensor:
     """One axis as several, of which one size may be -1.
 
@@ -63,6 +68,7 @@ def unflatten(x: Any, /, axis: int, sizes: Any) -> Tensor:
     return reshape(x, (*shape[:number], *parts, *shape[number + 1:]))
 
 
+@recorded
 def fliplr(x: Any, /) -> Tensor:
     """The second axis read backwards.
 
@@ -72,6 +78,7 @@ def fliplr(x: Any, /) -> Tensor:
     return flip(x, axis=1)
 
 
+@recorded
 def flipud(x: Any, /) -> Tensor:
     """The first axis read backwards.
 

@@ -8,6 +8,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import concat, expand_dims, reshape
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 
 
 def atleast_1d(*arrays: Any) -> Any:
@@ -37,6 +38,7 @@ def atleast_3d(*arrays: Any) -> Any:
     return _each("atleast_3d", arrays, _planes)
 
 
+@recorded
 def hstack(arrays: Any, /) -> Tensor:
     """Tensors joined along the second axis, vectors along their only one.
 
@@ -47,6 +49,7 @@ def hstack(arrays: Any, /) -> Tensor:
     return concat(parts, axis=0 if parts[0].ndim == 1 else 1)
 
 
+@recorded
 def vstack(arrays: Any, /) -> Tensor:
     """Tensors joined along the first axis, vectors as rows.
 
@@ -56,6 +59,7 @@ def vstack(arrays: Any, /) -> Tensor:
     return concat([_rows(part) for part in _several("vstack", arrays)], axis=0)
 
 
+@recorded
 def dstack(arrays: Any, /) -> Tensor:
     """Tensors joined along the third axis; vectors and matrices get one.
 
@@ -65,6 +69,7 @@ def dstack(arrays: Any, /) -> Tensor:
     return concat([_planes(part) for part in _several("dstack", arrays)], axis=2)
 
 
+@recorded
 def column_stack(arrays: Any, /) -> Tensor:
     """Vectors as columns of a matrix, matrices beside each other.
 

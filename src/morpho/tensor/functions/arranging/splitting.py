@@ -13,8 +13,10 @@ from morpho.ir.node import Node
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import slice_node
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 
 
+@recorded
 def split(x: Any, sections: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """As many equal parts as `sections` says, or parts that end where its numbers say (NumPy's and JAX's meaning; for
     parts of a given size write `range(size, n, size)`).
@@ -27,6 +29,7 @@ def split(x: Any, sections: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     return _parts("split", x, sections, axis, equal=True)
 
 
+@recorded
 def array_split(x: Any, sections: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """`split` whose parts need not be equal: the first ones are longer by one where the size is no multiple.
 
@@ -56,6 +59,7 @@ def vsplit(x: Any, sections: Any, /) -> tuple[Tensor, ...]:
     return _parts("vsplit", x, sections, 0, equal=True)
 
 
+@recorded
 def chunk(x: Any, chunks: int, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """At most so many parts, all but the last of one size (PyTorch's meaning).
 

@@ -29,6 +29,8 @@ from morpho.tensor.functions.move import slice_node
 from morpho.tensor.functions.searching.selection import is_data, selected, unravelled
 from morpho.tensor.lifted import lifted_index
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import view
+from morpho.tensor.recording import Step
 from morpho.tensor.scalars import is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
 
@@ -271,6 +273,24 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     """x[key]."""
     if type(key) is int and type(x) is Tensor and (found := row(x, key)) is not None:
         return found  # type: ignore[no-any-return]
+    if not isinstance(x, Tensor) or _is_selection(key):
+        return _item(x, key)
+    if type(key) is tuple:
+        key = tuple([int(item) if isinstance(item, np.integer) else item for item in key])
+    return _recorded_item(x, int(key) if isinstance(key, np.integer) else key)
+
+
+def _is_selection(key: Any) -> bool:
+    """Whether a key is, or holds, what is no part of a program: a mask, whose size is data, or a list."""
+    for item in key if type(key) is tuple else (key,):
+        if isinstance(item, list | np.bool_ | bool) or (isinstance(item, np.ndarray | Tensor) and width(item) != 1):
+            return True
+        if isinstance(item, np.ndarray | Tensor) and item.dtype in (bool_, np.bool_):
+            return True
+    return False
+
+
+def _item(x: Tensor, key: Any) -> Tensor:
     node, region = prepared(x.node, key)
     view = region.read(node)
     if region.is_basic:
@@ -278,10 +298,13 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     return Tensor.of_node(Fancy(view.shape, region.fancy, region.together).read(view))
 
 
+_recorded_item = view(_item)
+
+
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """x[key] = value: x becomes a new value; tensors made from its old one keep theirs."""
     trace = tracing.current
-    if trace is not None and (x.is_realised or trace.is_outside(x, x._node)):
+    if trace is not None and (x.is_realised or type(x._node) is Step or trace.is_outside(x, x._node)):
         raise fail(CompileError, "setitem", "a tensor of the surroundings is written inside a function being compiled",
                    "keep it in a mo.State, or write to a new value such as x + 0 and return that")
     track = getattr(x, "_track", None)

@@ -14,6 +14,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.reduce import finished
 from morpho.tensor.operands import broadcasted, promoted
+from morpho.tensor.recorded import recorded
 
 
 def _float(name: str, x: Any) -> Node:
@@ -25,6 +26,7 @@ def _apply(name: str, x: Any) -> Tensor:
     return Tensor.of_node(build(name, in_class(name, node)))
 
 
+@recorded
 def relu(x: Any, /) -> Tensor:
     """max(x, 0); NaN stays NaN. The slope at 0 is 0.
 
@@ -38,6 +40,7 @@ def relu(x: Any, /) -> Tensor:
     return Tensor.of_node(build("where", build("less_equal", x, zero), zero, x))
 
 
+@recorded
 def leaky_relu(x: Any, /, slope: float = 0.01) -> Tensor:
     """x where positive, slope * x elsewhere.
 
@@ -48,6 +51,7 @@ def leaky_relu(x: Any, /, slope: float = 0.01) -> Tensor:
     return ew.where(ew.greater(x, 0), x, x * slope)
 
 
+@recorded
 def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
     """x where positive, alpha * (exp(x) - 1) elsewhere.
 
@@ -60,6 +64,7 @@ def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
     return ew.where(positive, x, ew.multiply(ew.expm1(below), alpha))
 
 
+@recorded
 def selu(x: Any, /) -> Tensor:
     """The self-normalising elu with its two fixed constants.
 
@@ -72,6 +77,7 @@ def selu(x: Any, /) -> Tensor:
 sigmoid, silu, mish, softplus = (ew.of_record(name) for name in ("sigmoid", "silu", "mish", "softplus"))
 
 
+@recorded
 def gelu(x: Any, /, approximate: str = "none") -> Tensor:
     """x times the normal distribution function at x, exact by default; `approximate="tanh"` for the tanh formula.
 
@@ -93,6 +99,7 @@ def _rows(name: str, x: Any, axis: Any, *others: Any, **attributes: Any) -> Node
     return build(name, node, *inputs, axes=axes, **attributes)
 
 
+@recorded
 def softmax(x: Any, /, axis: Any = -1) -> Tensor:
     """exp(x) divided by its sum along an axis.
 
@@ -102,6 +109,7 @@ def softmax(x: Any, /, axis: Any = -1) -> Tensor:
     return Tensor.of_node(_rows("softmax", x, axis))
 
 
+@recorded
 def log_softmax(x: Any, /, axis: Any = -1) -> Tensor:
     """The logarithm of softmax, without its loss of precision.
 
@@ -111,6 +119,7 @@ def log_softmax(x: Any, /, axis: Any = -1) -> Tensor:
     return Tensor.of_node(_rows("log_softmax", x, axis))
 
 
+@recorded
 def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) along an axis, without overflow; -inf of no elements.
 
@@ -122,6 +131,7 @@ def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
     return finished("logsumexp", node, node["axes"], keepdims)
 
 
+@recorded
 def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, eps: float = 1e-5, axis: Any = -1) -> Tensor:
     """(x - mean) / sqrt(variance + eps) along an axis, times `weight`, plus `bias`, where given.
 
@@ -135,6 +145,7 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, eps: float = 1e-
     return Tensor.of_node(_rows("layer_norm", x, axis, *others, eps=float(eps)))
 
 
+@recorded
 def rms_norm(x: Any, /, weight: Any = None, eps: float = 1e-5, axis: Any = -1) -> Tensor:
     """x / sqrt(mean of squares + eps) along an axis, times `weight` where given.
 

@@ -18,8 +18,10 @@ from morpho.ops.sources import pick
 from morpho.tensor.autodiff.precision import EXAMPLES, lowered
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 
 
+@recorded
 def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = False, window: int | None = None,
               scale: float | None = None, offset: Any = 0) -> Tensor:
     """softmax(scale * q k^T + mask) v, computed in blocks of keys with memory linear in the lengths.

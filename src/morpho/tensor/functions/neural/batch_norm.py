@@ -11,8 +11,10 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, constant_like, div, expand, mul, reduce, reshape, size_value, sub
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 
 
+@recorded
 def batch_norm(x: Any, mean: Any, variance: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias per channel, axis 1, computed as x * scale + shift: after a
     convolution both are part of its kernel, and constants are folded once.

@@ -23,8 +23,10 @@ from morpho.tensor.functions.neural.spatial import (
     padding_widths,
     per_axis,
 )
+from morpho.tensor.recorded import recorded
 
 
+@recorded
 @batched(1)
 def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Tensor:
@@ -37,6 +39,7 @@ def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
     return _conv("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
 
+@recorded
 @batched(2)
 def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Tensor:
@@ -54,6 +57,7 @@ def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
     return _conv("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
 
 
+@recorded
 @batched(1)
 def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Tensor:
@@ -66,6 +70,7 @@ def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, 
     return _conv_transpose("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, dilation, groups)
 
 
+@recorded
 @batched(2)
 def conv_transpose2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Tensor:

@@ -14,10 +14,12 @@ from morpho.ops.algebra import cast, constant, constant_like, count, div, expand
 from morpho.tensor.autodiff.precision import widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.recorded import recorded
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
+@recorded
 def cross_entropy(logits: Any, targets: Any, /, *, axis: int = -1, label_smoothing: float = 0.0,
                   ignore_index: int | None = None, reduction: str = "mean") -> Tensor:
     """The negative logarithm of softmax(logits) at the wanted classes, by log-sum-exp: finite logits never give NaN.

@@ -26,8 +26,10 @@ from morpho.tensor.functions.neural.spatial import (
 )
 from morpho.tensor.functions.neural.windows import pooled_max, pooled_mean
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 
 
+@recorded
 @batched(1)
 def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
@@ -42,6 +44,7 @@ def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation)
 
 
+@recorded
 @batched(2)
 def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
@@ -59,6 +62,7 @@ def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation)
 
 
+@recorded
 @batched(1)
 def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
@@ -73,6 +77,7 @@ def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, count_include_pad)
 
 
+@recorded
 @batched(2)
 def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
@@ -88,6 +93,7 @@ def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     return _avg_pool("avg_pool2d", 2, x, kernel_size, stride, padding, count_include_pad)
 
 
+@recorded
 @batched(1)
 def adaptive_avg_pool1d(x: Any, /, output_size: Any) -> Tensor:
     """The means of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
@@ -99,6 +105,7 @@ def adaptive_avg_pool1d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_avg_pool1d", 1, x, output_size, "sum")
 
 
+@recorded
 @batched(2)
 def adaptive_avg_pool2d(x: Any, /, output_size: Any) -> Tensor:
     """The means of `output_size` windows that cover each image of x[N, C, H, W]; window i of n along an axis runs from
@@ -112,6 +119,7 @@ def adaptive_avg_pool2d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_avg_pool2d", 2, x, output_size, "sum")
 
 
+@recorded
 @batched(1)
 def adaptive_max_pool1d(x: Any, /, output_size: Any) -> Tensor:
     """The largest elements of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
@@ -123,6 +131,7 @@ def adaptive_max_pool1d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_max_pool1d", 1, x, output_size, "max")
 
 
+@recorded
 @batched(2)
 def adaptive_max_pool2d(x: Any, /, output_size: Any) -> Tensor:
     """The largest elements of `output_size` windows that cover images x[N, C, H, W]; see `adaptive_avg_pool2d`.
@@ -135,6 +144,7 @@ def adaptive_max_pool2d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_max_pool2d", 2, x, output_size, "max")
 
 
+@recorded
 def global_avg_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
     """The mean of every channel of x[N, C, ...] over all axes behind it.
 
@@ -148,6 +158,7 @@ def global_avg_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
     return Tensor.of_node(found if keepdims else reshape(found, node.shape[:2]))
 
 
+@recorded
 def global_max_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
     """The largest element of every channel of x[N, C, ...] over all axes behind it; NaN wins.
 

@@ -20,11 +20,13 @@ from morpho.tensor.autodiff.precision import lowered
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.contract import Labelled, Labels, Wish, contract, held_bytes, wish_for
 from morpho.tensor.functions.products.subscripts import complete, label_sizes, read_subscripts
+from morpho.tensor.recorded import recorded
 
 SHARE_OF_MEMORY = 2  # an intermediate may take one part in so many, unless the user says otherwise
 METHODS = {True: "auto", False: "given", "optimal": "exact", "greedy": "greedy", "measured": "auto"}
 
 
+@recorded
 def einsum(*arguments: Any, optimize: Any = True, memory_limit: int | str | None = None) -> Tensor:
     """The sum of products that the subscripts describe: `einsum("ab,bc->ac", a, b)`, or `einsum(a, [0, 1], b, [1, 2])`.
 

@@ -19,6 +19,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.quantised import Quantised, TransposedWeight
 from morpho.tensor.functions.products.quantised import product as quantised_product
 from morpho.tensor.operands import promoted
+from morpho.tensor.recorded import pair, recorded
 
 
 def _numeric(name: str, x1: Any, x2: Any, low: bool = False) -> list[Node]:
@@ -32,6 +33,7 @@ ALGORITHMS = ("auto", "kernel", "parallel", "blas", "strassen")
 THREADS = {"auto": "auto", "kernel": "one", "parallel": "many"}  # Morpho's own code
 
 
+@pair
 def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: Any = None) -> Tensor:
     """The matrix product; leading axes are batches and broadcast, a vector counts as a row or a column.
 
@@ -118,6 +120,7 @@ def _without(node: Node, row: bool, column: bool) -> Node:
     return reshape(node, shape)
 
 
+@recorded
 @rounded_once
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The sum of products along an axis of both; the first is conjugated.
@@ -156,6 +159,7 @@ def _pairs(axes: Any, a: Shape, b: Shape) -> tuple[list[int], list[int]]:
             [normalise_axis(axis, len(b), "tensordot") for axis in second])
 
 
+@recorded
 def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """The sum of products over `axes`: the last ones of x1 with the first ones of x2, or two lists of pairs.
 
@@ -175,6 +179,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[
     return Tensor.of_node(reshape(build("matmul", left_matrix, right_matrix), (*rows, *columns)))
 
 
+@recorded
 def outer(x1: Any, x2: Any, /) -> Tensor:
     """Every element of one vector times every one of another.
 

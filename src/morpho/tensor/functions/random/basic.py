@@ -26,9 +26,11 @@ from morpho.tensor.functions.random.keys import (
     unit_of,
 )
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 from morpho.tensor.scalars import is_scalar
 
 
+@recorded
 def uniform(key: Any, shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = float32,
             start: int = 0) -> Tensor:
     """Numbers evenly spread over [low, high), which may be as far apart as the dtype's numbers are.
@@ -61,6 +63,7 @@ def _between(unit: Tensor, low: Any, high: Any) -> Tensor:
     return shares if numbers else ew.where(ew.isfinite(size), ew.add(ew.multiply(unit, size), low), shares)
 
 
+@recorded
 def normal(key: Any, shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = float32,
            start: int = 0) -> Tensor:
     """Normally distributed numbers, by Box and Muller's formula from two words per element; halves go through float32.
@@ -89,6 +92,7 @@ def normal(key: Any, shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype:
     return result
 
 
+@recorded
 def randint(key: Any, shape: Any = (), low: int = 0, high: int | None = None, *, dtype: Any = int64,
             start: int = 0) -> Tensor:
     """Integers from low up to but without high: 64 random bits modulo the range, a bias below range / 2**64.
@@ -113,6 +117,7 @@ def randint(key: Any, shape: Any = (), low: int = 0, high: int | None = None, *,
     return Tensor.of_node(cast(shifted, target))  # integers wrap: a negative low comes out right
 
 
+@recorded
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, *, start: int = 0) -> Tensor:
     """True with probability p, which may be a tensor; then `shape` defaults to its shape.
 

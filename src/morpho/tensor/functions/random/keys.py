@@ -17,6 +17,7 @@ from morpho.ops.algebra import add, cast, constant, constant_like, expand, mul, 
 from morpho.tensor.convert import unplaced
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node
+from morpho.tensor.recorded import recorded
 from morpho.tensor.scalars import is_scalar, rounded
 
 SECOND, SPLIT = 0x9E3779B9, 0x85EBCA6B  # lanes: what the second half of the key is changed by
@@ -72,6 +73,7 @@ def words_of(name: str, key: Any, shape: Shape, start: int, lane: int = 0) -> No
     return build("threefry", *spread, expand(counters(name, shape, start), full))
 
 
+@recorded
 def split(key: Any, n: int = 2, /) -> Tensor:
     """n new keys, of shape (n, 2), independent of each other and of what `key` itself draws.
 
@@ -91,6 +93,7 @@ def double_words(name: str, key: Any, shape: Shape, start: int) -> Node:
     return build("bitwise_or", build("bitwise_left_shift", high, constant_like(high, 32)), low)
 
 
+@recorded
 def bits(key: Any, shape: Any = (), *, dtype: Any = uint32, start: int = 0) -> Tensor:
     """Random bits as unsigned integers.
 
@@ -153,6 +156,7 @@ def check_held(name: str, dtype: DType, /, **numbers: Any) -> None:
 _FOLD = 0xC2B2AE35  # another lane
 
 
+@recorded
 def fold_in(key: Any, number: Any, /) -> Tensor:
     """A new key from a key and a number of 0..2**31-1, which may be a tensor: independent keys for turns of a loop.
 

@@ -1,0 +1,1 @@
+"""Programs that nobody compiled, as people write them first."""

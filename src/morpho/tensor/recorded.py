@@ -1,0 +1,329 @@
+"""Functions that are recorded where they are called outside of compiled functions; each wraps one that builds nodes.
+
+>>> x = mo.asarray([1.0, 2.0])
+>>> (mo.exp(x) * 2.0 + x).is_realised
+False
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import EllipsisType, NoneType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from morpho.base import settings
+from morpho.base.dtypes import DType
+from morpho.runtime.memory.buffer import OffHost
+from morpho.tensor import recording as trie
+from morpho.tensor.autodiff.grad_mode import tracing
+from morpho.tensor.eager import quiet, view_of
+from morpho.tensor.lifted import LARGEST_INT
+from morpho.tensor.recording import FLOAT, INT, MOST_SITES, MOST_VIEWS, NEVER, VARIES, Step, Unknown, local, may_record
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_chosen = settings.current.get
+_PLAIN = frozenset({int, str, bool, float, NoneType, DType, EllipsisType, slice, type})
+_SEQUENCES = (tuple, list)
+_new = object.__new__
+_OURS = {__file__, __file__.replace("recorded.py", "operators.py")}
+_tensor: list[Any] = []
+_following: list[Callable[..., Any]] = []  # what makes a tensor of an array beside tensors
+
+
+def set_tensor(kind: type, following: Callable[..., Any]) -> None:
+    """Name the class of tensors, and what makes one of an array that stands beside them."""
+    _tensor[:], _following[:] = [kind], [following]
+    for install in _waiting:
+        install(kind)
+    _waiting.clear()
+
+
+_waiting: list[Callable[[type], None]] = []
+
+
+def unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one tensor."""
+
+    def call(x: Any, /) -> Any:
+        recording = local.recording
+        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+            return function(x)
+        if recording.step.slot >= recording.limit:
+            recording = recording.edge()
+        if type(x) is _tensor[0] and x._storage is recording and not x._node.tracked:
+            operand = x._node
+        else:
+            operand = _operand(recording, x)
+            if operand is None:
+                return function(x)
+        step = recording.step.after
+        if step.function is function and step.arguments[0] is operand:
+            recording.step = step
+            made = _new(_tensor[0])
+            made._node, made._storage = step, recording
+            made._layout = made._record = made._track = None
+            recording.results.append(made)
+            return made
+        made = recording.record(function, (operand,))
+        return function(x) if made is NEVER else made
+
+    return call
+
+
+def binary(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of two tensors, or of a tensor and a number, which goes in by value."""
+
+    def call(x1: Any, x2: Any, /) -> Any:
+        recording = local.recording
+        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+            return function(x1, x2)
+        if recording.step.slot >= recording.limit:
+            recording = recording.edge()
+        kind = _tensor[0]
+        if type(x1) is kind:
+            left = x1._node if x1._storage is recording else recording.known.get(id(x1._layout))
+            if left is None or left.tracked:
+                left = recording.operand(x1) if x1._storage is not recording else _operand(recording, x1)
+                if left is None:
+                    return function(x1, x2)
+            if type(x2) is kind:
+                right = x2._node if x2._storage is recording else recording.known.get(id(x2._layout))
+                if right is None or right.tracked:
+                    right = _operand(recording, x2)
+                    if right is None:
+                        return function(x1, x2)
+                step = recording.step.after
+                if step.function is function and step.arguments[0] is left and step.arguments[1] is right:
+                    recording.step = step
+                    made = _new(kind)
+                    made._node, made._storage = step, recording
+                    made._layout = made._record = made._track = None
+                    recording.results.append(made)
+                    return made
+            elif type(x2) is float:
+                step = recording.step.after
+                if step.function is function and step.arguments[0] is left:
+                    right = step.arguments[1]
+                    if right is x2 or right is FLOAT:
+                        if right is FLOAT:
+                            recording.numbers.append(x2)
+                        recording.step = step
+                        made = _new(kind)
+                        made._node, made._storage = step, recording
+                        made._layout = made._record = made._track = None
+                        recording.results.append(made)
+                        return made
+        made = _recorded_pair(recording, function, x1, x2)
+        return function(x1, x2) if made is NEVER else made
+
+    return call
+
+
+def _operand(recording: Any, x: Any) -> Step | None:
+    """The step of what stands among tensors, or None where it has none."""
+    kind = _tensor[0]
+    if not isinstance(x, kind):
+        if not isinstance(x, np.ndarray | np.generic | list):
+            return None
+        x = _following[0](x)
+    if x._storage is recording:
+        step: Step = x._node
+        return recording._detached(step) if step.tracked and tracing.gradients_off else step
+    return recording.operand(x)  # type: ignore[no-any-return]
+
+
+def _recorded_pair(recording: Any, function: Any, x1: Any, x2: Any) -> Any:
+    """The result of an operation on two operands by its key, `NEVER` where it has none."""
+    numbers = (int, float, bool, complex)
+    if type(x1) in numbers and type(x2) in numbers:
+        return NEVER
+    operands: list[Any] = []
+    number = None
+    for x in (x1, x2):
+        if type(x) in numbers:
+            number = x
+            operands.append(x)
+            continue
+        step = _operand(recording, x)
+        if step is None:
+            return NEVER
+        operands.append(step)
+    if number is None:
+        return recording.record(function, tuple(operands))
+    place = 0 if operands[0] is number and type(operands[0]) is not Step else 1
+    mark = FLOAT if type(number) is float else INT if type(number) is int and abs(number) <= LARGEST_INT else None
+    after = recording.step.after
+    if mark is not None and after.function is function and after.arguments[place] is mark \
+            and after.arguments[1 - place] is operands[1 - place]:
+        recording.numbers.append(number)
+        return recording.take(after)
+    parent = recording.step
+    key = (function, (), *[trie._key(operand) for operand in operands])
+    step = parent.following.get(key)
+    if step is None and mark is not None:
+        lifted = [*operands]
+        lifted[place] = mark
+        lifted_key = (function, (), *lifted)
+        step = parent.following.get(lifted_key)
+        if step is None and _varies(number):
+            step = trie._built(recording, lifted_key, function, tuple(lifted), (), (number,))
+            if step is NEVER:
+                parent.following[lifted_key] = NEVER
+        if step is not None and step is not NEVER:
+            recording.numbers.append(number)
+            parent.after = step
+            return recording.take(step)
+        step = None
+    if step is None:
+        return recording.record(function, tuple(operands))
+    if step is NEVER:
+        return NEVER
+    parent.after = step
+    return recording.take(step)
+
+
+def _varies(number: Any) -> bool:
+    """Whether the line that calls has given another number before."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename in _OURS:
+        frame = frame.f_back
+    if frame is None:
+        return True
+    site = id(frame.f_code), frame.f_lasti
+    code, known = trie._sites.get(site, (None, number))
+    if code is not frame.f_code:
+        if len(trie._sites) >= MOST_SITES:
+            trie._sites.clear()
+        trie._sites[site] = frame.f_code, number
+        return False
+    if known is VARIES:
+        return True
+    if type(known) is type(number) and trie._key(known) == trie._key(number):
+        return False
+    trie._sites[site] = frame.f_code, VARIES
+    return True
+
+
+def recorded(function: Function) -> Function:
+    """A function of tensors and attributes."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        recording = local.recording
+        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+            return function(*args, **kwargs)
+        made = _record(recording, function, args, kwargs)
+        return function(*args, **kwargs) if made is NEVER else made
+
+    return cast(Function, call)
+
+
+def pair(function: Function) -> Function:
+    """A function of two tensors that has options too."""
+    plain, other = binary(function), recorded(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return plain(*args) if len(args) == 2 and not kwargs else other(*args, **kwargs)
+
+    return cast(Function, call)
+
+
+def view(function: Function) -> Function:
+    """A function whose result has the elements of its first operand where those are in memory already: a view of it is
+    found at once, without a program."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        recording = local.recording
+        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+            return function(*args, **kwargs)
+        if type(args[0]) is _tensor[0] and args[0]._layout is not None:
+            made = _view(function, args, kwargs)
+            if made is not None:
+                return made
+        made = _record(recording, function, args, kwargs)
+        return function(*args, **kwargs) if made is NEVER else made
+
+    return cast(Function, call)
+
+
+def _record(recording: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if recording.step.slot >= recording.limit:
+        recording = recording.edge()
+    kind = _tensor[0]
+    if args and type(args[0]) is list and not any(isinstance(item, kind) for item in args[0]):
+        return NEVER  # numbers that become a tensor
+    arguments: list[Any] = []
+    try:
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            if type(value) is kind and value._storage is recording and not value._node.tracked:
+                arguments.append(value._node)
+            elif type(value) in _PLAIN:
+                arguments.append(value)
+            else:
+                arguments.append(_argument(recording, value))
+        step = recording.step.after
+        if step.function is function and step.is_plain and len(step.arguments) == len(arguments) \
+                and step.names == (tuple(kwargs) if kwargs else ()):
+            for known, argument in zip(step.arguments, arguments, strict=True):
+                if known is not argument:
+                    break
+            else:
+                return recording.take(step)
+        return recording.record(function, tuple(arguments), tuple(kwargs))
+    except Unknown:
+        return NEVER
+
+
+def _argument(recording: Any, value: Any) -> Any:
+    """An argument that is no plain attribute: a tensor, or a tuple or list of arguments."""
+    kind = _tensor[0]
+    if isinstance(value, kind):
+        step = _operand(recording, value)
+        if step is None:
+            raise Unknown
+        return step
+    if isinstance(value, np.ndarray):
+        return _argument(recording, _following[0](value))
+    if type(value) in _SEQUENCES:
+        return type(value)([item if type(item) in _PLAIN else _argument(recording, item) for item in value])
+    raise Unknown
+
+
+def _view(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view of a realised tensor, or None where the result is none."""
+    x = args[0]
+    layout = x._layout
+    track = getattr(x, "_track", None)
+    storage = x._storage
+    if track is not None or layout is None or isinstance(storage, OffHost) or x._layout is not layout:
+        return None
+    address, shape, strides, dtype, writable = layout
+    try:
+        key = (function, shape, strides, dtype, tuple(kwargs),
+               *[trie._key(value) for value in (*args[1:], *kwargs.values())])
+    except Unknown:
+        return None
+    recipe = trie._views.get(key)
+    if recipe is None:
+        before, local.recording = local.recording, None
+        try:
+            made = function(*args, **kwargs).realise()
+        except Exception:
+            return None  # the call that follows says what is wrong
+        finally:
+            local.recording = before
+        shares = made._storage is storage and x._layout is layout
+        if len(trie._views) >= MOST_VIEWS:
+            trie._views.clear()
+        trie._views[key] = ((made._layout[0] - address, made._layout[1], made._layout[2]) if shares else False)
+        return made
+    if recipe is False:
+        return None
+    offset, shape, strides = recipe
+    return view_of(type(x), storage, address + offset, shape, strides, dtype, writable)

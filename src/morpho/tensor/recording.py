@@ -1,0 +1,864 @@
+"""Recordings: what a thread has asked for outside of compiled functions and nobody has looked at yet.
+
+An operation outside of `compile` builds no node. It follows an edge of a trie whose positions (`Step`) are exact
+fingerprints of the operations so far and know the type of every result. A look takes the position, and which results
+are still held, to one call of a compiled function. Only an edge that nobody has taken before builds nodes, once, over
+parameters in place of the inputs; they give the result's type, the compiled program, and the graph of a value where
+something asks for one (a gradient, a trace, an operation that is not recorded).
+
+A number beside a tensor is a constant of the program until its line gives another one; from then on numbers of that
+line are inputs. Laziness is bounded: a recording ends where its first operation comes again once it is long, wherever
+it is when it is very long, and where it alone holds much memory.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from sys import getrefcount
+from types import EllipsisType, NoneType
+from typing import Any
+
+from morpho.base import settings
+from morpho.base.dtypes import DType, float64, int64
+from morpho.base.errors import user_place
+from morpho.ir.node import Node, build, make, rebuild
+from morpho.ir.op import REGISTRY, Spec
+from morpho.ops.algebra import cast, reshape
+from morpho.runtime.memory.buffer import Buffer, OffHost
+from morpho.runtime.trace import spans
+from morpho.tensor.autodiff.grad_mode import Tracked, tracing
+from morpho.tensor.eager import EAGER, is_quiet, quiet
+from morpho.tensor.lifted import LiftedNumber, Lifting
+
+FIRST = 16  # steps after which a recording notes the line it is at
+SOFT, HARD = 128, 512  # steps: cut where that line comes again; cut anywhere
+DEEP = 2048  # steps of a recording that gradients may be asked of: a training step stays whole
+MOST_HELD = 64 << 20  # bytes of inputs that nobody but a recording holds
+LARGE = 1 << 20  # bytes of an input after which it is asked who holds them
+MOST_STEPS, MOST_PLANS, MOST_SITES, MOST_VIEWS = 20_000, 512, 4096, 4096  # kept in memory
+NUMBER = 1 << 30  # indices of parameters from here on are those of numbers
+(UNUSED,) = [getrefcount(x) for x in [object()]]  # references to a result that its recording alone holds
+COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # whether counts of references are exact
+
+
+class Counts:
+    """What tests and `mo.profile` read."""
+
+    plans = 0  # programs compiled for recordings
+    runs = 0  # recordings computed
+    steps = 0  # positions of the trie
+    cuts = 0  # recordings that ended without a look
+
+
+counts = Counts()
+
+
+class Step:
+    """A position in the trie: the exact fingerprint of a recording so far, and its last result.
+
+    Arguments are steps above it, numbers (`FLOAT`, `INT`) and attributes. The step that followed last time is tried
+    first, by identity: a program that repeats itself builds no key and hashes nothing.
+    """
+
+    __slots__ = ("__weakref__", "after", "arguments", "device", "following", "function", "inputs", "is_plain", "last",
+                 "names", "node", "numbers", "outputs", "parent", "picks", "plans", "reached", "slot", "structure",
+                 "tracked")
+
+    def __init__(self, parent: Step | None, function: Any, arguments: tuple[Any, ...] = (),
+                 names: tuple[str, ...] = (), node: Any = None) -> None:
+        self.parent, self.function, self.arguments, self.names, self.node = parent, function, arguments, names, node
+        self.slot: int = -1 if parent is None else parent.slot + 1
+        self.inputs: int = 0 if parent is None else parent.inputs
+        self.numbers: int = 0 if parent is None else parent.numbers
+        self.outputs: tuple[Spec, ...] = () if node is None else (node.outputs[0],)  # what a tensor asks a node for
+        self.device = ""
+        self.after: Any = None  # the step that followed last time
+        self.following: dict[Any, Any] = {}
+        self.plans: dict[tuple[int, ...], Callable[..., Any]] = {}  # by the slots of the results that are held
+        self.last = self  # of several results: the last one, all, and what arranges their tensors
+        self.picks: tuple[Step, ...] = (self,)
+        self.structure: Callable[[list[Any]], Any] | None = None
+        self.tracked = False  # whether a gradient may be asked for
+        self.is_plain = True  # whether arguments that are the same objects are the same values
+        self.reached: Any = None  # the leaves that a gradient of this step goes to
+
+
+NOWHERE = Step(None, None)
+ROOT = Step(None, "root")
+ROOT.after = NOWHERE
+INPUT, PICK, DETACH, GRADIENT = "input", "pick", "detach", "gradient"
+FLOAT, INT = Step(None, "float"), Step(None, "int")
+NEVER = Step(None, "never")  # stands where an operation cannot be recorded
+
+_kind: list[Any] = []  # the class `Tensor`, which is a floor above
+_compile: list[Callable[..., Any]] = []
+_prepare: list[Callable[[], object]] = []
+_sites: dict[tuple[int, int], tuple[Any, Any]] = {}  # a line with a number -> its code, and the number or VARIES
+_failures: set[Any] = set()  # operations that could not be recorded, whatever came before them
+_views: dict[Any, Any] = {}
+VARIES = object()
+_held_memory = {"functions": 0}
+
+
+def set_tensor(kind: type, prepare: Callable[[], object]) -> None:
+    """Name the class of the tensors that are made here, and what loads the compiler."""
+    _kind[:], _prepare[:] = [kind], [prepare]
+
+
+def set_compile(function: Callable[..., Any]) -> None:
+    """Name the function that compiles."""
+    _compile[:] = [function]
+
+
+class Unknown(Exception):
+    """An argument that a recording cannot hold."""
+
+
+class Recording:
+    """What one thread has written down since its last look. It never changes once it has ended, and its beginning
+    never changes at all, so other threads may compute values from it."""
+
+    __slots__ = ("__weakref__", "apart", "bytes", "differentiated", "inputs", "is_deep", "known", "limit", "memo",
+                 "numbers", "owners", "results", "site", "step")
+
+    def __init__(self) -> None:
+        self.step, self.limit = ROOT, FIRST
+        self.site: Any = None  # a line of the user's, early in the recording
+        self.results: list[Any] = []
+        self.inputs: list[Any] = []  # tensors of the recording's own, with the values of this moment
+        self.owners: list[Any] = []  # weak references to the tensors that these values were taken from
+        self.numbers: list[Any] = []
+        self.known: dict[int, Step] = {}  # by id of a layout, which the inputs hold
+        self.memo: dict[int, Node] = {}  # nodes of values that were asked for, by serial of the step's node
+        self.apart: dict[Step, Step] = {}  # steps through which gradients flow -> the same values without
+        self.is_deep = False  # whether gradients may be asked for
+        self.differentiated = False
+        self.bytes = 0  # of inputs that were large
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+    def operand(self, x: Any) -> Step | None:
+        """The step of a tensor that is no result of this recording; None where it has a graph."""
+        layout = x._layout
+        if layout is None:
+            return self._leaf(x)
+        known: Step | None = self.known.get(id(layout))
+        if known is None:
+            storage = x._storage
+            if x._layout is not layout or isinstance(storage, OffHost):
+                return None
+            known = self._input(x, storage, layout, x._record)
+            if known is None:
+                return None
+        if known.tracked:
+            if self.owners[known.inputs - 1]() is None:
+                self.owners[known.inputs - 1] = weakref.ref(x)  # another tensor of this leaf
+            if tracing.gradients_off:
+                return self._detached(known)
+        return known
+
+    def _leaf(self, x: Any) -> Step | None:
+        """An input of elements that a node holds, such as an array beside a tensor."""
+        node = x._node
+        if type(node) is not Node or node.op.name != "data" or type(node.payload) is not Buffer or node.device:
+            return None
+        known: Step | None = self.known.get(id(node))
+        if known is None:
+            buffer = node.payload
+            if isinstance(buffer.storage, OffHost):
+                return None
+            value = _kind[0].of_buffer(buffer)
+            value._node = node  # held, so that no id is given out again
+            known = self._input(x, buffer.storage, value._layout, value._record, node)
+            if known is not None:
+                self.inputs[-1]._node = node
+        return known
+
+    def _input(self, x: Any, storage: Any, layout: Any, record: Any, node: Any = None) -> Step | None:
+        track = getattr(x, "_track", None)
+        tracked = False
+        if track is not None:
+            if type(track) is Tracked:
+                if track.program is not None:
+                    return None
+                tracked = track.wanted
+            elif type(track) is Lineage or type(track) is Node:
+                return None
+        _, shape, _, dtype, _ = layout
+        key = INPUT, shape, dtype, tracked
+        if tracked:
+            self.is_deep = True
+        step: Step = self.step.after
+        if step.function is not INPUT or step.arguments != key:
+            step = self.step.following.get(key) or self._new_input(key)
+            self.step.after = step
+        self.step = step
+        value = object.__new__(_kind[0])
+        value._node, value._track = None, None
+        value._storage, value._layout, value._record = storage, layout, record
+        self.inputs.append(value)
+        self.owners.append(weakref.ref(x))
+        self.known[id(layout if node is None else node)] = step
+        count = dtype.itemsize
+        for size in shape:
+            count *= size
+        if count >= LARGE:
+            self.bytes += count
+            if self.bytes > MOST_HELD:
+                self.limit = -1  # the next operation asks who holds it
+        return step
+
+    def _new_input(self, key: tuple[Any, ...]) -> Step:
+        _, shape, dtype, tracked = key
+        parent = self.step
+        node = make(REGISTRY["parameter"], (), {"index": parent.slot + 1, "shape": shape, "dtype": dtype,
+                                                "recorded": True})
+        step = Step(parent, INPUT, key, (), node)
+        step.inputs += 1
+        step.tracked = tracked
+        return _add(parent, key, step)
+
+    def _detached(self, step: Step) -> Step:
+        """The same value, through which no gradient flows."""
+        known = self.apart.get(step)
+        if known is None:
+            parent = self.step
+            key = DETACH, step
+            known = parent.following.get(key)
+            if known is None:
+                recording, local.recording = local.recording, None
+                try:
+                    node = build("detach", step.node)
+                finally:
+                    local.recording = recording
+                known = _add(parent, key, Step(parent, DETACH, (step,), (), node))
+            self.apart[step] = self.step = known
+        return known
+
+    def forget(self, x: Any) -> None:
+        """Look at a tensor anew, because it wants its gradient from now on, or no more."""
+        self.known.pop(id(x._layout), None)
+
+    def edge(self) -> Recording:
+        """At the limit: note the line, or find out whether the loop is at that line again, and end the recording."""
+        if self.limit < 0:
+            self.limit, self.bytes = SOFT if self.site is not None else FIRST, self._held()
+            if self.bytes > MOST_HELD:
+                counts.cuts += 1
+                self.run()
+            return local.recording  # type: ignore[no-any-return]
+        if self.differentiated:
+            if tracing.gradients_off:
+                return self  # an optimiser: what it computes belongs to the step
+        elif self.is_deep and self.limit < DEEP:
+            self.limit = DEEP
+            return self
+        site = _site()
+        if self.site is None:
+            self.site, self.limit = site or (0, 0), SOFT
+        elif self.step.slot >= HARD or site == self.site or (self.differentiated and self.step.slot >= SOFT):
+            counts.cuts += 1
+            self.run()
+            return local.recording  # type: ignore[no-any-return]
+        return self
+
+    def _held(self) -> int:
+        """Bytes of inputs that nobody but this recording holds."""
+        held = 0
+        for value, reference in zip(self.inputs, self.owners, strict=True):
+            owner = reference()
+            if owner is None or owner._layout is not value._layout:
+                held += value.nbytes
+        return held
+
+    def record(self, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...] = ()) -> Any:
+        """Follow the edge of an operation that is not the one of last time, and give its result."""
+        parent = self.step
+        key = (function, names, *[_key(argument) for argument in arguments])
+        step = parent.following.get(key)
+        if step is None:
+            failure = (function, names, *[_signature(argument) for argument in arguments])
+            if failure in _failures:
+                return NEVER
+            step = _built(self, key, function, arguments, names, ())
+            if step is NEVER:
+                if len(_failures) >= MOST_SITES:
+                    _failures.clear()
+                _failures.add(failure)
+        if step.function == "never":
+            return NEVER
+        if step.slot <= parent.slot:  # the operation gives its operand back
+            return self._on(step)
+        parent.after = step
+        return self.take(step)
+
+    def take(self, step: Step) -> Any:
+        """The results of a step as tensors."""
+        self.step = step.last
+        results = self.results
+        kind = _kind[0]
+        if step.structure is None:
+            x = object.__new__(kind)
+            x._node, x._storage = step, self
+            x._layout = x._record = x._track = None
+            results.append(x)
+            return x
+        made = []
+        for pick in step.picks:
+            x = object.__new__(kind)
+            x._node, x._storage = pick, self
+            x._layout = x._record = x._track = None
+            results.append(x)
+            made.append(x)
+        return step.structure(made)
+
+    def share(self, x: Any) -> Any:
+        """Another tensor with the value of one that waits here."""
+        return self._on(x._node)
+
+    def _on(self, step: Step) -> Any:
+        made = object.__new__(_kind[0])
+        made._node, made._storage = step, self
+        made._layout = made._record = made._track = None
+        self.results.append(made)
+        return made
+
+    # -- computing ---------------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        """Compute the results that are still held in one call, and begin anew. Where that fails each of them computes
+        its own value when it is asked for, with the error that belongs to it."""
+        results, is_own = self.results, local.recording is self
+        if is_own:
+            local.recording = None
+        try:
+            alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else \
+                [x for x in results if x._storage is self]
+            if alive and (quiet.value or _is_usual()):
+                plan = self.step.plans.get(tuple([x._node.slot for x in alive])) or _plan_of(self.step, alive)
+                if self.numbers:
+                    self.inputs.append(_vector(self.numbers))
+                counts.runs += 1
+                try:
+                    values = plan(*self.inputs) if quiet.value and spans.sink is None else self._call(plan)
+                except Exception:
+                    values = ()
+                if self.numbers:
+                    self.inputs.pop()
+                with _settling:
+                    for x, value in zip(alive, values):
+                        if x._storage is self:  # else another thread was first, or has given it another value
+                            if x._node.tracked and x._track is None:
+                                x._track = Lineage(self, x._node)
+                            x._storage = value._storage  # first: whoever sees a layout finds the memory behind it
+                            x._layout = value._layout
+                            x._record = value._record
+                            x._node = None
+                del values
+            alive.clear()
+            x = value = None
+        finally:
+            results.clear()  # each of them holds the recording
+            if is_own and getrefcount(self) <= ALONE:  # nobody else knows it: it is a new one
+                self.step, self.limit, self.site = ROOT, FIRST, None
+                self.inputs.clear()
+                self.owners.clear()
+                self.known.clear()
+                if self.numbers:
+                    self.numbers.clear()
+                if self.memo:
+                    self.memo.clear()
+                if self.apart:
+                    self.apart.clear()
+                self.bytes, self.is_deep, self.differentiated = 0, False, False
+                local.recording = self
+            else:
+                self.known, self.apart = {}, {}
+                if is_own:
+                    local.recording = Recording()
+
+    def _call(self, plan: Callable[..., Any]) -> Any:
+        """Call a compiled function for its values, whatever is being traced or differentiated here, and tell of it."""
+        names = ("current", "transformed", "batched", "body", "gradients_off")
+        before = [getattr(tracing, name) for name in names]
+        node = self.step.node
+        with spans.span("realise", node.op.name) as told:
+            told["line"] = node.origin
+            for name, value, usual in zip(names, before, (None, 0, 0, None, False), strict=True):
+                if value != usual:
+                    setattr(tracing, name, usual)
+            try:
+                return plan(*self.inputs)
+            finally:
+                for name, value in zip(names, before, strict=True):
+                    if getattr(tracing, name) is not value:
+                        setattr(tracing, name, value)
+
+    def again(self) -> Recording:
+        """This recording, which has ended, as one under way: what it computed is computed once more."""
+        made = Recording()
+        made.step, made.inputs, made.owners, made.numbers = self.step, [*self.inputs], [*self.owners], [*self.numbers]
+        made.is_deep = True
+        path = [one for one in _path(self.step) if one.function is INPUT]
+        made.known = {id(value._layout if value._node is None else value._node): one
+                      for value, one in zip(made.inputs, path, strict=True)}
+        return made
+
+    # -- graphs ------------------------------------------------------------------------------------------------------
+    def node_of(self, step: Step) -> Node:
+        """The graph of a result, on the leaves of the tensors it was written with where they have their values still:
+        a gradient with respect to one of those passes through it."""
+        found = self.memo.get(step.node.serial)
+        if found is not None:
+            return found
+        path = _path(step)
+        memo = self.memo
+        before, tracing.current = tracing.current, None
+        recording, local.recording = local.recording, None
+        try:
+            for one in path:
+                if one.function is INPUT and one.node.serial not in memo:
+                    memo[one.node.serial] = self._leaf_of(one.inputs - 1)
+            numbers = {place: value for place, value in enumerate(self.numbers[:step.numbers])}
+            return _substituted([step.node], memo, numbers)[0]
+        finally:
+            tracing.current, local.recording = before, recording
+
+    def _leaf_of(self, number: int) -> Node:
+        value, owner = self.inputs[number], self.owners[number]()
+        if value._node is not None:
+            return value._node  # type: ignore[no-any-return]
+        if owner is not None and owner._layout is value._layout:
+            return owner.program()  # type: ignore[no-any-return]
+        return value.program()  # type: ignore[no-any-return]
+
+
+class Lineage:
+    """Where a computed value comes from, as long as somebody may ask for its gradient."""
+
+    __slots__ = ("recording", "step")
+
+    def __init__(self, recording: Recording, step: Step) -> None:
+        self.recording, self.step = recording, step
+
+    def node(self) -> Node:
+        return self.recording.node_of(self.step)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+GradientsOf = Callable[[Node, list[Node]], list[Any]]
+_gradients_of: list[GradientsOf] = []
+
+
+def set_gradients(function: GradientsOf) -> None:
+    """Name what builds the gradients of a value with respect to leaves."""
+    _gradients_of[:] = [function]
+
+
+def differentiate(loss: Any) -> list[tuple[Any, Any]] | None:
+    """The leaves below a recorded value that want gradients, each with its gradient, as part of the recording; None
+    where that is not possible, as it came about in parts."""
+    recording = local.recording
+    if recording is None or tracing.gradients_off or not may_record():
+        return None
+    if type(loss._node) is Step and loss._storage is recording:
+        step = loss._node
+    elif type(loss._track) is Lineage and loss._layout is not None:
+        lineage = loss._track
+        recording.run()
+        recording = local.recording = lineage.recording.again()
+        step = lineage.step
+    else:
+        return None
+    reached = step.reached
+    if reached is None:
+        reached = step.reached = _reached(step)
+    if not reached:
+        return None
+    results = []
+    for leaf, node in reached:
+        owner = recording.owners[leaf.inputs - 1]()
+        if owner is None:
+            continue
+        parent = recording.step
+        key = GRADIENT, step, leaf
+        after = parent.after
+        if after.function is not GRADIENT or after.arguments[0] is not step or after.arguments[1] is not leaf:
+            after = parent.following.get(key) or _add(parent, key, Step(parent, GRADIENT, (step, leaf), (), node))
+            parent.after = after
+        results.append((owner, recording.take(after)))
+    recording.differentiated = True
+    recording.limit = recording.step.slot
+    return results
+
+
+def _reached(step: Step) -> tuple[tuple[Step, Node], ...]:
+    """The leaves that a gradient of this step goes to, and the graph of each gradient."""
+    leaves = [one for one in _path(step) if one.function is INPUT and one.tracked]
+    recording, local.recording = local.recording, None
+    local.depth += 1
+    try:
+        parts = _gradients_of[0](step.node, [leaf.node for leaf in leaves])
+    finally:
+        local.recording = recording
+        local.depth -= 1
+    return tuple([(leaf, part) for leaf, part in zip(leaves, parts, strict=True) if part is not None])
+
+
+def wants_gradient(x: Any) -> bool:
+    """Whether somebody holds a tensor that the gradient of a recorded value would go to."""
+    if not x._node.tracked:
+        return False
+    return any(one.function is INPUT and one.tracked and x._storage.owners[one.inputs - 1]() is not None
+               for one in _path(x._node))
+
+
+def without_gradient(x: Any) -> Any:
+    """A tensor with this value, through which no gradient flows; None where that takes a node."""
+    recording = local.recording
+    if recording is None or not may_record():
+        return None
+    if type(x._node) is Step and x._storage is recording:
+        made = recording.share(x)
+        if made._node.tracked:
+            made._node = recording._detached(made._node)
+        return made
+    buffer = x.buffer()
+    return None if buffer is None or isinstance(buffer.storage, OffHost) else _kind[0].of_buffer(buffer)
+
+
+class _Local(threading.local):
+    """The recording of each thread; None where none is written: `record` is off, or nodes are being built."""
+
+    recording: Any
+
+    def __init__(self) -> None:
+        self.recording = Recording() if settings.get().record else None
+        self.depth = 0  # of steps that are being built
+        self.vectors: dict[int, Any] = {}  # for numbers, by how many: memory that a tensor shares
+
+
+local = _Local()
+_settling = threading.Lock()
+_growing = threading.Lock()
+_chosen = settings.current.get
+
+
+def may_record() -> bool:
+    """Whether operations of this thread are recorded, where something is not as usual: only a block without gradients
+    leaves them so."""
+    return is_quiet() or (_chosen() is None and tracing.current is None and not tracing.transformed
+                          and not tracing.batched and tracing.body is None and settings.is_usual())
+
+
+def _alone() -> int:
+    """The references to a recording in its `run`, where no tensor waits in it."""
+    class Counted:
+        def run(self) -> int:
+            return getrefcount(self)
+
+    one = Counted()
+    return one.run()
+
+
+ALONE = _alone()
+
+
+def _site() -> Any:
+    place = user_place(3)
+    return None if place is None else (id(place[0]), place[1])
+
+
+def _add(parent: Step, key: Any, step: Step) -> Step:
+    """Put a step into the trie; the first of two threads wins."""
+    step.after = NOWHERE
+    with _growing:
+        known: Step = parent.following.setdefault(key, step)
+        if known is step:
+            counts.steps += 1
+    if counts.steps > MOST_STEPS or _held_memory["functions"] > MOST_PLANS:
+        _forget()
+    return known
+
+
+def _forget() -> None:
+    """Drop the trie; recordings under way keep the steps that they stand on."""
+    with _growing:
+        ROOT.following.clear()
+        ROOT.after = NOWHERE
+        counts.steps = _held_memory["functions"] = 0
+
+
+_PLAIN = frozenset({int, str, bool, NoneType, DType, EllipsisType, type})
+
+
+def _key(value: Any) -> Any:
+    """A hashable key in which values of two types differ, NaN equals itself and -0.0 is not 0.0."""
+    kind = type(value)
+    if kind is Step or kind is str or value is None or kind is DType:
+        return value
+    if kind is int or kind is bool:
+        return kind, value
+    if kind is float:
+        return "float", struct.pack("<d", value)
+    if kind is complex:
+        return "complex", struct.pack("<dd", value.real, value.imag)
+    if kind is tuple or kind is list:
+        return kind, tuple([_key(item) for item in value])
+    if kind is slice:
+        return "slice", _key(value.start), _key(value.stop), _key(value.step)
+    if kind is EllipsisType or kind is type:
+        return value
+    raise Unknown
+
+
+def _signature(argument: Any) -> Any:
+    """An argument as far as it decides whether an operation can be recorded."""
+    if type(argument) is Step:
+        return argument.outputs or argument
+    if type(argument) in (tuple, list):
+        return tuple([_signature(item) for item in argument])
+    return _key(argument)
+
+
+def is_immutable(value: Any) -> bool:
+    """Whether an argument that is the same object is the same value."""
+    kind = type(value)
+    if kind is tuple:
+        return all(is_immutable(item) for item in value)
+    return kind is Step or kind is float or kind is slice or kind is complex or kind in _PLAIN
+
+
+# -- steps that nobody has taken ---------------------------------------------------------------------------------------
+def _built(recording: Recording, key: Any, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...],
+           numbers: Sequence[Any]) -> Step:
+    """A new step: the operation is built once as nodes over parameters. `NEVER` where it cannot be: it asks for values,
+    or it fails, which it then does again with the values themselves."""
+    kind, parent = _kind[0], recording.step
+    lifting = Lifting()
+    given = iter(numbers)
+    place = parent.numbers
+
+    def value_of(argument: Any) -> Any:
+        nonlocal place
+        if type(argument) is Step:
+            if argument is FLOAT or argument is INT:
+                number = next(given)
+                node = _number_node(place, int64 if argument is INT else float64)
+                own = place
+                place += 1
+                return LiftedNumber(number, node, lifting, frozenset({own}), lambda values: values[own])
+            return kind.of_node(argument.node)
+        if type(argument) in (tuple, list):
+            return type(argument)([value_of(item) for item in argument])
+        return argument
+
+    before = local.recording
+    gradients_off = tracing.gradients_off
+    local.recording = None
+    local.depth += 1
+    if gradients_off:
+        tracing.gradients_off = False
+    try:
+        values = [value_of(argument) for argument in arguments]
+        first = len(values) - len(names)
+        result = function(*values[:first], **dict(zip(names, values[first:], strict=True)))
+    except Exception:
+        result = None
+    finally:
+        local.recording = before
+        local.depth -= 1
+        if gradients_off:
+            tracing.gradients_off = True
+    if lifting.seen or lifting.limits:
+        return NEVER
+    if type(result) is kind and not numbers:
+        for argument in arguments:
+            if type(argument) is Step and argument.node is result._node:
+                return parent.following.setdefault(key, argument)  # type: ignore[no-any-return]
+    step = _step_of(parent, function, arguments, names, result, len(numbers))
+    if step is None:
+        return NEVER
+    return _add(parent, key, step)
+
+
+def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...], result: Any,
+             numbers: int) -> Step | None:
+    kind = _kind[0]
+    is_single = type(result) is kind
+    if not is_single and not (isinstance(result, tuple | list) and result):
+        return None
+    items = [result] if is_single else list(result)
+    if any(type(item) is not kind or type(item._node) is not Node or item._layout is not None for item in items):
+        return None
+    if any(item._node.device for item in items):
+        return None
+    step = last = Step(parent, function, arguments, names, items[0]._node)
+    step.numbers += numbers
+    step.tracked = _is_tracked(arguments) and step.node.dtype.is_inexact
+    step.is_plain = all(map(is_immutable, arguments))
+    if is_single:
+        return step
+    picks = [step]
+    for item in items[1:]:
+        last = Step(last, PICK, (step,), (), item._node)
+        last.tracked = _is_tracked(arguments) and item._node.dtype.is_inexact
+        last.after = NOWHERE
+        picks.append(last)
+    form: Any = type(result)
+    step.last, step.picks = last, tuple(picks)
+    step.structure = form if form in (tuple, list) else lambda made: form(*made)
+    return step
+
+
+def _is_tracked(arguments: Iterable[Any]) -> bool:
+    return any(_is_tracked(argument) if type(argument) in (tuple, list) else type(argument) is Step and argument.tracked
+               for argument in arguments)
+
+
+def _number_node(place: int, dtype: DType) -> Node:
+    return make(REGISTRY["parameter"], (), {"index": NUMBER + place, "shape": (), "dtype": dtype, "recorded": True})
+
+
+def _path(step: Step) -> list[Step]:
+    path = []
+    at: Step | None = step
+    while at is not None and at.parent is not None:
+        path.append(at)
+        at = at.parent
+    path.reverse()
+    return path
+
+
+def _substituted(nodes: Iterable[Node], memo: dict[int, Node], numbers: Any) -> list[Node]:
+    """Graphs over parameters with other leaves in place of those. `numbers` by place are constants."""
+    from morpho.tensor.scalars import scalar_node
+
+    wanted = list(nodes)
+    stack = list(reversed(wanted))
+    while stack:
+        node = stack[-1]
+        if node.serial in memo:
+            stack.pop()
+            continue
+        if numbers is not None and node.op.name == "cast" and _is_number(node.inputs[0]):
+            source = node.inputs[0]
+            value = numbers[source["index"] - NUMBER]
+            memo[node.serial] = scalar_node(value, node.dtype, "number")
+            stack.pop()
+            continue
+        if numbers is not None and _is_number(node):
+            memo[node.serial] = scalar_node(numbers[node["index"] - NUMBER], node.dtype, "number")
+            stack.pop()
+            continue
+        waiting = [child for child in node.inputs if child.serial not in memo]
+        if waiting:
+            stack += waiting
+            continue
+        memo[node.serial] = rebuild(node, [memo[child.serial] for child in node.inputs])
+        stack.pop()
+    return [memo[node.serial] for node in wanted]
+
+
+def _is_number(node: Node) -> bool:
+    return node.op.name == "parameter" and "recorded" in node.attributes and node["index"] >= NUMBER
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+def _is_usual() -> bool:
+    """Whether values are computed by the CPU as they are."""
+    chosen = settings.get()
+    return chosen.device == "cpu" and not chosen.nans
+
+
+def _plan_of(step: Step, alive: Sequence[Any]) -> Callable[..., Any]:
+    """A recording as a compiled function of its inputs and, last, its numbers, with the values of some results."""
+    live = tuple([x._node.slot for x in alive])
+    if not _compile:
+        for prepare in _prepare:
+            prepare()
+    kind = _kind[0]
+    path = _path(step)
+    wanted = [path[slot].node for slot in live]
+    inputs = [one.node.serial for one in path if one.function is INPUT]
+    count = step.numbers
+
+    def program(*tensors: Any) -> tuple[Any, ...]:
+        memo = {serial: tensor.node for serial, tensor in zip(inputs, tensors, strict=False)}
+        if count:
+            _number_leaves(tensors[-1].node, count, memo)
+        return tuple([kind.of_node(node) for node in _substituted(wanted, memo, None)])
+
+    names = ", ".join(f"x{i}" for i in range(len(inputs) + (count > 0)))
+    function = _compile[0](eval(f"lambda {names}: program({names})", {"program": program}))
+    function.__name__ = EAGER
+    counts.plans += 1
+    with _growing:
+        plan: Callable[..., Any] = step.plans.setdefault(live, function)
+        _held_memory["functions"] += 1
+    return plan
+
+
+def _number_leaves(vector: Node, count: int, memo: dict[int, Node]) -> None:
+    for place in range(count):
+        one = vector if count == 1 else build("slice", vector, starts=(place,), sizes=(1,), steps=(1,))
+        one = reshape(one, ())
+        memo[_number_node(place, float64).serial] = one
+        memo[_number_node(place, int64).serial] = cast(one, int64)
+
+
+def _vector(numbers: list[Any]) -> Any:
+    """The numbers of a recording as a tensor, in memory that the next recording with as many uses again."""
+    import numpy as np
+
+    count = len(numbers)
+    known: Any = local.vectors.get(count)
+    if known is None:
+        from morpho.runtime.memory.buffer import borrow
+
+        memory = np.zeros(count)
+        if len(local.vectors) > 64:
+            local.vectors.clear()
+        known = local.vectors[count] = (struct.Struct(f"{count}d").pack_into, memory,
+                                        _kind[0].of_buffer(borrow(memory, float64)))
+    pack, memory, tensor = known
+    pack(memory, 0, *numbers)
+    return tensor
+
+
+def shared(x: Any) -> Any:
+    """Another tensor with the value of one that waits in a recording."""
+    home = x._storage
+    if home is local.recording:
+        return home.share(x)
+    return _kind[0].of_node(x.program())
+
+
+def look(x: Any) -> None:
+    """Compute a recorded value, and what else its recording still has to give."""
+    recording = x._storage
+    if type(recording) is Recording and recording is local.recording:
+        recording.run()
+
+
+def flush() -> None:
+    """Compute what this thread has recorded and is still held, so that the recording holds no memory."""
+    recording = local.recording
+    if recording is not None and recording.step is not ROOT:
+        recording.run()
+
+
+def is_building() -> bool:
+    """Whether this thread builds the nodes of a new step."""
+    return local.recording is None and local.depth > 0
+
+
+def _after_fork() -> None:
+    global _settling, _growing
+    _settling, _growing = threading.Lock(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

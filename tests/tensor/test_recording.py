@@ -1,0 +1,233 @@
+"""Programs that nobody compiled: recorded, computed by one compiled function at a look, with the bits of `compile`."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.ir.node import live_nodes
+from morpho.tensor import recording
+from morpho.tensor.recording import Step, counts
+
+
+@pytest.fixture(autouse=True)
+def afresh() -> None:
+    """What other tests have recorded in this thread is computed before."""
+    recording.flush()
+
+
+def is_recorded(x: Any) -> bool:
+    return type(x._node) is Step
+
+
+def chain(x: Any) -> Any:
+    for turn in range(10):
+        x = mo.tanh(x * 0.9 + 0.1 * turn) - x / 3
+    return x
+
+
+def layers(x: Any) -> Any:
+    y = mo.layer_norm(mo.gelu(x @ x.T + 1.0)) * 0.5
+    return mo.softmax(mo.concat([y, mo.zeros((8, 2))], axis=1)[:, 1:], axis=-1).sum(axis=0, keepdims=True)
+
+
+def pieces(x: Any) -> Any:
+    one, other = mo.split(x, 2, axis=0)
+    mask = one > other
+    return mo.where(mask, one, -other).astype(mo.float64).reshape(-1)[2:10].mean() + mo.max(x, axis=0)[3] ** 2
+
+
+def drawn(x: Any) -> Any:
+    key, own = mo.random.split(mo.random.key(3))
+    return x + mo.random.normal(own, x.shape) + mo.random.uniform(key, (8,))
+
+
+@pytest.mark.parametrize("program", [chain, layers, pieces, drawn])
+def test_bits_are_those_of_compile_and_of_each_operation_by_itself(program: Any, rng: np.random.Generator) -> None:
+    x = mo.asarray(rng.standard_normal((8, 8), np.float32))
+    first = program(x)
+    assert is_recorded(first)
+    results = [first.numpy().tobytes()]
+    program(x).numpy()  # numbers that change from line to line become inputs
+    plans = counts.plans
+    results += [program(x).numpy().tobytes() for _ in range(2)]
+    assert counts.plans == plans
+    with mo.settings(record=False):
+        results.append(program(x).numpy().tobytes())
+    for level in (0, 3):
+        with mo.settings(level=level):
+            results.append(mo.compile(program)(x).numpy().tobytes())
+    assert len(set(results)) == 1
+
+
+def test_values_that_nobody_looks_at_neither_grow_nor_compile() -> None:
+    x = start = mo.asarray(np.linspace(-1, 1, 16, dtype=np.float32))
+    key = mo.random.key(0)
+
+    def turns(number: int) -> None:
+        nonlocal x, key
+        for turn in range(number):
+            x = mo.tanh(x * 0.999 + 0.001 * turn)
+            key, _ = mo.random.split(key)
+
+    turns(600)
+    plans, nodes, cuts, steps = counts.plans, live_nodes(), counts.cuts, counts.steps
+    turns(3000)
+    assert counts.plans - plans <= 2 and counts.cuts > cuts
+    assert live_nodes() - nodes < 2000 and counts.steps - steps < 2000
+    with mo.settings(record=False):
+        y = start
+        for turn in [*range(600), *range(3000)]:
+            y = mo.tanh(y * 0.999 + 0.001 * turn).realise()
+    assert x.numpy().tobytes() == y.numpy().tobytes()
+
+
+def test_numbers_are_no_new_programs() -> None:
+    x = mo.asarray([1.0, 2.0])
+    for n in range(3):
+        assert (x * (0.5 + n) + n).tolist() == [0.5 + 2 * n, 1.0 + 3 * n]
+    plans = counts.plans
+    for n in range(3, 20):
+        assert (x * (0.5 + n) + n).tolist() == [0.5 + 2 * n, 1.0 + 3 * n]
+    assert counts.plans == plans
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, float("inf"), float("nan"), 1e300, 5, -3, True])
+@pytest.mark.parametrize("dtype", [mo.float32, mo.float64, mo.int32, mo.bfloat16, mo.uint8])
+def test_each_number_is_that_of_the_usual_way(value: Any, dtype: Any) -> None:
+    x = mo.asarray([1, 0, 3]).astype(dtype)
+
+    def result(number: Any, **chosen: Any) -> Any:
+        try:
+            with mo.settings(**chosen) if chosen else mo.enable_grad():
+                made = x * number + x
+                return made.dtype, made.numpy().tobytes()
+        except TypeError as error:
+            return type(error)
+
+    result(0.25), result(0.75), result(7), result(8)  # from here on they are inputs
+    assert result(value) == result(value) == result(value, record=False)
+
+
+def test_what_is_assigned_later_changes_nothing() -> None:
+    x = mo.asarray(np.ones(4, np.float32))
+    waiting = x + 1
+    x[0] = 50.0
+    assert waiting.tolist() == [2.0] * 4 and x.tolist() == [50.0, 1.0, 1.0, 1.0]
+    state = mo.State(mo.ones(3))
+    step = mo.compile(lambda: setattr(state, "value", state.value + 1.0))
+    seen = state.value * 2.0
+    step()
+    assert seen.tolist() == [2.0] * 3 and state.value.tolist() == [2.0] * 3
+
+
+def test_results_may_be_written_where_only_a_recording_held_them() -> None:
+    add = mo.compile(lambda a: a + 1)
+    x = mo.ones(3).realise()
+    x * 2.0  # nobody looks
+    add(mo.ones(3), out=x)
+    assert x.tolist() == [2.0] * 3
+
+
+def test_views_of_realised_tensors_are_views() -> None:
+    x = (mo.asarray(np.arange(24.0).reshape(2, 3, 4)) + 0).realise()
+    for _ in range(2):
+        array = x.numpy()
+        for part, wanted in ((x[1, :, 2:], array[1, :, 2:]), (x.reshape(6, 4).T, array.reshape(6, 4).T),
+                             (mo.permute_dims(x, (2, 0, 1)), array.transpose(2, 0, 1)),
+                             (x[:, ::2, None], array[:, ::2, None])):
+            assert part.is_realised and part._storage is x._storage
+            np.testing.assert_array_equal(part.numpy(), wanted)
+    with pytest.raises(IndexError, match="out of range"):
+        x[0, 7]
+
+
+def test_errors_name_the_line_that_wrote_the_operation() -> None:
+    with pytest.raises(ValueError, match="test_recording"):
+        mo.ones(3) + mo.ones(4)
+    table, place = mo.asarray([1.0, 2.0, 3.0]), mo.asarray([5])
+    good, bad = table * 2.0, mo.take(table, place)
+    for _ in range(2):  # the second time the recording is known
+        good, bad = table * 2.0, mo.take(table, place) + 0.5
+        with pytest.raises(IndexError, match="test_recording"):
+            bad.numpy()
+        assert good.tolist() == [2.0, 4.0, 6.0]
+
+
+def test_another_thread_may_look() -> None:
+    x = mo.asarray([1.0, 2.0])
+    y = mo.exp(x) * 2.0
+    z = y + x
+    seen: list[Any] = []
+    worker = threading.Thread(target=lambda: seen.extend([z.tolist(), (y * 1.0).tolist()]))
+    worker.start()
+    worker.join()
+    assert seen == [z.tolist(), y.tolist()]
+
+
+def test_a_recording_ends_before_it_holds_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST_HELD", 3 << 20)
+    total, cuts = mo.asarray(0.0), counts.cuts
+    for number in range(12):
+        total = total + mo.asarray(np.full(1 << 18, number, np.float32)).sum()
+        assert len(local_inputs()) < 8
+    assert counts.cuts > cuts and total.item() == 66 * (1 << 18)
+
+
+def local_inputs() -> list[Any]:
+    return recording.local.recording.inputs  # type: ignore[no-any-return]
+
+
+def trained(steps: int, seed: int) -> Any:
+    """The losses and weights of a training loop as it is written first."""
+    rng = np.random.default_rng(seed)
+    x, y = (mo.asarray(rng.standard_normal((8, 4), np.float32)) for _ in range(2))
+    model = mo.nn.Sequential(mo.nn.Linear(4, 6), mo.nn.GELU(), mo.nn.Linear(6, 4))
+    for parameter in model.parameters():
+        parameter.assign(rng.standard_normal(parameter.shape, np.float32))
+    optimiser = mo.optim.AdamW(model.parameters(), lr=0.01)
+    losses, total = [], 0.0
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss = ((model(x) - y) ** 2).mean()
+        loss.backward()
+        optimiser.step()
+        total = total + loss
+        losses.append(loss.item())
+    return losses, total.item(), [parameter.numpy().tobytes() for parameter in model.parameters()]
+
+
+def test_a_training_step_is_one_program(seed: int) -> None:
+    trained(4, seed)
+    plans, runs = counts.plans, counts.runs
+    results = trained(4, seed)
+    assert counts.plans - plans <= 1  # beside the steps the first values of a model
+    assert counts.runs - runs <= 4 * 2 + 6
+    with mo.settings(record=False):
+        assert trained(4, seed) == results
+
+
+def test_gradients_of_values_that_were_looked_at() -> None:
+    def gradients(look: bool) -> list[Any]:
+        weight = mo.nn.Parameter([1.0, 2.0])
+        for _ in range(2):  # gradients add up
+            hidden = mo.exp(weight * 0.5)
+            if look:
+                hidden.numpy()
+            loss = (hidden * weight).sum()
+            if look:
+                assert loss.item() > 0
+            loss.backward()
+        with pytest.raises(TypeError):
+            loss.backward()
+        with mo.no_grad():
+            assert not (weight * 2.0).requires_grad
+        assert (weight * 2.0).requires_grad and not (weight * 2.0).detach().requires_grad
+        return weight.grad.tolist()  # type: ignore[no-any-return]
+
+    assert gradients(True) == gradients(False)
+    np.testing.assert_allclose(gradients(False), 2 * np.exp([0.5, 1.0]) * (1 + np.array([0.5, 1.0])), rtol=1e-5)
