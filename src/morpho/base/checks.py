@@ -110,5 +110,10 @@ def as_path(operation: str, name: str, value: object) -> Path:
 
 def shown(value: object) -> str:
     """A value in an error, short."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        text = f"a {type(value).__name__} of very many digits"
+    except RecursionError:
+        text = f"a {type(value).__name__} nested too deeply"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dims import Dim, evaluate
+from morpho.base.errors import ArgumentError, fail
 
 Build = Callable[[Iterator[Any]], Any]
 
@@ -26,6 +27,7 @@ class Leaf:
 LEAF = Leaf()
 _leaf_types: tuple[type, ...] = (np.ndarray, memoryview)
 LONGEST_TEXT = 200
+DEEPEST = 100  # levels of a tree that Python's stack may be blamed on
 
 
 def register_leaf(kind: type) -> type:
@@ -35,17 +37,42 @@ def register_leaf(kind: type) -> type:
     return kind
 
 
+def refuse_depth(tree: Any, operation: str) -> None:
+    """Raise an error that says so where a tree that Python's stack did not suffice for is one that never ends. One that
+    does is not to blame: the caller is deep in a recursion of its own.
+
+    >>> refuse_depth([1, [2, {"a": 3}]], "asarray")
+    """
+    waiting = [(tree, 0)]
+    while waiting:
+        branch, depth = waiting.pop()
+        if depth > DEEPEST:
+            raise fail(ArgumentError, operation, f"lists, tuples or dicts are nested more than {DEEPEST} levels deep",
+                       "is one part of itself?")
+        if isinstance(branch, list | tuple | dict):
+            parts = branch.values() if isinstance(branch, dict) else branch
+            waiting += [(part, depth + 1) for part in parts if isinstance(part, list | tuple | dict)]
+
+
 def flatten(tree: Any, leaves: list[Any]) -> Any:
     """Collect tensors and arrays, also those of other libraries, in `leaves`; the rest is the structure, hashable."""
+    try:
+        return _flattened(tree, leaves)
+    except RecursionError:
+        refuse_depth(tree, "arguments")
+        raise
+
+
+def _flattened(tree: Any, leaves: list[Any]) -> Any:
     if isinstance(tree, _leaf_types) or hasattr(type(tree), "__dlpack__"):
         leaves.append(tree)
         return LEAF
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return ("named", type(tree), tuple(flatten(item, leaves) for item in tree))
+        return ("named", type(tree), tuple(_flattened(item, leaves) for item in tree))
     if isinstance(tree, tuple | list):
-        return (type(tree).__name__, tuple(flatten(item, leaves) for item in tree))
+        return (type(tree).__name__, tuple(_flattened(item, leaves) for item in tree))
     if isinstance(tree, dict):
-        return ("dict", tuple((key, flatten(tree[key], leaves)) for key in tree))
+        return ("dict", tuple((key, _flattened(tree[key], leaves)) for key in tree))
     if isinstance(tree, np.generic):  # of a dtype of its own, unlike Python's, and known by its bytes
         is_nan = isinstance(tree, np.inexact) and tree != tree
         return ("static", type(tree).__name__, tree.tobytes(), _nan(type(tree).__name__) if is_nan else tree)

@@ -14,10 +14,12 @@ import math
 import re
 from decimal import Decimal
 
+from morpho.base.checks import shown
 from morpho.base.errors import ValueFault, fail
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
+MOST = Decimal("1e30")  # of any quantity
 _LARGE = ("", "k", "M", "G", "T", "P", "E")
 _BYTES_OF = {"": 1, "b": 1} | {
     prefix + suffix: base**power
@@ -124,6 +126,17 @@ def _split(text: str, kind: str, example: str, operation: str = "units", subject
     return match[1], match[2].lower()
 
 
+def _product(text: str, number: str, factor: Decimal | int, operation: str = "units", subject: str = "") -> Decimal:
+    """A quantity in its unit; an exponent of many digits would fill the memory with those of a whole number."""
+    try:
+        quantity = Decimal(number) * factor
+    except ArithmeticError:
+        quantity = MOST + 1
+    if quantity > MOST:
+        raise fail(ValueFault, operation, f"{subject}{shown(text)} is more than any machine has", "write a smaller one")
+    return quantity
+
+
 def parse_bytes(text: str | int, operation: str = "units", argument: str = "") -> int:
     """The bytes a size means; KB and K are 1000, KiB and Ki 1024, no unit is bytes; case does not matter. An error is
     that of the `operation` whose `argument` it is.
@@ -136,7 +149,7 @@ def parse_bytes(text: str | int, operation: str = "units", argument: str = "") -
     if unit not in _BYTES_OF:
         raise fail(ValueFault, operation, f"{subject}{text!r} has the unknown unit {unit!r}",
                    "use B, kB, MB, GB, KiB, MiB or GiB")
-    return int(Decimal(number) * _BYTES_OF[unit])
+    return int(_product(str(text), number, _BYTES_OF[unit], operation, subject))
 
 
 def parse_seconds(text: str | float) -> float:
@@ -148,14 +161,14 @@ def parse_seconds(text: str | float) -> float:
     number, unit = _split(str(text), "time", "250ms")
     if unit not in _SECONDS_OF:
         raise fail(ValueFault, "units", f"{text!r} has the unknown unit {unit!r}", "use ns, us, ms, s, min or h")
-    return float(Decimal(number) * Decimal(_SECONDS_OF[unit]))
+    return float(_product(str(text), number, Decimal(_SECONDS_OF[unit])))
 
 
 def _number(text: str, number: str, prefix: str, kind: str) -> Decimal:
     """A decimal with the factor of its prefix: ("1.5", "G") is 1500000000."""
     if number.count(".") > 1 or number.startswith("."):
         raise fail(ValueFault, "units", f"{text!r} is not a {kind}", "write a number and a unit, as in 1.5")
-    return Decimal(number).scaleb(3 * _LARGE.index("k" if prefix.lower() == "k" else prefix.upper()))
+    return _product(text, number, Decimal(1000) ** _LARGE.index("k" if prefix.lower() == "k" else prefix.upper()))
 
 
 def parse_bytes_per_s(text: str) -> float:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
-from morpho.base.checks import check_numbers
+from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autodiff.autograd import take_pending
 from morpho.tensor.jit.native.entries import entries
@@ -320,7 +321,12 @@ class Optimizer:
                 "slots": {name: state.value for name, state in self._named_slots().items()}}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from a state that `state_dict` gave, for the same parameters in the same order."""
+        """Go on from a state that `state_dict` gave, for the same parameters in the same order. One that does not fit
+        is an error, and changes nothing."""
+        for key, kind in (("count", int | list), ("param_groups", list | tuple), ("slots", Mapping)):
+            if key not in saved or not isinstance(saved[key], kind):
+                raise fail(ArgumentError, type(self).__name__, f"{key} of the saved state is {shown(saved[key])}"
+                           if key in saved else f"the saved state has no {key!r}", "give what state_dict() gave")
         own, parameters = self._named_slots(), list(self.parameters())
         counts = saved["count"] if isinstance(saved["count"], list) else [saved["count"]] * len(parameters)
         fitting = (set(own) == set(saved["slots"]) and len(saved["param_groups"]) == len(self.param_groups)
@@ -329,8 +335,12 @@ class Optimizer:
             raise fail(ArgumentError, type(self).__name__, "the saved state belongs to other parameters",
                        f"it has {len(saved['slots'])} slots for {len(counts)} parameters, and {len(own)} for "
                        f"{len(parameters)} are wanted")
-        for settings in saved["param_groups"]:
-            self._check_names(settings)
+        for number in counts:
+            if not 0 <= (-1 if (steps := as_whole(number)) is None else steps) < 1 << 63:
+                raise fail(ArgumentError, type(self).__name__, f"count of the saved state is {shown(number)}",
+                           "it is a number of steps from 0 on")
+        for group, settings in zip(self.param_groups, saved["param_groups"], strict=True):
+            self._check_saved(group, settings)
         assign([(own[name], mo.asarray(value).to(own[name].value.device)) for name, value in saved["slots"].items()])
         states = {number: mo.State(mo.asarray(int(number), dtype=mo.int64, device=_home(parameters)))
                   for number in dict.fromkeys(counts)}
@@ -340,6 +350,32 @@ class Optimizer:
             for name, value in settings.items():
                 group[name] = tuple(value) if isinstance(value, list) else value
         entries.forget()
+
+    def _check_saved(self, group: ParamGroup, settings: Any) -> None:
+        """Refuse settings of a group that are not of the kind that they replace, or that the rule refuses."""
+        name, usual = type(self).__name__, _with_all(self.defaults)
+        if not isinstance(settings, Mapping):
+            raise fail(ArgumentError, name, f"param_groups of the saved state has {shown(settings)}",
+                       "it is a list of dicts of settings")
+        self._check_names(settings)
+        for key, value in settings.items():
+            if not any(_alike(value, own) for own in (group.settings[key], usual[key])):
+                raise fail(ArgumentError, name, f"{key} in param_groups of the saved state is {shown(value)}",
+                           f"it is something like {shown(group.settings[key])}")
+        whole = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+        check_numbers(name, 0, lr=whole.get("lr", group.settings["lr"]))
+        self.check(ParamGroup(group.params, {**group.settings, **whole}))
+
+
+def _alike(value: Any, own: Any) -> bool:
+    """Whether a setting may take the place of another: a number of a number, a text of a text."""
+    if isinstance(own, bool | str):
+        return isinstance(value, type(own))
+    if isinstance(own, Real):
+        return isinstance(value, Real) and not isinstance(value, bool) and value == value
+    if isinstance(own, tuple | list):
+        return isinstance(value, tuple | list) and len(value) == len(own) and all(map(_alike, value, own))
+    return value is None or isinstance(value, bool | str) or _alike(value, 0) if own is None else True
 
 
 def whole_only(name: str, group: ParamGroup) -> None:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
+import struct
+import tokenize
+import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.trees import refuse_depth
 from morpho.weights.errors import FileFault
 
 KEY = "morpho.tree"
+# What NumPy raises for files that are cut short or changed: of zip archives, headers in Python's syntax, sizes.
+DAMAGE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError,
+          SyntaxError, MemoryError, OverflowError, LookupError, TypeError, AttributeError, NotImplementedError,
+          RecursionError, struct.error, RuntimeError)
 
 
 def save_tree(tree: Any, path: Any, **settings: Any) -> None:
@@ -22,7 +32,11 @@ def save_tree(tree: Any, path: Any, **settings: Any) -> None:
     if hasattr(path, "write"):
         raise fail(ArgumentError, "save", "an open file is not written to", "give a path")
     tensors: dict[str, mo.Tensor] = {}
-    text = json.dumps(_described(tree, "", tensors))
+    try:
+        text = json.dumps(_described(tree, "", tensors))
+    except RecursionError:
+        refuse_depth(tree, "save")
+        raise
     target = os.fspath(path)
     part = f"{target}.{os.getpid()}.safetensors"  # by this ending one file is written, not a folder
     try:
@@ -66,20 +80,43 @@ def _rebuilt(text: Any, tensors: dict[str, Any]) -> Any:
     return held
 
 
+def read_arrays(path: Any) -> Any:
+    """The array of an .npy file, or those of an .npz file by name; damaged ones raise one of `DAMAGE`."""
+    arrays = np.load(path, allow_pickle=False)
+    if not hasattr(arrays, "files"):
+        return arrays
+    with arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def why(error: BaseException) -> str:
+    """The reason in brackets, where there is one. NumPy takes whatever it does not know for a pickle, and advises to
+    load it: that is no advice to pass on."""
+    reason = next(iter((getattr(error, "message", "") or str(error)).splitlines()), "").rstrip(".")
+    reason = reason if len(reason) <= 120 else reason[:117] + "..."  # zipfile quotes what it read, all of it
+    return f" ({reason})" if reason and "pickle" not in reason else ""
+
+
 def load_any(path: Any) -> Any:
     if hasattr(path, "read"):
         raise fail(ArgumentError, "load", "an open file is not read", "give a path")
     with open(os.fspath(path), "rb") as file:
         start = file.read(6)
     if start == b"\x93NUMPY":
-        return mo.asarray(np.load(path, allow_pickle=False))
+        try:
+            return mo.asarray(read_arrays(path))
+        except DAMAGE as error:
+            raise fail(FileFault, "load", f"{os.fspath(path)} is no .npy file of numbers{why(error)}") from None
     if start[:4] == b"PK\x03\x04":
-        with np.load(path, allow_pickle=False) as parts:
-            if not parts.files or any(name.endswith(".pkl") for name in parts.files):
-                raise fail(FileFault, "load",
-                           f"{os.fspath(path)} is a pickle, which may run any program when it is read",
-                           "write it anew with safetensors.torch.save_file")
-            return {name: mo.asarray(parts[name]) for name in parts.files}
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+            if names and not any(name.endswith(".pkl") for name in names):
+                return {name: mo.asarray(array) for name, array in read_arrays(path).items()}
+        except DAMAGE as error:
+            raise fail(FileFault, "load", f"{os.fspath(path)} is no .npz file of numbers{why(error)}") from None
+        raise fail(FileFault, "load", f"{os.fspath(path)} is a pickle, which may run any program when it is read",
+                   "write it anew with safetensors.torch.save_file")
     if start[:1] == b"\x80":
         raise fail(FileFault, "load", f"{os.fspath(path)} is a pickle, which may run any program when it is read",
                    "write it anew with safetensors.torch.save_file")

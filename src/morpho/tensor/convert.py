@@ -19,6 +19,7 @@ from morpho.base.checks import shown
 from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, makers, promote
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail, user_line
 from morpho.base.shapes import contiguous_strides
+from morpho.base.trees import refuse_depth
 from morpho.ir.node import build
 from morpho.ops.algebra import cast, reshape
 from morpho.ops.special import reference_cast, round_bfloat16
@@ -29,7 +30,7 @@ from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.core import Tensor, copied, evaluate
 from morpho.tensor.device import placed
 from morpho.tensor.eager import is_quiet, number_tensor, quiet
-from morpho.tensor.interop.interop import from_dlpack
+from morpho.tensor.interop.interop import from_dlpack, is_pytorch
 from morpho.tensor.interop.libraries.arrow import column, speaks_arrow
 from morpho.tensor.interop.ownership import is_fixed, is_temporary
 from morpho.tensor.lifted import LiftedScalar
@@ -166,7 +167,7 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     elif _is_column(obj):
         found = _from_foreign(_column(obj, copy), wanted, copy)
     elif not isinstance(obj, np.ndarray | np.generic) and hasattr(obj, "__dlpack__"):
-        found = from_dlpack(obj)
+        found = from_dlpack(obj, copy=False if copy is False and is_pytorch(obj) else None)
     else:
         found = _from_foreign(obj, wanted, copy)
     if wanted is not None and found.dtype is not wanted:
@@ -277,7 +278,12 @@ def _dtype_of(array: np.ndarray) -> DType:
 def _from_python(obj: Any, wanted: DType | None) -> Tensor:
     """Numbers and nested sequences: floats become float32, integers int64 unless a dtype is given; NumPy's arrays and
     numbers among them keep theirs."""
-    if _holds_tensors(obj):
+    try:
+        holds_tensors = _holds_tensors(obj)
+    except RecursionError:
+        refuse_depth(obj, "asarray")
+        raise
+    if holds_tensors:
         return _stacked([asarray(item) for item in obj])
     try:
         array = np.asarray(obj)
@@ -346,7 +352,8 @@ def _leaf_types(obj: Any) -> set[type]:
 
 
 def _holds_tensors(obj: Any) -> bool:
-    return isinstance(obj, list | tuple) and any(isinstance(item, Tensor) or _holds_tensors(item) for item in obj)
+    return isinstance(obj, list | tuple) and any(
+        isinstance(item, Tensor) or _holds_tensors(item) or is_pytorch(item) for item in obj)
 
 
 def _stored(array: np.ndarray, dtype: DType, converted: bool = False) -> Buffer:

@@ -15,6 +15,7 @@ import numpy as np
 import typer
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
+from morpho.spelling.files import DAMAGE, read_arrays, why
 
 SUFFIX = ".onnx"
 SHOWN = 8  # numbers of a result
@@ -124,14 +125,11 @@ def _arrays(network: Any, inputs: Sequence[str], zeros: bool = False) -> dict[st
 
 def _read(path: Path) -> Any:
     try:
-        loaded = np.load(path, allow_pickle=False)
-        return dict(loaded) if hasattr(loaded, "files") else loaded
+        return read_arrays(path)
     except FileNotFoundError:
         raise fail(ArgumentError, "run", f"there is no file {str(path)!r}") from None
-    except (OSError, ValueError, EOFError) as error:
-        # NumPy takes whatever it does not know for a pickle, and advises to load it: that is no advice to pass on.
-        why = "" if "pickle" in str(error) else f" ({str(error).splitlines()[0].rstrip('.')})"
-        raise fail(ArgumentError, "run", f"{path.name} is no .npy or .npz file of numbers{why}",
+    except DAMAGE as error:
+        raise fail(ArgumentError, "run", f"{path.name} is no .npy or .npz file of numbers{why(error)}",
                    "write one with np.save(name, array)") from None
 
 

@@ -16,12 +16,13 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import shown
 from morpho.base.errors import fail
 from morpho.weights import FileFault, MissingFile, load, save
 from morpho.weights.atomic import TEMPORARY as HALF
@@ -104,23 +105,26 @@ class Checkpoints:
         place = self.path(known[-1] if step is None else step)
         try:
             return self._read(place)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:  # Morpho's own among them
             raise fail(FileFault, "resume", f"the checkpoint {place.name} cannot be read: "
                        f"{getattr(error, 'message', '') or error}", self._way_out(place)) from None
 
     def _read(self, place: Path) -> Checkpoint:
         text = self._checked(place)
+        for name, (fits, wanted) in _PARTS.items():
+            if name not in text or not fits(text[name]):
+                raise ValueError(f"{NUMBERS} has {f'{name} = {shown(text[name])}' if name in text else f'no {name}'}, "
+                                 f"which is to be {wanted}")
         slots = dict(load(place / OPTIMISER))
-        key = slots.pop("key")
+        key = slots.pop("key", None)
+        if key is None:
+            raise ValueError(f"{OPTIMISER} has no key of random draws")
         state = {"count": text["count"], "param_groups": list(text["groups"]), "slots": slots}
-        if text["format"] != FORMAT:
-            raise ValueError(f"its format is {text['format']}, not {FORMAT}")
         return Checkpoint(load(place / MODEL), state, key, dict(text["numbers"]))
 
     def _checked(self, place: Path) -> dict[str, Any]:
         """What `run.json` says, once all files have the checksums that it names."""
-        with open(place / NUMBERS, encoding="utf-8") as file:
-            text: dict[str, Any] = json.load(file)
+        text = _document(place / NUMBERS)
         stated, own = text.get("sha256"), text.pop("self", None)
         if stated is None and own is None:
             if not self._warned:
@@ -130,7 +134,9 @@ class Checkpoints:
             return text
         if own != _own_sha256(text):
             raise ValueError(f"{NUMBERS} does not have the checksum that was written with it")
-        for name, sha256 in dict(stated or {}).items():
+        if not isinstance(stated, dict) or not stated.keys() <= {MODEL, OPTIMISER}:
+            raise ValueError(f"{NUMBERS} has sha256 = {shown(stated)}, which is to be a text for each of its files")
+        for name, sha256 in stated.items():
             if _sha256(place / name) != sha256:
                 raise ValueError(f"{name} does not have the checksum that was written with it")
         return text
@@ -140,7 +146,7 @@ class Checkpoints:
         for step in reversed([step for step in self.steps() if self.path(step).name < place.name]):
             try:
                 self._checked(self.path(step))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            except (OSError, ValueError):
                 continue
             later = [name for each in self.steps() if step < each and (name := self.path(each).name) <= place.name]
             return f"remove {', '.join(later)} to go on from step {step}, whose checkpoint is whole"
@@ -194,6 +200,43 @@ class Checkpoints:
 
     def _beside(self, step: int, suffix: str) -> Path:
         return self.folder / f".step-{step:08d}.{secrets.token_hex(6)}{suffix}"
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError(f"{path.name} is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{path.name} is not JSON ({error})") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"{path.name} is not an object")
+    return document
+
+
+def _is_count(value: Any) -> bool:
+    steps = value if isinstance(value, list) else [value]
+    return all(type(each) is int and 0 <= each < 1 << 63 for each in steps)
+
+
+def _is_setting(value: Any) -> bool:
+    """What an optimiser keeps as plain data: NaN is no setting of any."""
+    if isinstance(value, list):
+        return all(not isinstance(each, list) and _is_setting(each) for each in value)
+    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and value == value)
+
+
+def _is_group(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_setting(each) for each in value.values())
+
+
+_PARTS: dict[str, tuple[Callable[[Any], bool], str]] = {  # key of run.json -> what fits it, in code and in words
+    "format": (lambda value: type(value) is int and value == FORMAT, str(FORMAT)),
+    "count": (_is_count, "a number of steps from 0 on, or a list of such"),
+    "groups": (lambda value: isinstance(value, list) and all(map(_is_group, value)),
+               "a list of objects whose values are numbers, texts, true, false, null or lists of them"),
+    "numbers": (lambda value: isinstance(value, dict), "an object"),
+}
 
 
 def _sha256(path: Path) -> str:

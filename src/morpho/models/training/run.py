@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho.base.checks import shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.training.checkpoints import Checkpoints, LossLog
@@ -210,10 +211,16 @@ class Run:
     def _restore(self) -> None:
         found = self.checkpoints.read()
         try:
+            step, losses = found.numbers.get("step"), found.numbers.get("losses")
+            if type(step) is not int or step < 0:
+                raise ValueError(f"run.json has numbers.step = {shown(step)}, which is to be a number of steps")
+            if not isinstance(losses, list) or len(losses) != step or not all(
+                    type(loss) in (int, float) and math.isfinite(loss) for loss in losses):
+                raise ValueError(f"run.json has numbers.losses = {shown(losses)}, which is to be a number of each step")
             self.model.load_state_dict(found.model)
             self.optimiser.load_state_dict(found.optimiser)
             mo.nn.random.set_state(found.key)
-            self.step, self.losses = int(found.numbers["step"]), [float(loss) for loss in found.numbers["losses"]]
+            self.step, self.losses = step, [float(loss) for loss in losses]
         except (KeyError, TypeError, ValueError) as error:  # Morpho's own among them
             place = self.checkpoints.path(self.checkpoints.steps()[-1])
             raise fail(FileFault, "resume", f"the checkpoint {place} does not fit this run: "

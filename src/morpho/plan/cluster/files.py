@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from morpho.base.checks import shown
 from morpho.base.errors import MorphoError
 from morpho.base.units import parse_bytes, parse_bytes_per_s, parse_flops_per_s, parse_seconds
 from morpho.plan.cluster.network import Network
@@ -78,13 +79,13 @@ def fields_of_tables(data: Mapping[str, Any], file: str, name: str) -> Fields:
 
 def _nodes(file: str, position: int, entry: Any) -> list[Node]:
     """The nodes of one [[node]]: one, or `count` equal ones called name-1, name-2, ..."""
-    called = f" ({entry['name']!r})" if isinstance(entry, Mapping) and "name" in entry else ""
+    called = f" ({shown(entry['name'])})" if isinstance(entry, Mapping) and "name" in entry else ""
     table = TomlTable(file, f"node {position + 1}{called}", entry, _NODE)
     name, count = table.text("name"), entry.get("count", 1)
     if not NAME.fullmatch(name):
         table.complain(f"has name = {name!r}", "use letters, digits, hyphens, dots and underscores")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_NODES:
-        table.complain(f"has count = {count!r}", f"it is a whole number from 1 to {MOST_NODES}")
+        table.complain(f"has count = {shown(count)}", f"it is a whole number from 1 to {MOST_NODES}")
     figures: dict[str, Any] = {
         "memory_bytes": int(table.quantity("memory", parse_bytes, "64GB")),
         "memory_bytes_per_s": table.quantity("memory_bandwidth", parse_bytes_per_s, "40GB/s"),
@@ -103,7 +104,7 @@ def _flops(table: TomlTable) -> dict[str, float]:
     if isinstance(value, str):
         return {"f32": table.quantity("flops", parse_flops_per_s, "1.2TFLOP/s")}
     if not isinstance(value, Mapping) or not value:
-        table.complain("lacks the field 'flops'" if value is None else f"has flops = {value!r}",
+        table.complain("lacks the field 'flops'" if value is None else f"has flops = {shown(value)}",
                        'write flops = { f32 = "1.2TFLOP/s" }')
     for dtype in value:
         if dtype not in BYTES_OF:
@@ -119,10 +120,11 @@ def _measured(table: TomlTable) -> dict[str, tuple[float, float]]:
     found = {}
     value = table.data.get("measured", {})
     if not isinstance(value, Mapping):
-        table.complain(f"has measured = {value!r}", 'write measured = { "key of a layer" = ["12ms", "0.8ms"] }')
+        table.complain(f"has measured = {shown(value)}", 'write measured = { "key of a layer" = ["12ms", "0.8ms"] }')
     for key, pair in value.items():
         if not isinstance(pair, list) or len(pair) != 2:
-            table.complain(f"has measured.{key} = {pair!r}", 'give prefill and decode time, as in ["12ms", "0.8ms"]')
+            table.complain(f"has measured.{key} = {shown(pair)}",
+                           'give prefill and decode time, as in ["12ms", "0.8ms"]')
         # An encoder has nothing to do when a token is decoded: that time may be 0.
         first, second = (table.parsed(f"measured.{key}", part, parse_seconds, "12ms", zero=late)
                          for part, late in zip(pair, (False, True)))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from morpho.base.checks import shown
 from morpho.base.errors import ValueFault, fail
 
 # Where a node has no rate for a type, that of the first of these it has: what hardware does with such weights.
@@ -23,6 +24,13 @@ def mbit_per_s(megabits: float) -> float:
     125000000.0
     """
     return megabits * 1e6 / 8
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +58,12 @@ class Node:
         rates = {f"flops_per_s[{dtype}]": rate for dtype, rate in self.flops_per_s.items()}
         for what, value in {"memory_bytes": self.memory_bytes, "memory_bytes_per_s": self.memory_bytes_per_s,
                             "efficiency": self.efficiency, **rates}.items():
-            if not (math.isfinite(value) and value > 0):
-                raise fail(ValueFault, "plan", f"node {self.name!r} has {what} = {value}", "give a positive number")
+            if not (_is_finite(value) and value > 0):
+                raise fail(ValueFault, "plan", f"node {self.name!r} has {what} = {shown(value)}",
+                           "give a positive number")
         for key, times in self.measured.items():
-            if len(times) != 2 or not all(math.isfinite(seconds) and seconds >= 0 for seconds in times):
-                raise fail(ValueFault, "plan", f"node {self.name!r} has measured[{key!r}] = {times}",
+            if len(times) != 2 or not all(_is_finite(seconds) and seconds >= 0 for seconds in times):
+                raise fail(ValueFault, "plan", f"node {self.name!r} has measured[{key!r}] = {shown(times)}",
                            "give the seconds of a prompt and of a token, 0 or more")
         for dtype in self.flops_per_s:
             if dtype not in COMPUTES_AS:

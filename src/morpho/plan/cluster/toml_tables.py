@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from morpho.base.checks import shown
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.plan.model.strict_json import read_limited, strict_json
 
@@ -44,7 +46,7 @@ class TomlTable:
     def __init__(self, file: str, place: str, data: Any, known: Iterable[str]) -> None:
         self.file, self.place = file, place
         if not isinstance(data, Mapping):
-            self.complain(f"is {data!r}", "it is a table of fields")
+            self.complain(f"is {shown(data)}", "it is a table of fields")
         self.data: Mapping[str, Any] = data
         known = tuple(known)
         for field in data:
@@ -62,7 +64,9 @@ class TomlTable:
         if field not in self.data:
             self.complain(f"lacks the field {field!r}", f"add {field} = ...")
         if not isinstance(self.data[field], str) or not self.data[field]:
-            self.complain(f"has {field} = {self.data[field]!r}", "it is text that is not empty")
+            self.complain(f"has {field} = {shown(self.data[field])}", "it is text that is not empty")
+        if not self.data[field].isprintable():
+            self.complain(f"has {field} = {shown(self.data[field])}", "it is text that can be printed in a line")
         return str(self.data[field])
 
     def quantity(self, field: str, parse: Callable[[str], float], example: str, zero: bool = False) -> float:
@@ -74,22 +78,23 @@ class TomlTable:
     def parsed(self, field: str, value: Any, parse: Callable[[str], float], example: str, zero: bool = False) -> float:
         """The number that a value of a field means."""
         if not isinstance(value, str):
-            self.complain(f"has {field} = {value!r} without a unit", f'write it as text, as in {field} = "{example}"')
-        if value.strip().replace(".", "", 1).isdigit() and not (zero and not float(value)):
-            self.complain(f"has {field} = {value!r} without a unit", f'write it as in {field} = "{example}"')
+            self.complain(f"has {field} = {shown(value)} without a unit",
+                          f'write it as text, as in {field} = "{example}"')
+        if value.strip().replace(".", "", 1).isdecimal() and not (zero and not float(value)):
+            self.complain(f"has {field} = {shown(value)} without a unit", f'write it as in {field} = "{example}"')
         if value.strip().startswith("-"):
-            self.complain(f"has the negative {field} = {value!r}", f'give a positive one, as in "{example}"')
+            self.complain(f"has the negative {field} = {shown(value)}", f'give a positive one, as in "{example}"')
         try:
             number = parse(value)
         except MorphoError:
-            self.complain(f"has {field} = {value!r}", f'write it as in "{example}"')
+            self.complain(f"has {field} = {shown(value)}", f'write it as in "{example}"')
         if number <= 0 and not (zero and number == 0):
-            self.complain(f"has {field} = {value!r}", "it must be more than zero")
+            self.complain(f"has {field} = {shown(value)}", "it must be more than zero")
         return number
 
     def number(self, field: str, default: float) -> float:
         """A plain positive number."""
         value = self.data.get(field, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            self.complain(f"has {field} = {value!r}", "it is a positive number without a unit")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= sys.float_info.max:
+            self.complain(f"has {field} = {shown(value)}", "it is a positive number without a unit")
         return float(value)

@@ -196,9 +196,10 @@ class BoundedCache(ForkSafe, Generic[Key, Value]):
         link: _Flight[Value] | None = flight
         while link is not None and not link.outcome and link.error is None:
             if link.owner == threading.get_ident():
-                raise fail(
-                    MorphoError, "cache", f"making the entry {key!r} of cache {self.name!r} needs the entry itself"
-                )
+                raise fail(MorphoError, "cache", f"this thread is in the middle of making an entry of the cache "
+                           f"{self.name!r}, and making it needs the entry itself",
+                           "a signal handler, finaliser or callback that runs while a program is compiled cannot "
+                           "compute the same program: let it set a flag, and compute afterwards")
             link = self._waiting.get(link.owner)
 
     def _still_wanted(self, key: Key, flight: _Flight[Value]) -> bool:

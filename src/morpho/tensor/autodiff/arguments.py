@@ -9,7 +9,7 @@ import numpy as np
 
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.base.trees import flatten, unflatten
+from morpho.base.trees import flatten, refuse_depth, unflatten
 from morpho.ir.node import Node
 from morpho.ops.algebra import cast
 from morpho.ops.identity import mark
@@ -56,12 +56,20 @@ class Inputs:
 
 def with_numbers(tree: Any) -> Any:
     """The tree with tensors in place of its numbers, which are differentiated like those given directly."""
+    try:
+        return _with_numbers(tree)
+    except RecursionError:
+        refuse_depth(tree, "arguments")
+        raise
+
+
+def _with_numbers(tree: Any) -> Any:
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*[with_numbers(item) for item in tree])
+        return type(tree)(*[_with_numbers(item) for item in tree])
     if isinstance(tree, tuple | list):
-        return type(tree)([with_numbers(item) for item in tree])
+        return type(tree)([_with_numbers(item) for item in tree])
     if isinstance(tree, dict):
-        return {key: with_numbers(item) for key, item in tree.items()}
+        return {key: _with_numbers(item) for key, item in tree.items()}
     return asarray(tree) if isinstance(tree, int | float | complex | np.number | np.bool) else tree
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import ArgumentError, CompileError, fail
-from morpho.base.trees import flatten, unflatten
+from morpho.base.trees import flatten, refuse_depth, unflatten
 from morpho.ir.body import Body, cut_out
 from morpho.ir.node import Node, make, toposort
 from morpho.ir.op import REGISTRY, Spec
@@ -58,7 +58,11 @@ def with_tensors(tree: Any, numbers: list[Tensor]) -> Any:
 def leaves_of(tree: Any, numbers: list[Tensor] | None = None) -> tuple[list[Tensor], Any]:
     """The tensors of a tree, numbers among them, and its structure."""
     found: list[Any] = []
-    structure = flatten(with_tensors(tree, [] if numbers is None else numbers), found)
+    try:
+        structure = flatten(with_tensors(tree, [] if numbers is None else numbers), found)
+    except RecursionError:
+        refuse_depth(tree, "arguments")
+        raise
     return [one if isinstance(one, Tensor) else following(one) for one in found], structure
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.trees import refuse_depth
 from morpho.tensor.tools.foreign_calls import hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
 
@@ -104,7 +105,11 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Struct
     ([1, 2], Structure({'a': *, 'b': [*, None]}))
     """
     found: list[Any] = []
-    return found, _taken(tree, found, is_leaf)
+    try:
+        return found, _taken(tree, found, is_leaf)
+    except RecursionError:
+        refuse_depth(tree, "tree.flatten")
+        raise
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from morpho.base.errors import fail
 from morpho.weights.atomic import atomic_file, storing
 from morpho.weights.errors import FileFault, MissingFile
 from morpho.weights.safetensors import open_regular
-from morpho.weights.scanner import shortened
+from morpho.weights.scanner import is_text, shortened
 from morpho.weights.text.bpe import BytePairs
 from morpho.weights.text.library import LibraryTokenizer
 from morpho.weights.text.post_processor import around_of, is_byte_level, template_of
@@ -26,6 +27,7 @@ from morpho.weights.text.tokenizer_keys import check_around, check_config, check
 NAME, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MOST_BYTES = 64 << 20
 MOST_BRACKETS, MOST_QUOTES = 1 << 21, 1 << 23  # what parsing may build is bounded before it begins
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # of either half: most files have none, and are not searched
 ENDS = ("<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "[SEP]")
 
 
@@ -117,7 +119,25 @@ def parse_json(raw: bytes, name: str) -> dict[str, Any]:
         raise fail(FileFault, "load_tokenizer", f"{name} is not JSON") from None
     if not isinstance(document, dict):
         raise fail(FileFault, "load_tokenizer", f"{name} is not a JSON object")
+    if _SURROGATE.search(raw) and (place := _half_of_a_pair(document)):
+        raise fail(FileFault, "load_tokenizer", f"{name}: a text in {place} holds half of a surrogate pair",
+                   "fetch the file again; such a text is no Unicode")
     return document
+
+
+def _half_of_a_pair(document: Any) -> str:
+    """Where a text stands that UTF-8 cannot say, by the keys that lead to it; "" where none is."""
+    waiting: list[tuple[Any, tuple[str, ...]]] = [(document, ())]
+    while waiting:
+        part, place = waiting.pop()
+        if isinstance(part, str) and not is_text(part):
+            return ".".join(place) or "its keys"
+        if isinstance(part, dict):
+            waiting += [(key, place) for key in part]
+            waiting += [(value, (*place, key) if is_text(key) else place) for key, value in part.items()]
+        elif isinstance(part, list):
+            waiting += [(value, place) for value in part]
+    return ""
 
 
 def _config(file: Path) -> dict[str, Any]:
