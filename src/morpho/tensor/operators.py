@@ -200,6 +200,8 @@ _ATTRIBUTES: dict[str, Any] = {
     "__array_namespace__": namespace.array_namespace,
     "__array_priority__": 1000,  # numpy_array + tensor asks the tensor
     "__array__": interop.array,
+    "__array_interface__": property(interop.array_interface),
+    "__jax_array__": interop.jax_array,
     "__buffer__": interop.buffer,
     "__dlpack__": interop.dlpack,
     "__dlpack_device__": interop.dlpack_device,
