@@ -17,8 +17,7 @@ import morpho as mo
 from benchmarks.gpu.branches import step_of
 from benchmarks.gpu.first import GPT2
 from benchmarks.gpu.training import compiled_step, data
-from morpho.backends.cuda.driver.launch_code import EARLY, ENTRY_WORDS
-from morpho.backends.cuda.driver.native_call import GRAPHS, Field
+from morpho.backends.cuda.driver.launch_code import EARLY, ENTRY_WORDS, GRAPHS, Field
 from morpho.backends.registry import backend_of
 from morpho.runtime.plans import on_device
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -87,11 +88,39 @@ def test_a_tensor_of_no_elements_has_no_address() -> None:
         assert mo.to_torch(lambda x: x.sum())(empty).item() == 0
 
 
-def test_a_view_with_the_other_sign_is_refused() -> None:
-    """PyTorch's `__dlpack__` gives the memory of such views as it is: numbers with the wrong sign."""
-    view = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
-    assert view.is_neg()
-    for take in (mo.from_dlpack, mo.asarray):
-        with pytest.raises(BufferError, match="resolve_neg"):
-            take(view)
-    assert mo.asarray(view.resolve_neg()).tolist() == [-2.0, 4.0]
+def test_views_and_parameters_are_read_by_their_value() -> None:
+    """PyTorch's `__dlpack__` refuses them, or gives the memory of negated views: numbers of the wrong sign."""
+    pairs = torch.tensor([1 + 2j, 3 - 4j])
+    weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    assert pairs.conj().imag.is_neg()
+    for take in (mo.from_dlpack, mo.asarray, mo.compile(lambda x: x * 1), lambda x: mo.asarray(x, copy=True)):
+        assert take(pairs.conj().imag).tolist() == [-2.0, 4.0]
+        assert take(pairs.conj()).tolist() == [1 - 2j, 3 + 4j]
+        assert take(weight).tolist() == [1, 2] and take(weight.bfloat16()).dtype is mo.bfloat16
+    assert (mo.ones(2) + weight).tolist() == [2, 3] and mo.asarray([weight, weight * 2]).tolist() == [[1, 2], [2, 4]]
+    borrowed = mo.asarray(weight, copy=False)
+    with torch.no_grad():
+        weight.zero_()
+    assert borrowed.tolist() == [0, 0] and mo.asarray(pairs[:, None], copy=False).shape == (2, 1)
+    for view in (pairs.conj(), pairs.conj().imag):
+        for take in (mo.from_dlpack, mo.asarray):
+            with pytest.raises(BufferError, match="resolve_conj"):
+                take(view, copy=False)
+
+
+def test_tensors_without_plain_memory_are_refused_in_a_sentence() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = torch.ones(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+        cases = [(fake, "no memory"), (torch.ones(2, device="meta"), "meta"), (nested, "nested.*to_padded_tensor"),
+                 (torch.eye(2).to_sparse(), "sparse_coo.*to_dense"), (torch.eye(2).to_sparse_csr(), "sparse_csr"),
+                 (torch.ones(2).to_mkldnn(), "to_dense"),
+                 (torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8), "quantised.*dequantize")]
+    for tensor, words in cases:
+        for take in (mo.from_dlpack, mo.asarray, lambda x: mo.ones(2) + x):
+            with pytest.raises(mo.errors.MorphoError, match=words):
+                take(tensor)

@@ -428,6 +428,105 @@ def test_the_first_request_and_one_without_llvm() -> None:
     ctypes.pythonapi.PyBuffer_Release(ctypes.c_void_p(ctypes.addressof(view)))
 
 
+@pytest.mark.skipif(not buffer_slot.is_needed(), reason="Python serves buffers by itself")
+def test_a_plain_request_after_a_lost_refusal_is_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of a first refused request is lost; the next may be PyTorch's, which reads float32."""
+    class Own:
+        def __buffer__(self, flags: int) -> memoryview:
+            if flags & 1:
+                raise BufferError("read-only")
+            return memoryview(b"abc")
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    slot = buffer_slot.Slot(Own)
+    assert not slot.table[0]
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    with pytest.raises((BufferError, TypeError, SystemError)):
+        io.BytesIO(b"123").readinto(Own())
+    with pytest.raises(BufferError, match=r"torch\.asarray"):
+        hashlib.sha256(Own())
+    assert hashlib.sha256(Own()).digest() == hashlib.sha256(b"abc").digest()
+    assert buffer_slot.Slot(Own).table[0], "prepared at once where PyTorch is loaded"
+
+
+def test_torch_asarray_is_an_error_and_never_other_numbers() -> None:
+    """It takes any buffer for float32 numbers; readers of bytes go on working."""
+    torch = pytest.importorskip("torch")
+    for array in (np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1, 2], [3, 4]]), np.ones((2, 2), np.float32)):
+        x = mo.asarray(array)
+        memoryview(x)
+        for read in (torch.asarray, lambda x: torch.frombuffer(x, dtype=torch.float32)):
+            with pytest.raises(RuntimeError, match="could not retrieve buffer"):
+                read(x)
+        for read in (torch.as_tensor, torch.from_dlpack, torch.tensor, lambda x: torch.asarray(x.numpy(copy=True))):
+            assert read(x).tolist() == array.tolist()
+        assert np.frombuffer(x, array.dtype).tolist() == array.ravel().tolist()
+        assert hashlib.sha256(x).digest() == hashlib.sha256(array.tobytes()).digest()
+
+
+def test_pytorch_writes_into_a_copy() -> None:
+    """It ignores that memory is read-only: values, weights and constants of compiled functions stay as they are."""
+    torch = pytest.importorskip("torch")
+    x, layer = mo.asarray([1.0, 2.0, 3.0]), mo.nn.Linear(2, 1)
+    add = mo.compile(lambda a: a + x)
+    weight = layer.weight.numpy(copy=True)
+    add(mo.ones(3))
+    for take in (torch.from_dlpack, torch.as_tensor, torch.tensor, lambda x: torch.from_dlpack(Opaque(x)),
+                 lambda x: torch.from_dlpack(x.__dlpack__()), lambda x: torch.from_dlpack(x, copy=True),
+                 lambda x: torch.from_dlpack(x, device="cpu")):
+        taken = take(x)
+        assert taken.tolist() == [1, 2, 3]
+        taken.fill_(50)
+        take(layer.weight).zero_()
+        assert x.tolist() == [1, 2, 3] and add(mo.ones(3)).tolist() == [2, 3, 4]
+        np.testing.assert_array_equal(layer.weight.numpy(), weight)
+    assert torch.from_dlpack(mo.ones((2, 3), dtype=mo.bfloat16).T).dtype is torch.bfloat16
+    with pytest.raises(BufferError, match="PyTorch writes into memory"):
+        torch.from_dlpack(x, copy=False)
+
+
+def test_array_interface() -> None:
+    """NumPy's older protocol, which Pillow reads: it holds the memory."""
+    class Only:
+        def __init__(self, tensor: mo.Tensor) -> None:
+            self.__array_interface__ = tensor.__array_interface__
+
+    array = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    x = mo.asarray(array)
+    for tensor, expected in ((x, array), (x[:, ::2], array[:, ::2]), (x + 1, array + 1),
+                             (mo.ones((2, 0)), np.ones((2, 0))), (mo.asarray(1.5), np.float32(1.5))):
+        read = np.asarray(Only(tensor))
+        np.testing.assert_array_equal(read, expected)
+        assert read.dtype == tensor.dtype and not read.flags.writeable
+    view, x[0] = np.asarray(Only(x)), 9
+    np.testing.assert_array_equal(view, array)
+    assert not hasattr(mo.ones(2, dtype=mo.bfloat16), "__array_interface__")
+    assert mo.compile(lambda x: x * 2 if not hasattr(x, "__array_interface__") else x)(mo.ones(2)).tolist() == [2, 2]
+
+
+def test_images_of_pillow() -> None:
+    image = pytest.importorskip("PIL.Image")
+    array = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    x = mo.asarray(array)
+    for tensor, expected in ((x, array), (x[:, ::-1], array[:, ::-1]), (x[..., 0], array[..., 0]),
+                             (x[..., 1].T, array[..., 1].T)):
+        picture = image.fromarray(tensor)
+        np.testing.assert_array_equal(np.asarray(picture), expected)
+        assert mo.asarray(picture).tolist() == tensor.tolist()
+    assert np.asarray(image.fromarray(mo.ones((2, 3)))).tolist() == [[1, 1, 1]] * 2
+
+
+def test_arrays_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    for dtype in ("bool", "int32", "uint8", "float16", "bfloat16", "float32", "complex64"):
+        x = mo.asarray(np.arange(6).reshape(2, 3) % 2).astype(getattr(mo, dtype))
+        for tensor in (x, x.T, x[:, ::-1], x[0, 0], x[:0]):
+            taken = jax.numpy.asarray(tensor)
+            assert str(taken.dtype) == dtype and taken.tolist() == tensor.tolist()
+            assert mo.asarray(taken).dtype is tensor.dtype
+    assert (jax.numpy.ones(2) + mo.ones(2)).tolist() == [2, 2]
+
+
 def test_conversions_to_python() -> None:
     """Numbers come from 0-dimensional tensors only."""
     assert (int(mo.asarray(3)), float(mo.asarray(2.5)), bool(mo.asarray(1))) == (3, 2.5, True)

@@ -30,7 +30,7 @@ from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.core import Tensor, copied, evaluate
 from morpho.tensor.device import placed
 from morpho.tensor.eager import is_quiet, number_tensor, quiet
-from morpho.tensor.interop.interop import from_dlpack
+from morpho.tensor.interop.interop import from_dlpack, is_pytorch
 from morpho.tensor.interop.libraries.arrow import column, speaks_arrow
 from morpho.tensor.interop.ownership import is_fixed, is_temporary
 from morpho.tensor.lifted import LiftedScalar
@@ -167,7 +167,7 @@ def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     elif _is_column(obj):
         found = _from_foreign(_column(obj, copy), wanted, copy)
     elif not isinstance(obj, np.ndarray | np.generic) and hasattr(obj, "__dlpack__"):
-        found = from_dlpack(obj)
+        found = from_dlpack(obj, copy=False if copy is False and is_pytorch(obj) else None)
     else:
         found = _from_foreign(obj, wanted, copy)
     if wanted is not None and found.dtype is not wanted:
@@ -352,7 +352,8 @@ def _leaf_types(obj: Any) -> set[type]:
 
 
 def _holds_tensors(obj: Any) -> bool:
-    return isinstance(obj, list | tuple) and any(isinstance(item, Tensor) or _holds_tensors(item) for item in obj)
+    return isinstance(obj, list | tuple) and any(
+        isinstance(item, Tensor) or _holds_tensors(item) or is_pytorch(item) for item in obj)
 
 
 def _stored(array: np.ndarray, dtype: DType, converted: bool = False) -> Buffer:

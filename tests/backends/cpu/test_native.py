@@ -374,6 +374,16 @@ def reversed_pair(a: i64, b: i64) -> i64:
     return pair[0] * 3 + pair[1] * 5 + a * 7
 
 
+@native()
+def named_like_the_emitters(entry: i64, v0: i64) -> i64:
+    v1 = entry * v0
+    return v1 - entry + v0
+
+
+def test_names_that_the_emitter_uses() -> None:
+    same(named_like_the_emitters, *PAIRS)
+
+
 def test_arrays_of_the_frame() -> None:
     same(reversed_pair, *PAIRS)
 

@@ -12,8 +12,7 @@ import pytest
 from native_device import Native
 
 import morpho as mo
-from morpho.backends.cuda.driver.launch_code import Kernel, LaunchTable
-from morpho.backends.cuda.driver.native_call import Field
+from morpho.backends.cuda.driver.launch_code import Field, Kernel, LaunchTable
 from morpho.backends.cuda.driver.regions.dynamic_call import DynamicCall, Region
 from morpho.backends.cuda.driver.regions.traced import SizeTrace
 from morpho.base.errors import IndexFault

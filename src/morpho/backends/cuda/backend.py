@@ -22,7 +22,7 @@ from morpho.backends.cuda.codegen.kernels import ISA, DeviceKernel
 from morpho.backends.cuda.codegen.select import device_kernel
 from morpho.backends.cuda.driver.free_blocks import functions
 from morpho.backends.cuda.driver.interface import Device, HostWords
-from morpho.backends.cuda.driver.native_call import RAISED
+from morpho.backends.cuda.driver.launch_code import RAISED
 from morpho.backends.cuda.executable import CudaExecutable
 from morpho.backends.cuda.faults import StandingFaults
 from morpho.backends.cuda.lowering import optimised_and_lowered, program_of

@@ -6,12 +6,18 @@ to a native function that asks `__buffer__`, as Python 3.12 does by itself. LLVM
 made: until the first request comes, it is a function of `ctypes` that compiles the native one (or finds it on disk) and
 takes its place. What a function of `ctypes` raises is lost on its way to the caller, so that a first request that is
 refused (a writable buffer, bfloat16, a value that has an error) is a SystemError.
+
+`torch.asarray` reads any buffer as float32, whatever it holds. It asks for a writable one first, and for plain bytes
+with the error of that refusal still pending, which no other caller does: the native function refuses it. Where the
+first error is lost, the second request cannot be told from NumPy's `frombuffer`; the function is therefore prepared
+at once where PyTorch is loaded, and otherwise that one request is refused too.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +26,11 @@ from morpho.base.errors import CompileError
 from morpho.base.target import isa_named
 
 SIZE, BUFFER_PROCEDURES = 32, 160  # places in PyTypeObject (64 bits)
+SIMPLE, WRITABLE = 0, 1  # PyBUF_SIMPLE, PyBUF_WRITABLE
+_unheard: set[int] = set()  # threads whose first request was refused by an error that was lost
 GetBuffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
 # What the native function calls, in the order of its table; the last is a Python function.
-API = ("PyLong_FromLong", "PyObject_Vectorcall", "PyObject_GetBuffer", "Py_DecRef")
+API = ("PyLong_FromLong", "PyObject_Vectorcall", "PyObject_GetBuffer", "Py_DecRef", "PyErr_Occurred")
 TEXT = """
 @table = internal global ptr null, align 8
 
@@ -38,14 +46,20 @@ entry:
   %call.at = getelementptr ptr, ptr %table, i64 1
   %fill.at = getelementptr ptr, ptr %table, i64 2
   %drop.at = getelementptr ptr, ptr %table, i64 3
-  %ask.at = getelementptr ptr, ptr %table, i64 4
+  %pending.at = getelementptr ptr, ptr %table, i64 4
+  %ask.at = getelementptr ptr, ptr %table, i64 5
   %number = load ptr, ptr %number.at, align 8
   %call = load ptr, ptr %call.at, align 8
   %fill = load ptr, ptr %fill.at, align 8
   %drop = load ptr, ptr %drop.at, align 8
+  %pending = load ptr, ptr %pending.at, align 8
   %ask = load ptr, ptr %ask.at, align 8
   %owner = getelementptr ptr, ptr %view, i64 1
   store ptr null, ptr %owner, align 8
+  %error = call ptr %pending()
+  %clear = icmp eq ptr %error, null
+  br i1 %clear, label %convert, label %refused
+convert:
   %arguments = alloca [2 x ptr], align 8
   store ptr %exporter, ptr %arguments, align 8
   %second = getelementptr ptr, ptr %arguments, i64 1
@@ -83,6 +97,8 @@ class Slot:
         self.first = GetBuffer(self.first_request)
         self.table = (ctypes.c_void_p * (len(API) + 1))()
         self.put(ctypes.cast(self.first, ctypes.c_void_p).value)
+        if "torch" in sys.modules:
+            self.native()
 
     def put(self, address: int | None) -> None:
         """Set the function in every class that has a place for one; classes made later take it over."""
@@ -100,6 +116,8 @@ class Slot:
         try:
             return self.native()(exporter, view, flags)
         except BaseException:  # an interrupt too: what C gets then is not defined
+            if "torch" in sys.modules and flags & WRITABLE:
+                _unheard.add(threading.get_ident())
             return -1
 
     def native(self) -> Callable[..., int]:
@@ -118,6 +136,11 @@ class Slot:
 
 
 def _ask(exporter: Any, flags: int) -> memoryview:
+    if _unheard and threading.get_ident() in _unheard:
+        _unheard.discard(threading.get_ident())
+        if flags == SIMPLE:
+            raise BufferError("whoever asks may be torch.asarray, which takes any buffer for float32; ask again, or "
+                              "use torch.from_dlpack")
     return exporter.__buffer__(flags)  # type: ignore[no-any-return]
 
 

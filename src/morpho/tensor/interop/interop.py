@@ -1,12 +1,14 @@
 """Exchange with other libraries: DLPack both ways, `__array__`, the buffer protocol.
 
 Imports borrow: the owner is kept alive and its memory never written. Exports are read-only, which DLPack can say only
-since version 1.0; a consumer that asks for an older capsule gets a copy of its own.
+since version 1.0; a consumer that asks for an older capsule gets a copy of its own, and so does PyTorch, which ignores
+the flag and would write into values and into constants of compiled functions.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from morpho.backends.registry import backend_of, canonical
 from morpho.backends.registry import devices as all_devices
 from morpho.base.dtypes import bfloat16
-from morpho.base.errors import ArgumentError, DeviceError, DTypeError, MorphoError, ValueFault, fail
+from morpho.base.errors import ArgumentError, CompileError, DeviceError, DTypeError, MorphoError, ValueFault, fail
 from morpho.runtime.memory.buffer import Buffer, allocate
 from morpho.tensor.core import Tensor, check_device, copied
 from morpho.tensor.interop import on_device
@@ -50,7 +52,13 @@ def dlpack_device(self: Tensor) -> tuple[int, int]:
 def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
            dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
     """The elements as a DLPack capsule: read-only without a copy, or a copy of the consumer's own. A consumer that asks
-    for neither a version nor a copy (`copy=False`) gets memory that it must not write, and is not told."""
+    for neither a version nor a copy (`copy=False`) gets memory that it must not write, and is not told. PyTorch gets a
+    copy."""
+    if _is_for_pytorch():
+        if copy is False:
+            raise fail(ExportError, "__dlpack__", "PyTorch writes into memory that is marked read-only",
+                       "let it copy: torch.from_dlpack(x)")
+        copy = True
     if dl_device is not None and not (isinstance(dl_device, tuple | list) and len(dl_device) == 2):
         raise fail(ExportError, "__dlpack__", f"dl_device is {dl_device!r}",
                    "a device is two numbers: the CPU is (1, 0)")
@@ -67,6 +75,16 @@ def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] 
         strides = tuple(step // array.itemsize for step in array.strides)
         return make_capsule(array, array.ctypes.data, array.shape, strides, self.dtype, IS_COPIED, versioned)
     return make_capsule(buffer.storage, buffer.address, buffer.shape, buffer.strides, self.dtype, READ_ONLY, versioned)
+
+
+def _is_for_pytorch() -> bool:
+    """Whether `torch.from_dlpack` is the caller, also through another object's `__dlpack__`."""
+    if "torch" not in sys.modules:
+        return False
+    frame = sys._getframe(2)
+    while frame.f_code.co_name == "__dlpack__" and frame.f_back is not None:
+        frame = frame.f_back
+    return bool(frame.f_globals.get("__name__") == "torch.utils.dlpack")
 
 
 def _from_device(tensor: Tensor, stream: Any, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None,
@@ -118,10 +136,13 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         return copied(x) if copy else x
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise fail(NoExchange, "from_dlpack", f"a {type(x).__name__} does not speak DLPack", "use mo.asarray")
-    if getattr(x, "is_neg", bool)():  # PyTorch exports the memory, and says nothing
-        raise fail(ImportRefused, "from_dlpack", "the tensor is a view with the other sign, which DLPack cannot say",
-                   "use x.resolve_neg()")
-    kind, number = x.__dlpack_device__()
+    x = _from_pytorch(x, copy) if is_pytorch(x) else x
+    try:
+        kind, number = x.__dlpack_device__()
+    except MorphoError:
+        raise
+    except (BufferError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise _not_exported(x, error) from error
     if int(kind) == on_device.CUDA and f"cuda:{number}" in all_devices():
         return _onto_device(x, (int(kind), int(number)), device, copy)
     moved = int(kind) != CPU
@@ -129,18 +150,63 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         name = _DEVICES.get(int(kind), f"device {int(kind)}")
         raise fail(ImportRefused, "from_dlpack", f"the elements lie on {name}:{number}, not on the CPU",
                    "move them first, or pass device='cpu' to let the owner copy")
-    found = open_capsule(_ask(x, moved, copy))
+    try:
+        capsule = _ask(x, moved, copy)
+    except MorphoError:
+        raise
+    except (BufferError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise _not_exported(x, error) from error
+    found = open_capsule(capsule)
     if found.device[0] != CPU:
         raise fail(DeviceError, "from_dlpack", f"the capsule lies on device {found.device}, not on the CPU")
     if found.dtype is None:
         raise fail(DTypeError, "from_dlpack", f"DLPack dtype ({found.described}) has no tensor dtype")
     if 0 in found.shape:  # others have no memory then, address 0 and any strides
         return Tensor.of_buffer(allocate(found.shape, found.dtype))
+    if not found.address:
+        raise _no_memory(type(x).__name__)
     tensor = Tensor.of_buffer(Buffer(found.owner, found.address, found.shape, found.strides, found.dtype, False))
     if found.address % found.dtype.itemsize:
         raise fail(ValueFault, "from_dlpack", f"the memory is not aligned to {found.dtype.itemsize} bytes",
                    "copy it with its own library first")
     return copied(tensor) if copy else tensor
+
+
+def is_pytorch(x: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, getattr(torch, "Tensor", ()))
+
+
+def _from_pytorch(x: Any, copy: bool | None) -> Any:
+    """A tensor of PyTorch whose memory holds its elements: without its gradient, and without the marks by which views
+    of that memory are conjugated or negated, of which DLPack knows nothing."""
+    fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", ())
+    if x.is_meta or isinstance(x, fake):
+        raise _no_memory("meta PyTorch tensor" if x.is_meta else "fake PyTorch tensor")
+    x = x.detach()
+    if str(x.layout) != "torch.strided" or x.is_nested or x.is_quantized:
+        kind = "nested" if x.is_nested else "quantised" if x.is_quantized else str(x.layout).removeprefix("torch.")
+        way = {"nested": "x.to_padded_tensor(0)", "quantised": "x.dequantize()"}.get(kind, "x.to_dense()")
+        raise fail(ImportRefused, "from_dlpack", f"the PyTorch tensor is {kind}, and its memory is no plain array",
+                   f"use {way}")
+    if x.is_conj() or x.is_neg():
+        if copy is False:
+            raise fail(ImportRefused, "from_dlpack", "the PyTorch tensor is a conjugated or negated view, whose "
+                       "elements are nowhere in memory, and copy=False", "use x.resolve_conj().resolve_neg()")
+        x = x.resolve_conj().resolve_neg()
+    return x
+
+
+def _no_memory(kind: str) -> Exception:
+    return fail(ImportRefused, "from_dlpack", f"the {kind} has no memory, only a shape and a dtype",
+                "give a tensor with values")
+
+
+def _not_exported(x: Any, error: Exception) -> Exception:
+    """What a producer says about memory that it does not give, as a sentence of ours."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return fail(ImportRefused, "from_dlpack", f"the {type(x).__name__} does not give its memory ({reason})",
+                "make a plain array of it with its own library first")
 
 
 def _ask(x: Any, moved: bool, copy: bool | None) -> Any:
@@ -166,6 +232,13 @@ def _takes(method: Any, options: dict[str, Any]) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in names.values()) or set(options) <= set(names)
 
 
+def jax_array(self: Tensor) -> Any:
+    """JAX's array over the elements: what `jnp.asarray(tensor)` asks for."""
+    from jax.dlpack import from_dlpack as taken
+
+    return taken(self if self.device == "cpu" else self.to("cpu"))
+
+
 # -- NumPy and buffers -----------------------------------------------------------------------------------------------
 def array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     """NumPy's view of the elements, read-only; converted or copied where asked. bfloat16 comes as float32, or as the
@@ -180,6 +253,21 @@ def array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarr
     if converts:
         return found.astype(dtype)
     return found.copy() if copy else found
+
+
+def array_interface(self: Tensor) -> dict[str, Any]:
+    """NumPy's older protocol, for `PIL.Image.fromarray`. The memory comes as an object, which holds it, in order."""
+    if self.dtype is bfloat16 or self.device != "cpu":
+        raise AttributeError(f"{self.dtype} on {self.device} has no array interface")
+    try:
+        found = self.numpy()
+    except CompileError as error:  # `hasattr` of what is traced is False
+        raise AttributeError(str(error)) from error
+    ordered = np.ascontiguousarray(found).reshape(found.shape)
+    # Without strides a consumer reads the tensor's own buffer as it lies.
+    strides = None if found.flags.c_contiguous else ordered.strides
+    return {"version": 3, "shape": ordered.shape, "typestr": ordered.dtype.str, "data": ordered.data.toreadonly(),
+            "strides": strides}
 
 
 def buffer(self: Tensor, flags: int, /) -> memoryview:

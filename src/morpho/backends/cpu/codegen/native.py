@@ -107,8 +107,9 @@ class Translation(Operations):
         try:
             *kinds, result = one.type.parts
             self.line = one.tree.lineno
-            # The emitter's own names end with a digit, those of arguments do not.
-            names = [argument.arg + "." * argument.arg[-1].isdigit() for argument in one.tree.args.args]
+            # The emitter's own names end with a digit, or are the first block's; those of arguments do not.
+            names = [name + "." * (name[-1].isdigit() or name == "entry")
+                     for name in (argument.arg for argument in one.tree.args.args)]
             given = [Operand(self.e, f"%{name}", kind) for name, kind in zip(names, kinds, strict=True)]
             self.variables = dict(zip([argument.arg for argument in one.tree.args.args], given, strict=True))
             self.run(one.tree.body)
@@ -150,6 +151,8 @@ class Translation(Operations):
                 return self.call(self.value(function), self.values(arguments))
             case ast.Tuple(parts):
                 return tuple(self.values(parts))
+            case ast.List(parts):  # of types, in an annotation
+                return self.values(parts)
         raise Refusal(f"{ast.unparse(node)!r} is not supported")
 
     def values(self, nodes: Sequence[ast.expr]) -> list[Any]:

@@ -127,6 +127,7 @@ class Global(Pointer[Any]):
 Words = Pointer[Word]
 Bytes = Pointer[u8]
 Address = Pointer[Nothing]  # of anything
+NULL: Any = None  # where a checker wants an address
 FAMILIES = {Pointer: "pointer", Volatile: "volatile", collections.abc.Callable: "function"}
 
 

@@ -5,206 +5,384 @@ launch, `early_launch.py`): kernels wait for it themselves, and what they read b
 writes.
 
 Python's own calls cost several microseconds per kernel; this is compiled once per process and takes a table.
+`launch_entry` is what the native entry of a compiled function calls like a kernel.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
+from morpho.backends.cpu.codegen.native import module, native
+from morpho.backends.cpu.codegen.typed import NULL, Address, Words, i1, i32, i64, u32
 from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cuda.driver.entry_text import ENTRY_TEXT
-from morpho.backends.cuda.driver.regions.size_text import SIZE_TEXT
-from morpho.backends.cuda.driver.regions.traced import Traced, is_traced, plain
+from morpho.backends.cpu.compiler.code import stored_text
+from morpho.backends.cuda.driver.regions.traced import Operation, Traced, is_traced, plain
 from morpho.backends.cuda.driver.tensor_map import MapArguments, TensorMap
 from morpho.base.target import isa_named
 
 MISALIGNED = -1
 LIBRARY = 100000  # from which on a status is cuBLASLt's
 PRODUCT_WORDS = 21  # of a product by that library: what is told to it stands behind the addresses of a, b and c
-MAP_ROW = 8  # words of a tensor map in its table
-ENTRY_WORDS = 11  # of a launch in the table: the fields of a `Kernel`, its words as addresses; the last: EARLY
-EARLY = 10
+GRAPHS, PAST = 8, 4  # of a program, for as many sets of addresses and sizes; sets that came last, without a graph
+RETRY, RAISED = -3, -2  # what Python tells native code: it knows these sizes now; an error is kept for who asked
 
-TEXT = """
-define i64 @launch_program(ptr %table, i64 %count, ptr %slots, i64 %scratch, i64 %faults, ptr %stream, ptr %launch, ptr %maps, i64 %mapped, ptr %encode) {
-entry:
-  %none = icmp eq i64 %count, 0
-  br i1 %none, label %done, label %fill
-fill:
-  %i = phi i64 [ 0, %entry ], [ %i1, %filled ]
-  %row = mul i64 %i, 11
-  %e = getelementptr i64, ptr %table, i64 %row
-  %ew = getelementptr i64, ptr %e, i64 4
-  %words = load ptr, ptr %ew
-  %ep = getelementptr i64, ptr %e, i64 6
-  %places = load ptr, ptr %ep
-  %en = getelementptr i64, ptr %e, i64 7
-  %n = load i64, ptr %en
-  %ef = getelementptr i64, ptr %e, i64 8
-  %fault = load i64, ptr %ef
-  %es = getelementptr i64, ptr %e, i64 9
-  %first = load i64, ptr %es
-  %ws = getelementptr i64, ptr %words, i64 4
-  store i64 %scratch, ptr %ws
-  %hasf = icmp sge i64 %fault, 0
-  %fa = add i64 %faults, %fault
-  %fw = select i1 %hasf, i64 %fa, i64 0
-  %wf = getelementptr i64, ptr %words, i64 6
-  store i64 %fw, ptr %wf
-  %nop = icmp eq i64 %n, 0
-  br i1 %nop, label %filled, label %place
-place:
-  %j = phi i64 [ 0, %fill ], [ %j1, %placed ]
-  %pj = mul i64 %j, 3
-  %p = getelementptr i64, ptr %places, i64 %pj
-  %slot = load i64, ptr %p
-  %po = getelementptr i64, ptr %p, i64 1
-  %offset = load i64, ptr %po
-  %pm = getelementptr i64, ptr %p, i64 2
-  %mask = load i64, ptr %pm
-  %there = icmp sge i64 %slot, 0
-  %safe = select i1 %there, i64 %slot, i64 0
-  %sa = getelementptr i64, ptr %slots, i64 %safe
-  %base = load i64, ptr %sa
-  %sum = add i64 %base, %offset
-  %address = select i1 %there, i64 %sum, i64 0
-  %low = and i64 %address, %mask
-  %wrong = icmp ne i64 %low, 0
-  br i1 %wrong, label %misaligned, label %placed
-placed:
-  %at = add i64 %first, %j
-  %wj = getelementptr i64, ptr %words, i64 %at
-  store i64 %address, ptr %wj
-  %j1 = add i64 %j, 1
-  %more = icmp ult i64 %j1, %n
-  br i1 %more, label %place, label %filled
-filled:
-  %i1 = add i64 %i, 1
-  %next = icmp ult i64 %i1, %count
-  br i1 %next, label %fill, label %look
-look:
-  %nomap = icmp eq i64 %mapped, 0
-  br i1 %nomap, label %run, label %map
-map:
-  %x = phi i64 [ 0, %look ], [ %x1, %encoded ]
-  %mr = mul i64 %x, 8
-  %o = getelementptr i64, ptr %maps, i64 %mr
-  %mt = load ptr, ptr %o
-  %o1 = getelementptr i64, ptr %o, i64 1
-  %mp = load ptr, ptr %o1
-  %now = load ptr, ptr %mp
-  %o2 = getelementptr i64, ptr %o, i64 2
-  %last = load ptr, ptr %o2
-  %same = icmp eq ptr %now, %last
-  br i1 %same, label %encoded, label %changed
-changed:
-  %o3 = getelementptr i64, ptr %o, i64 3
-  %mk = load i64, ptr %o3
-  %mk1 = and i64 %mk, 255
-  %kind = trunc i64 %mk1 to i32
-  %mk2 = lshr i64 %mk, 8
-  %rank = trunc i64 %mk2 to i32
-  %o4 = getelementptr i64, ptr %o, i64 4
-  %sizes = load ptr, ptr %o4
-  %o5 = getelementptr i64, ptr %o, i64 5
-  %strides = load ptr, ptr %o5
-  %o6 = getelementptr i64, ptr %o, i64 6
-  %box = load ptr, ptr %o6
-  %o7 = getelementptr i64, ptr %o, i64 7
-  %steps = load ptr, ptr %o7
-  %es2 = call i32 %encode(ptr %mt, i32 %kind, i32 %rank, ptr %now, ptr %sizes, ptr %strides, ptr %box, ptr %steps, i32 0, i32 3, i32 3, i32 0)
-  store ptr %now, ptr %o2
-  %refused = icmp ne i32 %es2, 0
-  br i1 %refused, label %unmapped, label %encoded
-encoded:
-  %x1 = add i64 %x, 1
-  %moremaps = icmp ult i64 %x1, %mapped
-  br i1 %moremaps, label %map, label %run
-unmapped:
-  store ptr null, ptr %o2
-  %wrongmap = zext i32 %es2 to i64
-  ret i64 %wrongmap
-run:
-  %k = phi i64 [ 0, %look ], [ 0, %encoded ], [ %k1, %launched ]
-  %rk = mul i64 %k, 11
-  %q = getelementptr i64, ptr %table, i64 %rk
-  %function = load ptr, ptr %q
-  %qb = getelementptr i64, ptr %q, i64 1
-  %blocks = load i64, ptr %qb
-  %b = trunc i64 %blocks to i32
-  %qt = getelementptr i64, ptr %q, i64 2
-  %threads = load i64, ptr %qt
-  %t = trunc i64 %threads to i32
-  %qs = getelementptr i64, ptr %q, i64 3
-  %shared = load i64, ptr %qs
-  %s = trunc i64 %shared to i32
-  %library = icmp slt i64 %blocks, 0
-  br i1 %library, label %product, label %kernel
-product:
-  %qw = getelementptr i64, ptr %q, i64 4
-  %given = load ptr, ptr %qw
-  %g8p = getelementptr i64, ptr %given, i64 8
-  %g8 = load ptr, ptr %g8p
-  %g9p = getelementptr i64, ptr %given, i64 9
-  %g9 = load ptr, ptr %g9p
-  %g10p = getelementptr i64, ptr %given, i64 10
-  %g10 = load ptr, ptr %g10p
-  %g11p = getelementptr i64, ptr %given, i64 11
-  %g11 = load ptr, ptr %g11p
-  %g12p = getelementptr i64, ptr %given, i64 12
-  %g12 = load ptr, ptr %g12p
-  %g13p = getelementptr i64, ptr %given, i64 13
-  %g13 = load ptr, ptr %g13p
-  %g14p = getelementptr i64, ptr %given, i64 14
-  %g14 = load ptr, ptr %g14p
-  %g15p = getelementptr i64, ptr %given, i64 15
-  %g15 = load ptr, ptr %g15p
-  %g16p = getelementptr i64, ptr %given, i64 16
-  %g16 = load ptr, ptr %g16p
-  %g17p = getelementptr i64, ptr %given, i64 17
-  %g17 = load ptr, ptr %g17p
-  %g18p = getelementptr i64, ptr %given, i64 18
-  %g18 = load ptr, ptr %g18p
-  %g19p = getelementptr i64, ptr %given, i64 19
-  %g19 = load ptr, ptr %g19p
-  %g20p = getelementptr i64, ptr %given, i64 20
-  %g20 = load i64, ptr %g20p
-  %ps = call i32 %function(ptr %g11, ptr %g12, ptr %g13, ptr %g9, ptr %g14, ptr %g8, ptr %g15, ptr %g16, ptr %g10, ptr %g17, ptr %g10, ptr %g17, ptr %g18, ptr %g19, i64 %g20, ptr %stream)
-  %good = icmp eq i32 %ps, 0
-  br i1 %good, label %launched, label %broken
-broken:
-  %pw = zext i32 %ps to i64
-  %told = add i64 %pw, 100000
-  ret i64 %told
-kernel:
-  %qa = getelementptr i64, ptr %q, i64 5
-  %arguments = load ptr, ptr %qa
-  %qe = getelementptr i64, ptr %q, i64 10
-  %may = load i64, ptr %qe
-  %late = icmp eq i64 %may, 0
-  %head = icmp eq i64 %k, 0
-  %behind = or i1 %head, %late
-  %early = select i1 %behind, ptr null, ptr %table
-  %status = call i32 %launch(ptr %function, i32 %b, i32 1, i32 1, i32 %t, i32 1, i32 1, i32 %s, ptr %stream, ptr %arguments, ptr %early)
-  %bad = icmp ne i32 %status, 0
-  br i1 %bad, label %failed, label %launched
-launched:
-  %k1 = add i64 %k, 1
-  %again = icmp ult i64 %k1, %count
-  br i1 %again, label %run, label %done
-failed:
-  %wide = zext i32 %status to i64
-  ret i64 %wide
-misaligned:
-  ret i64 -1
-done:
-  ret i64 0
-}
-"""  # noqa: E501 (a line of LLVM's language)
+
+class Launch(IntEnum):
+    """The words of a launch in the table."""
+
+    FUNCTION = 0
+    BLOCKS = 1  # -1: a product by the library
+    THREADS = 2
+    SHARED = 3
+    WORDS = 4  # address: what the kernel is given
+    ARGUMENTS = 5  # address: that of those words
+    OPERANDS = 6  # table: where they lie
+    COUNT = 7  # of operands
+    FAULT = 8  # byte offset of its word among those of the run, or -1
+    FIRST = 9  # the word of its first operand
+    EARLY = 10  # whether it may come before the one ahead of it is over
+    SIZE = 11
+
+
+class Operand(IntEnum):
+    """Where an operand lies."""
+
+    SLOT = 0  # -1: nowhere
+    OFFSET = 1
+    MASK = 2  # bits of its address that must be 0
+    SIZE = 3
+
+
+class Map(IntEnum):
+    """The words of a tensor map in its table."""
+
+    TARGET = 0
+    ADDRESS = 1  # of the word that holds its operand's address
+    LAST = 2  # the address that it was made for
+    KIND = 3  # and its rank, above eight bits
+    SIZES = 4
+    STRIDES = 5
+    BOX = 6
+    STEPS = 7
+    SIZE = 8
+
+
+SCRATCH_WORD, FAULT_WORD = 4, 6  # among the words of a kernel
+ENTRY_WORDS, EARLY, MAP_ROW = int(Launch.SIZE), int(Launch.EARLY), int(Map.SIZE)
+
+
+class Field(IntEnum):
+    """The words that `launch_entry` reads."""
+
+    SET_CURRENT = 0
+    CONTEXT = 1
+    PLACES = 2  # inputs and results
+    WHICH = 3  # table: the slot of each, or -1
+    SLOTS = 4
+    TABLE = 5
+    COUNT = 6
+    SCRATCH = 7
+    FAULTS = 8
+    STREAM = 9
+    LAUNCH = 10
+    MAPS = 11
+    MAPPED = 12
+    ENCODE = 13
+    COUNTER = 14  # address: launches so far
+    GRAPHS = 15  # how many may be kept
+    KEPT = 16  # table: per graph its handle and the addresses it is for
+    REPLAY = 17
+    REPLAYED = 18  # how often graphs were
+    BEGIN = 19
+    FINISH = 20
+    INSTANTIATE = 21
+    DESTROY = 22
+    DROP = 23
+    TURN = 24  # the graph that is replaced next
+    MADE = 25  # room for a handle
+    CAPTURED = 26  # how many graphs were made
+    ASK = 27  # Python, for sizes of no region, and operands that do not lie as their kernels need
+    SYMBOLS = 28  # dynamic sizes
+    REGIONS = 29  # of those: the first one, or 0
+    SEEN = 30  # keys that came and have no graph
+    COUNTS = 31  # launches of each graph
+    SIZE = 31 + GRAPHS
+
+
+class RegionWord(IntEnum):
+    """The words of a region."""
+
+    SYMBOLS = 0
+    VALUES = 1  # table: sizes first, then whatever is computed
+    ROWS = 2
+    ROW_TABLE = 3  # per row an operation, two values, and the value it gives
+    GUARDS = 4
+    GUARD_TABLE = 5  # per guard a value and what it must be
+    PATCHES = 6
+    PATCH_TABLE = 7  # per patch an address and the value that goes there
+    NEXT = 8
+    TABLE = 9
+    COUNT = 10
+    SLOTS = 11
+    MAPS = 12
+    MAPPED = 13
+    SIZE = 14
+
+
+Encode = Callable[[Address, i32, i32, Address, Address, Address, Address, Address, i32, i32, i32, i32], i32]
+LaunchKernel = Callable[[Address, i32, i32, i32, i32, i32, i32, i32, Address, Address, Address], i32]
+Product = Callable[[Address, Address, Address, Address, Address, Address, Address, Address, Address, Address, Address,
+                    Address, Address, Address, i64, Address], i32]
+Ask = Callable[[Words, Words, i32], i32]
+Replay = Callable[[Address, Address], i32]  # a graph in a stream
+OnHandle = Callable[[Address], i32]
+
+
+@native()
+def same_key(row: Words, addresses: Words, n: i64, sizes: Words, m: i64) -> i1:
+    """Whether a graph was captured for these addresses and sizes."""
+    for i in range(n):
+        if row[i + 1] != addresses[i]:
+            return False
+    for i in range(m):  # noqa: SIM110 (`all` is not native)
+        if row[n + i + 1] != sizes[i]:
+            return False
+    return True
+
+
+@native()
+def keep_key(row: Words, addresses: Words, n: i64, sizes: Words, m: i64) -> None:
+    for i in range(n):
+        row[i + 1] = addresses[i]
+    for i in range(m):
+        row[n + i + 1] = sizes[i]
+
+
+@native()
+def fit_region(region: Words, sizes: Words) -> i64:
+    """Compute a region's numbers for sizes; where its guards hold, put the numbers where launches read them."""
+    values: Words = region[RegionWord.VALUES]
+    for i in range(region[RegionWord.SYMBOLS]):
+        values[i] = sizes[i]
+    rows: Words = region[RegionWord.ROW_TABLE]
+    for i in range(region[RegionWord.ROWS]):
+        row = rows + i * 4
+        a, b = values[row[1]], values[row[2]]
+        divisor = 1 if b == 0 else b
+        match row[0]:
+            case Operation.SUBTRACT:
+                result = a - b
+            case Operation.MULTIPLY:
+                result = a * b
+            case Operation.DIVIDE:
+                result = a // divisor
+            case Operation.REMAINDER:
+                result = a % divisor
+            case Operation.LESS:
+                result = i64(a < b)
+            case Operation.LESS_OR_EQUAL:
+                result = i64(a <= b)
+            case Operation.EQUAL:
+                result = i64(a == b)
+            case _:
+                result = a + b
+        values[row[3]] = result
+    guards: Words = region[RegionWord.GUARD_TABLE]
+    for i in range(region[RegionWord.GUARDS]):
+        if values[guards[i * 2]] != guards[i * 2 + 1]:
+            return 0
+    patches: Words = region[RegionWord.PATCH_TABLE]
+    for i in range(region[RegionWord.PATCHES]):
+        word: Words = patches[i * 2]
+        word[0] = values[patches[i * 2 + 1]]
+    return 1
+
+
+@native()
+def launch_program(table: Words, count: i64, slots: Words, scratch: i64, faults: i64, stream: Address,
+                   launch: LaunchKernel, maps: Words, mapped: i64, encode: Encode) -> i64:
+    """Put addresses into the words of every kernel, encode maps whose address changed, and launch."""
+    if count == 0:
+        return 0
+    for i in range(count):
+        entry = table + i * Launch.SIZE
+        words: Words = entry[Launch.WORDS]
+        operands: Words = entry[Launch.OPERANDS]
+        words[SCRATCH_WORD] = scratch
+        fault = entry[Launch.FAULT]
+        words[FAULT_WORD] = faults + fault if fault >= 0 else 0
+        for j in range(entry[Launch.COUNT]):
+            operand = operands + j * Operand.SIZE
+            slot = operand[Operand.SLOT]
+            address = slots[slot] + operand[Operand.OFFSET] if slot >= 0 else 0
+            if address & operand[Operand.MASK]:
+                return MISALIGNED
+            words[entry[Launch.FIRST] + j] = address
+    for i in range(mapped):
+        status = encode_map(maps + i * Map.SIZE, encode)
+        if status:
+            return status
+    for i in range(count):
+        entry = table + i * Launch.SIZE
+        if entry[Launch.BLOCKS] < 0:
+            status = launch_product(entry, stream)
+        else:
+            status = launch_kernel(entry, i, table, stream, launch)
+        if status:
+            return status
+    return 0
+
+
+@native()
+def encode_map(row: Words, encode: Encode) -> i64:
+    operand: Words = row[Map.ADDRESS]
+    now, kind = operand[0], row[Map.KIND]
+    if now == row[Map.LAST]:
+        return 0
+    status = encode(Address(row[Map.TARGET]), i32(kind & 255), i32(kind >> 8), Address(now), Address(row[Map.SIZES]),
+                    Address(row[Map.STRIDES]), Address(row[Map.BOX]), Address(row[Map.STEPS]), 0, 3, 3, 0)
+    row[Map.LAST] = 0 if status else now
+    return i64(u32(status))
+
+
+@native()
+def launch_kernel(entry: Words, number: i64, table: Words, stream: Address, launch: LaunchKernel) -> i64:
+    early = NULL if number == 0 or entry[Launch.EARLY] == 0 else table  # any address says yes
+    return i64(u32(launch(Address(entry[Launch.FUNCTION]), i32(entry[Launch.BLOCKS]), 1, 1, i32(entry[Launch.THREADS]),
+                          1, 1, i32(entry[Launch.SHARED]), stream, Address(entry[Launch.ARGUMENTS]), early)))
+
+
+@native()
+def launch_product(entry: Words, stream: Address) -> i64:
+    """A product by the library: three operands, then what the library was told when it was prepared."""
+    words: Words = entry[Launch.WORDS]
+    product: Product = entry[Launch.FUNCTION]
+    b, a, c = Address(words[8]), Address(words[9]), Address(words[10])
+    handle, descriptor, alpha = Address(words[11]), Address(words[12]), Address(words[13])
+    a_layout, b_layout, beta = Address(words[14]), Address(words[15]), Address(words[16])
+    c_layout, algorithm, workspace = Address(words[17]), Address(words[18]), Address(words[19])
+    status = product(handle, descriptor, alpha, a, a_layout, b, b_layout, beta, c, c_layout, c, c_layout, algorithm,
+                     workspace, words[20], stream)
+    return i64(u32(status)) + LIBRARY if status else 0
+
+
+@native()
+def launch_entry(addresses: Words, values: Words, r0: i64, r1: i64, c0: i64, c1: i64, none: Address) -> i32:
+    """Replay a graph that was captured for these addresses and sizes; else launch, and perhaps capture one.
+
+    `values`: the address of the words (`Field`), then the dynamic sizes. Static programs are captured at their first
+    calls, programs of dynamic sizes when sizes and addresses come again; both later on as long as graphs are replayed
+    more often than they are made. The oldest graph makes room.
+    """
+    context: Words = values[0]
+    sizes = values + 1
+    set_current: OnHandle = context[Field.SET_CURRENT]
+    status = set_current(Address(context[Field.CONTEXT]))
+    if status:
+        return status
+    n, m, graphs = context[Field.PLACES], context[Field.SYMBOLS], context[Field.GRAPHS]
+    stream: Address = context[Field.STREAM]
+    kept: Words = context[Field.KEPT]
+    counter: Words = context[Field.COUNTER]
+    ask: Ask = context[Field.ASK]
+    replay: Replay = context[Field.REPLAY]
+    width = n + m + 1
+    capture = False
+    if graphs:
+        for g in range(graphs):
+            graph: Address = kept[g * width]
+            if graph and same_key(kept + g * width, addresses, n, sizes, m):
+                context[Field.REPLAYED] += 1
+                counter[0] += context[Field.COUNTS + g]
+                return replay(graph, stream)
+        capture = context[Field.CAPTURED] < graphs or context[Field.REPLAYED] > context[Field.CAPTURED] * 4
+        if capture and m:
+            capture = came_before(context, kept + graphs * width, width, addresses, n, sizes, m)
+    slots, table, count = Words(context[Field.SLOTS]), Words(context[Field.TABLE]), context[Field.COUNT]
+    maps, mapped = Words(context[Field.MAPS]), context[Field.MAPPED]
+    if m:
+        region = find_region(context, sizes)
+        why: i32 = 0
+        while region is None:
+            answer = ask(addresses, values, why)
+            if answer != RETRY:
+                return answer
+            why = 1
+            region = find_region(context, sizes)
+        slots, table, count = Words(region[RegionWord.SLOTS]), Words(region[RegionWord.TABLE]), region[RegionWord.COUNT]
+        maps, mapped = Words(region[RegionWord.MAPS]), region[RegionWord.MAPPED]
+    which: Words = context[Field.WHICH]
+    for i in range(n):
+        if which[i] >= 0:
+            slots[which[i]] = addresses[i]
+    counter[0] += count
+    scratch, faults = context[Field.SCRATCH], context[Field.FAULTS]
+    launch: LaunchKernel = context[Field.LAUNCH]
+    encode: Encode = context[Field.ENCODE]
+    if capture:
+        context[Field.CAPTURED] += 1
+        begin: Callable[[Address, i32], i32] = context[Field.BEGIN]
+        finish: Callable[[Address, Words], i32] = context[Field.FINISH]
+        drop: OnHandle = context[Field.DROP]
+        if begin(stream, 2) == 0:
+            launched = launch_program(table, count, slots, scratch, faults, stream, launch, maps, mapped, encode)
+            status = finish(stream, context + Field.MADE)
+            made: Address = context[Field.MADE]
+            if launched:
+                if status == 0:
+                    drop(made)
+                return ask(addresses, values, 2) if launched == MISALIGNED else i32(launched)
+            row = kept + context[Field.TURN] * width
+            if status == 0 and instantiated(context, row, made):
+                keep_key(row, addresses, n, sizes, m)
+                context[Field.COUNTS + context[Field.TURN]] = count
+                turn = context[Field.TURN] + 1
+                context[Field.TURN] = 0 if turn == graphs else turn
+                return replay(Address(row[0]), stream)
+            context[Field.GRAPHS] = 0
+    launched = launch_program(table, count, slots, scratch, faults, stream, launch, maps, mapped, encode)
+    return ask(addresses, values, 2) if launched == MISALIGNED else i32(launched)
+
+
+@native()
+def came_before(context: Words, past: Words, width: i64, addresses: Words, n: i64, sizes: Words, m: i64) -> i1:
+    """Whether these addresses and sizes came a few calls ago; they are remembered now."""
+    for i in range(PAST):
+        if same_key(past + i * width, addresses, n, sizes, m):
+            return True
+    keep_key(past + (context[Field.SEEN] & (PAST - 1)) * width, addresses, n, sizes, m)
+    context[Field.SEEN] += 1
+    return False
+
+
+@native()
+def find_region(context: Words, sizes: Words) -> Words:
+    region: Words = context[Field.REGIONS]
+    while region and not fit_region(region, sizes):
+        region = Words(region[RegionWord.NEXT])
+    return region
+
+
+@native()
+def instantiated(context: Words, row: Words, made: Address) -> i1:
+    """Make a graph of what was captured, in the place of the oldest; whether that worked."""
+    instantiate: Callable[[Words, Address, i64], i32] = context[Field.INSTANTIATE]
+    destroy: OnHandle = context[Field.DESTROY]
+    drop: OnHandle = context[Field.DROP]
+    if row[0]:
+        oldest: Address = row[0]
+        row[0] = 0
+        destroy(oldest)
+    status = instantiate(row, made, 0)
+    drop(made)
+    if status:
+        row[0] = 0
+    return status == 0
 
 
 class Kernel(NamedTuple):
@@ -228,7 +406,8 @@ class Kernel(NamedTuple):
 def _addresses() -> list[int]:
     isa = isa_named("native")
     names = ["launch_program", "launch_entry", "fit_region"]
-    return list(llvm.load(llvm.compile_text(TEXT + ENTRY_TEXT + SIZE_TEXT, isa), isa, names))
+    text = stored_text("launches", lambda: module(launch_program, launch_entry, fit_region))
+    return list(llvm.load(llvm.compile_text(text, isa), isa, names))
 
 
 def entry_address() -> int:
@@ -237,8 +416,8 @@ def entry_address() -> int:
 
 
 @cache
-def fit_region() -> Any:
-    """The function that computes a region's numbers for given sizes; 0 where they are not its own."""
+def region_fitter() -> Any:
+    """`fit_region`: the function that computes a region's numbers for given sizes; 0 where they are not its own."""
     return ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(_addresses()[2])
 
 

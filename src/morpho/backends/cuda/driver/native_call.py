@@ -12,52 +12,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any
 
-from morpho.backends.cuda.driver.launch_code import LaunchTable, entry_address
+from morpho.backends.cuda.driver.launch_code import GRAPHS, PAST, RAISED, RETRY, Field, LaunchTable, entry_address
 
-GRAPHS, PAST = 8, 4  # of a program, for as many sets of addresses and sizes; sets that came last, without a graph
-RETRY, RAISED = -3, -2  # what Python tells native code: it knows these sizes now; an error is kept for who asked
 ASK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
-
-
-class Field(IntEnum):
-    """The words that `launch_entry` reads."""
-
-    SET_CURRENT = 0
-    CONTEXT = 1
-    PLACES = 2  # inputs and results
-    WHICH = 3  # table: the slot of each, or -1
-    SLOTS = 4
-    TABLE = 5
-    COUNT = 6
-    SCRATCH = 7
-    FAULTS = 8
-    STREAM = 9
-    LAUNCH = 10
-    MAPS = 11
-    MAPPED = 12
-    ENCODE = 13
-    COUNTER = 14  # address: launches so far
-    GRAPHS = 15  # how many may be kept
-    KEPT = 16  # table: per graph its handle and the addresses it is for
-    REPLAY = 17
-    REPLAYED = 18  # how often graphs were
-    BEGIN = 19
-    FINISH = 20
-    INSTANTIATE = 21
-    DESTROY = 22
-    DROP = 23
-    TURN = 24  # the graph that is replaced next
-    MADE = 25  # room for a handle
-    CAPTURED = 26  # how many graphs were made
-    ASK = 27  # Python, for sizes of no region, and operands that do not lie as their kernels need
-    SYMBOLS = 28  # dynamic sizes
-    REGIONS = 29  # of those: the first one, or 0
-    SEEN = 30  # keys that came and have no graph
-    COUNTS = 31  # launches of each graph
-    SIZE = 31 + GRAPHS
 
 
 class Asking:

@@ -9,34 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any
 
-from morpho.backends.cuda.driver.launch_code import LaunchTable, fit_region
-from morpho.backends.cuda.driver.native_call import Field, GraphCall
+from morpho.backends.cuda.driver.launch_code import Field, LaunchTable, RegionWord, region_fitter
+from morpho.backends.cuda.driver.native_call import GraphCall
 from morpho.backends.cuda.driver.regions.traced import Operation, SizeTrace, is_traced, plain
 
 MOST_REGIONS = 16
-
-
-class RegionWord(IntEnum):
-    """The words of a region."""
-
-    SYMBOLS = 0
-    VALUES = 1  # table: sizes first, then whatever is computed
-    ROWS = 2
-    ROW_TABLE = 3  # per row an operation, two values, and the value it gives
-    GUARDS = 4
-    GUARD_TABLE = 5  # per guard a value and what it must be
-    PATCHES = 6
-    PATCH_TABLE = 7  # per patch an address and the value that goes there
-    NEXT = 8
-    TABLE = 9
-    COUNT = 10
-    SLOTS = 11
-    MAPS = 12
-    MAPPED = 13
-    SIZE = 14
 
 
 class Region:
@@ -68,7 +47,7 @@ class Region:
 
     def fits(self, sizes: Sequence[int]) -> bool:
         """Whether these sizes are its own; its table is for them then. Hold the table's lock until it is launched."""
-        return bool(fit_region()(self.address, _words(sizes)))
+        return bool(region_fitter()(self.address, _words(sizes)))
 
     @property
     def scratch_bytes(self) -> int:

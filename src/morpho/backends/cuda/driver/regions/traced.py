@@ -2,7 +2,7 @@
 
 A grid, the numbers of a kernel and the places of its operands are computed by ordinary Python (`DeviceKernel.launch`,
 `maps`, `flatten.py`). Run on `Traced` numbers, that arithmetic is written down once; every comparison it makes becomes
-a guard. For all sizes that meet the guards native code computes the same numbers (`size_text.py`), without Python.
+a guard. For all sizes that meet the guards native code computes the same numbers (`launch_code.py`), without Python.
 """
 
 from __future__ import annotations
