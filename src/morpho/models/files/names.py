@@ -137,7 +137,8 @@ def resnet(config: Config, names: Names) -> list[Rule]:
               for number in range(3)]
     blocks.append(("shortcut", {theirs: f"downsample.{number}" for number, theirs in enumerate(parts)}))
     return [
-        *(Rule(f"(resnet.)embedder.embedder.{theirs}.{{what}}", f"{ours}1.{{what}}") for theirs, ours in parts.items()),
+        *(Rule(f"(resnet.)embedder.embedder.{theirs}.{{what}}", f"{ours}1.{{what}}")
+          for theirs, ours in parts.items()),
         *(Rule(f"(resnet.)encoder.stages.{stage}.layers.{{i}}.{place}.{theirs}.{{what}}",
                f"layer{stage + 1}.{{i}}.{ours}.{{what}}")
           for stage in range(len(config["layers"])) for place, both in blocks for theirs, ours in both.items()),

@@ -1,5 +1,5 @@
 """ResNet by the names of torchvision's files: `conv1.weight`, `layer1.0.bn1.running_mean`, `fc.weight`, ... Folders of
-transformers' ResNetForImageClassification are read too: their settings become ours, and `files/names.py` has the names."""
+transformers' ResNetForImageClassification are read too: their settings become ours; `files/names.py` has the names."""
 
 from __future__ import annotations
 
