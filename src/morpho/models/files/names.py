@@ -149,7 +149,8 @@ def resnet(config: Config, names: Names) -> list[Rule]:
 TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
                                                              "roberta": roberta, "distilbert": distilbert,
                                                              "bart": bart, "whisper": whisper, "clip": clip,
-                                                             "vit": vit, "resnet": resnet, **{name: decoder_names.rules(name)
+                                                             "vit": vit, "resnet": resnet,
+                                                             **{name: decoder_names.rules(name)
                                                                             for name in decoder_names.FAMILIES}}
 
 
