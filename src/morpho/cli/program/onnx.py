@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import typer
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.spelling.files import DAMAGE, read_arrays, why
+from morpho.weights.atomic import atomic_file
 
 SUFFIX = ".onnx"
 SHOWN = 8  # numbers of a result
@@ -152,9 +154,11 @@ def _write(path: Path, arrays: dict[str, Any]) -> None:
         raise fail(ArgumentError, "run", "an output is a text, a sequence, or of a type that NumPy has not: --output "
                                          "cannot hold it")
     if path.suffix == ".npy" and len(plain) == 1:
-        np.save(path, next(iter(plain.values())))
+        with atomic_file(path) as file:  # by its method alone: NumPy's own writing hides why the system refuses
+            np.save(SimpleNamespace(write=file.write), next(iter(plain.values())))
     elif path.suffix == ".npz":
-        np.savez(path, **plain)  # type: ignore[arg-type]
+        with atomic_file(path) as file:
+            np.savez(file, **plain)  # type: ignore[arg-type]
     else:
         raise fail(ArgumentError, "run", f"--output {path.name} is neither .npz nor, for one output, .npy")
 

@@ -23,6 +23,8 @@ def read_json(file: Path) -> dict[str, Any] | None:
         found = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=without_duplicates)
         if not isinstance(found, dict):
             raise ValueError("it is not an object")
+    except OSError as error:
+        raise fail(FileFault, "models.load", f"{file} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise fail(FileFault, "models.load", f"{file} is not a configuration: {error}",
                    "it is JSON, as published with the model; fetch it again") from None
