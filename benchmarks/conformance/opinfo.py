@@ -23,6 +23,35 @@ SAMPLES = 14  # of one operation and dtype, at most
 SECONDS = 10  # for one sample
 DTYPES = ("float32", "int64", "bool", "complex64")
 # Results that are drawn, uninitialised, or addresses: there is nothing to compare.
+# Positional calls that NumPy and PyTorch answer differently: NumPy's meaning holds, and the sample is spelled with
+# PyTorch's own keywords, which have its meaning here too.
+BY_KEYWORD = {
+    "split": ("", "split_size_or_sections", "dim"), "squeeze": ("", "dim"), "sort": ("", "dim", "descending"),
+    **dict.fromkeys(("max", "min", "median", "nanmedian"), ("", "dim", "keepdim")),
+    "logspace": ("", "", "", "base"),
+}
+# Names, or samples of them, of which only NumPy's meaning is had here.
+NUMPY_MEANS = {
+    "equal": "a result for each element; mo.array_equal is PyTorch's", "put": "writes to its tensor",
+    "select": "a choice among several arrays; x.select(dim, index) is PyTorch's",
+    "median": "the mean of two in the middle, as NumPy; the lower one with dim=",
+    "nanmedian": "the mean of two in the middle, as NumPy; the lower one with dim=",
+    "std": "divides by n; correction= chooses", "var": "divides by n; correction= chooses",
+    "tril_indices": "(n, k, m); PyTorch's are (row, col, offset)",
+    "triu_indices": "(n, k, m); PyTorch's are (row, col, offset)",
+    "cumsum": "a number has a running sum of shape (1,)", "cumprod": "a number has a running product of shape (1,)",
+    "linspace": "integers are rounded down, not towards zero", "arange": "the count of numbers is exact",
+    "heaviside": "floats, of integers too", "histogram": "counts are integers", "bincount": "counts are integers",
+    "nonzero": "an index for each axis; as_tuple=False is PyTorch's", "tensordot": "axes of one size",
+    "max": "the second argument is an axis; mo.maximum compares two", "square": "int8 of truth values",
+    "min": "the second argument is an axis; mo.minimum compares two", "meshgrid": 'indexing="xy" unless given',
+    "linalg.solve": "only a line is a vector", "unfold": "nn.functional's; x.unfold is the method",
+    "repeat": "each element several times; mo.tile is PyTorch's",
+}
+NUMPY_MEANS["sort"] = "the sorted elements alone; with dim= the pair"
+NUMPY_MEANS["polygamma"] = NUMPY_MEANS["special.polygamma"] = "NaN below zero, as SciPy"
+# Elements of equal size have no order that PyTorch promises.
+TIES = ("argsort", "sort", "topk", "kthvalue", "mode", "msort", "median", "nanmedian", "linalg.eig", "linalg.eigvals")
 DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty", "new_empty", "uniform", "exponential",
          "cauchy", "geometric", "log_normal", "rrelu", "fractional_max_pool", "data_ptr", "lobpcg", "as_strided",
          "resize", "jiterator", "svd_lowrank", "pca_lowrank")
@@ -69,11 +98,50 @@ def to_morpho(value: Any, device: str) -> Any:
         return getattr(mo, str(value).removeprefix("torch."))
     if isinstance(value, torch.device):
         return device
+    if callable(value) and (own := namesake(f"nn.functional.{getattr(value, '__name__', '')}")) is not None:
+        return own
     if type(value) in (list, tuple):
         return type(value)(to_morpho(item, device) for item in value)
     if isinstance(value, dict):
         return {key: to_morpho(item, device) for key, item in value.items()}
     return value
+
+
+class Spelled:
+    """PyTorch's own call below a sample, which may have the arguments in another order than the database has."""
+
+    def __init__(self, op: Any, arguments: list[Any], named: dict[str, Any]) -> None:
+        import torch
+        from torch.overrides import TorchFunctionMode
+
+        name, spelled = op.name.rpartition(".")[2], self
+        self.call: tuple[list[Any], dict[str, Any]] | None = None
+        self.is_method = False
+
+        class Recorder(TorchFunctionMode):
+            def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if spelled.call is None and getattr(function, "__name__", "") == name:
+                    spelled.call = (list(args), dict(kwargs or {}))
+                    spelled.is_method = not hasattr(torch, name) and getattr(torch.Tensor, name, None) is function
+                return function(*args, **(kwargs or {}))
+
+        with Recorder():
+            self.result = op.op(*arguments, **named)
+        if self.call is None or getattr(op.op, "__name__", "") == name:  # the function itself, with nothing around it
+            self.call = (arguments, named)
+        positions = BY_KEYWORD.get(op.name, ())
+        args, options = self.call
+        for position, keyword in reversed(list(enumerate(positions))):
+            if keyword and position < len(args) and not (keyword == "dim" and isinstance(args[position], torch.Tensor)):
+                options = {keyword: args[position], **options}
+                args = args[:position]
+        if op.name.startswith("atleast_") and len(args) == 1 and isinstance(args[0], tuple | list):
+            args = list(args[0])
+        if op.name == "meshgrid":
+            args = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else args
+        if op.name == "einsum" and len(args) == 2 and isinstance(args[1], tuple | list):
+            args = [args[0], *args[1]]
+        self.args, self.options = args, options
 
 
 def leaves(value: Any) -> list[Any]:
@@ -150,23 +218,34 @@ def compare(tally: Tally, op: Any, dtype: str, device: str, gradients: bool, sam
         return
     for _, sample in drawn:
         arguments, named = [sample.input, *sample.args], dict(sample.kwargs)
+        if named.get("dropout_p") or str(named.get("device", "cpu")) != "cpu":  # drawn; or nowhere to compare
+            continue
         try:
-            wanted = op.op(*arguments, **named)
+            spelled = Spelled(op, arguments, named)
+            wanted = spelled.result
         except Exception:
             tally.count("refused by PyTorch", label)
             continue
+        function = method_of(op.name) if spelled.is_method else ours
         try:
             with within(SECONDS):
-                own, own_named = to_morpho(arguments, device), to_morpho(named, device)
-                got = ours(*own, **own_named)
+                own, own_named = to_morpho(spelled.args, device), to_morpho(spelled.options, device)
+                got = function(*own, **own_named)
                 outcome, note = difference(got, wanted)
         except Exception as error:
-            tally.count("refused", label, f"{type(error).__name__}: {error}".split("\n")[0][:160])
-            continue
+            outcome, note = "refused", f"{type(error).__name__}: {error}".split("\n")[0][:160]
+        if outcome != "equal" and op.name in NUMPY_MEANS:
+            outcome, note = "NumPy's meaning", NUMPY_MEANS[op.name]
+        if outcome == "other values" and op.name in TIES:
+            outcome = "another order of ties"
         tally.count(outcome, label, note)
         if gradients and outcome == "equal" and dtype == "float32" and op.supports_autograd and isinstance(
                 sample.input, torch.Tensor):
-            compare_slopes(tally, label, op, ours, arguments, named, own, own_named)
+            compare_slopes(tally, label, op, function, arguments, named, own, own_named)
+
+
+def method_of(name: str) -> Callable[..., Any]:
+    return lambda x, *args, **options: getattr(x, name)(*args, **options)
 
 
 def compare_slopes(tally: Tally, label: str, op: Any, ours: Callable[..., Any], arguments: list[Any],

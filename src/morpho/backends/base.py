@@ -92,12 +92,12 @@ class Backend(Protocol):
 
     @property
     def device(self) -> str:
-        """Its name: the kind, and a number behind a colon where there may be several."""
+        """Device name: the kind, and a number behind a colon where there may be several."""
         ...
 
     @property
     def target(self) -> Target:
-        """What `lower` makes code for."""
+        """The target that `lower` generates code for."""
         ...
 
     @property
@@ -160,7 +160,7 @@ class CodeStore(Protocol):
     """Where compiled code is kept between processes; the runtime's folder implements it."""
 
     def get(self, key: str) -> bytes | None:
-        """What was put under a key, or None."""
+        """Return the value stored under a key, or None."""
         ...
 
     def put(self, key: str, data: bytes) -> bool:

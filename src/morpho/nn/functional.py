@@ -517,7 +517,7 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None, siz
 def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
                            reduction: str = "mean") -> mo.Tensor:
     """Margins between the classes named in each row of `target`, up to the first -1, and all others."""
-    input, target = _as(input), _as(target)
+    input, target = mo.atleast_1d(_as(input)), mo.atleast_1d(_as(target))
     count = input.shape[-1]
     named = mo.cumulative_prod((target >= 0).astype(mo.int64), axis=-1) > 0
     ids = mo.where(named, target, 0)

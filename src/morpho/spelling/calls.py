@@ -30,6 +30,7 @@ RENAMED = {  # another library's keyword -> Morpho's; the first one that the fun
     "norm": ("norm",), "rcond": ("rtol",), "bias": ("bias",), "repeats": ("repeats",), "p": ("ord",),
     "attn_mask": ("mask",),
     "boundaries": ("boundaries",), "test_elements": ("values",), "ar1": ("x1",), "ar2": ("x2",),
+    "offset": ("k",), "weight": ("weights",),
 }
 CONVERTED: dict[str, Callable[[Any], Any]] = {"unbiased": int}
 PLACES = {  # keywords for what Morpho's functions take by place alone, and which place that is
@@ -163,8 +164,8 @@ def respelled(function: Callable[..., Any], args: tuple[Any, ...], options: Mapp
     home = function.__module__ or ""
     if not home.startswith("morpho") or name == "__init__":
         return None
-    wide = WIDE.get(name) if home.startswith(("morpho.tensor.functions", "morpho.spelling")) or home == "morpho" \
-        else None
+    homes = ("morpho.tensor.functions", "morpho.spelling", "morpho.linalg")
+    wide = WIDE.get(name) if home.startswith(homes) or home == "morpho" else None
     for target in (wide, function):
         if target is not None:
             binding = bind(target, name, args, options)

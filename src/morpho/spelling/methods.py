@@ -155,8 +155,8 @@ def transpose(self: mo.Tensor, *axes: Any, **named: Any) -> mo.Tensor:
 def flatten(self: mo.Tensor, start_dim: Any = 0, end_dim: int = -1, *, order: str = "C") -> mo.Tensor:
     if isinstance(start_dim, str):
         order, start_dim = start_dim, 0
-    if order not in ("C", "K", "A"):
-        raise fail(ArgumentError, "flatten", f"order {order!r} is not taken", "write x.T.flatten() for columns first")
+    if order != "C":
+        return mo.ravel(self, order=order)
     return mo.flatten(self, start_axis=start_dim, end_axis=end_dim)
 
 

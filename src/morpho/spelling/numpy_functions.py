@@ -62,10 +62,14 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, like: An
 
 
 def logspace(start: Any, stop: Any = None, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype: Any = None,
-             axis: int = 0, *, end: Any = None, steps: Any = None) -> mo.Tensor:
+             axis: int = 0, *, end: Any = None, steps: Any = None, device: Any = None) -> mo.Tensor:
     stop, num = end if stop is None else stop, num if steps is None else steps
+    if not isinstance(endpoint, bool | np.bool_):
+        raise fail(ArgumentError, "logspace", "the fourth argument is NumPy's endpoint and PyTorch's base",
+                   f"write mo.logspace(start, stop, num, base={endpoint}) for PyTorch's meaning")
     line = np.logspace(_plain(start), _plain(stop), num, endpoint, base, axis=axis)
-    return mo.asarray(line, dtype=dtype if dtype is not None else mo.float32)
+    return mo.asarray(line, dtype=dtype if dtype is not None else mo.complex64 if np.iscomplexobj(line)
+                      else mo.float32, device=device)
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None,
@@ -414,13 +418,19 @@ def resize(a: Any, new_shape: Any) -> mo.Tensor:
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> mo.Tensor:
-    line = mo.asarray(filt)
-    places = np.nonzero(_plain(line))[0]
-    if places.size == 0:
-        return line[:0]
-    first = places[0] if "f" in trim.lower() else 0
-    last = places[-1] + 1 if "b" in trim.lower() else line.shape[0]
-    return line[int(first):int(last)]
+    array = mo.asarray(filt)
+    places = np.nonzero(_plain(array))
+    axes = range(array.ndim) if axis is None else [one % array.ndim for one in np.atleast_1d(axis).tolist()]
+    key: list[slice] = [slice(None)] * array.ndim
+    for one in axes:
+        line = places[one]
+        if line.size == 0:
+            key[one] = slice(0, 0)
+            continue
+        first = int(line.min()) if "f" in trim.lower() else 0
+        last = int(line.max()) + 1 if "b" in trim.lower() else array.shape[one]
+        key[one] = slice(first, last)
+    return array[tuple(key)]
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **settings: Any) -> mo.Tensor:
@@ -454,10 +464,20 @@ def ix_(*args: Any) -> tuple[mo.Tensor, ...]:
 
 
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> mo.Tensor:
-    if mode != "raise" or order != "C":
+    modes = dict.fromkeys(range(len(tuple(dims))), mode) if isinstance(mode, str) else dict(enumerate(mode))
+    if not set(modes.values()) <= {"raise", "clip", "wrap"} or order not in ("C", "F"):
         raise fail(ArgumentError, "ravel_multi_index", f"mode {mode!r} with order {order!r} is not taken",
-                   "write mode='raise', order='C'")
-    parts = [mo.asarray(part) for part in multi_index]
+                   "modes are 'raise', 'clip' and 'wrap', orders 'C' and 'F'")
+    parts, dims = [mo.asarray(part) for part in multi_index], tuple(dims)
+    for axis, own in modes.items():
+        if own == "clip":
+            parts[axis] = mo.clip(parts[axis], 0, dims[axis] - 1)
+        elif own == "wrap":
+            parts[axis] = mo.remainder(parts[axis], dims[axis])
+        elif mo.any(mo.logical_or(parts[axis] < 0, parts[axis] >= dims[axis])):
+            raise fail(mo.errors.IndexFault, "ravel_multi_index", f"an index leaves axis {axis} of size {dims[axis]}")
+    if order == "F":
+        parts, dims = parts[::-1], dims[::-1]
     place = mo.zeros_like(parts[0])
     for part, length in zip(parts, dims, strict=True):
         place = place * length + part
@@ -578,7 +598,9 @@ def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: Any = "big
     return mo.asarray(np.unpackbits(_plain(mo.asarray(a)), axis, count, bitorder))
 
 
-def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None, *,
+                weight: Any = None) -> Any:
+    weights = weight if weights is None else weights
     made, edges = np.histogramdd(_plain(mo.asarray(sample)), bins, range, bool(density), _plain(weights))
     return mo.asarray(made), [mo.asarray(edge) for edge in edges]
 

@@ -83,9 +83,11 @@ set_default_dtype set_float32_matmul_precision set_grad_enabled set_rng_state ty
 _TORCH_RENAMED = {  # whose names are Python's, or other functions' of the same file
     "complex": "torch_functions:complex_", "range": "torch_functions:range_", "resolve_conj": "torch_functions:resolve",
     "resolve_neg": "torch_functions:resolve", "detach": "methods:detach", "dequantize": "torch_functions:resolve",
+    "constant_pad_nd": "torch_functions:constant_pad_nd",
     "unsafe_chunk": "chunk", "unsafe_split_with_sizes": "torch_functions:split_with_sizes",
     "narrow_copy": "torch_functions:narrow", "select_copy": "torch_functions:select_axis",
-    "squeeze_copy": "squeeze", "expand_copy": "torch_functions:expand", "permute_copy": "permute_dims",
+    "squeeze_copy": "torch_functions:squeeze_copy", "expand_copy": "torch_functions:expand",
+    "permute_copy": "permute_dims",
     "t_copy": "torch_functions:t", "transpose_copy": "numpy_functions:transpose",
     "unbind_copy": "torch_functions:unbind",
     "unsqueeze_copy": "torch_functions:unsqueeze", "diagonal_copy": "diagonal", "detach_copy": "methods:detach",
@@ -98,7 +100,7 @@ _TORCH_RENAMED = {  # whose names are Python's, or other functions' of the same 
 }
 # What torch has at its top as PyTorch's functional forms have it: the same objects.
 _TORCH_FUNCTIONAL = """
-bilinear binary_cross_entropy_with_logits constant_pad_nd=pad cosine_embedding_loss cosine_similarity ctc_loss
+bilinear binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity ctc_loss
 embedding_bag feature_alpha_dropout feature_dropout=dropout2d group_norm hinge_embedding_loss instance_norm kl_div
 margin_ranking_loss pairwise_distance poisson_nll_loss triplet_margin_loss grid_sampler=grid_sample_by_number
 grid_sampler_2d=grid_sample_by_number grid_sampler_3d=grid_sample_by_number

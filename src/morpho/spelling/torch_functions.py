@@ -113,6 +113,10 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> mo.Ten
 
 
 def _blend(input: Any, product: mo.Tensor, beta: Any, alpha: Any) -> mo.Tensor:
+    if not product.dtype.is_inexact and any(isinstance(factor, float) and not factor.is_integer()
+                                            for factor in (beta, alpha)):
+        raise fail(ArgumentError, "addmm", f"beta {beta} or alpha {alpha} is a fraction, and the matrices are integers",
+                   "convert the matrices with astype")  # PyTorch cuts some off to whole numbers, and refuses others
     product = product if alpha == 1 else alpha * product
     return product if beta == 0 else (_as(input) if beta == 1 else beta * _as(input)) + product
 
@@ -134,6 +138,8 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
 
 
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> mo.Tensor:
+    if _as(input).dtype is mo.bool and _as(vec1).dtype is mo.bool:
+        beta, alpha = bool(beta), bool(alpha)
     return _blend(input, mo.outer(vec1, vec2), beta, alpha)
 
 
@@ -223,6 +229,8 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
 
 def prelu(input: Any, weight: Any) -> mo.Tensor:
     input, weight = _as(input), _as(weight)
+    if not input.ndim:
+        weight = mo.reshape(weight, ())
     if weight.size > 1 and input.ndim > 1:
         weight = mo.reshape(weight, (-1, *[1] * (input.ndim - 2)))
     return mo.where(input > 0, input, weight * input)
@@ -277,22 +285,31 @@ def _plain_extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initia
     return WIDE[name](a, axis, out, keepdims, initial, where)
 
 
-def std_mean(input: Any, dim: Any = None, *, unbiased: bool = True, correction: Any = None,
-             keepdim: bool = False) -> tuple[mo.Tensor, mo.Tensor]:
-    correction = int(unbiased) if correction is None else correction
-    return (mo.std(input, axis=dim, correction=correction, keepdims=keepdim), mo.mean(input, axis=dim,
-        keepdims=keepdim))
+def std_mean(input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *,
+             correction: Any = None) -> tuple[mo.Tensor, mo.Tensor]:
+    """Called with (input, unbiased), or (input, dim, unbiased, keepdim)."""
+    return _spread_and_mean(mo.std, input, dim, unbiased, keepdim, correction)
 
 
-def var_mean(input: Any, dim: Any = None, *, unbiased: bool = True, correction: Any = None,
-             keepdim: bool = False) -> tuple[mo.Tensor, mo.Tensor]:
-    correction = int(unbiased) if correction is None else correction
-    return (mo.var(input, axis=dim, correction=correction, keepdims=keepdim), mo.mean(input, axis=dim,
-        keepdims=keepdim))
+def var_mean(input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *,
+             correction: Any = None) -> tuple[mo.Tensor, mo.Tensor]:
+    """Called with (input, unbiased), or (input, dim, unbiased, keepdim)."""
+    return _spread_and_mean(mo.var, input, dim, unbiased, keepdim, correction)
+
+
+def _spread_and_mean(spread: Any, input: Any, dim: Any, unbiased: bool, keepdim: bool,
+                     correction: Any) -> tuple[mo.Tensor, mo.Tensor]:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    dim = tuple(dim) if isinstance(dim, list) else dim
+    return (spread(input, axis=dim, correction=int(unbiased) if correction is None else correction, keepdims=keepdim),
+            mo.mean(input, axis=dim, keepdims=keepdim))
 
 
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
     input = _as(input)
+    if not input.ndim:
+        return Pair(input, mo.asarray(0))
     order = mo.argsort(input, axis=dim)
     index = mo.take(order, mo.asarray([k - 1]), axis=dim)
     values = mo.take_along_axis(input, index, axis=dim)
@@ -302,6 +319,11 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Pair:
     """The most frequent element of each line, the smallest of several, and the last place where it stands."""
     input = _as(input)
+    if not input.ndim:
+        return Pair(input, mo.asarray(0))
+    if input.dtype is mo.bool:
+        pair = mode(input.astype(mo.uint8), dim, keepdim)
+        return Pair(pair.values.astype(mo.bool), pair.indices)
     line = mo.moveaxis(input, dim, -1)
     same = mo.equal(line[..., :, None], line[..., None, :])
     counts = mo.sum(same, axis=-1)
@@ -349,7 +371,10 @@ def cumulative_logsum(input: Any, dim: int) -> mo.Tensor:
 
 # -- arranging -----------------------------------------------------------------------------------------------------
 def cat(tensors: Any, dim: int = 0, *, axis: Any = None, out: Any = None) -> mo.Tensor:
-    made = mo.concat([_as(one) for one in tensors], axis=dim if axis is None else axis)
+    parts = [_as(one) for one in tensors]
+    if any(part.ndim > 1 for part in parts):  # an empty vector is nothing, whatever the shape of the others
+        parts = [part for part in parts if part.shape != (0,)]
+    made = mo.concat(parts, axis=dim if axis is None else axis)
     return made if out is None else put_out_of(out, made)
 
 
@@ -444,15 +469,18 @@ def resolve(input: Any) -> mo.Tensor:
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> mo.Tensor:
     """`input[..., index[i, j], ...]` along an axis; the index may be shorter than the input along the others."""
     input, index = _as(input), _as(index)
-    if index.ndim == 0:
-        return mo.take(input, index) if input.ndim else input
+    if index.ndim == 0 or input.ndim == 0:
+        return mo.reshape(mo.take(input, mo.ravel(index)), index.shape)
+    if 0 in index.shape:
+        return mo.zeros(index.shape, dtype=input.dtype)
     dim = dim % input.ndim
     region = tuple(slice(None) if axis == dim else slice(0, size) for axis, size in enumerate(index.shape))
     return mo.take_along_axis(input[region], index, axis=dim)
 
 
 def index_select(input: Any, dim: int, index: Any) -> mo.Tensor:
-    return mo.take(input, _as(index), axis=dim)
+    input = _as(input)
+    return mo.take(input, _as(index), axis=dim) if input.ndim else input
 
 
 def take_along_dim(input: Any, indices: Any, dim: Any = None) -> mo.Tensor:
@@ -480,23 +508,29 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> mo.Tensor:
 
 
 def _rows(input: Any, dim: int, index: Any) -> tuple[mo.Tensor, tuple[Any, ...]]:
-    input = clone(input)
+    input = mo.asarray(clone(input), copy=True)
     return input, (slice(None),) * (dim % input.ndim) + (_as(index),)
 
 
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> mo.Tensor:
-    input = _as(input)
-    return input.at[(slice(None),) * (dim % input.ndim) + (_as(index),)].add(source if alpha == 1
-                                                                             else _as(source) * alpha)
+    input, source = _as(input), source if alpha == 1 else _as(source) * alpha
+    if not input.ndim:
+        return index_add(input[None], 0, mo.ravel(_as(index)), mo.ravel(_as(source)))[0]
+    lines = input.at[(slice(None),) * (dim % input.ndim) + (_as(index),)]
+    return lines.max(source) if input.dtype is mo.bool else lines.add(source)
 
 
 def index_copy(input: Any, dim: int, index: Any, source: Any) -> mo.Tensor:
+    if not _as(input).ndim:
+        return index_copy(_as(input)[None], 0, mo.ravel(_as(index)), mo.ravel(_as(source)))[0]
     made, key = _rows(input, dim, index)
     made[key] = source
     return made
 
 
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> mo.Tensor:
+    if not _as(input).ndim:
+        return index_fill(_as(input)[None], 0, mo.ravel(_as(index)), value)[0]
     made, key = _rows(input, dim, index)
     made[key] = value
     return made
@@ -506,7 +540,7 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
     input = _as(input)
     key = tuple(_as(one) for one in indices)
     if accumulate:
-        return input.at[key].add(values)
+        return input.at[key].max(values) if input.dtype is mo.bool else input.at[key].add(values)
     made = clone(input)
     made[key] = values
     return made
@@ -514,6 +548,9 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
 
 def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> mo.Tensor:
     input, source = _as(input), _as(source)
+    if not input.ndim:
+        return index_reduce(input[None], 0, mo.ravel(_as(index)), mo.ravel(source), reduce,
+                            include_self=include_self)[0]
     shape = tuple(-1 if axis == dim % input.ndim else 1 for axis in range(input.ndim))
     spread = mo.broadcast_to(mo.reshape(_as(index), shape), source.shape)
     return mo.scatter_reduce(input, spread, source, reduce=reduce, axis=dim, include_self=include_self)
@@ -521,7 +558,7 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, 
 
 def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> mo.Tensor:
     input = _as(input)
-    moved = mo.moveaxis(input, (dim1, dim2), (-2, -1)) + 0
+    moved = mo.asarray(mo.moveaxis(input, (dim1, dim2), (-2, -1)), copy=True)
     length = mo.diagonal(input, offset=offset, axis1=dim1, axis2=dim2).shape[-1]
     line = mo.arange(length)
     moved[..., line + max(-offset, 0), line + max(offset, 0)] = src
@@ -555,12 +592,12 @@ def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> mo.Tensor:
 # -- linear algebra ------------------------------------------------------------------------------------------------
 def logdet(input: Any) -> mo.Tensor:
     sign, size = mo.linalg.slogdet(input)
-    return mo.where(sign < 0, mo.nan, size)
+    return size + mo.log(sign) if sign.dtype.is_complex else mo.where(sign < 0, mo.nan, size)
 
 
 def cholesky_solve(B: Any, L: Any, upper: bool = False) -> mo.Tensor:
     L = _as(L)
-    first, second = (mo.matrix_transpose(L), L) if upper else (L, mo.matrix_transpose(L))
+    first, second = (adjoint(L), L) if upper else (L, adjoint(L))
     return mo.linalg.solve_triangular(second, mo.linalg.solve_triangular(first, B, upper=False), upper=True)
 
 
@@ -579,6 +616,18 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Complete:
     """PyTorch's torch.svd: U, S and V, of which V is not transposed; torch.linalg.svd is mo.linalg.svd."""
     U, S, Vh = mo.linalg.svd(input, full_matrices=not some)
     return Complete(U, S, mo.conj(mo.matrix_transpose(Vh)))
+
+
+def squeeze_copy(input: Any, dim: Any = None) -> mo.Tensor:
+    """Without its axes of size 1; of axes that are named those of another size stay."""
+    from morpho.spelling.wide import WIDE
+
+    result: mo.Tensor = WIDE["squeeze"](input, dim=dim)
+    return result
+
+
+def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> mo.Tensor:
+    return mo.nn.functional.pad(input, pad, value=value)
 
 
 def ger(input: Any, vec2: Any) -> mo.Tensor:

@@ -3,6 +3,7 @@ calls that the plain function refuses."""
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.shapes import normalise_axes
 
 Pair = namedtuple("Pair", "values indices")
 WIDE: dict[str, Callable[..., Any]] = {}
@@ -75,13 +77,15 @@ def _extreme(name: str, x: Any, axis: Any, out: Any, keepdims: Any, initial: Any
     if isinstance(axis, mo.Tensor | np.ndarray) and np.ndim(axis) > 0:
         raise fail(ArgumentError, name, "the second argument is a tensor, which NumPy reads as axes",
                    f"write mo.{name}imum(a, b) for PyTorch's meaning")
+    if isinstance(out, bool):
+        raise unsaid(name, f"mo.{name}(x, axis={axis}, keepdims={out})", f"mo.{name}(x, dim={axis}, keepdim={out})")
     function = getattr(mo, name)
     if dim is not None:
         x = mo.asarray(x)
         indices = getattr(mo, f"arg{name}")(x, axis=dim, keepdims=True)
-        values = mo.take_along_axis(x, indices, axis=dim)
-        pair = (values, indices) if keepdim or keepdims else (mo.squeeze(values, dim), mo.squeeze(indices, dim))
-        return Pair(*pair)
+        values = mo.take_along_axis(x, indices, axis=dim) if x.ndim else x
+        return Pair(values, indices) if keepdim or keepdims or not x.ndim else Pair(
+            mo.squeeze(values, dim), mo.squeeze(indices, dim))
     result = _masked(name, x, where, initial)
     result = function(result, axis=axis, keepdims=bool(keepdims or keepdim))
     if initial is not None:
@@ -159,8 +163,9 @@ def _spread(name: str, x: Any, axis: Any, dtype: Any, out: Any, correction: Any,
     if dim is not None and correction is None:
         raise fail(ArgumentError, name, "with dim= PyTorch divides by n - 1, and with axis= NumPy by n",
                    f"write axis={dim} for NumPy's meaning, axis={dim}, correction=1 for PyTorch's")
-    if isinstance(dtype, bool):
-        dtype, keepdims = None, dtype
+    if isinstance(dtype, bool) or isinstance(axis, bool):  # PyTorch's (x, unbiased) and (x, dim, unbiased, keepdim)
+        unbiased, place = (axis, "") if isinstance(axis, bool) else (dtype, f"axis={axis}, ")
+        raise unsaid(name, f"mo.{name}(x, {place}correction=0)", f"mo.{name}(x, {place}correction={int(unbiased)})")
     x = mo.asarray(x) if dtype is None else mo.astype(mo.asarray(x), dtype)
     return _put(out, getattr(mo, name)(x, axis=dim if axis is None else axis,
                                        correction=0 if correction is None else correction, keepdims=bool(keepdims)))
@@ -203,6 +208,8 @@ def sort_(x: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable
     """Sorted elements; with PyTorch's `dim=` the pair (values, indices)."""
     if dim is None:
         return mo.sort(x, axis=axis, descending=descending)
+    if mo.asarray(x).ndim == 0:
+        return Pair(mo.asarray(x), mo.asarray(0))
     indices = mo.argsort(x, axis=dim, descending=descending)
     return Pair(mo.take_along_axis(mo.asarray(x), indices, axis=dim), indices)
 
@@ -222,8 +229,26 @@ def median_(x: Any, axis: Any = None, out: Any = None, overwrite_input: bool = F
     if dim is None:
         return _put(out, mo.median(x, axis=axis, keepdims=bool(keepdims)))
     x = mo.asarray(x)
+    if x.ndim == 0:
+        return Pair(x, mo.asarray(0))
     order = mo.argsort(x, axis=dim)
     index = mo.take(order, mo.asarray([(x.shape[dim] - 1) // 2]), axis=dim)
+    values = mo.take_along_axis(x, index, axis=dim)
+    return Pair(values, index) if keepdim or keepdims else Pair(mo.squeeze(values, dim), mo.squeeze(index, dim))
+
+
+@wide
+def nanmedian_(x: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False, *,
+               dim: Any = None, keepdim: bool = False) -> Any:
+    """The median without NaN; with PyTorch's `dim=` the pair of the lower middle element and its index."""
+    if dim is None:
+        return _put(out, mo.nanmedian(x, axis=axis, keepdims=bool(keepdims)))
+    x = mo.asarray(x)
+    if x.ndim == 0:
+        return Pair(x, mo.asarray(0))
+    numbers = mo.sum(mo.logical_not(mo.isnan(x)), axis=dim, keepdims=True)
+    order = mo.argsort(x, axis=dim)  # NaN stands last
+    index = mo.take_along_axis(order, mo.maximum((numbers - 1) // 2, 0), axis=dim)
     values = mo.take_along_axis(x, index, axis=dim)
     return Pair(values, index) if keepdim or keepdims else Pair(mo.squeeze(values, dim), mo.squeeze(index, dim))
 
@@ -233,12 +258,12 @@ def _running(name: str, x: Any, dim: int) -> Pair:
 
 
 @wide
-def cummax_(x: Any, *, dim: int) -> Pair:
+def cummax_(x: Any, dim: int) -> Pair:
     return _running("cummax", x, dim)
 
 
 @wide
-def cummin_(x: Any, *, dim: int) -> Pair:
+def cummin_(x: Any, dim: int) -> Pair:
     return _running("cummin", x, dim)
 
 
@@ -311,23 +336,31 @@ def linspace_(start: Any, stop: Any = None, num: int = 50, endpoint: bool = True
 
 
 @wide
-def squeeze_(x: Any, axis: Any = None) -> mo.Tensor:
+def squeeze_(x: Any, axis: Any = None, *, dim: Any = None) -> mo.Tensor:
     """Without axes of size 1: all of them, or those that are named; PyTorch's `dim=` leaves others in place."""
     x = mo.asarray(x)
-    if axis is None:
+    if dim is not None:
+        axes = normalise_axes(tuple(dim) if isinstance(dim, list) else dim, x.ndim, "squeeze") if x.ndim else ()
+        axis = tuple(i for i in axes if x.shape[i] == 1)
+    elif axis is None:
         axis = tuple(i for i, size in enumerate(x.shape) if size == 1)
     return mo.squeeze(x, axis)
 
 
 @wide
-def gradient_(y: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Slopes along one axis, or a list of those along several, with NumPy's spacings and `edge_order`."""
+def gradient_(y: Any, *gaps: Any, axis: Any = None, edge_order: int = 1, spacing: Any = None, dim: Any = None) -> Any:
+    """Slopes along one axis, or a list of those along several, with NumPy's spacings and `edge_order`; PyTorch's are
+    `spacing=` and `dim=`."""
     y = mo.asarray(y)
+    y = y if y.dtype.is_inexact else y.astype(mo.float32)
+    axis = dim if axis is None else axis
+    if spacing is not None:
+        gaps = tuple(spacing) if isinstance(spacing, tuple | list) else (spacing,)
     if edge_order not in (1, 2):
         raise fail(ArgumentError, "gradient", f"edge_order {edge_order!r} is neither 1 nor 2")
     axes = tuple(range(y.ndim)) if axis is None else tuple(axis) if isinstance(axis, tuple | list) else (axis,)
-    spacing = spacing or (1.0,)
-    gaps = spacing * len(axes) if len(spacing) == 1 else spacing
+    gaps = gaps or (1.0,)
+    gaps = gaps * len(axes) if len(gaps) == 1 else gaps
     if len(gaps) != len(axes):
         raise fail(ArgumentError, "gradient", f"{len(gaps)} spacings are given for {len(axes)} axes")
     slopes = [_slope(y, gap, one, edge_order) for gap, one in zip(gaps, axes, strict=True)]
@@ -338,13 +371,18 @@ def _slope(y: mo.Tensor, gap: Any, axis: int, edge_order: int) -> mo.Tensor:
     inner = mo.gradient(y, gap, axis=axis)
     if edge_order == 1:
         return inner
-    if np.ndim(gap):
-        raise fail(ArgumentError, "gradient", "edge_order=2 needs an even spacing")
     line = mo.moveaxis(y, axis, -1)
     if line.shape[-1] < 3:
         raise fail(ArgumentError, "gradient", "edge_order=2 needs three points")
-    first = (-1.5 * line[..., 0] + 2 * line[..., 1] - 0.5 * line[..., 2]) / gap
-    last = (1.5 * line[..., -1] - 2 * line[..., -2] + 0.5 * line[..., -3]) / gap
+    if np.ndim(gap):
+        steps = mo.diff(mo.asarray(gap))
+        a, b, c, d = steps[0], steps[1], steps[-2], steps[-1]
+    else:
+        a = b = c = d = gap
+    first = (-(2 * a + b) / (a * (a + b)) * line[..., 0] + (a + b) / (a * b) * line[..., 1]
+             - a / (b * (a + b)) * line[..., 2])
+    last = (d / (c * (c + d)) * line[..., -3] - (c + d) / (c * d) * line[..., -2]
+            + (2 * d + c) / (d * (c + d)) * line[..., -1])
     middle = mo.moveaxis(inner, axis, -1)
     return mo.moveaxis(mo.concat([first[..., None], middle[..., 1:-1], last[..., None]], axis=-1), -1, axis)
 
@@ -366,10 +404,16 @@ def flip_(x: Any, axis: Any = None, *more: int, dims: Any = None) -> mo.Tensor:
     return mo.flip(x, axis=(axis, *more) if more else tuple(axis) if isinstance(axis, list) else axis)
 
 
-def scatter_along(input: Any, dim: int, index: Any, src: Any, reduce: str | None = None) -> mo.Tensor:
+def scatter_along(input: Any, dim: int, index: Any, src: Any, reduce: str | None = None,
+                  include_self: bool = True) -> mo.Tensor:
     """PyTorch's scatter, whose index and source may be shorter than the input."""
     input, index = mo.asarray(input), mo.asarray(index)
-    dim = dim % max(input.ndim, 1)
+    if input.ndim == 0 and dim in (0, -1):
+        line = src[None] if isinstance(src, mo.Tensor) and src.ndim == 0 else src
+        return scatter_along(input[None], 0, mo.reshape(index, (-1,)), line, reduce, include_self)[0]
+    if 0 in index.shape:
+        return input
+    dim = dim % input.ndim
     if isinstance(src, mo.Tensor | np.ndarray):
         src = mo.asarray(src)[tuple(slice(0, size) for size in index.shape)]
     else:
@@ -378,15 +422,17 @@ def scatter_along(input: Any, dim: int, index: Any, src: Any, reduce: str | None
     part = input[tuple(slice(0, size) for size in sizes)]
     if reduce in (None, "set"):
         made = mo.scatter(part, index, src, axis=dim)
+    elif reduce == "add" and part.dtype is mo.bool:
+        made = mo.scatter_reduce(part, index, src, reduce="amax", axis=dim)
     elif reduce == "add":
         made = mo.scatter_add(part, index, src, axis=dim)
     elif reduce == "multiply":
         made = mo.scatter_reduce(part, index, src, reduce="prod", axis=dim)
     else:
-        made = mo.scatter_reduce(part, index, src, reduce=reduce, axis=dim)
+        made = mo.scatter_reduce(part, index, src, reduce=reduce, axis=dim, include_self=include_self)
     if sizes == tuple(input.shape):
         return made
-    whole = input + 0
+    whole = mo.asarray(input, copy=True)
     whole[tuple(slice(0, size) for size in sizes)] = made
     return whole
 
@@ -404,7 +450,7 @@ def scatter_add_(input: Any, dim: int, index: Any, src: Any) -> mo.Tensor:
 
 @wide
 def scatter_reduce_(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> mo.Tensor:
-    return mo.scatter_reduce(input, index, src, reduce=reduce, axis=dim, include_self=include_self)
+    return scatter_along(input, dim, index, src, reduce, include_self)
 
 
 @wide
@@ -579,6 +625,212 @@ def _cumulative(name: str, x: Any, axis: Any, dtype: Any) -> mo.Tensor:
     if axis is None and x.ndim != 1:
         x = mo.ravel(x)
     return getattr(mo, name)(x, axis=axis, dtype=dtype)
+
+
+def _columns_first(x: mo.Tensor) -> mo.Tensor:
+    return mo.permute_dims(x, tuple(reversed(range(x.ndim))))
+
+
+def _check_order(name: str, order: Any) -> bool:
+    """Whether elements are read with the first axis fastest; "A" and "K" ask how an array lies, which is by rows."""
+    if order not in ("C", "F", "A", "K", None):
+        raise fail(ArgumentError, name, f"order {order!r} is unknown", "use 'C' or 'F'")
+    return order == "F"
+
+
+@wide
+def reshape_(x: Any, *shape: Any, order: Any = "C", newshape: Any = None, copy: Any = None) -> mo.Tensor:
+    """The elements in another shape; with NumPy's `order="F"` both are read with the first axis fastest."""
+    x = mo.asarray(x)
+    sizes = newshape if newshape is not None else shape[0] if len(shape) in (1, 2) and not isinstance(
+        shape[0], int) else shape
+    if len(shape) == 2 and isinstance(shape[1], str):
+        sizes, order = shape
+    sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    if not _check_order("reshape", order):
+        return mo.reshape(x, sizes, copy=copy)
+    return _columns_first(mo.reshape(_columns_first(x), tuple(reversed(sizes))))
+
+
+@wide
+def ravel_(x: Any, order: Any = "C") -> mo.Tensor:
+    return mo.ravel(_columns_first(mo.asarray(x)) if _check_order("ravel", order) else x)
+
+
+@wide
+def unravel_index_(indices: Any, shape: Any, order: Any = "C") -> tuple[mo.Tensor, ...]:
+    if not _check_order("unravel_index", order):
+        return mo.unravel_index(indices, shape)
+    return tuple(reversed(mo.unravel_index(indices, tuple(reversed(shape)))))
+
+
+@wide
+def nonzero_(x: Any, *, as_tuple: bool = True) -> Any:
+    """The places of elements that are not zero, an index for each axis; with PyTorch's `as_tuple=False` as rows."""
+    return mo.nonzero(mo.atleast_1d(mo.asarray(x))) if as_tuple else mo.argwhere(x)
+
+
+@wide
+def unique_consecutive_(x: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Elements, or slices along `dim`, that differ from the one before."""
+    if dim is None:
+        return mo.unique_consecutive(x, return_inverse=return_inverse, return_counts=return_counts)
+    x = mo.asarray(x)
+    lines = np.moveaxis(x.numpy(), dim, 0)  # how many there are is data
+    flat = lines.reshape(len(lines), -1) if lines.size else lines.reshape(len(lines), 0)
+    new = np.concatenate([np.ones(min(len(flat), 1), bool), np.any(flat[1:] != flat[:-1], axis=1)])
+    starts = np.flatnonzero(new)
+    parts = [mo.take(x, mo.asarray(starts), axis=dim)]
+    if return_inverse:
+        parts.append(mo.asarray((np.cumsum(new) - 1).astype(np.int64)))
+    if return_counts:
+        parts.append(mo.asarray(np.diff(np.append(starts, len(flat))).astype(np.int64)))
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+@wide
+def cdist_(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> mo.Tensor:
+    return mo.cdist(x1, x2, p=p)
+
+
+@wide
+def stft_(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Any = None,
+          center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: Any = None,
+          return_complex: Any = None, align_to_window: Any = None) -> mo.Tensor:
+    """PyTorch's: of complex signals all frequencies; `return_complex=False` gives pairs of real numbers."""
+    input = mo.asarray(input)
+    if align_to_window:
+        raise fail(ArgumentError, "stft", "align_to_window=True is not taken", "leave it out")
+    settings: dict[str, Any] = {"center": center, "pad_mode": pad_mode, "normalized": normalized}
+    if input.dtype.is_complex or (window is not None and mo.asarray(window).dtype.is_complex):
+        if onesided:
+            raise fail(ArgumentError, "stft", "a complex signal has no half of its frequencies",
+                       "leave onesided out")
+        if window is not None and mo.asarray(window).dtype.is_complex:
+            raise fail(ArgumentError, "stft", "a complex window is not taken", "give a real one")
+        parts = [mo.stft(part, n_fft, hop_length, win_length, window, onesided=False, **settings)
+                 for part in (mo.real(input), mo.imag(input))]
+        made = parts[0] + 1j * parts[1]
+    else:
+        made = mo.stft(input, n_fft, hop_length, win_length, window, onesided=onesided is not False, **settings)
+    return mo.stack([mo.real(made), mo.imag(made)], axis=-1) if return_complex is False else made
+
+
+@wide
+def istft_(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Any = None,
+           center: bool = True, normalized: bool = False, onesided: Any = None, length: Any = None,
+           return_complex: bool = False) -> mo.Tensor:
+    if return_complex:
+        raise fail(ArgumentError, "istft", "signals are real here", "leave return_complex out")
+    return mo.istft(input, n_fft, hop_length, win_length, window, center=center, normalized=normalized,
+                    onesided=onesided, length=length)
+
+
+def _pool_of_sums(rank: int) -> Callable[..., Any]:
+    def pool(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+             count_include_pad: bool = True, divisor_override: Any = None) -> mo.Tensor:
+        """PyTorch's order of arguments; `divisor_override` is what sums of windows are divided by."""
+        function = getattr(mo, f"avg_pool{rank}d")
+        x = mo.asarray(x)
+        if divisor_override is None:
+            return function(x, kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode,
+                            count_include_pad=count_include_pad)
+        if ceil_mode:
+            raise fail(ArgumentError, function.__name__, "divisor_override with ceil_mode=True is not taken",
+                       "pad the images yourself")
+        sizes = (kernel_size,) * rank if isinstance(kernel_size, int) else tuple(kernel_size) * (
+            rank if len(kernel_size) == 1 else 1)
+        mean = function(x, kernel_size, stride=stride, padding=padding, count_include_pad=True)
+        return mean * (math.prod(sizes) / divisor_override)
+
+    pool.__name__ = f"avg_pool{rank}d"
+    return wide(pool)
+
+
+for _rank in (1, 2, 3):
+    _pool_of_sums(_rank)
+
+
+def _adaptive_max_pool(rank: int) -> Callable[..., Any]:
+    def pool(x: Any, output_size: Any, return_indices: bool = False) -> Any:
+        """The largest of each window; with PyTorch's `return_indices` their places too."""
+        name = f"adaptive_max_pool{rank}d"
+        if return_indices:
+            return getattr(mo.nn.functional, f"{name}_with_indices")(x, output_size)
+        return getattr(mo, name)(x, output_size)
+
+    pool.__name__ = f"adaptive_max_pool{rank}d"
+    return wide(pool)
+
+
+for _rank in (1, 2):
+    _adaptive_max_pool(_rank)
+
+
+# -- linear algebra ------------------------------------------------------------------------------------------------
+def _hermitian(x: Any, uplo: str) -> mo.Tensor:
+    """The matrix whose one triangle is that of x, so that the other is not looked at."""
+    x = mo.asarray(x)
+    if uplo not in ("L", "U", "l", "u"):
+        raise fail(ArgumentError, "eigh", f"UPLO {uplo!r} is neither 'L' nor 'U'")
+    lower = uplo in ("L", "l")
+    half = mo.tril(x, k=-1) if lower else mo.triu(x, k=1)
+    middle = (mo.tril(x) if lower else mo.triu(x)) - half
+    middle = mo.real(middle).astype(x.dtype) if x.dtype.is_complex else middle
+    return half + middle + mo.conj(mo.matrix_transpose(half))
+
+
+@wide
+def eigh_(a: Any, UPLO: str = "L") -> Any:
+    return mo.linalg.eigh(_hermitian(a, UPLO))
+
+
+@wide
+def eigvalsh_(a: Any, UPLO: str = "L") -> mo.Tensor:
+    return mo.linalg.eigvalsh(_hermitian(a, UPLO))
+
+
+@wide
+def matrix_rank_(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None,
+                 rtol: Any = None) -> mo.Tensor:
+    """How many singular values exceed both limits; `tol` is absolute, as in NumPy and PyTorch."""
+    A = mo.asarray(A)
+    values = mo.abs(mo.linalg.eigvalsh(_hermitian(A, "L"))) if hermitian else mo.linalg.svdvals(A)
+    if values.shape[-1] == 0:
+        return mo.count_nonzero(values, axis=-1)
+    if tol is not None:
+        atol, rtol = tol, 0.0
+    if rtol is None:
+        least = max(A.shape[-2:]) * mo.finfo(values.dtype).eps
+        rtol = least if atol is None else mo.where(mo.asarray(atol) > 0, 0.0, least)
+    limit = mo.maximum(mo.max(values, axis=-1) * rtol, 0.0 if atol is None else atol)
+    return mo.count_nonzero(values > mo.expand_dims(limit, -1), axis=-1)
+
+
+@wide
+def matrix_norm_(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, keepdims: bool = False,
+                 dtype: Any = None) -> mo.Tensor:
+    A = mo.asarray(A) if dtype is None else mo.asarray(A).astype(dtype)
+    axes = normalise_axes(tuple(dim), A.ndim, "matrix_norm")
+    norms = mo.linalg.matrix_norm(mo.moveaxis(A, tuple(dim), (-2, -1)), ord=ord)
+    return mo.expand_dims(norms, axes) if keepdim or keepdims else norms
+
+
+@wide
+def solve_triangular_(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> mo.Tensor:
+    if left:
+        return mo.linalg.solve_triangular(A, B, upper=upper, unitriangular=unitriangular)
+    A, B = mo.asarray(A), mo.asarray(B)
+    made = mo.linalg.solve_triangular(mo.matrix_transpose(A), mo.matrix_transpose(B), upper=not upper,
+                                      unitriangular=unitriangular)
+    return mo.matrix_transpose(made)
+
+
+@wide
+def pinv_(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None, atol: Any = None) -> mo.Tensor:
+    if atol is not None:
+        raise fail(ArgumentError, "pinv", "atol= is not taken", "give rtol=, relative to the largest singular value")
+    return mo.linalg.pinv(_hermitian(a, "L") if hermitian else a, rtol=rcond if rtol is None else rtol)
 
 
 @wide

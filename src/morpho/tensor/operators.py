@@ -148,6 +148,9 @@ def _reduction(function: Any) -> Any:
     def method(self: Tensor, axis: Any = None, keepdims: bool = False, *places: Any, **options: Any) -> Any:
         if not options and not places and (keepdims is False or keepdims is True):
             return function(self, axis=axis, keepdims=keepdims)
+        if keepdims is None and not places:
+            raise fail(ArgumentError, function.__name__, "keepdims is None, not True or False",
+                       "several axes are a tuple: axis=(0, 1)")
         if places or not isinstance(keepdims, bool | np.bool_):
             return asked(self, axis, keepdims, *places, **options)
         given = {name: value for name, value in options.items() if value is not None}  # np.sum(t) passes out=None
@@ -175,7 +178,8 @@ def _iterate(self: Tensor) -> Iterator[Tensor]:
 def _reshape(self: Tensor, *shape: Any, **options: Any) -> Tensor:
     """The same elements in another shape."""
     if options:
-        return _ask_reshape(self, *([shape] if shape else []), **options)  # type: ignore[no-any-return]
+        sizes = shape[0] if len(shape) == 1 else shape
+        return _ask_reshape(self, *([sizes] if shape else []), **options)  # type: ignore[no-any-return]
     return move.reshape(self, shape[0] if len(shape) == 1 else shape)
 
 

@@ -13,7 +13,7 @@ from morpho.base.checks import shown
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType, as_dtype, bool_, float64, promote
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
-from morpho.base.shapes import as_integer, as_sizes, check_shape
+from morpho.base.shapes import as_integer, as_sizes, broadcast, check_shape
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.runtime.memory.buffer import allocate
@@ -34,7 +34,7 @@ def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
 @creates
 @recorded
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor with one value everywhere: a Python number, or a 0-dimensional tensor.
+    """A tensor with one value everywhere, or with values that broadcast to its shape.
 
     >>> mo.full((2, 2), 7)
     Tensor([[7, 7],
@@ -44,10 +44,11 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
         kinds = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
         return _filled(shape, fill_value, as_dtype(dtype) if dtype is not None else kinds[type(fill_value)], "full")
     node = as_node(fill_value, "full")
-    if node.shape != ():
-        raise fail(ShapeError, "full", f"a tensor of shape {node.shape} is not one value", "use broadcast_to")
     node = node if dtype is None else cast(node, as_dtype(dtype))
-    return Tensor.of_node(expand(node, as_sizes(shape, "full", node.dtype.itemsize)))
+    sizes = as_sizes(shape, "full", node.dtype.itemsize)
+    if broadcast("full", node.shape, sizes) != sizes:
+        raise fail(ShapeError, "full", f"values of shape {node.shape} do not broadcast to {sizes}")
+    return Tensor.of_node(expand(node, sizes))
 
 
 @creates

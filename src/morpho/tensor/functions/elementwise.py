@@ -6,19 +6,32 @@ from collections.abc import Callable
 from typing import Any
 
 from morpho.backends.registry import holder
-from morpho.base.dtypes import DType, as_dtype, bool_
+from morpho.base.dtypes import DType, as_dtype, bool_, int8
 from morpho.base.errors import DTypeError, fail
-from morpho.ir.node import build
+from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, REGISTRY
 from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.autodiff.precision import in_class
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
 from morpho.tensor.functions.examples import documented
+from morpho.tensor.functions.reduce import truth
 from morpho.tensor.lifted import LiftedNumber
 from morpho.tensor.operands import as_node, broadcasted, promoted
 from morpho.tensor.recorded import binary, recorded, unary
 from morpho.tensor.scalars import is_scalar
+
+# Arithmetic and order of truth values, as NumPy and PyTorch have them: false is below true, and a sum is true where one
+# of both is. Differences and quotients of truth values stay refused.
+_OF_TRUTH: dict[str, Callable[[Node, Node], Node]] = {
+    "add": lambda a, b: build("logical_or", a, b), "multiply": lambda a, b: build("logical_and", a, b),
+    "maximum": lambda a, b: build("logical_or", a, b), "minimum": lambda a, b: build("logical_and", a, b),
+    "less": lambda a, b: build("logical_and", build("logical_not", a), b),
+    "less_equal": lambda a, b: build("logical_or", build("logical_not", a), b),
+    "greater": lambda a, b: build("logical_and", a, build("logical_not", b)),
+    "greater_equal": lambda a, b: build("logical_or", a, build("logical_not", b)),
+}
+_LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})  # numbers are true where not zero
 
 
 def of_record(name: str) -> Callable[..., Tensor]:
@@ -27,14 +40,25 @@ def of_record(name: str) -> Callable[..., Tensor]:
     >>> of_record("exp")(mo.zeros(2)).tolist()
     [1.0, 1.0]
     """
-    op = REGISTRY[name]
+    op, of_truth, is_logical = REGISTRY[name], _OF_TRUTH.get(name), name in _LOGICAL
 
     def one(x: Any) -> Tensor:
         (node,) = promoted(name, x, floating=op.floating)
+        if is_logical:
+            node = truth(node)
+        elif node.dtype is bool_ and name == "sign":  # PyTorch's; NumPy has none
+            return Tensor.of_node(node)
+        elif node.dtype is bool_ and name == "square":
+            node = build("cast", node, dtype=int8)
         return Tensor.of_node(build(name, in_class(name, node)))
 
     def two(x1: Any, x2: Any) -> Tensor:
+        if is_logical:
+            pair = [truth(promoted(name, x)[0]) for x in (x1, x2)]
+            return Tensor.of_node(build(name, *broadcasted(name, *pair)))
         nodes = promoted(name, x1, x2, floating=op.floating)
+        if of_truth is not None and nodes[0].dtype is bool_:
+            return Tensor.of_node(of_truth(*broadcasted(name, *nodes)))
         return Tensor.of_node(build(name, *broadcasted(name, *[in_class(name, node) for node in nodes])))
 
     function: Callable[..., Tensor] = unary(one) if op.arity == ONE else binary(two)
@@ -233,14 +257,12 @@ erfc = of_record("erfc")
 # -- choosing --------------------------------------------------------------------------------------------------------
 @recorded
 def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
-    """x1 where the condition holds, x2 elsewhere.
+    """x1 where the condition holds, x2 elsewhere; a condition of numbers holds where they are not zero.
 
     >>> mo.where(mo.asarray([True, False]), 1.0, mo.asarray([5.0, 6.0]))
     Tensor([1., 6.], dtype=float32)
     """
-    mask = as_node(condition, "where")
-    if mask.dtype is not bool_:
-        raise fail(DTypeError, "where", f"the condition is {mask.dtype}, not bool", "compare it with something")
+    mask = truth(as_node(condition, "where"))
     return Tensor.of_node(build("where", *broadcasted("where", mask, *promoted("where", x1, x2))))
 
 
@@ -253,7 +275,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """
     result = Tensor.of_node(as_node(x, "clip"))
     dtype = result.dtype
-    if not dtype.is_integer and not dtype.is_float:
+    if dtype.is_complex:
         raise fail(DTypeError, "clip", f"dtype {dtype} has no order")
     if min is not None:
         result = astype(maximum(result, min), dtype)

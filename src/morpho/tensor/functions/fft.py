@@ -31,10 +31,8 @@ def __dir__() -> list[str]:
 
 
 def _operand(name: str, x: Any) -> Node:
-    """Halves and integers become float32: a transform has no dtype for them."""
+    """Halves, integers and truth values become float32: a transform has no dtype for them."""
     node = as_node(x, name)
-    if node.dtype.kind == "b":
-        raise fail(DTypeError, name, "dtype bool is not taken", "convert with astype")
     return node if node.dtype in (float32, float64, complex64, complex128) else cast(node, float32)
 
 

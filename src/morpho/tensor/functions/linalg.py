@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from morpho.base.dims import larger, smaller
 from morpho.base.dtypes import float32
-from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
-from morpho.base.shapes import as_integer, broadcast, normalise_axes
+from morpho.base.errors import ArgumentError, AxisError, ShapeError, fail
+from morpho.base.shapes import as_integer, broadcast
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, reshape, size_value, sub
 from morpho.ops.algebra import mul as multiply
@@ -25,11 +25,12 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
 from morpho.tensor.functions.create import eye
-from morpho.tensor.functions.move import matrix_transpose, slice_node
+from morpho.tensor.functions.move import matrix_transpose, moveaxis, slice_node
 from morpho.tensor.functions.products.products import matmul, outer, tensordot, vecdot
 from morpho.tensor.namespace import finfo
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.recorded import recorded
+from morpho.tensor.scalars import DEFAULT_FLOAT
 from morpho.tensor.tools.foreign_calls import hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
 
@@ -90,11 +91,9 @@ class SVDResult(NamedTuple):
 
 # -- factorisations -------------------------------------------------------------------------------------------
 def _lapack(name: str, *operands: Any, **attributes: Any) -> list[Tensor]:
-    """Run a host operation; half floats go through float32. Integers are refused."""
-    nodes = promoted(name, *operands)
+    """Run a host operation; half floats go through float32, integers become floats."""
+    nodes = promoted(name, *operands, floating=True)
     narrow = nodes[0].dtype
-    if narrow.kind not in "fc":
-        raise fail(DTypeError, name, f"dtype {narrow} is not taken", "convert to a floating dtype with astype")
     halves = narrow.itemsize == 2
     wide = [cast(node, float32) if halves else node for node in nodes]
     made = build(name, *wide, **attributes)
@@ -232,7 +231,7 @@ def solve_triangular(x1: Any, x2: Any, /, *, upper: bool = False, unitriangular:
 
 
 def _solved(name: str, x1: Any, x2: Any, **attributes: Any) -> Tensor:
-    a, b = promoted(name, x1, x2)
+    a, b = promoted(name, x1, x2, floating=True)
     vector = len(b.shape) == 1
     b = reshape(b, (*b.shape, 1)) if vector else b
     if len(a.shape) < 2 or not b.shape or a.shape[-1] != b.shape[-2]:
@@ -252,7 +251,7 @@ def lstsq(x1: Any, x2: Any, /, *, rtol: Any = None) -> LstsqResult:
     >>> mo.linalg.lstsq(line, mo.asarray([1.0, 3.0, 5.0])).solution.numpy().round(4)
     array([2., 1.], dtype=float32)
     """
-    a, b = promoted("lstsq", x1, x2)
+    a, b = promoted("lstsq", x1, x2, floating=True)
     if len(a.shape) < 2 or not b.shape or a.shape[-2] != b.shape[-1 if len(b.shape) == 1 else -2]:
         raise fail(ShapeError, "lstsq", f"shapes {a.shape} and {b.shape} do not align")
     left, right = Tensor.of_node(a), Tensor.of_node(reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b)
@@ -306,12 +305,14 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
 
 
 @recorded
-def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
-    """A diagonal of matrices, as the last axis.
+def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+    """A diagonal of matrices, which are the last two axes or those named, as the last axis.
 
     >>> mo.linalg.diagonal(mo.asarray([[1, 2], [3, 4]]))
     Tensor([1, 4], dtype=int64)
     """
+    if (axis1, axis2) != (-2, -1):
+        x = moveaxis(x, (axis1, axis2), (-2, -1))
     node, offset = as_node(x, "diagonal"), as_integer(offset, "diagonal", "offset")
     if len(node.shape) < 2:
         raise fail(ShapeError, "diagonal", f"shape {node.shape} is not a matrix")
@@ -344,6 +345,8 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """
     a, b = promoted("cross", x1, x2)
     axis = as_integer(axis, "cross", "axis")
+    if axis >= 0 and len(a.shape) == len(b.shape):
+        axis -= len(a.shape)
     rank = builtins.min(len(a.shape), len(b.shape))
     if not -rank <= axis < 0:
         raise fail(AxisError, "cross", f"axis {axis} is not among -{rank}..-1, the axes both tensors have")
@@ -368,9 +371,7 @@ def _at(node: Node, axis: int, position: int) -> Node:
 # -- norms -----------------------------------------------------------------------------------------------------------
 def _floating(name: str, x: Any) -> Tensor:
     node = as_node(x, name)
-    if node.dtype.kind not in "fc":
-        raise fail(DTypeError, name, f"dtype {node.dtype} is not taken", "convert to a floating dtype with astype")
-    return Tensor.of_node(node)
+    return Tensor.of_node(node if node.dtype.kind in "fc" else cast(node, DEFAULT_FLOAT))
 
 
 @recorded
@@ -388,7 +389,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     if not isinstance(ord, Real) or math.isnan(ord):
         raise fail(ArgumentError, "vector_norm", f"ord {ord!r} is not a number", "use a power, inf or -inf; 2 is usual")
     ord = float(ord)
-    axes = normalise_axes(axis, tensor.ndim, "vector_norm")
+    axes = reduce.reduced_axes(axis, tensor.ndim, "vector_norm")
     options: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
     sizes = ew.abs(tensor)
     if ord in (math.inf, -math.inf):

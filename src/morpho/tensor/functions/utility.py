@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from morpho.base.dtypes import bool_
-from morpho.base.errors import ArgumentError, DTypeError, fail
+from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import as_integer, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.tensor.core import Tensor
@@ -14,8 +14,8 @@ from morpho.tensor.operands import as_node
 
 
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
-    """Each element along an axis less the one before it, n times over; what is given to `prepend` and `append` is
-    joined to x first. With n=0 it is x as it is.
+    """Each element along an axis less the one before it (of truth values: whether they differ), n times over;
+    what is given to `prepend` and `append` is joined to x first. With n=0 it is x as it is.
 
     >>> mo.diff(mo.asarray([1, 4, 9])).tolist()
     [3, 5]
@@ -23,8 +23,6 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     node, n = as_node(x, "diff"), as_integer(n, "diff", "n")
     if n < 0:
         raise fail(ArgumentError, "diff", f"{n} differences cannot be taken")
-    if node.dtype is bool_:
-        raise fail(DTypeError, "diff", "dtype bool is not taken", "convert with astype")
     number = normalise_axis(axis, len(node.shape), "diff")
     parts = [part for part in (prepend, x, append) if part is not None]
     if len(parts) > 1 and n > 0:  # no difference is taken of nothing: as in NumPy, x itself
@@ -42,4 +40,4 @@ def _once(node: Node, axis: int) -> Node:
     for start in (1 if size != 0 and count != 0 else 0, 0):
         starts = tuple(start if i == axis else 0 for i in range(rank))
         ends.append(slice_node(node, starts, sizes, (1,) * rank))
-    return build("subtract", *ends)
+    return build("logical_xor" if node.dtype is bool_ else "subtract", *ends)

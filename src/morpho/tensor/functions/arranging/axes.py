@@ -21,6 +21,8 @@ def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
     (4, 3, 2)
     """
     rank = len(as_node(x, "swapaxes").shape)
+    if rank == 0 and {axis1, axis2} <= {0, -1}:  # PyTorch's: a number has one axis to name
+        return Tensor.of_node(as_node(x, "swapaxes"))
     first, second = (normalise_axis(axis, rank, "swapaxes") for axis in (axis1, axis2))
     axes = list(range(rank))
     axes[first], axes[second] = second, first

@@ -23,7 +23,7 @@ def _pair(name: str, a: Any, b: Any, floating: bool = False) -> tuple[Tensor, Te
 
 def _ordered(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
     first, second = _pair(name, a, b)
-    if first.dtype.kind not in "iuf":
+    if first.dtype.kind not in ("iuf" if name == "fmod" else "biuf"):
         raise fail(DTypeError, name, f"dtype {first.dtype} is not taken", "convert with astype")
     return first, second
 
@@ -88,10 +88,9 @@ def lerp(a: Any, b: Any, weight: Any, /) -> Tensor:
     size = second - first
     share = weight if not isinstance(weight, Tensor) else ew.astype(weight, first.dtype)
     low, high = first + size * share, second - size * (1 - share)
-    if isinstance(share, Tensor):
-        return ew.where(ew.less(share, 0.5), low, high)
     share = Tensor.of_node(as_node(share, "lerp"))
-    return ew.where(ew.less(share, 0.5), low, high)
+    size = ew.abs(share) if share.dtype.is_complex else share
+    return ew.where(ew.less(size, 0.5), low, high)
 
 
 def rsqrt(x: Any, /) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from morpho.base.dtypes import bool_, int64, uint8
 from morpho.ir.node import build
+from morpho.ops.algebra import reshape
 from morpho.tensor.autodiff.precision import widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
@@ -49,16 +50,18 @@ def _extreme(name: str, op: str, x: Any, axis: Any, return_indices: bool) -> Any
         if not return_indices:
             return ew.astype(found, bool_)
         return Running(ew.astype(found.values, bool_), found.indices)
+    shape = node.shape  # a number stays one, unlike NumPy's cumsum
     node, number = scanned(name, x, axis)
-    found = build(op, node, axis=number)
+    found = reshape(build(op, node, axis=number), shape)
     if not return_indices:
         return Tensor.of_node(found)
-    hit = build("equal", node, found)
+    hit = build("equal", node, reshape(found, node.shape))
     if node.dtype.is_float:
         hit = build("logical_or", hit, build("isnan", node))
     numbers = build("iota", shape=node.shape, axis=number, dtype=int64)
     places = ew.where(Tensor.of_node(hit), Tensor.of_node(numbers), 0)
-    return Running(Tensor.of_node(found), Tensor.of_node(build("cumulative_max", places.node, axis=number)))
+    places = Tensor.of_node(reshape(build("cumulative_max", places.node, axis=number), shape))
+    return Running(Tensor.of_node(found), places)
 
 
 def logcumsumexp(x: Any, /, *, axis: int | None = None) -> Tensor:
@@ -67,8 +70,9 @@ def logcumsumexp(x: Any, /, *, axis: int | None = None) -> Tensor:
     >>> mo.logcumsumexp([0.0, 0.0, 1000.0]).tolist()
     [0.0, 0.6931471824645996, 1000.0]
     """
+    shape = as_node(x, "logcumsumexp").shape
     node, number = scanned("logcumsumexp", x, axis)
     node = widened(node)
     if node.dtype.kind in "iub":
         node = ew.astype(Tensor.of_node(node), DEFAULT_FLOAT).node
-    return Tensor.of_node(build("cumulative_logsumexp", node, axis=number))
+    return Tensor.of_node(reshape(build("cumulative_logsumexp", node, axis=number), shape))

@@ -8,12 +8,12 @@ from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.shapes import normalise_axes
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import cast
+from morpho.ops.algebra import cast, reshape
 from morpho.tensor.autodiff.precision import in_class, widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.reduce import finished
-from morpho.tensor.operands import broadcasted, promoted
+from morpho.tensor.operands import as_node, broadcasted, promoted
 from morpho.tensor.recorded import recorded
 
 
@@ -99,6 +99,14 @@ def _rows(name: str, x: Any, axis: Any, *others: Any, **attributes: Any) -> Node
     return build(name, node, *inputs, axes=axes, **attributes)
 
 
+def _normalised(name: str, x: Any, axis: Any) -> Tensor:
+    """A number is a line of one, along its axis 0 or -1."""
+    node = as_node(x, name)
+    if node.shape or axis not in (0, -1):
+        return Tensor.of_node(_rows(name, x, axis))
+    return Tensor.of_node(reshape(_rows(name, Tensor.of_node(reshape(node, (1,))), 0), ()))
+
+
 @recorded
 def softmax(x: Any, /, axis: Any = -1) -> Tensor:
     """exp(x) divided by its sum along an axis.
@@ -106,7 +114,7 @@ def softmax(x: Any, /, axis: Any = -1) -> Tensor:
     >>> mo.softmax([0.0, 0.0, mo.inf * -1])
     Tensor([0.5, 0.5, 0. ], dtype=float32)
     """
-    return Tensor.of_node(_rows("softmax", x, axis))
+    return _normalised("softmax", x, axis)
 
 
 @recorded
@@ -116,7 +124,7 @@ def log_softmax(x: Any, /, axis: Any = -1) -> Tensor:
     >>> mo.log_softmax([0.0, 0.0])
     Tensor([-0.6931472, -0.6931472], dtype=float32)
     """
-    return Tensor.of_node(_rows("log_softmax", x, axis))
+    return _normalised("log_softmax", x, axis)
 
 
 @recorded
@@ -127,6 +135,9 @@ def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
     >>> mo.logsumexp(mo.zeros((2, 0)), axis=1).numpy()
     array([-inf, -inf], dtype=float32)
     """
+    number = as_node(x, "logsumexp")
+    if not number.shape and axis in (None, 0, -1, (0,), (-1,)):
+        return finished("logsumexp", _float("logsumexp", x), (), keepdims)
     node = _rows("logsumexp", x, axis)
     return finished("logsumexp", node, node["axes"], keepdims)
 

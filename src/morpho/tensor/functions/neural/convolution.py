@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from morpho.base.checks import as_whole
@@ -13,6 +15,8 @@ from morpho.ops.neural.convolution import transposed
 from morpho.ops.order import remat_barrier
 from morpho.tensor.autodiff.precision import EXAMPLES, lowered
 from morpho.tensor.core import Tensor
+from morpho.tensor.functions import elementwise as ew
+from morpho.tensor.functions.move import reshape as reshape_tensor
 from morpho.tensor.functions.neural.spatial import (
     Widths,
     as_given,
@@ -23,9 +27,30 @@ from morpho.tensor.functions.neural.spatial import (
     padding_widths,
     per_axis,
 )
+from morpho.tensor.operands import as_node
 from morpho.tensor.recorded import recorded
 
 
+def by_parts(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A convolution that takes complex numbers too, by four of their real and imaginary parts."""
+
+    @wraps(function)
+    def convolution(x: Any, weight: Any, bias: Any = None, **settings: Any) -> Tensor:
+        if not any(getattr(getattr(one, "dtype", None), "kind", "") == "c" for one in (x, weight)):
+            return function(x, weight, bias, **settings)
+        x, weight = (Tensor.of_node(as_node(one, function.__name__)) for one in (x, weight))
+        (a, b), (c, d) = ((ew.real(one), ew.imag(one)) for one in (x, weight))
+        ac, bd, ad, bc = (function(one, other, None, **settings) for one, other in ((a, c), (b, d), (a, d), (b, c)))
+        total = Tensor.of_node(build("complex", (ac - bd).node, (ad + bc).node))
+        if bias is None:
+            return total
+        rank = weight.ndim - 2
+        return total + reshape_tensor(Tensor.of_node(as_node(bias, function.__name__)), (-1, *[1] * rank))
+
+    return convolution
+
+
+@by_parts
 @recorded
 @batched(1)
 def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
@@ -39,6 +64,7 @@ def conv1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
     return _conv("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
 
+@by_parts
 @recorded
 @batched(2)
 def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
@@ -57,6 +83,7 @@ def conv2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: A
     return _conv("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
 
 
+@by_parts
 @recorded
 @batched(1)
 def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
@@ -70,6 +97,7 @@ def conv_transpose1d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, 
     return _conv_transpose("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, dilation, groups)
 
 
+@by_parts
 @recorded
 @batched(2)
 def conv_transpose2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,

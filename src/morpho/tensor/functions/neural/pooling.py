@@ -257,6 +257,9 @@ def _static(name: str, size: Size) -> int:
 # -- windows that cover ------------------------------------------------------------------------------------------------
 def _adaptive(name: str, rank: int, x: Any, output_size: Any, how: str) -> Tensor:
     images = as_images(name, _numbers(name, x, floats=how == "sum"), rank)
+    if output_size is None or isinstance(output_size, tuple | list):  # None keeps the size of an axis, as in PyTorch
+        wanted = list(output_size) if output_size is not None else [None] * rank
+        output_size = [images.shape[place - rank] if size is None else size for place, size in enumerate(wanted)]
     counts = both(per_axis(name, "output_size", output_size, rank, 1), rank, 1)
     sizes = tuple(_static(name, size) for size in images.shape[2:])
     if 0 in sizes:

@@ -8,11 +8,12 @@ from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import flip, moveaxis, pad, permute_dims, reshape, stack
-from morpho.tensor.functions.neural.convolution import conv2d
+from morpho.tensor.functions.neural.convolution import by_parts, conv2d
 from morpho.tensor.functions.neural.spatial import batched, padding_widths, per_axis
 from morpho.tensor.operands import as_node
 
 
+@by_parts
 @batched(3)
 def conv3d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Tensor:
@@ -54,6 +55,7 @@ def _planes(name: str, x: Tensor, span: int, step: int, apart: int) -> Tensor:
     return stack([x[:, :, start:start + last:step] for start in range(0, span, apart)], axis=2)
 
 
+@by_parts
 @batched(3)
 def conv_transpose3d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Tensor:

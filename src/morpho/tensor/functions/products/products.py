@@ -7,7 +7,7 @@ from typing import Any
 
 from morpho.base import settings
 from morpho.base.dims import Shape, product
-from morpho.base.dtypes import DType, as_dtype, float32, float64
+from morpho.base.dtypes import DType, as_dtype, bool_, float32, float64
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
 from morpho.base.shapes import as_integer, as_items, broadcast, normalise_axis
 from morpho.ir.node import Node, build
@@ -130,6 +130,8 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """
     a, b = _numeric("vecdot", x1, x2)
     axis = as_integer(axis, "vecdot", "axis")
+    if axis >= 0 and len(a.shape) == len(b.shape):
+        axis -= len(a.shape)
     rank = min(len(a.shape), len(b.shape))
     if not -rank <= axis < 0:
         raise fail(AxisError, "vecdot", f"axis {axis} is not among -{rank}..-1, the axes both tensors have")
@@ -187,11 +189,12 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
     Tensor([[10, 20, 30],
             [20, 40, 60]], dtype=int64)
     """
-    a, b = _numeric("outer", x1, x2)
+    a, b = promoted("outer", x1, x2)
     if len(a.shape) != 1 or len(b.shape) != 1:
         raise fail(ShapeError, "outer", f"shapes {a.shape} and {b.shape} are not two vectors")
     shape = (*a.shape, *b.shape)
-    return Tensor.of_node(mul(expand(reshape(a, (*a.shape, 1)), shape), expand(reshape(b, (1, *b.shape)), shape)))
+    a, b = expand(reshape(a, (*a.shape, 1)), shape), expand(reshape(b, (1, *b.shape)), shape)
+    return Tensor.of_node(build("logical_and", a, b) if a.dtype is bool_ else mul(a, b))
 
 
 EXAMPLES["product"] = (matmul, [(256, 256), (256, 256)])

@@ -32,16 +32,15 @@ def checked_indices(name: str, indices: Any) -> Node:
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
-    """The elements at `indices` along an axis; negative ones count from the end, and each is checked.
+    """The elements at `indices` along an axis, without one those of x read as a vector; negative ones count from the
+    end, and each is checked.
 
     >>> mo.take(mo.asarray([10, 20, 30]), mo.asarray([2, 0])).tolist()
     [30, 10]
     """
     node, index = as_node(x, "take"), checked_indices("take", indices)
-    if axis is None:
-        if len(node.shape) != 1:
-            raise fail(ArgumentError, "take", f"an axis is needed for {len(node.shape)} dimensions")
-        axis = 0
+    if axis is None or (not node.shape and axis in (0, -1)):
+        node, axis = reshape(node, (_count(node),)), 0
     number = normalise_axis(axis, len(node.shape), "take")
     before, after = node.shape[:number], node.shape[number + 1:]
     flat = reshape(wrapped(index, node.shape[number]), (_count(index),))

@@ -61,9 +61,11 @@ def stft(x: Any, n_fft: int, /, hop_length: int | None = None, win_length: int |
 
 
 def istft(x: Any, n_fft: int, /, hop_length: int | None = None, win_length: int | None = None, window: Any = None, *,
-          center: bool = True, normalized: bool = False, onesided: bool = True, length: int | None = None) -> Tensor:
+          center: bool = True, normalized: bool = False, onesided: bool | None = None,
+          length: int | None = None) -> Tensor:
     """The signal of which `stft` with the same arguments gave x: pieces weighted and added, divided by the sum of the
-    squared windows. `length` elements of it, or as many as are certain.
+    squared windows. `length` elements of it, or as many as are certain. Without `onesided`, x has all frequencies if
+    they are n_fft, as in PyTorch.
 
     >>> signal, window = mo.sin(mo.arange(64.0)), mo.hann_window(16)
     >>> again = mo.istft(mo.stft(signal, 16, window=window), 16, window=window)
@@ -76,11 +78,12 @@ def istft(x: Any, n_fft: int, /, hop_length: int | None = None, win_length: int 
         raise fail(DTypeError, name, f"{spectrum.dtype}{spectrum.shape} is not complex, of frequencies and pieces")
     real = ew.real(spectrum).dtype
     size, hop, weights = _arguments(name, n_fft, hop_length, win_length, window, real)
+    onesided = spectrum.shape[-2] != size if onesided is None else onesided
     rows = size // 2 + 1 if onesided else size
     if spectrum.shape[-2] != rows or isinstance(spectrum.shape[-1], Dim):
         raise fail(ShapeError, name, f"{spectrum.shape[-2]} frequencies are not the {rows} of n_fft {size}")
     turned, norm = moveaxis(spectrum, -1, -2), "ortho" if normalized else "backward"
-    pieces = fft.irfft(turned, n=size, norm=norm) if onesided else ew.real(fft.ifft(turned, norm=norm))
+    pieces = fft.irfft(turned[..., :size // 2 + 1], n=size, norm=norm)  # the rest mirrors these, as a signal is real
     count = int(spectrum.shape[-1])
     signal, envelope = _added(pieces * weights, hop), _added(reshape(weights * weights, (1, size)), hop, count)
     start = size // 2 if center else 0

@@ -40,6 +40,9 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: boo
     ([9.0, 5.0], [1, 2])
     """
     tensor, count = Tensor.of_node(as_node(x, "topk")), as_integer(k, "topk", "k")
+    if not tensor.ndim and axis in (0, -1):
+        values, places = topk(tensor[None], count, largest=largest)
+        return TopK(values[0], places[0]) if count == 1 else TopK(values, places)
     number = normalise_axis(axis, tensor.ndim, "topk")
     size = tensor.shape[number]
     if count < 0 or (isinstance(size, int) and count > size):
