@@ -119,8 +119,8 @@ def test_cores_that_a_setting_leaves_idle_are_named() -> None:
     row = kernel(bound="compute", product=True, flops=7e10, threads=1)
     one = trace({"kernels": 0.8}, ops=[row])
     one.machine = {**MACHINE, "threads": 1, "cores": 2}
-    assert headline(one) == ("80 % of the time is arithmetic, most of it exp (a.py:3) at 87 % of the machine's peak, on "
-                             "1 of 2 cores; the other cores: the setting `threads` is 1, would save about 40 %.")
+    assert headline(one) == ("80 % of the time is arithmetic, most of it exp (a.py:3) at 87 % of the machine's peak, "
+                             "on 1 of 2 cores; the other cores: the setting `threads` is 1, would save about 40 %.")
     one.machine = {**MACHINE, "threads": 2, "cores": 2}
     assert "cores" not in headline(one)
 
