@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,33 @@ def test_folders_as_the_library_writes_them(kind: str, tmp_path: Any) -> None:
     else:
         found, wanted = ours(mo.asarray(IDS)), theirs(ids).logits
     _check(found, wanted, 1e-5)
+
+
+@pytest.mark.parametrize(("block", "layers"), [("basic", [1, 2]), ("bottleneck", [2, 1])])
+def test_a_folder_of_resnet(block: str, layers: list[int], tmp_path: Path) -> None:
+    """As the library saves it; saved again it has torchvision's names, and the same numbers."""
+    widths = [4, 8] if block == "basic" else [16, 32]
+    theirs = transformers.ResNetForImageClassification(transformers.ResNetConfig(
+        embedding_size=4, hidden_sizes=widths, depths=layers, layer_type=block, num_labels=5)).eval()
+    _disturb(theirs)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = mo.models.load(tmp_path / "theirs").eval()
+    images = RNG.standard_normal((2, 3, 32, 32)).astype(np.float32)
+    wanted = theirs(torch.tensor(images)).logits
+    _check(ours(mo.asarray(images)), wanted, 1e-5)
+    mo.models.save(tmp_path / "ours", ours)
+    assert "layer1.0.bn1.running_mean" in mo.weights.load(tmp_path / "ours")
+    _check(mo.models.load(tmp_path / "ours").eval()(mo.asarray(images)), wanted, 1e-5)
+
+
+def test_folders_of_other_resnets_are_refused(tmp_path: Path) -> None:
+    for change, text in (({"hidden_sizes": [4, 12]}, r"hidden_sizes is \[4, 12\], and only \[4, 8\]"),
+                         ({"downsample_in_first_stage": True}, "downsample_in_first_stage is True"),
+                         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'")):
+        config = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "layer_type": "basic", **change}
+        transformers.ResNetConfig(**config).save_pretrained(tmp_path)
+        with pytest.raises(mo.errors.ArgumentError, match=text):
+            mo.models.load(tmp_path)
 
 
 @pytest.mark.parametrize(("block", "layers"), [("basic", [1, 2]), ("bottleneck", [2, 1])])

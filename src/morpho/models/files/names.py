@@ -130,10 +130,27 @@ def clip(config: Config, names: Names) -> list[Rule]:
     return [Rule("{tower}.embeddings.position_ids", None)]
 
 
+def resnet(config: Config, names: Names) -> list[Rule]:
+    """Files of transformers; torchvision's are named as the model is."""
+    parts = {"convolution": "conv", "normalization": "bn"}
+    blocks = [(f"layer.{number}", {theirs: f"{ours}{number + 1}" for theirs, ours in parts.items()})
+              for number in range(3)]
+    blocks.append(("shortcut", {theirs: f"downsample.{number}" for number, theirs in enumerate(parts)}))
+    return [
+        *(Rule(f"(resnet.)embedder.embedder.{theirs}.{{what}}", f"{ours}1.{{what}}")
+          for theirs, ours in parts.items()),
+        *(Rule(f"(resnet.)encoder.stages.{stage}.layers.{{i}}.{place}.{theirs}.{{what}}",
+               f"layer{stage + 1}.{{i}}.{ours}.{{what}}")
+          for stage in range(len(config["layers"])) for place, both in blocks for theirs, ours in both.items()),
+        Rule("classifier.1.{what}", "fc.{what}"),
+    ]
+
+
 TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
                                                              "roberta": roberta, "distilbert": distilbert,
                                                              "bart": bart, "whisper": whisper, "clip": clip,
-                                                             "vit": vit, **{name: decoder_names.rules(name)
+                                                             "vit": vit, "resnet": resnet,
+                                                             **{name: decoder_names.rules(name)
                                                                             for name in decoder_names.FAMILIES}}
 
 

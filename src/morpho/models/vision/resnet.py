@@ -1,21 +1,24 @@
-"""ResNet by the names of torchvision's files: `conv1.weight`, `layer1.0.bn1.running_mean`, `fc.weight`, ..."""
+"""ResNet by the names of torchvision's files: `conv1.weight`, `layer1.0.bn1.running_mean`, `fc.weight`, ... Folders of
+transformers' ResNetForImageClassification are read too: their settings become ours; `files/names.py` has the names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import morpho as mo
+from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Model
-from morpho.models.config import Config
+from morpho.models.config import COMMON, Config
 from morpho.nn import init
 from morpho.nn.containers import Sequential
 from morpho.nn.layers.batch_norm import BatchNorm2d
 from morpho.nn.layers.convolution import Conv2d
 from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
-from morpho.weights.keys import Kind, one_of
+from morpho.weights import keys
+from morpho.weights.keys import KeyTable, Kind, irrelevant, one_of, only, used
 
 
 @dataclass
@@ -29,6 +32,40 @@ class ResNetConfig(Config):
     num_classes: int = 1000
     channels: int = 3
     kinds: ClassVar[Mapping[str, Kind]] = {"block": one_of("basic", "bottleneck")}
+
+    @classmethod
+    def of(cls, family: str, config: Mapping[str, Any], *, strict: bool = False, file: str = "",
+           ignore: Collection[str] = ()) -> Any:
+        if not strict and not LIBRARY_FORM.isdisjoint(config):
+            config = _from_library("models.load" if file else "models", file, config, ignore)
+        return super().of(family, config, strict=strict, file=file, ignore=ignore)
+
+
+LIBRARY_FORM = {"depths", "hidden_sizes", "embedding_size", "layer_type"}  # settings that only transformers' files have
+_LIBRARY = KeyTable({
+    **COMMON, "model_type": used(keys.text()), "num_channels": used(keys.positive(3)),
+    "embedding_size": used(keys.positive(64)), "hidden_sizes": used(keys.sizes()), "depths": used(keys.sizes()),
+    "layer_type": used(one_of("basic", "bottleneck")), "hidden_act": only("relu"),
+    "downsample_in_first_stage": only(False), "downsample_in_bottleneck": only(False),
+    "num_labels": used(keys.positive(1000)), "id2label": used(keys.record()),
+    **{name: irrelevant("of a backbone") for name in ("out_features", "out_indices", "stage_names")},
+})
+
+
+def _from_library(operation: str, file: str, config: Mapping[str, Any], ignore: Collection[str]) -> dict[str, Any]:
+    """The settings of transformers' ResNetForImageClassification as ours; what it may leave out has its defaults."""
+    _LIBRARY.check(operation, file, config, ignore=ignore)
+    config = {name: value for name, value in config.items() if name not in ignore}
+    depths, width = config.get("depths", [3, 4, 6, 3]), config.get("embedding_size", 64)
+    block, sizes = config.get("layer_type", "bottleneck"), config.get("hidden_sizes", [256, 512, 1024, 2048])
+    expected = [BLOCKS[block].expansion * width << stage for stage in range(len(depths))]
+    if sizes != expected:
+        raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}hidden_sizes is {sizes}, and only "
+                   f"{expected}, which double from stage to stage, are computed with depths of {depths}, an "
+                   f"embedding_size of {width} and {block} layers")
+    labels = len(config["id2label"]) if "id2label" in config else config.get("num_labels", 2)
+    return {"block": block, "layers": depths, "width": width, "num_classes": labels,
+            "channels": config.get("num_channels", 3)}
 
 
 def _normed(inputs: int, outputs: int, size: int, stride: int, dtype: Any) -> tuple[Conv2d, BatchNorm2d]:
