@@ -115,6 +115,20 @@ def test_kernels_by_what_binds_them(row: OpRow, kind: str, words: str) -> None:
     assert found == kind and words in text
 
 
+def test_cores_that_a_setting_leaves_idle_are_named() -> None:
+    row = kernel(bound="compute", product=True, flops=7e10, threads=1)
+    one = trace({"kernels": 0.8}, ops=[row])
+    one.machine = {**MACHINE, "threads": 1, "cores": 2}
+    assert headline(one) == ("80 % of the time is arithmetic, most of it exp (a.py:3) at 87 % of the machine's peak, "
+                             "on 1 of 2 cores; the other cores: the setting `threads` is 1, would save about 40 %.")
+    one.machine = {**MACHINE, "threads": 2, "cores": 2}
+    assert "cores" not in headline(one)
+
+
+def test_reading_across_rows_is_named() -> None:
+    assert "which it reads across rows; what is read side by side" in first({"kernels": 0.8}, kernel(apart=True))[1]
+
+
 def test_one_call_says_nothing_about_threads_that_wait() -> None:
     """Its other thread may have lost its core to another process."""
     row = {"seconds": 0.8, "bound": "compute", "limit_s": 0.1, "tail_s": 0.7}
@@ -227,6 +241,14 @@ def test_python_between_calls_is_named_by_its_line(line: str, words: str) -> Non
     assert kind == "python" and words in text
     assert analyse(trace({"python": 0.9}, counters={"native_calls": 100}, lines={line: 0.7}))[0].line.endswith("a.py:11"
                    if "numpy" in line else "a.py:15")
+
+
+def test_a_conversion_is_not_called_python(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("import json\nx = mo.asarray(a.astype(np.float32))\ny = json.loads(text)\n")
+    for number, words in ((2, "the conversion of arrays in a.py:2; the array converted once"), (3, "Python in a.py:3")):
+        more = {"counters": {"native_calls": 100}, "lines": {f"{script}:{number}": 0.7}}
+        assert f"most of it {words}" in first({"python": 0.9}, **more)[1]
 
 
 def test_a_line_that_only_calls_is_not_blamed() -> None:

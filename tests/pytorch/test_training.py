@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from typing import Any
 
@@ -115,6 +116,28 @@ def test_dropout_repeats_with_the_seed() -> None:
     one.sum().backward()
     assert torch.equal(x.grad, one.detach())
     assert morpho.torch.report().left == {}
+
+
+def test_graph_breaks_are_listed() -> None:
+    """What PyTorch's tracer leaves to eager never reaches the backend."""
+    morpho.torch.reset()
+    assert "graph break" not in str(morpho.torch.report())
+    for layer in (torch.nn.LSTM(3, 4), torch.nn.GRU(3, 4)):
+        torch._dynamo.reset()  # code that broke once is not looked at again, of whichever module
+        compiled(layer)(torch.ones(2, 1, 3))
+        assert re.search(rf"graph break.*RNN.*{type(layer).__name__}\(3, 4\) x 1", str(morpho.torch.report()))
+    report = morpho.torch.report()
+    assert sum(report.breaks.values()) >= 1 and not report.operations
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        x = x + 1
+        torch._dynamo.graph_break()
+        return x * 2
+
+    compiled(broken)(torch.ones(2))
+    assert sum(morpho.torch.report().breaks.values()) >= 1 and sum(morpho.torch.report().operations.values()) == 2
+    morpho.torch.reset()
+    assert not morpho.torch.report().breaks
 
 
 def test_dynamic_sizes_are_compiled_once() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.observe.analyse.facts import FEW_CALLS, UNEVEN, Facts, idle_by_parts, percent, place
+from morpho.observe.analyse.facts import FEW_CALLS, LONG_S, UNEVEN, Facts, idle_by_parts, percent, place
 from morpho.observe.analyse.verdict import Verdict
 from morpho.observe.trace.model import OpRow
 
@@ -56,6 +56,11 @@ def compute(facts: Facts) -> Verdict | None:
         advice, gain = "computing it once and keeping the value, or a cheaper function", 0.4
     finding = (f"{percent(seconds / facts.wall_s)} of the time is arithmetic, most of it {place(top)} at "
                f"{percent(top.share)} of the machine's peak")
+    cores, threads = int(facts.trace.machine.get("cores", 0)), int(facts.trace.machine.get("threads", 0))
+    if 0 < threads < cores and top.seconds / max(top.calls, 1) >= LONG_S:  # a setting, not the program, binds it
+        finding += f", on {threads} of {cores} cores"
+        advice = f"the other cores: the setting `threads` is {threads},"
+        gain = 1 - threads / cores
     return Verdict("compute", seconds, facts.wall_s, finding, advice, gain * top_s, top.line)
 
 
@@ -108,6 +113,8 @@ def memory(facts: Facts) -> Verdict | None:
     rate = top.bytes / top.seconds if top.seconds else 0.0
     finding = (f"{percent(seconds / facts.wall_s)} of the time waits for memory, most of it {place(top)} at "
                f"{percent(top.share)} of memory bandwidth ({1e-9 * rate:.1f} GB/s)")
+    if top.apart:
+        finding += ", which it reads across rows"
     return Verdict("memory", seconds, facts.wall_s, finding, advice, gain_s, top.line)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections import Counter
 from os.path import basename
 
@@ -56,8 +57,18 @@ def _long_line(facts: Facts, seconds: float, calls: float) -> tuple[str, str, st
     if library in COUNTERPARTS:
         return line, f"{COUNTERPARTS[library]} {where}", \
             "the same with Morpho's operations, inside the compiled function,"
+    if not library and _converts(line):  # done in C, whose time the line that asks for it has
+        return line, f"the conversion of arrays {where}", \
+            "the array converted once, outside of the loop, or made in the dtype that it is used in,"
     return line, f"{library or 'Python'} {where}", \
         "less of it there, or beside the kernels: a DataLoader with num_workers, mo.tasks,"
+
+
+def _converts(line: str) -> bool:
+    """Whether the source of a line, where it can be read, asks for a conversion."""
+    path, _, number = line.rpartition(":")
+    source = linecache.getline(path, int(number)) if number.isdigit() else ""
+    return ".astype(" in source or "asarray(" in source
 
 
 def _nothing_of_ours(facts: Facts, seconds: float) -> Verdict:
