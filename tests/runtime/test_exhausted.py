@@ -77,6 +77,7 @@ NO_HANDLES = """
 import os, resource, sys
 from pathlib import Path
 import morpho as mo
+from morpho.serve.http.server import Options, bound
 folder = Path(sys.argv[1])
 mo.models.save(folder / "model", mo.models.create("mlp"))
 mo.onnx.save(lambda x: x + 1, folder / "m.onnx", mo.ones(3))
@@ -89,7 +90,8 @@ try:
 except OSError:
     pass
 for act in (lambda: mo.weights.load(folder / "model"), lambda: mo.models.load(folder / "model"),
-            lambda: mo.onnx.load(folder / "m.onnx"), lambda: mo.weights.save(folder / "w.safetensors", {"w": mo.ones(3)})):
+            lambda: mo.onnx.load(folder / "m.onnx"), lambda: bound(Options(port=0)),
+            lambda: mo.weights.save(folder / "w.safetensors", {"w": mo.ones(3)})):
     try:
         act()
     except mo.errors.MorphoError as error:
@@ -120,7 +122,7 @@ def test_no_room_on_the_disk_is_a_sentence(tmp_path: Path) -> None:
 def test_no_file_handles_is_a_sentence(tmp_path: Path) -> None:
     (folder := tmp_path / "files").mkdir()
     *refused, after = lines_of(NO_HANDLES, folder)
-    assert len(refused) == 4 and all("Too many open files" in line for line in refused) and after == "True", refused
+    assert len(refused) == 5 and all("Too many open files" in line for line in refused) and after == "True", refused
 
 
 def test_no_memory_left_for_code_is_a_sentence() -> None:

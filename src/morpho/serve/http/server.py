@@ -36,7 +36,11 @@ def check_extra() -> None:
 def bound(options: Options) -> socket.socket:
     """A socket on the server's address. A port of a server that was killed is free at once."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise fail(ArgumentError, "serve", f"the system gives no socket: {error.strerror}",
+                   "raise the limit of open files (ulimit -n), or end what holds them") from None
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((options.host, options.port))
