@@ -81,7 +81,7 @@ def text(name: str) -> Made:
 
 def count(make: Callable[[], Made]) -> Counts:
     """Of `CALLS` calls after the first few."""
-    with mo.settings(isa=ISA, threads=THREADS):
+    with mo.settings(isa=ISA, threads=THREADS, record=False):  # recordings of the setup are plans of their own
         call, functions = make()
         for _ in range(WARM_UP):
             call()

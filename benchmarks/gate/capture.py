@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from unittest import mock
 
 from benchmarks.gate.targets import GateTarget, lowering_for
+from morpho.base.settings import settings
 from morpho.program.program import Program
 from morpho.runtime.plans import evaluate
 from morpho.tensor.jit import tracing
@@ -40,7 +41,9 @@ class Traced:
 
 def trace(call: Callable[[], Any]) -> Traced:
     """What the first compiled function that `call` calls is traced to."""
-    with mock.patch.object(tracing, "make_plan", lambda *given, **named: _throw(Traced(given, named))):
+    # A recording that makes the inputs would be compiled first, and be counted in the function's place.
+    with (settings(record=False),
+          mock.patch.object(tracing, "make_plan", lambda *given, **named: _throw(Traced(given, named)))):
         try:
             call()
         except _Caught as caught:
