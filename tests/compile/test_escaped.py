@@ -123,6 +123,30 @@ def test_gradients_go_through_a_lazy_tensor_of_the_surroundings() -> None:
     assert mo.compile(gradient)(mo.ones(2)).tolist() == [2.0, 2.0]
 
 
+@pytest.mark.parametrize("record", [True, False])
+@pytest.mark.parametrize("retains", [False, True])
+def test_gradients_go_through_a_computed_tensor_of_the_surroundings(record: bool, retains: bool) -> None:
+    with mo.settings(record=record):
+        w = mo.asarray([1.0, 2.0]).requires_grad_()
+        twice = w * 2
+        squared = twice.retain_grad() ** 2 if retains else twice ** 2
+        assert squared.tolist() == [4.0, 16.0]
+
+        def gradient(x: Any) -> Any:
+            w.grad = None
+            if retains:
+                twice.grad = None
+            value = x * squared
+            value.sum().backward()
+            return w.grad, value
+
+        compiled = mo.compile(gradient)
+        for factor in (1.0, 3.0, 5.0):
+            found, value = compiled(mo.full((2,), factor))
+            assert found.tolist() == [8 * factor, 16 * factor] and value.tolist() == [4 * factor, 16 * factor]
+        assert compiled.recompiles == 0
+
+
 def test_equal_functions_share_a_program() -> None:
     one, two = mo.compile(lambda x: mo.tanh(x) * 2), mo.compile(lambda x: mo.tanh(x) * 2)
     one(mo.ones(3)), two(mo.ones(3))

@@ -288,6 +288,14 @@ class Tensor(Operators):
                 if self._layout is layout and self._node is None:
                     self._node = leaf
 
+    def differentiated(self) -> Node | None:
+        """The program of a computed value, where it leads to a leaf that somebody wants the gradient of."""
+        track = getattr(self, "_track", None)
+        if type(track) is recording.Lineage:
+            track = self._track = _kept_program(self, track)
+        node = track.program if isinstance(track, Tracked) else track
+        return node if isinstance(node, Node) and any(map(is_watched, toposort([node]))) else None
+
     def _tracked_node(self, track: Tracked) -> Node:
         """The program that the gradient goes through, or the leaf that it ends at."""
         if track.program is not None:

@@ -155,8 +155,15 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
     named = {leaf.serial: tensor for tensor, leaf in trace.captured.values()}
     below = _as_written(nodes)
     check_own(below, trace)
+    elements = {node.serial: buffer for node in below if (buffer := realised(node)) is not None}
+    read = {node.serial for node in nodes}
+    for node in reversed(below):
+        if node.serial in read and node.serial not in elements:
+            read.update(child.serial for child in node.inputs)
     for node in below:
-        buffer = realised(node)
+        if node.serial not in read:
+            continue  # what elements that are read as they are were computed from
+        buffer = elements.get(node.serial)
         if buffer is not None:
             plain = is_contiguous(buffer.shape, buffer.strides)
             extra = {} if plain else {"strides": buffer.strides}

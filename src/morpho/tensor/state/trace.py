@@ -11,8 +11,9 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.ir.node import Node, has_symbols, make, next_serial, toposort
 from morpho.ir.op import REGISTRY
+from morpho.ops.identity import mark
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing, tracked, watch
-from morpho.tensor.core import Tensor, evaluate
+from morpho.tensor.core import Holder, Tensor, evaluate
 
 _traces = itertools.count()
 
@@ -98,7 +99,13 @@ class Trace:
         tensor concerns where the function names it, and not programs made from its old value."""
         found = self.captured.get(id(tensor))
         if found is None:
-            found = self.captured[id(tensor)] = (tensor, evaluate.leaf(tensor.elements()))
+            below = tensor.differentiated()
+            if below is None:
+                leaf = evaluate.leaf(tensor.elements())
+            else:  # its elements are read, and gradients go on to the leaves outside
+                leaf = mark(below)
+                leaf.payload = Holder(tensor)
+            found = self.captured[id(tensor)] = (tensor, leaf)
             if isinstance(getattr(tensor, "_track", None), Tracked):
                 watch(tensor, found[1])
         return found[1]

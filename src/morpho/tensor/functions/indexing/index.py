@@ -275,9 +275,12 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         return found  # type: ignore[no-any-return]
     if not isinstance(x, Tensor) or _is_selection(key):
         return _item(x, key)
-    if type(key) is tuple:
-        key = tuple([int(item) if isinstance(item, np.integer) else item for item in key])
-    return _recorded_item(x, int(key) if isinstance(key, np.integer) else key)
+    return _recorded_item(x, tuple(map(_plain, key)) if type(key) is tuple else _plain(key))
+
+
+def _plain(item: Any) -> Any:
+    """NumPy's integer as one of Python's. A lifted number says that it is one too, and stays an input."""
+    return int(item) if issubclass(type(item), np.integer) else item
 
 
 def _is_selection(key: Any) -> bool:
