@@ -434,7 +434,9 @@ import hashlib, sys
 from pathlib import Path
 from morpho.runtime.code_cache.disk import DiskCache
 cache = DiskCache(Path(sys.argv[1]), 4000)
-found = 0
+found = sum(cache.get(hashlib.sha256(str(number).encode()).hexdigest()) is not None for number in range(3))
+print("ready", flush=True)
+sys.stdin.readline()
 for step in range(400):
     number = (int(sys.argv[2]) * 7 + step) % 40
     name = hashlib.sha256(str(number).encode()).hexdigest()
@@ -451,18 +453,26 @@ print(found)
 
 
 def test_processes_share_one_folder(folder: Path) -> None:
+    """Each reads what this process wrote; then all of them write at once."""
+    cache = DiskCache(folder, 4000)
+    for number in range(3):
+        assert cache.put(key(number), payload(number))
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     workers = [
         subprocess.Popen([sys.executable, "-c", WORKER, str(folder), str(number)], env=environment,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for number in range(4)
     ]
-    found = 0
+    for worker in workers:
+        assert worker.stdout is not None and worker.stdout.readline() == "ready\n", worker.communicate()[1]
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
     for worker in workers:
         output, errors = worker.communicate(timeout=120)
         assert worker.returncode == 0, errors
-        found += int(output)
-    assert found > 0
+        assert int(output) >= 3
     assert not [path for path in folder.iterdir() if path.suffix != SUFFIX]
 
 
