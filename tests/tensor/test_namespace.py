@@ -114,7 +114,8 @@ EXPECTED += [(mo.linalg, name, p) for name, p in parsed(LINALG)] + [(mo.fft, nam
 
 def test_every_function_of_the_standard_with_its_signature() -> None:
     """Names, order, positional-only and keyword-only parameters, and which of them may be left out. Parameters of
-    Morpho's own stand last, by name only (`algorithm=` of matmul and factorisations, `dtype=` of matmul, axes of diagonal)."""
+    Morpho's own stand last, by name only (`algorithm=` of matmul and factorisations, `dtype=` of matmul, axes of
+    diagonal)."""
     assert len(EXPECTED) == 170
     wrong = [f"{module.__name__}.{name}({shown(getattr(module, name))}) is not ({parameters})"
              for module, name, parameters in EXPECTED if shown(getattr(module, name)) != parameters]
