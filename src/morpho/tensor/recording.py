@@ -148,6 +148,8 @@ class Recording:
         layout = x._layout
         if layout is None:
             return self._leaf(x)
+        if x._node is not None and (leaf := self._leaf(x)) is not None:
+            return leaf  # computed, and yet nobody has put it on a device
         known: Step | None = self.known.get(id(layout))
         if known is None:
             storage = x._storage
