@@ -16,7 +16,8 @@ OTHER: dict[str, Any] = {
     "device": "reference", "level": 1, "isa": "scalar", "threads": 1, "cache": False, "cache_dir": "elsewhere",
     "cache_bytes": 1 << 28, "pool_bytes": 1 << 30, "passes_off": "fuse", "autocast": "bfloat16", "nans": "results",
     "fast": True, "tf32": True, "co_schedule": False, "log": "error", "tune": "off", "fallback": True,
-    "collective_timeout": 7, "compare_collectives": False, "alone": True}
+    "collective_timeout": 7, "compare_collectives": False, "alone": True,
+    "record": False}
 
 
 def test_every_setting_is_tried() -> None:

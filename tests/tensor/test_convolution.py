@@ -421,7 +421,7 @@ ZEROS = {"x": (2, 4, 6, 6), "weight": (6, 4, 3, 3)}
 
 
 @pytest.mark.parametrize("kind, options, words", [
-    (ShapeError, {"x": (2, 4, 6)}, "[N, C, H, W]"),
+    (ShapeError, {"x": (4, 6)}, "[N, C, H, W]"),
     (ShapeError, {"weight": (6, 4, 3)}, "4 axes"),
     (ShapeError, {"x": (2, 5, 6, 6)}, "5 channels"),
     (ShapeError, {"groups": 3}, "divisible"),

@@ -92,7 +92,7 @@ def test_back_and_forth() -> None:
 
 
 @pytest.mark.parametrize(("call", "error", "said"), [
-    (lambda: mo.max_pool3d(X, 2), ShapeError, "is not \\[N, C, D, H, W\\]"),
+    (lambda: mo.max_pool3d(X[0], 2), ShapeError, "is not \\[N, C, D, H, W\\]"),
     (lambda: mo.max_pool2d(X, 9, stride=1, ceil_mode=True), ShapeError, "larger than the padded input"),
     (lambda: mo.avg_pool3d(np.ones((1, 1, 2, 2, 2), int), 2), DTypeError, "not taken"),
     (lambda: mo.max_pool2d(X, 2, padding=2, return_indices=True), ArgumentError, "more than half"),

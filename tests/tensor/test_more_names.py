@@ -187,8 +187,8 @@ def test_running_extremes() -> None:
         for name, numpy in (("cummax", np.maximum), ("cummin", np.minimum)):
             wanted = numpy.accumulate(np.atleast_1d(x), axis=axis or 0)
             values, indices = getattr(mo, name)(x, axis=axis, return_indices=True)
-            same(values, wanted)
-            taken = np.take_along_axis(np.atleast_1d(x), indices.numpy(), axis=axis or 0)
+            same(values, wanted.reshape(np.shape(x)))  # of one number it is a number, as PyTorch has it
+            taken = np.take_along_axis(np.atleast_1d(x), np.atleast_1d(indices.numpy()), axis=axis or 0)
             np.testing.assert_array_equal(taken, wanted)
     assert mo.cummax([1.0, 1.0, 0.0], return_indices=True).indices.tolist() == [0, 1, 1]  # PyTorch's: the last
     x = RNG.normal(0, 300, (3, 50))

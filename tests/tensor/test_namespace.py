@@ -52,7 +52,8 @@ BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_sh
 floor_divide greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum
 multiply nextafter not_equal pow remainder subtract"""
 LINALG = """
-cholesky(x, /, *, upper=, algorithm=)    cross(x1, x2, /, *, axis=)    det(x, /)    diagonal(x, /, *, offset=)
+cholesky(x, /, *, upper=, algorithm=)    cross(x1, x2, /, *, axis=)    det(x, /)
+diagonal(x, /, *, offset=, axis1=, axis2=)
 eigh(x, /)
 eigvalsh(x, /)    inv(x, /)    matmul(x1, x2, /, *, algorithm=, dtype=)
 matrix_norm(x, /, *, keepdims=, ord=)    matrix_power(x, n, /)
@@ -113,7 +114,8 @@ EXPECTED += [(mo.linalg, name, p) for name, p in parsed(LINALG)] + [(mo.fft, nam
 
 def test_every_function_of_the_standard_with_its_signature() -> None:
     """Names, order, positional-only and keyword-only parameters, and which of them may be left out. Parameters of
-    Morpho's own stand last, by name only (`algorithm=` of matmul and factorisations, `dtype=` of matmul)."""
+    Morpho's own stand last, by name only (`algorithm=` of matmul and factorisations, `dtype=` of matmul, axes of
+    diagonal)."""
     assert len(EXPECTED) == 170
     wrong = [f"{module.__name__}.{name}({shown(getattr(module, name))}) is not ({parameters})"
              for module, name, parameters in EXPECTED if shown(getattr(module, name)) != parameters]

@@ -20,6 +20,9 @@ def _decayed(value: mo.Tensor, gradient: mo.Tensor, group: ParamGroup) -> mo.Ten
 class Adadelta(Optimizer):
     """Steps as large as the root of past squared steps over that of past squared gradients.
 
+    `rho` is the share that means of squares keep, `eps` is added under both roots; `weight_decay` times the value is
+    added to the gradient.
+
     >>> w = mo.nn.Parameter([1.0])
     >>> (w * w).sum().backward(); mo.optim.Adadelta([w]).step(); round(w.item(), 3)
     0.997
@@ -43,6 +46,9 @@ class Adadelta(Optimizer):
 
 class Adamax(Optimizer):
     """Adam with the largest past gradient in place of the root of mean squares.
+
+    `betas` are the shares that the mean and the largest size keep, `eps` is added to the size; `weight_decay` times the
+    value is added to the gradient.
 
     >>> w = mo.nn.Parameter([1.0])
     >>> (w * w).sum().backward(); mo.optim.Adamax([w], lr=0.5).step(); round(w.item(), 3)
@@ -68,6 +74,9 @@ class Adamax(Optimizer):
 
 class RAdam(Optimizer):
     """Adam whose first steps, where the mean of squares is not yet to be trusted, are plain momentum.
+
+    `betas` are the shares that means of gradients and squares keep, `eps` is added to the root. `weight_decay` times
+    the value is added to the gradient, or with `decoupled_weight_decay` taken from the value.
 
     >>> w = mo.nn.Parameter([1.0])
     >>> (w * w).sum().backward(); mo.optim.RAdam([w], lr=0.1).step(); round(w.item(), 3)
@@ -105,6 +114,9 @@ class RAdam(Optimizer):
 class ASGD(Optimizer):
     """SGD whose rate falls and whose values are averaged, in the slot `mean`.
 
+    The rate of step k is lr / (1 + `lambd` * lr * k) ** `alpha`, and values shrink by `lambd` times the rate; averages
+    begin at step `t0`. `weight_decay` times the value is added to the gradient.
+
     >>> w = mo.nn.Parameter([1.0])
     >>> (w * w).sum().backward(); mo.optim.ASGD([w], lr=0.25).step(); round(w.item(), 3)
     0.5
@@ -130,6 +142,8 @@ class ASGD(Optimizer):
 class Rprop(Optimizer):
     """Steps of each element's own size, which grows while the sign of its gradient stays.
 
+    `etas` are the factors by which a step shrinks and grows, `step_sizes` the smallest and the largest step.
+
     >>> w = mo.nn.Parameter([1.0])
     >>> (w * w).sum().backward(); mo.optim.Rprop([w], lr=0.25).step(); w.item()
     0.75
@@ -154,6 +168,10 @@ class Rprop(Optimizer):
 
 class Muon(Optimizer):
     """Momentum whose matrices are made orthogonal by five steps of Newton and Schulz; for matrices alone.
+
+    `momentum` (with `nesterov` looked at one step ahead) is made orthogonal by `ns_steps` Newton-Schulz steps with
+    `ns_coefficients`, and `eps` added to its norm. `adjust_lr_fn` scales the rate by the shape ("original",
+    "match_rms_adamw"); `weight_decay` times the rate is taken from values.
 
     >>> w = mo.nn.Parameter([[1.0, 0.0], [0.0, 1.0]])
     >>> (w * w).sum().backward(); mo.optim.Muon([w], lr=0.1, weight_decay=0.0).step(); w.shape

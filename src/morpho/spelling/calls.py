@@ -164,7 +164,7 @@ def respelled(function: Callable[..., Any], args: tuple[Any, ...], options: Mapp
     home = function.__module__ or ""
     if not home.startswith("morpho") or name == "__init__":
         return None
-    homes = ("morpho.tensor.functions", "morpho.spelling", "morpho.linalg")
+    homes = ("morpho.tensor.functions", "morpho.tensor.recorded", "morpho.spelling", "morpho.linalg")
     wide = WIDE.get(name) if home.startswith(homes) or home == "morpho" else None
     for target in (wide, function):
         if target is not None:

@@ -54,7 +54,7 @@ def put_out_of(out: Any, result: mo.Tensor) -> mo.Tensor:
         raise fail(ArgumentError, "out", f"out={out!r} is neither a tensor nor an array of NumPy")
     if not isinstance(out, mo.Tensor):
         np.copyto(out, result.numpy(), casting="same_kind")
-        return out
+        return out  # type: ignore[return-value]
     if tuple(out.shape) != tuple(result.shape):
         raise fail(ShapeError, "out", f"a result of shape {tuple(result.shape)} is not put into a tensor of shape "
                                       f"{tuple(out.shape)}", "leave out= away")

@@ -37,7 +37,7 @@ def test_neither_side_takes_an_address_of_the_other() -> None:
                         lambda: device.copy_in(here.ctypes.data, bytes(8), 0),
                         lambda: device.copy_out(here.ctypes.data, memoryview(bytearray(8)), 0)]
     for call in calls:
-        with pytest.raises(DeviceError, match="address of the"):
+        with pytest.raises(DeviceError, match=r"address of the|accesses memory outside"):
             call()
     assert here[0] == 7
     device.free(there, 8)

@@ -1,7 +1,7 @@
 """PyTorch's layers that are a function of `mo.nn.functional` with its settings kept: activations, borders, pooling,
 dropout of channels, losses. One line of a table each.
 
->>> mo.nn.Softshrink(0.5)(mo.asarray([1.0, -0.25])).tolist()
+>>> mo.nn.Softshrink(0.5)(mo.asarray([1.0, 0.25])).tolist()
 [0.5, 0.0]
 >>> mo.nn.ZeroPad2d(1)(mo.ones((1, 1, 2, 2))).shape
 (1, 1, 4, 4)

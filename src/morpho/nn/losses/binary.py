@@ -6,12 +6,11 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.nn.losses.reduction import alike, reduced
+from morpho.nn.losses.reduction import alike, reduced, rounded_loss
 from morpho.tensor.autodiff.custom import custom_gradient
-from morpho.tensor.autodiff.precision import rounded_once
 
 
-@rounded_once
+@rounded_loss
 def binary_cross_entropy(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> mo.Tensor:
     """-(target * log(p) + (1 - target) * log(1 - p)) of probabilities p; logarithms are at least -100, so that 0 and 1
     are allowed.
@@ -50,7 +49,7 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     return reduced(name, loss if weight is None else loss * weight, reduction)
 
 
-@rounded_once
+@rounded_loss
 def focal_loss(input: Any, target: Any, gamma: float = 2.0, alpha: float | None = 0.25,
                reduction: str = "mean") -> mo.Tensor:
     """Binary cross-entropy of sigmoid(input) times (1 - p)^gamma, where p is the probability of what was wanted: easy

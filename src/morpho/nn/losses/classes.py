@@ -12,8 +12,7 @@ import morpho as mo
 from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
-from morpho.nn.losses.reduction import full, reduced
-from morpho.tensor.autodiff.precision import rounded_once
+from morpho.nn.losses.reduction import full, reduced, rounded_loss
 from morpho.tensor.convert import following
 from morpho.tensor.functions.searching.search import classes_along, rows_of
 
@@ -154,7 +153,7 @@ def _soft(name: str, logits: mo.Tensor, target: mo.Tensor, weight: mo.Tensor, ig
                    reduction)
 
 
-@rounded_once
+@rounded_loss
 def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, *,
                       reduction: str = "mean") -> mo.Tensor:
     """The sum over all other classes of max(0, margin - input[target] + input[class]) ** p, divided by the number of

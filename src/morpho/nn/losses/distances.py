@@ -7,7 +7,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.nn.losses.reduction import alike, full, reduced
+from morpho.nn.losses.reduction import alike, full, reduced, rounded_loss
 from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.convert import following
 
@@ -67,7 +67,7 @@ def _signs(name: str, target: Any, shape: Any, dtype: Any) -> mo.Tensor:
     return wanted.astype(dtype)
 
 
-@rounded_once
+@rounded_loss
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, *,
                           reduction: str = "mean") -> mo.Tensor:
     """1 - cosine for pairs whose target is 1, and for pairs whose target is -1 what the cosine exceeds `margin` by.
@@ -90,7 +90,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     return reduced(name, loss, reduction)
 
 
-@rounded_once
+@rounded_loss
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
                         eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean") -> mo.Tensor:
     """What the distance to a positive example, with a margin, exceeds that to a negative one by: max(0, d(a, p)
@@ -110,7 +110,7 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
     return reduced(name, mo.relu(near - far + margin), reduction)
 
 
-@rounded_once
+@rounded_loss
 def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, *,
                         reduction: str = "mean") -> mo.Tensor:
     """max(0, -target * (input1 - input2) + margin): a target of 1 wants the first to be larger, one of -1 the second.
@@ -126,7 +126,7 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
     return reduced(name, mo.relu(margin - signs * (one - other)), reduction)
 
 
-@rounded_once
+@rounded_loss
 def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> mo.Tensor:
     """The input where the target is 1, and max(0, margin - input) where it is -1: for distances of pairs.
 

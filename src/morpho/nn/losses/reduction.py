@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import morpho as mo
+from morpho.base import settings
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.tensor.autodiff.precision import widened
+from morpho.tensor.autodiff.precision import Composed, rounded_once, widened
 from morpho.tensor.convert import following
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -24,6 +26,17 @@ def check_reduction(name: str, reduction: object, *others: str) -> None:
     """Refuse a word that is no reduction."""
     if reduction not in (*REDUCTIONS, *others):
         raise fail(ArgumentError, name, f"reduction {reduction!r} is unknown", "use 'mean', 'sum' or 'none'")
+
+
+def rounded_loss(function: Composed) -> Composed:
+    """`rounded_once` of a loss; under autocast the loss stays float32, as all losses do."""
+    once = rounded_once(function)
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return (function if settings.get().autocast else once)(*arguments, **named)
+
+    return call  # type: ignore[return-value]
 
 
 def full(value: Any) -> mo.Tensor:
