@@ -299,7 +299,7 @@ def test_devices_that_hold_no_tensors() -> None:
     assert not {"float16", "bfloat16"} & set(info.dtypes()) and "float32" in info.dtypes(kind="real floating")
     for call in (lambda: mo.ones(2).to_device("reference"), lambda: mo.asarray([1.0], device="reference"),
                  lambda: mo.from_dlpack(np.ones(2), device="reference"), lambda: mo.zeros(2, device="reference"),
-                 lambda: mo.ones(2).to("reference")):
+                 lambda: mo.ones(2).to("reference"), lambda: mo.nn.Linear(2, 3).to("reference")):
         with pytest.raises(mo.errors.MorphoError, match=r"no tensors lie there.*mo\.settings"):
             call()
     with mo.settings(device="reference"):

@@ -244,16 +244,19 @@ changed: list[Callable[[], None]] = []  # called whenever a block begins or ends
 def is_usual() -> bool:
     """Whether, outside blocks, values are computed by the CPU as they are: no other device, no mixed precision, no
     search for NaN."""
-    chosen = _base if _base is not None else get()
+    chosen = _base if _base is not None else outside()
     return chosen.device == "cpu" and not chosen.autocast and not chosen.nans
 
 
 def get() -> Settings:
     """The settings in force here."""
-    global _base
     found = current.get()
-    if found is not None:
-        return found
+    return outside() if found is None else found
+
+
+def outside() -> Settings:
+    """The settings in force outside of every block: the environment's."""
+    global _base
     if _base is None:
         _base = from_environment()
     return _base

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import morpho as mo
-from morpho.backends.registry import canonical, memory_of
+from morpho.backends.registry import holder
 from morpho.base.dtypes import BY_NAME, as_dtype
 from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.settings import device_kinds
@@ -291,8 +291,9 @@ class Module:
                 dtype = one
                 self._must_be_dtype(one)
         if device is not None:
+            place = holder(device, "to")
             for _, variable in self._variables(Variable):
-                variable.state.move(memory_of(canonical(device, "to")))
+                variable.state.move(place)
             moved: dict[int, Any] = {}  # by identity: a table that two modules share is one there too
             for _, module in list(self.named_modules()):  # tables such as those of positions, and packed weights
                 for name, value in list(vars(module).items()):

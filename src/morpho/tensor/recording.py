@@ -543,9 +543,15 @@ class _Local(threading.local):
     recording: Any
 
     def __init__(self) -> None:
-        self.recording = Recording() if settings.get().record else None
         self.depth = 0  # of steps that are being built
         self.vectors: dict[int, Any] = {}  # for numbers, by how many: memory that a tensor shares
+
+    def __getattr__(self, name: str) -> Any:
+        """The first look at `recording`: importing Morpho does not read the settings, which may be wrong ones."""
+        if name != "recording":
+            raise AttributeError(name)
+        self.recording = Recording() if settings.outside().record else None
+        return self.recording
 
 
 local = _Local()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import morpho as mo
-from morpho.backends.registry import HOST, canonical
+from morpho.backends.registry import HOST, canonical, default_device, memory_of
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.target import current_isa
@@ -159,8 +159,8 @@ def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Sp
     if not isinstance(network, mo.models.LanguageModel):
         raise fail(ArgumentError, "run", f"{place.name} is a {type(network).__name__}, which makes no text",
                    "use it from Python: mo.models.load(folder)")
-    if settings.get().device != HOST:
-        network.to(settings.get().device)
+    if memory_of(default_device()) != HOST:  # `reference` computes on the CPU's memory: nothing moves
+        network.to(default_device())
     return _checked_writer(place, network, tokenizer, network.defaults, sampling, chat)
 
 

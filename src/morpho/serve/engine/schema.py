@@ -34,7 +34,7 @@ def prepared(schema: Any) -> Any:
 
     >>> from morpho.serve.engine.schema import prepared
     >>> prepared({"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"type": "null"}})
-    {'type': 'object', 'properties': {'a': {'type': 'null'}, 'b': {'type': 'null'}}, 'additionalProperties': False}
+    {'type': 'object', 'additionalProperties': False, 'properties': {'a': {'type': 'null'}, 'b': {'type': 'null'}}}
     """
     found = _prepared(schema, schema)
     _require_tags(found, found)
