@@ -23,7 +23,6 @@ from sys import getrefcount
 from types import EllipsisType, NoneType
 from typing import Any
 
-from morpho.backends import registry
 from morpho.base import settings
 from morpho.base.dtypes import DType, float64, int64
 from morpho.base.errors import user_place
@@ -66,7 +65,7 @@ class Step:
     first, by identity: a program that repeats itself builds no key and hashes nothing.
     """
 
-    __slots__ = ("__weakref__", "after", "arguments", "device", "following", "function", "inputs", "is_loose",
+    __slots__ = ("__weakref__", "after", "arguments", "device", "following", "function", "inputs",
                  "is_plain", "last", "names", "node", "numbers", "outputs", "parent", "picks", "plans", "reached",
                  "slot", "structure", "tracked")
 
@@ -86,7 +85,6 @@ class Step:
         self.structure: Callable[[list[Any]], Any] | None = None
         self.tracked = False  # whether a gradient may be asked for
         self.is_plain = True  # whether arguments that are the same objects are the same values
-        self.is_loose = False  # whether nothing that lies on a device takes part: the value goes with any device
         self.reached: Any = None  # the leaves that a gradient of this step goes to
 
 
@@ -193,7 +191,7 @@ class Recording:
             elif type(track) is Lineage or type(track) is Node:
                 return None
         _, shape, _, dtype, _ = layout
-        key = INPUT, shape, dtype, tracked, node is not None
+        key = INPUT, shape, dtype, tracked
         if tracked:
             self.is_deep = True
         step: Step = self.step.after
@@ -217,13 +215,13 @@ class Recording:
         return step
 
     def _new_input(self, key: tuple[Any, ...]) -> Step:
-        _, shape, dtype, tracked, is_loose = key
+        _, shape, dtype, tracked = key
         parent = self.step
         node = make(REGISTRY["parameter"], (), {"index": parent.slot + 1, "shape": shape, "dtype": dtype,
                                                 "recorded": True})
         step = Step(parent, INPUT, key, (), node)
         step.inputs += 1
-        step.tracked, step.is_loose = tracked, is_loose
+        step.tracked = tracked
         return _add(parent, key, step)
 
     def _detached(self, step: Step) -> Step:
@@ -357,9 +355,6 @@ class Recording:
                         if x._storage is self:  # else another thread was first, or has given it another value
                             if x._node.tracked and x._track is None:
                                 x._track = Lineage(self, x._node)
-                            if x._node.is_loose and _has_accelerator():
-                                x._node, x._storage = _unplaced(value.buffer()), None
-                                continue
                             x._storage = value._storage  # first: whoever sees a layout finds the memory behind it
                             x._layout = value._layout
                             x._record = value._record
@@ -713,14 +708,12 @@ def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tup
     step.numbers += numbers
     step.tracked = _is_tracked(arguments) and step.node.dtype.is_inexact
     step.is_plain = all(map(is_immutable, arguments))
-    step.is_loose = _is_loose(arguments)
     if is_single:
         return step
     picks = [step]
     for item in items[1:]:
         last = Step(last, PICK, (step,), (), item._node)
         last.tracked = _is_tracked(arguments) and item._node.dtype.is_inexact
-        last.is_loose = step.is_loose
         last.after = NOWHERE
         picks.append(last)
     form: Any = type(result)
@@ -732,23 +725,6 @@ def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tup
 def _is_tracked(arguments: Iterable[Any]) -> bool:
     return any(_is_tracked(argument) if type(argument) in (tuple, list) else type(argument) is Step and argument.tracked
                for argument in arguments)
-
-
-def _is_loose(arguments: Iterable[Any]) -> bool:
-    return all(_is_loose(argument) if type(argument) in (tuple, list) else
-               type(argument) is not Step or argument.is_loose or argument is FLOAT or argument is INT
-               for argument in arguments)
-
-
-def _unplaced(buffer: Buffer) -> Node:
-    from morpho.runtime.plans import evaluate
-
-    return evaluate.leaf(buffer, placed=False)
-
-
-def _has_accelerator() -> bool:
-    """Whether a device whose memory is not the host's has been used."""
-    return any(name not in ("cpu", "reference") for name in registry._made)
 
 
 def _number_node(place: int, dtype: DType) -> Node:

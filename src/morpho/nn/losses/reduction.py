@@ -32,7 +32,7 @@ def rounded_loss(function: Composed) -> Composed:
     """`rounded_once` of a loss; under autocast the loss stays float32, as all losses do."""
     once = rounded_once(function)
 
-    @wraps(function)
+    @wraps(once)
     def call(*arguments: Any, **named: Any) -> Any:
         return (function if settings.get().autocast else once)(*arguments, **named)
 
