@@ -20,6 +20,7 @@ import numpy as np
 import morpho as mo
 from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, fail
+from morpho.tensor import recording
 from morpho.tensor.autodiff.autograd import take_pending
 from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.state.state import assign
@@ -158,6 +159,7 @@ class Optimizer:
         self.param_groups: list[ParamGroup] = []
         self._slots: dict[int, dict[str, mo.State]] = {}
         self._counts: dict[int, mo.State] = {}  # by parameter: steps it took; most share one
+        self._update: _Update | None = None  # of the last step, where that was recorded
         listed = listed_parameters(type(self).__name__, params)
         for group in listed if listed and isinstance(listed[0], Mapping) else [{"params": listed}]:
             self.add_param_group(group)
@@ -227,10 +229,13 @@ class Optimizer:
         trace = current_trace()
         if trace is not None:
             trace.assume(self)
-        moving = {id(parameter) for parameter in self.parameters() if parameter.grad is not None}
+        moving = {id(parameter) for parameter in self.parameters() if parameter._track.grad is not None}
         if not moving:
             raise fail(ArgumentError, type(self).__name__, "no parameter has a gradient", "call loss.backward() first")
         self._separate_counts(moving)
+        if trace is None and (recorded := self._recorded(moving, scale, apply)) is not None:
+            assign(recorded, *take_pending())
+            return
         changes: list[tuple[mo.State, mo.Tensor]] = []
         with mo.no_grad():
             counts = {id(state): state for key, state in self._counts.items() if key in moving}
@@ -244,6 +249,17 @@ class Optimizer:
             if apply is not None:
                 changes = [(state, mo.where(apply, new, state.value)) for state, new in changes]
         assign(changes, *([] if trace is not None else take_pending()))
+
+    def _recorded(self, moving: set[int], scale: mo.Tensor | None,
+                  apply: mo.Tensor | None) -> list[tuple[mo.State, mo.Tensor]] | None:
+        """All changes as one operation of the recording, which is built once; None where it cannot be recorded. A rule
+        of a user's own may look at other things than its arguments, so its operations are recorded one by one."""
+        if not type(self).update.__module__.startswith("morpho."):
+            return None
+        update = self._update
+        if update is None or not update.is_current(moving, scale is not None, apply is not None):
+            update = self._update = _Update(self, moving, scale is not None, apply is not None)
+        return update.record(scale, apply)
 
     def _separate_counts(self, moving: set[int]) -> None:
         """Parameters that sit a step out keep a count of their own: rules begin anew where a parameter begins."""
@@ -262,11 +278,7 @@ class Optimizer:
                  scale: mo.Tensor | None) -> Iterator[tuple[mo.State, mo.Tensor]]:
         wide = parameter.dtype.compute
         states = self._slots[id(parameter)]
-        gradient = parameter.grad.astype(wide)
-        if scale is not None:
-            gradient = gradient * scale.astype(wide)
-        if group["maximize"]:
-            gradient = -gradient
+        gradient = prepared(parameter.grad, wide, scale, group)
         old = (parameter if current_trace() is None else parameter.state.value).astype(wide)
         value, slots = self.update(old, gradient, {key: state.value for key, state in states.items()},
                                    group.rate.value.astype(wide), group, count.astype(mo.float64))
@@ -282,8 +294,9 @@ class Optimizer:
         """What a copy keeps for its parameters is found by them: those that are copied along, or anew."""
         made: Optimizer = object.__new__(type(self))
         memo[id(self)] = made
-        copied = copy.deepcopy(vars(self), memo)
+        copied = copy.deepcopy({name: value for name, value in vars(self).items() if name != "_update"}, memo)
         vars(made).update(copied)
+        made._update = None
         for name in ("_slots", "_counts"):
             vars(made)[name] = {id(memo[number]): value for number, value in copied[name].items()}
         return made
@@ -365,6 +378,75 @@ class Optimizer:
         whole = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
         check_numbers(name, 0, lr=whole.get("lr", group.settings["lr"]))
         self.check(ParamGroup(group.params, {**group.settings, **whole}))
+
+
+class _Update:
+    """The update of all parameters that have gradients, as one function of tensors: values, gradients and slots of each
+    parameter, the groups' rates, the counts, and the scale and the condition where the step has them."""
+
+    def __init__(self, optimizer: Optimizer, moving: set[int], has_scale: bool, has_condition: bool) -> None:
+        self.generation, self.moving = entries.generation, moving
+        self.has_scale, self.has_condition = has_scale, has_condition
+        self.groups = list(optimizer.param_groups)
+        pairs = [(group, one) for group in self.groups for one in group.params if id(one) in moving]
+        self.parameters = [one for _, one in pairs]
+        slots = [optimizer._slots[id(one)] for one in self.parameters]
+        counts = list({id(state): state for one in self.parameters
+                       for state in [optimizer._counts[id(one)]]}.values())
+        own = [[one.state, *states.values()] for one, states in zip(self.parameters, slots, strict=True)]
+        self.states = [state for states in own for state in states] + counts  # those that change, then the rates
+        self.read = [*self.states, *[group.rate for group in self.groups]]
+        places = [next(place for place, state in enumerate(counts) if state is optimizer._counts[id(one)])
+                  for one in self.parameters]
+        self.cycled = any(group._cycled is not None for group in self.groups)
+        changed, rule = len(self.states), optimizer.update
+        numbers = {id(group): number for number, group in enumerate(self.groups)}
+
+        def update(*tensors: mo.Tensor) -> tuple[mo.Tensor, ...]:
+            values, rates = tensors[:changed], tensors[changed:changed + len(numbers)]
+            gradients = tensors[changed + len(numbers):]
+            scale = gradients[len(pairs)] if has_scale else None
+            steps = [values[changed - len(counts) + place] + 1 for place in range(len(counts))]
+            results, at = [], 0
+            for number, (group, parameter) in enumerate(pairs):
+                wide, kept = parameter.dtype.compute, slots[number]
+                old = dict(zip(kept, values[at + 1:at + 1 + len(kept)], strict=True))
+                value, new = rule(values[at].astype(wide), prepared(gradients[number], wide, scale, group), old,
+                                  rates[numbers[id(group)]].astype(wide), group,
+                                  steps[places[number]].astype(mo.float64))
+                results += [value.astype(parameter.dtype),
+                            *[new[key].astype(values[at + place].dtype) if key in new else old[key]
+                              for place, key in enumerate(kept, 1)]]
+                at += 1 + len(kept)
+            results += steps
+            if has_condition:
+                results = [mo.where(tensors[-1], one, before) for one, before in zip(results, values, strict=True)]
+            return tuple(results)
+
+        self.function = update
+
+    def is_current(self, moving: set[int], has_scale: bool, has_condition: bool) -> bool:
+        """Whether neither parameters nor settings have changed: every change of those makes entries look again."""
+        return (self.generation == entries.generation and self.moving == moving and self.has_scale is has_scale
+                and self.has_condition is has_condition)
+
+    def record(self, scale: mo.Tensor | None, apply: mo.Tensor | None) -> list[tuple[mo.State, mo.Tensor]] | None:
+        """Write the update down; None where it cannot be recorded. A momentum that a schedule changes is read by the
+        rule itself."""
+        if self.cycled:
+            return None
+        given = [mo.asarray(one) for one in (scale, apply) if one is not None]
+        results = recording.apply(self.function, [state._tensor for state in self.read],
+                                  [one._track.grad for one in self.parameters] + given)
+        return None if results is None else list(zip(self.states, results, strict=True))
+
+
+def prepared(gradient: mo.Tensor, wide: Any, scale: mo.Tensor | None, group: ParamGroup) -> mo.Tensor:
+    """A gradient as a rule takes it."""
+    gradient = gradient.astype(wide)
+    if scale is not None:
+        gradient = gradient * scale.astype(wide)
+    return -gradient if group["maximize"] else gradient
 
 
 def _alike(value: Any, own: Any) -> bool:

@@ -13,6 +13,7 @@ it is when it is very long, and where it alone holds much memory.
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import sys
@@ -448,6 +449,29 @@ class Lineage:
 
     def node(self) -> Node:
         return self.recording.node_of(self.step)
+
+
+def apply(function: Callable[..., Any], *tensors: Sequence[Any]) -> Any:
+    """The results of a function of tensors as one operation of the recording, through which no gradient flows; None
+    where it cannot be recorded. The function may read nothing but its arguments."""
+    recording = local.recording
+    if recording is None or not may_record():
+        return None
+    operands = []
+    for x in itertools.chain(*tensors):
+        if x._storage is recording:
+            step = x._node
+        else:
+            step = recording.known.get(id(x._layout)) or recording.operand(x)
+            if step is None:
+                return None
+        operands.append(recording._detached(step) if step.tracked else step)
+    arguments = tuple(operands)
+    step = recording.step.after
+    if step.function is function and step.arguments == arguments:
+        return recording.take(step)
+    results = recording.record(function, arguments)
+    return None if results is NEVER else results
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
