@@ -54,6 +54,7 @@ class Counts:
     runs = 0  # recordings computed
     steps = 0  # positions of the trie
     cuts = 0  # recordings that ended without a look
+    unrecorded: dict[str, int] = {}  # operations outside of recordings, by name: a value of them is a graph
 
 
 counts = Counts()
@@ -142,19 +143,20 @@ class Recording:
         self.bytes = 0  # of inputs that were large
 
     # -- writing -----------------------------------------------------------------------------------------------------
-    def operand(self, x: Any) -> Step | None:
-        """The step of a tensor that is no result of this recording; None where it has a graph."""
-        layout = x._layout
+    def operand(self, x: Any, value: Any) -> Step | None:
+        """The step of a tensor that is no result of this recording; None where it has a graph. `value` holds what it
+        is: the tensor itself, or that of its state."""
+        layout = value._layout
         if layout is None:
             return self._leaf(x)
-        if x._node is not None and (leaf := self._leaf(x)) is not None:
-            return leaf  # computed, and yet nobody has put it on a device
         known: Step | None = self.known.get(id(layout))
         if known is None:
-            storage = x._storage
-            if x._layout is not layout or isinstance(storage, OffHost):
+            if value._node is not None and (leaf := self._leaf(value)) is not None:
+                return leaf  # computed, and yet nobody has put it on a device
+            storage = value._storage
+            if value._layout is not layout or isinstance(storage, OffHost):
                 return None
-            known = self._input(x, storage, layout, x._record)
+            known = self._input(x, storage, layout, value._record)
             if known is None:
                 return None
         if known.tracked:
@@ -462,7 +464,7 @@ def apply(function: Callable[..., Any], *tensors: Sequence[Any]) -> Any:
         if x._storage is recording:
             step = x._node
         else:
-            step = recording.known.get(id(x._layout)) or recording.operand(x)
+            step = recording.known.get(id(x._layout)) or recording.operand(x, x)
             if step is None:
                 return None
         operands.append(recording._detached(step) if step.tracked else step)

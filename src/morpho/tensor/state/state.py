@@ -173,7 +173,8 @@ class State:
                 self.wait_for(None)
             before, self._held = self._held, tensor
             self._words[StateField.VERSION] += 1
-        if (isinstance(before._storage, OffHost) or isinstance(tensor._storage, OffHost)) and before.device != tensor.device:
+        is_elsewhere = isinstance(before._storage, OffHost) or isinstance(tensor._storage, OffHost)
+        if is_elsewhere and before.device != tensor.device:
             _say_moved()
 
     @property
