@@ -387,43 +387,31 @@ class _Update:
     def __init__(self, optimizer: Optimizer, moving: set[int], has_scale: bool, has_condition: bool) -> None:
         self.generation, self.moving = entries.generation, moving
         self.has_scale, self.has_condition = has_scale, has_condition
-        self.groups = list(optimizer.param_groups)
-        pairs = [(group, one) for group in self.groups for one in group.params if id(one) in moving]
+        groups = list(optimizer.param_groups)
+        pairs = [(number, one) for number, group in enumerate(groups) for one in group.params if id(one) in moving]
         self.parameters = [one for _, one in pairs]
-        slots = [optimizer._slots[id(one)] for one in self.parameters]
         counts = list({id(state): state for one in self.parameters
                        for state in [optimizer._counts[id(one)]]}.values())
+        slots = [optimizer._slots[id(one)] for one in self.parameters]
         own = [[one.state, *states.values()] for one, states in zip(self.parameters, slots, strict=True)]
-        self.states = [state for states in own for state in states] + counts  # those that change, then the rates
-        self.read = [*self.states, *[group.rate for group in self.groups]]
+        self.states = [state for states in own for state in states] + counts  # those that change
+        self.read = [*self.states, *[group.rate for group in groups]]
         places = [next(place for place, state in enumerate(counts) if state is optimizer._counts[id(one)])
                   for one in self.parameters]
-        self.cycled = any(group._cycled is not None for group in self.groups)
-        changed, rule = len(self.states), optimizer.update
-        numbers = {id(group): number for number, group in enumerate(self.groups)}
-
-        def update(*tensors: mo.Tensor) -> tuple[mo.Tensor, ...]:
-            values, rates = tensors[:changed], tensors[changed:changed + len(numbers)]
-            gradients = tensors[changed + len(numbers):]
-            scale = gradients[len(pairs)] if has_scale else None
-            steps = [values[changed - len(counts) + place] + 1 for place in range(len(counts))]
-            results, at = [], 0
-            for number, (group, parameter) in enumerate(pairs):
-                wide, kept = parameter.dtype.compute, slots[number]
-                old = dict(zip(kept, values[at + 1:at + 1 + len(kept)], strict=True))
-                value, new = rule(values[at].astype(wide), prepared(gradients[number], wide, scale, group), old,
-                                  rates[numbers[id(group)]].astype(wide), group,
-                                  steps[places[number]].astype(mo.float64))
-                results += [value.astype(parameter.dtype),
-                            *[new[key].astype(values[at + place].dtype) if key in new else old[key]
-                              for place, key in enumerate(kept, 1)]]
-                at += 1 + len(kept)
-            results += steps
-            if has_condition:
-                results = [mo.where(tensors[-1], one, before) for one, before in zip(results, values, strict=True)]
-            return tuple(results)
-
-        self.function = update
+        rows = [(group, one.dtype, tuple(states), place)
+                for (group, one), states, place in zip(pairs, slots, places, strict=True)]
+        self.function: Callable[..., Any] | None = None
+        if not any(group._cycled is not None for group in groups):  # such a momentum is read by the rule itself
+            try:
+                key = (type(optimizer), tuple(rows), len(counts), has_scale, has_condition,
+                       *[recording.exact_key(group.static_key()) for group in groups])
+            except recording.Unknown:
+                return
+            if len(_functions) >= MOST_UPDATES:
+                _functions.clear()
+            self.function = _functions.get(key) or _functions.setdefault(key, _function_of(
+                object.__new__(type(optimizer)), [_settings_of(group) for group in groups], rows, len(counts),
+                has_scale, has_condition))
 
     def is_current(self, moving: set[int], has_scale: bool, has_condition: bool) -> bool:
         """Whether neither parameters nor settings have changed: every change of those makes entries look again."""
@@ -431,14 +419,51 @@ class _Update:
                 and self.has_condition is has_condition)
 
     def record(self, scale: mo.Tensor | None, apply: mo.Tensor | None) -> list[tuple[mo.State, mo.Tensor]] | None:
-        """Write the update down; None where it cannot be recorded. A momentum that a schedule changes is read by the
-        rule itself."""
-        if self.cycled:
+        """Write the update down; None where it cannot be recorded."""
+        if self.function is None:
             return None
-        given = [mo.asarray(one) for one in (scale, apply) if one is not None]
+        others = [mo.asarray(one) for one in (scale, apply) if one is not None]
         results = recording.apply(self.function, [state._tensor for state in self.read],
-                                  [one._track.grad for one in self.parameters] + given)
+                                  [one._track.grad for one in self.parameters], others)
         return None if results is None else list(zip(self.states, results, strict=True))
+
+
+MOST_UPDATES = 256
+_functions: dict[Any, Callable[..., Any]] = {}  # equal models with equal rules have one program: by all that decides it
+
+
+def _settings_of(group: ParamGroup) -> ParamGroup:
+    """A group without parameters: a rule asks it for settings alone."""
+    made = object.__new__(ParamGroup)
+    made.params, made._settings, made._cycled = [], dict(group._settings), None
+    return made
+
+
+def _function_of(rule: Optimizer, groups: list[ParamGroup], rows: list[Any], counts: int, has_scale: bool,
+                 has_condition: bool) -> Callable[..., Any]:
+    """The update as a function. `rows` tell of each parameter its group, dtype, slots and which of the counts it has;
+    `rule` has no attributes, for updates of built-in rules read none."""
+    changed = sum(1 + len(names) for _, _, names, _ in rows) + counts
+
+    def update(*tensors: mo.Tensor) -> tuple[mo.Tensor, ...]:
+        values, rates = tensors[:changed], tensors[changed:changed + len(groups)]
+        gradients = tensors[changed + len(groups):]
+        scale = gradients[len(rows)] if has_scale else None
+        steps = [value + 1 for value in values[changed - counts:]]
+        results: list[mo.Tensor] = []
+        for number, (group, dtype, names, place) in enumerate(rows):
+            at, wide = len(results), dtype.compute
+            old = dict(zip(names, values[at + 1:at + 1 + len(names)], strict=True))
+            value, new = rule.update(values[at].astype(wide), prepared(gradients[number], wide, scale, groups[group]),
+                                     dict(old), rates[group].astype(wide), groups[group],
+                                     steps[place].astype(mo.float64))
+            results += [value.astype(dtype), *[new.get(name, old[name]).astype(old[name].dtype) for name in names]]
+        results += steps
+        if has_condition:
+            results = [mo.where(tensors[-1], one, before) for one, before in zip(results, values, strict=True)]
+        return tuple(results)
+
+    return update
 
 
 def prepared(gradient: mo.Tensor, wide: Any, scale: mo.Tensor | None, group: ParamGroup) -> mo.Tensor:

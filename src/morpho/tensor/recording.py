@@ -54,6 +54,8 @@ class Counts:
     runs = 0  # recordings computed
     steps = 0  # positions of the trie
     cuts = 0  # recordings that ended without a look
+    failed = 0  # recordings that were computed value by value, because computing them together was an error
+    last_failure = ""
     unrecorded: dict[str, int] = {}  # operations outside of recordings, by name: a value of them is a graph
 
 
@@ -81,7 +83,7 @@ class Step:
         self.device = ""
         self.after: Any = None  # the step that followed last time
         self.following: dict[Any, Any] = {}
-        self.plans: dict[tuple[int, ...], Callable[..., Any]] = {}  # by the slots of the results that are held
+        self.plans: dict[Any, Callable[..., Any]] = {}  # by the step of the result that is held, or those of several
         self.last = self  # of several results: the last one, all, and what arranges their tensors
         self.picks: tuple[Step, ...] = (self,)
         self.structure: Callable[[list[Any]], Any] | None = None
@@ -342,17 +344,15 @@ class Recording:
         try:
             alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else \
                 [x for x in results if x._storage is self]
-            if alive and (quiet.value or _is_usual()):
-                plan = self.step.plans.get(tuple([x._node.slot for x in alive])) or _plan_of(self.step, alive)
-                if self.numbers:
-                    self.inputs.append(_vector(self.numbers))
+            if alive and ((is_silent := is_quiet()) or _is_usual()):
+                live = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
+                plan = self.step.plans.get(live) or _plan_of(self.step, alive)
+                inputs = [*self.inputs, _vector(self.numbers)] if self.numbers else self.inputs
                 counts.runs += 1
                 try:
-                    values = plan(*self.inputs) if quiet.value and spans.sink is None else self._call(plan)
-                except Exception:
-                    values = ()
-                if self.numbers:
-                    self.inputs.pop()
+                    values = plan(*inputs) if is_silent and spans.sink is None else self._call(plan, inputs)
+                except Exception as error:  # each value computes itself when it is asked for, with the error it has
+                    values = _failed(error)
                 with _settling:
                     for x, value in zip(alive, values):
                         if x._storage is self:  # else another thread was first, or has given it another value
@@ -385,7 +385,7 @@ class Recording:
                 if is_own:
                     local.recording = Recording()
 
-    def _call(self, plan: Callable[..., Any]) -> Any:
+    def _call(self, plan: Callable[..., Any], inputs: list[Any]) -> Any:
         """Call a compiled function for its values, whatever is being traced or differentiated here, and tell of it."""
         names = ("current", "transformed", "batched", "body", "gradients_off")
         before = [getattr(tracing, name) for name in names]
@@ -396,7 +396,7 @@ class Recording:
                 if value != usual:
                     setattr(tracing, name, usual)
             try:
-                return plan(*self.inputs)
+                return plan(*inputs)
             finally:
                 for name, value in zip(names, before, strict=True):
                     if getattr(tracing, name) is not value:
@@ -588,6 +588,13 @@ def may_record() -> bool:
                           and not tracing.batched and tracing.body is None and settings.is_usual())
 
 
+def _failed(error: Exception) -> tuple[()]:
+    """Count a recording that could not be computed as a whole; its values are computed one by one."""
+    counts.failed += 1
+    counts.last_failure = f"{type(error).__name__}: {error}"
+    return ()
+
+
 def _alone() -> int:
     """The references to a recording in its `run`, where no tensor waits in it."""
     class Counted:
@@ -647,6 +654,9 @@ def _key(value: Any) -> Any:
     if kind is EllipsisType or kind is type:
         return value
     raise Unknown
+
+
+exact_key = _key
 
 
 def _signature(argument: Any) -> Any:
@@ -810,13 +820,13 @@ def _is_usual() -> bool:
 
 def _plan_of(step: Step, alive: Sequence[Any]) -> Callable[..., Any]:
     """A recording as a compiled function of its inputs and, last, its numbers, with the values of some results."""
-    live = tuple([x._node.slot for x in alive])
+    live: Any = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
     if not _compile:
         for prepare in _prepare:
             prepare()
     kind = _kind[0]
     path = _path(step)
-    wanted = [path[slot].node for slot in live]
+    wanted = [x._node.node for x in alive]
     inputs = [one.node.serial for one in path if one.function is INPUT]
     count = step.numbers
 
