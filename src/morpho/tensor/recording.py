@@ -278,7 +278,7 @@ class Recording:
         held = 0
         for value, reference in zip(self.inputs, self.owners, strict=True):
             owner = reference()
-            if owner is None or owner._layout is not value._layout:
+            if owner is None or _layout_of(owner) is not value._layout:
                 held += value.nbytes
         return held
 
@@ -436,9 +436,17 @@ class Recording:
         value, owner = self.inputs[number], self.owners[number]()
         if value._node is not None:
             return value._node  # type: ignore[no-any-return]
-        if owner is not None and owner._layout is value._layout:
+        if owner is not None and _layout_of(owner) is value._layout:
             return owner.program()  # type: ignore[no-any-return]
         return value.program()  # type: ignore[no-any-return]
+
+
+def _layout_of(owner: Any) -> Any:
+    """The layout of a tensor; None for a variable whose next value waits, which is not to be computed here."""
+    if type(owner) is _kind[0]:
+        return owner._layout
+    state = owner.state
+    return state._held._layout if state._waiting is None else None
 
 
 class Lineage:
