@@ -457,7 +457,7 @@ def _function_of(rule: Optimizer, groups: list[ParamGroup], rows: list[Any], cou
             value, new = rule.update(values[at].astype(wide), prepared(gradients[number], wide, scale, groups[group]),
                                      dict(old), rates[group].astype(wide), groups[group],
                                      steps[place].astype(mo.float64))
-            results += [value.astype(dtype), *[new.get(name, old[name]).astype(old[name].dtype) for name in names]]
+            results += [value.astype(dtype), *[{**old, **new}[name].astype(old[name].dtype) for name in names]]
         results += steps
         if has_condition:
             results = [mo.where(tensors[-1], one, before) for one, before in zip(results, values, strict=True)]

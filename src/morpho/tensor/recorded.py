@@ -45,12 +45,17 @@ def set_tensor(kind: type, following: Callable[..., Any]) -> None:
 _waiting: list[Callable[[type], None]] = []
 
 
+def _current() -> Any:
+    """The recording that an operation goes to where something is not as usual; None where it is not recorded."""
+    return local.recording if may_record() else None
+
+
 def unary(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of one tensor."""
 
     def call(x: Any, /) -> Any:
         recording = local.recording
-        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+        if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(x)
         if recording.step.slot >= recording.limit:
             recording = recording.edge()
@@ -89,7 +94,7 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(x1: Any, x2: Any, /) -> Any:
         recording = local.recording
-        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+        if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(x1, x2)
         if recording.step.slot >= recording.limit:
             recording = recording.edge()
@@ -231,7 +236,7 @@ def recorded(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         recording = local.recording
-        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+        if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(*args, **kwargs)
         if len(args) == 1 and not kwargs and type(x := args[0]) is _tensor[0] and x._storage is recording:
             step = recording.step.after  # of one operand, as last time
@@ -280,7 +285,7 @@ def view(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         recording = local.recording
-        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+        if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(*args, **kwargs)
         if type(args[0]) is _tensor[0] and args[0]._layout is not None:
             made = _view(function, args, kwargs)

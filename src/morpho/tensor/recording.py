@@ -33,7 +33,7 @@ from morpho.ops.algebra import cast, reshape
 from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.runtime.trace import spans
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
-from morpho.tensor.eager import EAGER, is_quiet, quiet
+from morpho.tensor.eager import EAGER, is_quiet
 from morpho.tensor.lifted import LiftedNumber, Lifting
 
 FIRST = 16  # steps after which a recording notes the line it is at
@@ -128,10 +128,11 @@ class Recording:
     never changes at all, so other threads may compute values from it."""
 
     __slots__ = ("__weakref__", "apart", "bytes", "differentiated", "inputs", "is_deep", "known", "limit", "memo",
-                 "numbers", "owners", "results", "site", "step")
+                 "numbers", "owners", "results", "settings", "site", "step")
 
     def __init__(self) -> None:
         self.step, self.limit = ROOT, FIRST
+        self.settings: Any = None  # those of a block that the recording was written in
         self.site: Any = None  # a line of the user's, early in the recording
         self.results: list[Any] = []
         self.inputs: list[Any] = []  # tensors of the recording's own, with the values of this moment
@@ -336,6 +337,14 @@ class Recording:
 
     # -- computing ---------------------------------------------------------------------------------------------------
     def run(self) -> None:
+        """Compute the results that are still held under the settings that they were recorded with."""
+        if self.settings is None or self.settings is _chosen():
+            self._run()
+        else:
+            with settings.of(self.settings):
+                self._run()
+
+    def _run(self) -> None:
         """Compute the results that are still held in one call, and begin anew. Where that fails each of them computes
         its own value when it is asked for, with the error that belongs to it."""
         results, is_own = self.results, local.recording is self
@@ -368,7 +377,7 @@ class Recording:
         finally:
             results.clear()  # each of them holds the recording
             if is_own and getrefcount(self) <= ALONE:  # nobody else knows it: it is a new one
-                self.step, self.limit, self.site = ROOT, FIRST, None
+                self.step, self.limit, self.site, self.settings = ROOT, FIRST, None, None
                 self.inputs.clear()
                 self.owners.clear()
                 self.known.clear()
@@ -406,7 +415,7 @@ class Recording:
         """This recording, which has ended, as one under way: what it computed is computed once more."""
         made = Recording()
         made.step, made.inputs, made.owners, made.numbers = self.step, [*self.inputs], [*self.owners], [*self.numbers]
-        made.is_deep = True
+        made.is_deep, made.settings = True, _chosen()
         path = [one for one in _path(self.step) if one.function is INPUT]
         made.known = {id(value._layout if value._node is None else value._node): one
                       for value, one in zip(made.inputs, path, strict=True)}
@@ -464,9 +473,9 @@ class Lineage:
 def apply(function: Callable[..., Any], *tensors: Sequence[Any]) -> Any:
     """The results of a function of tensors as one operation of the recording, through which no gradient flows; None
     where it cannot be recorded. The function may read nothing but its arguments."""
-    recording = local.recording
-    if recording is None or not may_record():
+    if not may_record():
         return None
+    recording = local.recording
     operands = []
     for x in itertools.chain(*tensors):
         if x._storage is recording:
@@ -497,9 +506,9 @@ def set_gradients(function: GradientsOf) -> None:
 def differentiate(loss: Any) -> list[tuple[Any, Any]] | None:
     """The leaves below a recorded value that want gradients, each with its gradient, as part of the recording; None
     where that is not possible, as it came about in parts."""
-    recording = local.recording
-    if recording is None or tracing.gradients_off or not may_record():
+    if tracing.gradients_off or not may_record():
         return None
+    recording = local.recording
     if type(loss._node) is Step and loss._storage is recording:
         step = loss._node
     elif type(loss._track) is Lineage and loss._layout is not None:
@@ -554,9 +563,9 @@ def wants_gradient(x: Any) -> bool:
 
 def without_gradient(x: Any) -> Any:
     """A tensor with this value, through which no gradient flows; None where that takes a node."""
-    recording = local.recording
-    if recording is None or not may_record():
+    if not may_record():
         return None
+    recording = local.recording
     if type(x._node) is Step and x._storage is recording:
         made = recording.share(x)
         if made._node.tracked:
@@ -590,10 +599,40 @@ _chosen = settings.current.get
 
 
 def may_record() -> bool:
-    """Whether operations of this thread are recorded, where something is not as usual: only a block without gradients
-    leaves them so."""
-    return is_quiet() or (_chosen() is None and tracing.current is None and not tracing.transformed
-                          and not tracing.batched and tracing.body is None and settings.is_usual())
+    """Whether operations of this thread are recorded, where something is not as usual: only a block without gradients,
+    or settings under which the CPU computes values as they are, leave them so. `local.recording` may then be another
+    one: a recording has the settings of one block."""
+    recording, chosen = local.recording, _chosen()
+    if recording is None or (recording.settings is chosen is None and is_quiet()):
+        return recording is not None
+    if tracing.current is not None or tracing.transformed or tracing.batched or tracing.body is not None:
+        return False
+    if not (settings.is_usual() if chosen is None else _is_recordable(chosen)):
+        return False
+    if recording.settings is not chosen:
+        if recording.step is not ROOT:
+            recording.run()
+        local.recording.settings = chosen
+    return True
+
+
+def _is_recordable(chosen: settings.Settings) -> bool:
+    return chosen.record and chosen.device == "cpu" and not chosen.autocast and not chosen.nans
+
+
+def _end_block() -> None:
+    """This thread enters or leaves a block of settings: what was recorded in one is computed under them."""
+    recording, chosen = vars(local).get("recording"), _chosen()
+    if recording is None or recording.settings is chosen:
+        return
+    if recording.settings is not None and recording.step is not ROOT:
+        recording.run()
+        recording = local.recording
+    if recording is not None and recording.step is ROOT:
+        recording.settings = None
+
+
+settings.changed.append(_end_block)
 
 
 def _failed(error: Exception) -> tuple[()]:
@@ -604,9 +643,12 @@ def _failed(error: Exception) -> tuple[()]:
 
 
 def _alone() -> int:
-    """The references to a recording in its `run`, where no tensor waits in it."""
+    """The references to a recording in its `_run`, where no tensor waits in it."""
     class Counted:
         def run(self) -> int:
+            return self._run()
+
+        def _run(self) -> int:
             return getrefcount(self)
 
     one = Counted()

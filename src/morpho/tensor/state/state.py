@@ -145,7 +145,10 @@ class State:
         if trace is not None:
             trace.write(self, tensor)
             return
-        made = asarray(tensor, copy=True).realise()
+        if type(tensor._node) is recording.Step:
+            made = _owned(recording.shared(tensor).realise())
+        else:
+            made = asarray(tensor, copy=True).realise()
         made._track = None  # a value without a past: gradients end here
         self.replace(made)
 
