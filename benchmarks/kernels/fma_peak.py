@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 
-from morpho.backends.cpu.codegen.emit import Emitter
+from morpho.backends.code.emit import Emitter
 from morpho.backends.cpu.compiler import llvm
 from morpho.base import settings
 from morpho.base.machine import Isa, choose_isa, machine

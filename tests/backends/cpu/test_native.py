@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from morpho.backends.cpu.codegen.native import declare, module, native
-from morpho.backends.cpu.codegen.typed import (
+from morpho.backends.code.native import declare, module, native
+from morpho.backends.code.typed import (
     Bytes,
     Global,
     Native,

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 import morpho.ops  # noqa: F401  (fills the registry)
-from morpho.backends.cpu.codegen import elementwise
-from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT
+from morpho.backends.code import elementwise
+from morpho.backends.code.emit import FAULT_INTERRUPT
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import host_call, interrupts, threads
 from morpho.backends.cpu.driver.executable import Executable

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, CACHE_LINE, Emitter, Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, CACHE_LINE, Emitter, Value
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.attention import packing, products, scores
 from morpho.backends.cpu.attention.attention import FAR, KEY_BLOCK, READ, RESULTS, TILE, AttentionBackwardKernel
 from morpho.backends.cpu.attention.attention_code import LARGEST, any_lane, smax, smin
 from morpho.backends.cpu.attention.tiles import TileCode
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
 from morpho.base.machine import Isa
 
 

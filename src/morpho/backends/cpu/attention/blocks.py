@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.attention.attention import KEY_BLOCK, TALL_TILE
 from morpho.backends.cpu.attention.attention_code import LARGEST, Shape, any_lane, smax, smin
 from morpho.backends.cpu.attention.products import UNROLLED_PAIRS, stored_strip
 from morpho.backends.cpu.attention.tiles import TileCode
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
 from morpho.base.dtypes import DType
 
 UNKNOWN = 2  # whether a block of values is finite, before anyone asked

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
+from morpho.backends.code.vector_math.logarithm import log
 from morpho.backends.cpu.attention import packing, products, scores
 from morpho.backends.cpu.attention.attention import FAR, KEY_BLOCK, AttentionKernel
 from morpho.backends.cpu.attention.attention_code import MINUS_INFINITY, prefetch, smax, smin
 from morpho.backends.cpu.attention.blocks import BlockCode
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.vector_math.logarithm import log
 from morpho.base.dtypes import bfloat16
 from morpho.base.machine import Isa
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.attention.attention_code import Routine, Shape, any_lane, prefetch, transposed
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
 from morpho.base.dtypes import DType
 
 TOGETHER = 4  # vectors of a line

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.attention.pages import BASE, NEW, PLACES, TARGET, PageWriteKernel
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.base.machine import Isa
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import CACHE_LINE, Emitter, Value
 from morpho.backends.cpu.attention.attention import KEY_BLOCK, PAIR_BLOCK
 from morpho.backends.cpu.attention.attention_code import (
     MINUS_INFINITY,
@@ -20,8 +22,6 @@ from morpho.backends.cpu.attention.attention_code import (
     smin,
     transposed,
 )
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
 from morpho.base.dtypes import DType, bfloat16
 
 UNROLLED = 2  # values of k per turn of the loops

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.vector_math.exponential import exp_nonpositive, exp_short
 from morpho.backends.cpu.attention.attention import KEY_BLOCK
 from morpho.backends.cpu.attention.attention_code import (
     MINUS_INFINITY,
@@ -15,9 +18,6 @@ from morpho.backends.cpu.attention.attention_code import (
     shuffled,
     smin,
 )
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.exponential import exp_nonpositive, exp_short
 from morpho.base.dtypes import DType, bool_
 
 QUIET_NAN, HALF_UNIT = 0x7FC00000, 0x7FFF  # bits of float32; just less than half of the last place of bfloat16

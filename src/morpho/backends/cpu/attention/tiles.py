@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE, Record
 from morpho.backends.cpu.attention.attention import FAR, record_of
 from morpho.backends.cpu.attention.attention_code import Routine, Shape, call, declared, smax, smin
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE, Record
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from morpho.backends.base import CodeStore
-from morpho.backends.cpu.codegen import elementwise
+from morpho.backends.code import elementwise
 from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.generators import generate
 from morpho.base.errors import MorphoError

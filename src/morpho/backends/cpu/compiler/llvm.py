@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from morpho.backends.cpu.codegen.elementwise import BY_USER
+from morpho.backends.code.elementwise import BY_USER
 from morpho.base.errors import CompileError, MemoryLimit, MorphoError, fail
 from morpho.base.machine import Isa, machine
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.codegen.emit import CACHE_LINE
+from morpho.backends.code.emit import CACHE_LINE
 from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmConv, ImplicitGemmKernel, Windows, matrices
 from morpho.backends.cpu.gemm.gemm import GEMM, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matrix, loop_scratch, product_sizes, rounded

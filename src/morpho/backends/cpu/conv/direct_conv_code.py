@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.conv.direct_conv import DIRECT_CONV, TRANSPOSED_CHANNELS, DirectConvKernel
 from morpho.backends.cpu.conv.direct_conv_parts import DirectConvMicroKernel, LinePacker, PlaneCopy, Turn, spans
 from morpho.backends.cpu.conv.implicit_gemm_code import ImplicitGemmCode

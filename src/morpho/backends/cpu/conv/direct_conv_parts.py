@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.register_transpose import transposed
+from morpho.backends.code.emit import Value
+from morpho.backends.code.register_transpose import transposed
 from morpho.backends.cpu.conv.direct_conv import DirectConvKernel
 from morpho.backends.cpu.conv.weight_gradient import WeightGradientKernel
 from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel, sum_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.conv.kernel_pack import KERNEL_PACK, KernelPackKernel
 from morpho.backends.cpu.gemm.packing.pack_code import PackCode
 from morpho.base.machine import Isa

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import CACHE_LINE
-from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.code.emit import CACHE_LINE
+from morpho.backends.code.kernel_abi import Record
 from morpho.backends.cpu.conv.direct_conv import direct_register
 from morpho.backends.cpu.conv.implicit_gemm import Windows, matrices
 from morpho.backends.cpu.conv.kernel_pack import KernelMatmul

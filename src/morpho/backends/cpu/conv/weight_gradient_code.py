@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.conv.direct_conv_parts import PlaneCopy, Turn, spans
 from morpho.backends.cpu.conv.weight_gradient import TRANSPOSED, WEIGHT_GRADIENT, WeightGradientKernel
 from morpho.backends.cpu.gemm.microkernel import MicroKernel, sum_type

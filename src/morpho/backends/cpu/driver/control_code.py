@@ -7,7 +7,7 @@ whose address is written before each turn; kernels do not know of it.
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.driver.abi import (
     CarriedField,
     ControlField,

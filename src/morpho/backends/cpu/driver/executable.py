@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT
+from morpho.backends.code.emit import FAULT_INTERRUPT
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.compiler.compilation import kernel_addresses
 from morpho.backends.cpu.driver import interrupts, threads

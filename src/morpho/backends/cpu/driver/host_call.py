@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_HOST
+from morpho.backends.code.kernel_abi import FAULT_HOST
 from morpho.backends.reference import reference
 from morpho.backends.reference.backend import host_array
 from morpho.base.dims import evaluate

@@ -20,7 +20,7 @@ import threading
 import time
 from enum import IntEnum
 
-from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT, INTERRUPTS, POLL_LATER, POLL_SOONER, Value
+from morpho.backends.code.emit import FAULT_INTERRUPT, INTERRUPTS, POLL_LATER, POLL_SOONER, Value
 from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.driver.abi import Function
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT, Value
+from morpho.backends.code.emit import FAULT_INTERRUPT, Value
 from morpho.backends.cpu.driver.abi import (
     LINE_WORDS,
     ControlKind,

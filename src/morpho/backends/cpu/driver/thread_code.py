@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT, Emitter, Value
+from morpho.backends.code.emit import FAULT_INTERRUPT, Emitter, Value
 from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
 from morpho.backends.cpu.driver.interrupts import TABLE, InterruptField, is_main
 

@@ -8,7 +8,7 @@ from decimal import Decimal, localcontext
 from functools import cache
 from typing import NamedTuple
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510")
 

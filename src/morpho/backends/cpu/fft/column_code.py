@@ -5,10 +5,10 @@ A block goes to scratch, is transformed there by passes between two arrays of ve
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
-from morpho.backends.cpu.codegen.register_transpose import transposed
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
+from morpho.backends.code.register_transpose import transposed
 from morpho.backends.cpu.fft.butterflies import Complex, butterfly, times
 from morpho.backends.cpu.fft.fft import ColumnFftKernel
 from morpho.backends.cpu.fft.fft_plan import Pass, passes

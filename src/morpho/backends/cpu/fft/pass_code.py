@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value
 from morpho.backends.cpu.fft.butterflies import Complex, butterfly, times
 from morpho.backends.cpu.fft.fft_plan import Pass
 from morpho.backends.cpu.loops.pairs import joined, picked

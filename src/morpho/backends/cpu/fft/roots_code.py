@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value
 from morpho.backends.cpu.fft.fft_plan import Pass
 
 _QUARTER = (math.pi / 4, 3.061616997868383e-17)  # pi / 4 as two numbers

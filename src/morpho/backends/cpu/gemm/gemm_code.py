@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, GEMM, GemmKernel
 from morpho.backends.cpu.gemm.microkernel import MicroKernel, StoringMicroKernel, places_of_batch, sum_type
 from morpho.backends.cpu.gemm.neon.bf16_gemv import fits

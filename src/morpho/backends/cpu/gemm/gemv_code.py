@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import CACHE_LINE, Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, GemvKernel
 from morpho.backends.cpu.gemm.microkernel import chained, pick, places_of_batch, transpose
 from morpho.backends.cpu.gemm.tiling import lanes_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.codegen.emit import CACHE_LINE
+from morpho.backends.code.emit import CACHE_LINE
 from morpho.backends.cpu.gemm.gemm import GEMM, OUTER, GemmKernel
 from morpho.backends.cpu.gemm.gemv import column_tile
 from morpho.backends.cpu.gemm.packing.pack import PACK, PackKernel

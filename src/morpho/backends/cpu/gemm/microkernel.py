@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Emitter, Value
 from morpho.backends.cpu.gemm.gemm import OUTER, UNROLL, GemmKernel
 from morpho.backends.cpu.gemm.neon import f32_microkernel
 from morpho.backends.cpu.gemm.neon.bf16_gemv import add_block, fits

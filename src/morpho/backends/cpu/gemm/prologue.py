@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.codegen.emit import CACHE_LINE
+from morpho.backends.code.emit import CACHE_LINE
 from morpho.backends.cpu.gemm.gemm import PROLOGUE_GEMM, GemmKernel
 from morpho.backends.cpu.gemm.matmul import KEPT_SHARE, Matmul, Matrix, loop_scratch, rounded
 from morpho.backends.cpu.gemm.tiling import ENOUGH_ROWS, ITEMS_PER_THREAD, TILE_ROWS, Tiling, choose_tiling, evened

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.register_transpose import transposed
+from morpho.backends.code.emit import Value
+from morpho.backends.code.register_transpose import transposed
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function
 from morpho.backends.cpu.gemm.symmetric import MIRRORED, SYMMETRIC_GEMM, SymmetricGemmKernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from morpho.backends.cpu.codegen.emit import CACHE_LINE
+from morpho.backends.code.emit import CACHE_LINE
 from morpho.base.dims import Size, upper
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Value
-from morpho.backends.cpu.codegen.register_transpose import transposed
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Value
+from morpho.backends.code.register_transpose import transposed
 from morpho.backends.cpu.gemm.gemm_code import SHARE_BITS, GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, places_of_batch, transpose
 from morpho.backends.cpu.gemm.tiling import Register

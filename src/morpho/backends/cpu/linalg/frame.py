@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.linalg.matrix import FAULTS, LANES, RANKS, MatrixKernel, pitch
 
 Index = Value | int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import BITS, Value
+from morpho.backends.code.emit import BITS, Value
 from morpho.backends.cpu.linalg.frame import Frame, Index, Panel, add_multiple, masked
 from morpho.backends.cpu.linalg.matrix import LANES
 

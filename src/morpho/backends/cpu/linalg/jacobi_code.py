@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.linalg.frame import Frame, Index, Panel, add_multiple
 from morpho.backends.cpu.linalg.householder_code import factorise, fold, form_q, largest, power_of_two, scale
 from morpho.backends.cpu.linalg.matrix import LANES

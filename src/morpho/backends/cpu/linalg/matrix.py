@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINITE, FAULT_SINGULAR, Record
+from morpho.backends.code.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINITE, FAULT_SINGULAR, Record
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 

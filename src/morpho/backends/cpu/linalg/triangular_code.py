@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.vector_math import FUNCTIONS
+from morpho.backends.code.emit import Value
+from morpho.backends.code.vector_math import FUNCTIONS
 from morpho.backends.cpu.linalg.frame import Frame, Panel, add_multiple, copy_in, copy_out, masked
 from morpho.backends.cpu.linalg.matrix import LANES
 

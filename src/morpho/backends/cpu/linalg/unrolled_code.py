@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import BITS, Value, mangled, vector_type
-from morpho.backends.cpu.codegen.vector_math import FUNCTIONS
+from morpho.backends.code.emit import BITS, Value, mangled, vector_type
+from morpho.backends.code.vector_math import FUNCTIONS
 from morpho.backends.cpu.linalg import unrolled
 from morpho.backends.cpu.linalg.frame import Frame
 from morpho.backends.cpu.linalg.matrix import RANKS, MatrixKernel

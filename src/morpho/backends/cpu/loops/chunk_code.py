@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import elementwise, scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import elementwise, scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.loops.gather import GatherCode
 from morpho.backends.cpu.loops.loop_base import LONG_BODY
 from morpho.backends.cpu.loops.loop_spec import Instruction, Pass

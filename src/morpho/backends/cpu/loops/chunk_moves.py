@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Value
 from morpho.backends.cpu.loops.loop_spec import Instruction, Pass
 from morpho.backends.cpu.loops.pairs import PARTS, PairMoves
 from morpho.base.dtypes import DType, bool_, int32

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.vector_math import BY_TABLE, is_by_table
+from morpho.backends.code import scalars
+from morpho.backends.code.vector_math import BY_TABLE, is_by_table
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES, LoopKernel
 from morpho.base.machine import Isa
 from morpho.ops.elementwise import COSTLY

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Value
+from morpho.backends.code.kernel_abi import FAULT_INDEX
 from morpho.backends.cpu.loops.chunk_moves import ChunkMoves
 from morpho.backends.cpu.loops.loop_spec import Instruction
 from morpho.base.dtypes import DType, int64

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value, vector_type
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value, vector_type
 from morpho.backends.cpu.loops.chunk_width import choose_lanes, is_light, may_be_pipelined
 from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, constant_value
 from morpho.base.dtypes import DType, int64

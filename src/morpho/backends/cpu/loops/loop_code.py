@@ -6,9 +6,9 @@ i adds into lane i mod 64, the lanes of a block of 4096 fold by halves, and bloc
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops import reductions
 from morpho.backends.cpu.loops.chunk_code import ChunkCode
 from morpho.backends.cpu.loops.chunk_width import is_long_chain

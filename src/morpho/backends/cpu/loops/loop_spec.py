@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.code.kernel_abi import Record
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, bool_, int16, uint8
 from morpho.base.python.lazy import cached_property

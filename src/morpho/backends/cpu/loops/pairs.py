@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value
 from morpho.backends.cpu.loops.loop_base import LoopBase
 from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.base.dims import Size

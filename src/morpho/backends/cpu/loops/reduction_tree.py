@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Emitter, Value
 from morpho.backends.cpu.loops.chunk_code import ChunkCode
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES
 from morpho.base.dtypes import DType, bool_

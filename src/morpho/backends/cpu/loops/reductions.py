@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morpho.backends.cpu.codegen.emit import BITS, Value
+from morpho.backends.code.emit import BITS, Value
 from morpho.backends.cpu.loops.chunk_code import ChunkCode
 from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, TREE_LANES, Pass
 from morpho.backends.cpu.loops.reduction_tree import Tree

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.codegen.vector_math import has_branches
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.vector_math import has_branches
 from morpho.backends.cpu.loops.chunk_code import ChunkCode
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES, Pass
 from morpho.backends.cpu.loops.reduction_tree import Tree

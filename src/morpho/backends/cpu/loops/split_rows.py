@@ -6,7 +6,7 @@ blocks of each row in the same pairwise tree as the single kernel and finishes t
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.loops.loop_code import LoopCode
 from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK
 from morpho.backends.cpu.loops.reduction_tree import Tree

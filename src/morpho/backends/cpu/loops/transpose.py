@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Emitter
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE, Record
-from morpho.backends.cpu.codegen.register_transpose import transposed
+from morpho.backends.code.emit import Emitter
+from morpho.backends.code.kernel_abi import SIGNATURE, Record
+from morpho.backends.code.register_transpose import transposed
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.machine import Isa
 from morpho.program.kernel import Kernel

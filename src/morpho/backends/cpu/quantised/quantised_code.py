@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value
 from morpho.backends.cpu.gemm.gemm import UNROLL, GemmKernel
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.quantised.quantised import QUANTISED_PACK, QuantisedPackKernel
 from morpho.base.machine import Isa
 from morpho.ops.neural.quantised import BLOCK, LAYOUTS

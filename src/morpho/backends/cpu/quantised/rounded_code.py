@@ -8,9 +8,9 @@ where there are any (`rounded_matrix.py`). The sums are whole numbers below 2**2
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.gemm.amx.amx import SIDE
 from morpho.backends.cpu.quantised.int8_code import PAIRS, by_dot
 from morpho.backends.cpu.quantised.rounded import PRODUCT, ROW, RoundedKernel, RoundRowsKernel

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value
 from morpho.backends.cpu.gemm.amx.amx import LINE_BYTES, SIDE
 from morpho.backends.cpu.gemm.amx.amx_code import call, configure, release
 from morpho.base.machine import Isa

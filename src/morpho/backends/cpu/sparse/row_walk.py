@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX, SIGNATURE
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 

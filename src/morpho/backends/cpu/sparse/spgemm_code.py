@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Value
 from morpho.backends.cpu.sparse.kernels import RANKS, SpgemmKernel
 from morpho.backends.cpu.sparse.row_walk import SparseCode
 from morpho.base.machine import Isa

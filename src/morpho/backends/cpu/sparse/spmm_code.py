@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.elementwise import emit
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.elementwise import emit
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.sparse.kernels import FOLLOWED_SPMM, SpmmKernel
 from morpho.backends.cpu.sparse.row_walk import SparseCode
 from morpho.base.dtypes import bool_

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.sparse.kernels import WIDTH, TransposedSpmmKernel
 from morpho.backends.cpu.sparse.row_walk import SparseCode
 from morpho.base.machine import Isa

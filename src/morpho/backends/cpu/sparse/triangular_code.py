@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEFINITE, FAULT_SINGULAR
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
+from morpho.backends.code.kernel_abi import FAULT_INDEFINITE, FAULT_SINGULAR
 from morpho.backends.cpu.sparse.kernels import WIDTH, IncompleteKernel, TriangularKernel
 from morpho.backends.cpu.sparse.row_walk import SparseCode
 from morpho.base.machine import Isa

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.backends.cpu.generators import generate
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry

@@ -17,8 +17,8 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
-from morpho.backends.cpu.codegen.native import module, native
-from morpho.backends.cpu.codegen.typed import NULL, Address, Words, i1, i32, i64, u32
+from morpho.backends.code.native import module, native
+from morpho.backends.code.typed import NULL, Address, Words, i1, i32, i64, u32
 from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.compiler.code import stored_text
 from morpho.backends.cuda.driver.regions.traced import Operation, Traced, is_traced, plain

@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.native import module, native
-from morpho.backends.cpu.codegen.typed import (
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.native import module, native
+from morpho.backends.code.typed import (
     Bytes,
     Volatile,
     Words,

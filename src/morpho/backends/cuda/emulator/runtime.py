@@ -11,8 +11,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
 
-from morpho.backends.cpu.codegen.native import declare, module, native
-from morpho.backends.cpu.codegen.typed import (
+from morpho.backends.code.native import declare, module, native
+from morpho.backends.code.typed import (
     Address,
     Bytes,
     Global,

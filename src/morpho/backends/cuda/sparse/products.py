@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.sparse.kernels import FOLLOWED_SPMM, SpmmKernel
 from morpho.backends.cpu.sparse.spmm_code import SpmmCode
 from morpho.backends.cuda.codegen.generic import function_text, joined

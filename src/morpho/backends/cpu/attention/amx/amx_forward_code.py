@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.attention.amx import units
 from morpho.backends.cpu.attention.amx.units import GROUP, ITEM, KEY_TILES
 from morpho.backends.cpu.attention.attention import KEY_BLOCK, PAIR_BLOCK, UNIT_TILE
@@ -9,7 +10,6 @@ from morpho.backends.cpu.attention.attention_code import smax, smin
 from morpho.backends.cpu.attention.blocks import UNKNOWN, KeyBlock
 from morpho.backends.cpu.attention.forward_code import ForwardCode
 from morpho.backends.cpu.attention.scores import mask_tile, softmax_tile
-from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.gemm.amx.amx import SIDE
 from morpho.backends.cpu.gemm.amx.amx_code import TILE_BYTES, configure, release
 

@@ -7,10 +7,10 @@ result is `[key][row]`, with rows in the lanes, as the softmax wants it. The sec
 
 from __future__ import annotations
 
+from morpho.backends.code.emit import Value
+from morpho.backends.code.register_transpose import transposed
 from morpho.backends.cpu.attention.attention import KEY_BLOCK, PAIR_BLOCK
 from morpho.backends.cpu.attention.attention_code import MINUS_INFINITY, Routine, Shape, any_lane
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.register_transpose import transposed
 from morpho.backends.cpu.gemm.amx.amx import LINE_BYTES, SIDE
 from morpho.backends.cpu.gemm.amx.amx_code import TILE_BYTES, call, joined
 

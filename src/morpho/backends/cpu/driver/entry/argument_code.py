@@ -5,7 +5,7 @@ A call that matches no compiled signature takes the slow path, through Python.
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.driver.abi import BINDING_WORDS, ContextField, Distances, Function, ProgramField
 
 

@@ -6,7 +6,7 @@ are given by name, a Python function made for their structure (`tensor/jit/nativ
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.driver.abi import ContextField, Distances, Enabled, Function
 from morpho.backends.cpu.driver.layout import TUPLE_ITEMS, TUPLE_SIZE
 

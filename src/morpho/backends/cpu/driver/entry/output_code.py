@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.driver.abi import ContextField, Distances, Function, OutputRow
 from morpho.backends.cpu.driver.entry.block_code import BlocksField, new_block
 from morpho.backends.cpu.driver.layout import BYTES_DATA, TUPLE_ITEMS

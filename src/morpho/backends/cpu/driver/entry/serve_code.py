@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.driver.abi import LONG_WORK, CommonField, ContextField, Distances, Enabled, Function
 from morpho.backends.cpu.driver.entry.argument_code import (
     check_fixed,

@@ -7,7 +7,7 @@ first, by a Python function, and hand them back at the end.
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.driver.abi import ContextField, Distances, Function, StateField, StateRow
 from morpho.backends.cpu.driver.layout import TUPLE_ITEMS
 

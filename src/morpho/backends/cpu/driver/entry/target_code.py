@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.driver.abi import ContextField, Distances, Function
 from morpho.backends.cpu.driver.entry.argument_code import compare
 from morpho.backends.cpu.driver.layout import BYTES_DATA, TUPLE_ITEMS, TUPLE_SIZE, WORD

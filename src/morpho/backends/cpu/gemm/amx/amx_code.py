@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.register_transpose import transposed
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.register_transpose import transposed
 from morpho.backends.cpu.gemm.amx.amx import LINE_BYTES, REGISTER, SIDE, AmxGemmKernel, AmxPackKernel
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import PREFETCH_ARGUMENTS, Function

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from morpho.backends.cpu.codegen import inline_asm
-from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
-from morpho.backends.cpu.codegen.inline_asm import NEON_LANES
+from morpho.backends.code import inline_asm
+from morpho.backends.code.emit import CACHE_LINE, Emitter, Value
+from morpho.backends.code.inline_asm import NEON_LANES
 from morpho.base.machine import Isa
 
 ROWS, VECTORS = 8, 3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.gemm.microkernel import places_of_batch, transpose
 from morpho.backends.cpu.gemm.packing.pack import PACK, PackKernel
 from morpho.base.machine import Isa

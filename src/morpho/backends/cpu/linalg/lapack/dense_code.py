@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS
+from morpho.backends.code.emit import Value
+from morpho.backends.code.kernel_abi import FAULT_ENDLESS
 from morpho.backends.cpu.linalg.lapack.frame import Code, Shape
 
 Starts = list[Value]  # where the matrix begins in every operand

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_NOT_FINITE
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import FAULT_ENDLESS, FAULT_NOT_FINITE
 from morpho.backends.cpu.linalg.lapack.kernel import RANKS, LapackKernel
 from morpho.backends.cpu.linalg.lapack.work_spaces import WORDS, Answers, Argument, Matrix, area_bytes, work_spaces
 from morpho.backends.cpu.linalg.matrix import FAULTS

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_NEGATIVE, FAULT_SINGULAR
+from morpho.backends.code.emit import Value
+from morpho.backends.code.kernel_abi import FAULT_NEGATIVE, FAULT_SINGULAR
 from morpho.backends.cpu.linalg.lapack.dense_code import times
 from morpho.backends.cpu.linalg.lapack.frame import Code, Place
 from morpho.backends.cpu.linalg.lapack.general_code import call_gees, clear_below

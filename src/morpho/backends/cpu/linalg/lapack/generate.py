@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code.emit import Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.linalg.lapack import dense_code, function_code, general_code, refined_code
 from morpho.backends.cpu.linalg.lapack.frame import Code
 from morpho.backends.cpu.linalg.lapack.kernel import LapackKernel

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.code.kernel_abi import Record
 from morpho.backends.cpu.linalg.lapack.work_spaces import Matrix, area_bytes, asked_now, work_spaces
 from morpho.backends.cpu.linalg.matrix import RANKS as SMALL_RANKS
 from morpho.base.dims import Size

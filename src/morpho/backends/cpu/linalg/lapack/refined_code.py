@@ -6,7 +6,7 @@ transpose: nothing is turned. The step before has rounded the matrix to where it
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.linalg.lapack.frame import Code, Place
 
 FACTOR, SOLVE, TIMES_VECTOR, TIMES_MATRIX = range(4)  # routines

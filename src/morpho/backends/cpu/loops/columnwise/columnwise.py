@@ -11,8 +11,8 @@ after the last one.
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import elementwise, scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import elementwise, scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.loops.columnwise.columnwise_moves import ColumnwiseMoves
 from morpho.backends.cpu.loops.loop_spec import LEVELS, TREE_BLOCK, TREE_LANES, Pass
 from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type

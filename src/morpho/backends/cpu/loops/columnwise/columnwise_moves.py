@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen import elementwise, scalars
-from morpho.backends.cpu.codegen.emit import BITS, Value
-from morpho.backends.cpu.codegen.register_transpose import transposed
+from morpho.backends.code import elementwise, scalars
+from morpho.backends.code.emit import BITS, Value
+from morpho.backends.code.register_transpose import transposed
 from morpho.backends.cpu.loops.loop_code import LoopCode
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES, Instruction, LoopKernel
 from morpho.backends.cpu.loops.pairs import PARTS, every_second

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.loops.columnwise.columnwise import ColumnwiseCode
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES, Pass, constant_value
 from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.code.kernel_abi import Record
 from morpho.backends.cpu.loops.sequential.register_loop import LOADS, RegisterLoop
 from morpho.program.kernel import Kernel
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops.sequential.lane_loop import LaneLoop
 from morpho.backends.cpu.loops.sequential.register_loop import Carry
 from morpho.backends.cpu.loops.sequential.register_loop_code import LEAST_TURNS, ROOM, STRETCH, RegisterLoopCode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from morpho.backends.cpu.codegen import elementwise, scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX, SIGNATURE
+from morpho.backends.code import elementwise, scalars
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop
 from morpho.base.machine import Isa
 

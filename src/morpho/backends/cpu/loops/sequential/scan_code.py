@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.elementwise import emit
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code import scalars
+from morpho.backends.code.elementwise import emit
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.base.machine import Isa
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.code.kernel_abi import Record
 from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, constant_value
 from morpho.backends.cpu.loops.sequential.scatter import IN_ORDER
 from morpho.program.kernel import Kernel, Role

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
+from morpho.backends.code.kernel_abi import FAULT_INDEX
 from morpho.backends.cpu.loops.loop_code import LoopCode
 from morpho.backends.cpu.loops.loop_spec import Instruction, Pass
 from morpho.backends.cpu.loops.sequential.scatter_code import combined

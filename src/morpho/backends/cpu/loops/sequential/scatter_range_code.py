@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from morpho.backends.cpu.codegen import elementwise, scalars
-from morpho.backends.cpu.codegen.emit import Value, vector_type
+from morpho.backends.code import elementwise, scalars
+from morpho.backends.code.emit import Value, vector_type
 from morpho.backends.cpu.loops.loop_spec import Pass
 from morpho.backends.cpu.loops.sequential.scatter_code import place_of_share
 from morpho.backends.cpu.loops.sequential.scatter_loop import Scatter, ScatterLoop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value
 from morpho.base.dtypes import DType, bfloat16, float16, float32, float64
 
 INFINITY = {float16: 0x7C00, bfloat16: 0x7F80, float32: 0x7F800000, float64: 0x7FF0000000000000}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops.sorting.keys import Keys
 from morpho.backends.cpu.loops.sorting.merge import AT_ONCE, MOST_BLOCK, SMALL, MergeSortKernel
 from morpho.backends.cpu.loops.sorting.network import all_merged, merged, sorted_square, sorted_vector

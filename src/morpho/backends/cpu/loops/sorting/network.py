@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value
 
 Label = tuple[int, int]  # of two vectors, and the lane there
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value, mangled
+from morpho.backends.code.emit import BITS, Emitter, Value, mangled
 from morpho.backends.cpu.loops.sorting.network import all_merged, sorted_square, sorted_vector
 
 WAITING = 72  # parts that wait at most: each is at least twice as long as the next

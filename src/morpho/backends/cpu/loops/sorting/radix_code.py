@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops.sorting.keys import Keys
 from morpho.backends.cpu.loops.sorting.packed_code import PACKED_SLOTS, PackedSort
 from morpho.backends.cpu.loops.sorting.quick_code import compresses

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value
 from morpho.backends.cpu.loops.sorting.keys import Keys
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cpu.quantised.rounded import PRODUCT, ROW
 from morpho.backends.cpu.quantised.rounded_code import MAGIC
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry

@@ -7,9 +7,9 @@ takes a hundred cycles to round a product to zero.
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import positive_part
-from morpho.backends.cpu.codegen.vector_math.piecewise import Part, minus_function
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.vector_math.core import positive_part
+from morpho.backends.code.vector_math.piecewise import Part, minus_function
 
 
 def gelu_float(e: Emitter, x: Value) -> Value:

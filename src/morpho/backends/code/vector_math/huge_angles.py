@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import DOUBLE, magnitude, one_by_one
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.vector_math.core import DOUBLE, magnitude, one_by_one
 
 HUGE_BITS = (1023 + 48) << 52  # of 2**48
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.vector_math.activations import (
+from morpho.backends.code.emit import Value
+from morpho.backends.code.vector_math.activations import (
     gelu,
     gelu_slope,
     gelu_tanh,
@@ -19,15 +19,15 @@ from morpho.backends.cpu.codegen.vector_math.activations import (
     silu,
     softplus,
 )
-from morpho.backends.cpu.codegen.vector_math.error_function import erf, erfc
-from morpho.backends.cpu.codegen.vector_math.exponential import exp, exp2, expm1
-from morpho.backends.cpu.codegen.vector_math.formulas import SPECIAL
-from morpho.backends.cpu.codegen.vector_math.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
-from morpho.backends.cpu.codegen.vector_math.inverse_trigonometric import acos, asin, atan, atan2
-from morpho.backends.cpu.codegen.vector_math.logarithm import log, log1p, log2, log10
-from morpho.backends.cpu.codegen.vector_math.modulo import floor_divide, nextafter, remainder
-from morpho.backends.cpu.codegen.vector_math.power import hypot, logaddexp, pow
-from morpho.backends.cpu.codegen.vector_math.trigonometric import cos, sin, tan
+from morpho.backends.code.vector_math.error_function import erf, erfc
+from morpho.backends.code.vector_math.exponential import exp, exp2, expm1
+from morpho.backends.code.vector_math.formulas import SPECIAL
+from morpho.backends.code.vector_math.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
+from morpho.backends.code.vector_math.inverse_trigonometric import acos, asin, atan, atan2
+from morpho.backends.code.vector_math.logarithm import log, log1p, log2, log10
+from morpho.backends.code.vector_math.modulo import floor_divide, nextafter, remainder
+from morpho.backends.code.vector_math.power import hypot, logaddexp, pow
+from morpho.backends.code.vector_math.trigonometric import cos, sin, tan
 
 ONE_ARGUMENT: dict[str, Callable[..., Value]] = {
     "exp": exp,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value, repeating, vector_type
-from morpho.backends.cpu.codegen.lookup import INSIDE, Lookup
-from morpho.backends.cpu.codegen.vector_math.core import FLOAT, any_lane
+from morpho.backends.code.emit import CACHE_LINE, Emitter, Value, repeating, vector_type
+from morpho.backends.code.lookup import INSIDE, Lookup
+from morpho.backends.code.vector_math.core import FLOAT, any_lane
 
 DEGREE = 8
 

@@ -6,7 +6,7 @@ precision after every operation; bfloat16 is rounded by integer arithmetic, so n
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value
 from morpho.base.dtypes import DType, bfloat16, bool_, float16
 from morpho.ops.neural.float8 import Float8
 
@@ -125,7 +125,7 @@ def _to_float(e: Emitter, x: Value, source: DType, register: str) -> Value:
 
 
 def _saturating(e: Emitter, name: str, x: Value, register: str) -> Value:
-    from morpho.backends.cpu.codegen.emit import mangled
+    from morpho.backends.code.emit import mangled
 
     suffix = f"{mangled(register, x.lanes)}.{mangled(x.element, x.lanes)}"
     return e.intrinsic(name, x, element=register, suffix=suffix)

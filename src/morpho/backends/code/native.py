@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from morpho.backends.cpu.codegen.typed import (
+from morpho.backends.code.typed import (
     VOID,
     Declared,
     Native,

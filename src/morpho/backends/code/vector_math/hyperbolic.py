@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import (
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.vector_math.core import (
     FLOAT,
     biased_power_of_two,
     fast_two_sum,
@@ -11,14 +11,14 @@ from morpho.backends.cpu.codegen.vector_math.core import (
     scale,
     two_product,
 )
-from morpho.backends.cpu.codegen.vector_math.exponential import (
+from morpho.backends.code.vector_math.exponential import (
     exp_minus_one_reduced,
     exp_reduced,
     expm1,
     reduced,
     tables,
 )
-from morpho.backends.cpu.codegen.vector_math.logarithm import DOUBLE_ATANH_TAIL, log, log1p
+from morpho.backends.code.vector_math.logarithm import DOUBLE_ATANH_TAIL, log, log1p
 
 # (tanh(x) / x - 1) / x**2 in x**2 on 0 <= x <= 1; relative error of tanh 2**-27.7.
 FLOAT_TANH_TAIL = (

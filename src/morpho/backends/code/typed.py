@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, cast
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.codegen.vector_math import FUNCTIONS as VECTOR_MATH
-from morpho.backends.cpu.codegen.vector_math.core import any_lane
-from morpho.backends.cpu.codegen.vector_math.exponential import exp_nonpositive
-from morpho.backends.cpu.codegen.vector_math.modulo import next_bits, next_unless_equal
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.vector_math import FUNCTIONS as VECTOR_MATH
+from morpho.backends.code.vector_math.core import any_lane
+from morpho.backends.code.vector_math.exponential import exp_nonpositive
+from morpho.backends.code.vector_math.modulo import next_bits, next_unless_equal
 from morpho.base.dtypes import DType, bool_
 
 Emit = Callable[..., Value]

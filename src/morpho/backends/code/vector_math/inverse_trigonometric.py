@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import fast_two_sum, polynomial
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.vector_math.core import fast_two_sum, polynomial
 
 
 @dataclass(frozen=True, slots=True)

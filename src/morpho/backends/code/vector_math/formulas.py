@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value, vector_type
-from morpho.backends.cpu.codegen.vector_math import error_function, exponential, logarithm, power, trigonometric
-from morpho.backends.cpu.codegen.vector_math.core import through_double
+from morpho.backends.code.emit import Emitter, Value, vector_type
+from morpho.backends.code.vector_math import error_function, exponential, logarithm, power, trigonometric
+from morpho.backends.code.vector_math.core import through_double
 from morpho.ops.special_functions.records import FORMULAS
 
 Number = Value | float

@@ -6,8 +6,8 @@ times 2**n, both modulo y's mantissa, and 2**n comes from squaring: one modular 
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import DOUBLE, format_of, one_by_one, two_product
+from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.vector_math.core import DOUBLE, format_of, one_by_one, two_product
 
 
 def modular_product(e: Emitter, a: Value, b: Value, modulus: Value, inverse: Value) -> Value:

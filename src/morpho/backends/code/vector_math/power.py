@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import (
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.vector_math.core import (
     fast_two_sum,
     polynomial,
     round_to_integer,
@@ -12,8 +12,8 @@ from morpho.backends.cpu.codegen.vector_math.core import (
     through_double,
     two_product,
 )
-from morpho.backends.cpu.codegen.vector_math.exponential import DOUBLE, LOG2_E, exp, exp_reduced
-from morpho.backends.cpu.codegen.vector_math.logarithm import DOUBLE_LOWEST, log1p, log_exact
+from morpho.backends.code.vector_math.exponential import DOUBLE, LOG2_E, exp, exp_reduced
+from morpho.backends.code.vector_math.logarithm import DOUBLE_LOWEST, log1p, log_exact
 
 INFINITY = float("inf")
 

@@ -9,8 +9,8 @@ has the bits of zero, and everything after it is exact (`vanishing`).
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import (
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.vector_math.core import (
     biased_power_of_two,
     fast_two_sum,
     format_of,
@@ -20,16 +20,16 @@ from morpho.backends.cpu.codegen.vector_math.core import (
     through_double,
     two_product,
 )
-from morpho.backends.cpu.codegen.vector_math.error_function import TAIL_OFFSET, erfc_scaled, one_minus_erf
-from morpho.backends.cpu.codegen.vector_math.exponential import (
+from morpho.backends.code.vector_math.error_function import TAIL_OFFSET, erfc_scaled, one_minus_erf
+from morpho.backends.code.vector_math.exponential import (
     LOG2_E,
     exp,
     exp_minus_one_reduced,
     reduced_negated,
     tables,
 )
-from morpho.backends.cpu.codegen.vector_math.logarithm import log1p
-from morpho.backends.cpu.codegen.vector_math.normal import gelu_float, gelu_slope_float
+from morpho.backends.code.vector_math.logarithm import log1p
+from morpho.backends.code.vector_math.normal import gelu_float, gelu_slope_float
 
 # The power of two that keeps the falling term away from the subnormal numbers until the last instruction.
 OFFSETS = {"float": 40, "double": 100}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value
 
 
 def transposed(e: Emitter, lines: list[Value], run: int = 1) -> list[Value]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from morpho.base.dims import Size
 
 if TYPE_CHECKING:
-    from morpho.backends.cpu.codegen.emit import Emitter, Value
+    from morpho.backends.code.emit import Emitter, Value
 
 SIGNATURE = "ptr %buffers, ptr %values, i64 %row0, i64 %row1, i64 %col0, i64 %col1, ptr %scratch"
 FAULT_INDEX = 1  # an index lies outside its axis; 0 is no fault

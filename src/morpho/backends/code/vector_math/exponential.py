@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import format_of, polynomial, power_of_two, round_to_integer, scale
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.vector_math.core import format_of, polynomial, power_of_two, round_to_integer, scale
 
 LOG2_E = 1.4426950408889634
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import (
+from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.vector_math.core import (
     FLOAT,
     fast_two_sum,
     magnitude,
@@ -20,7 +20,7 @@ from morpho.backends.cpu.codegen.vector_math.core import (
     two_difference,
     two_sum,
 )
-from morpho.backends.cpu.codegen.vector_math.huge_angles import reduce_huge
+from morpho.backends.code.vector_math.huge_angles import reduce_huge
 
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2/2) / r**4 in r**2 on |r| <= 0.7855; relative errors 2**-63.
 SIN_TAIL = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.vector_math.core import (
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.vector_math.core import (
     fast_two_sum,
     polynomial,
     power_of_two,
@@ -12,7 +12,7 @@ from morpho.backends.cpu.codegen.vector_math.core import (
     two_product,
     two_sum,
 )
-from morpho.backends.cpu.codegen.vector_math.exponential import DOUBLE, LOG2_E, exp_minus_one_reduced
+from morpho.backends.code.vector_math.exponential import DOUBLE, LOG2_E, exp_minus_one_reduced
 
 # erf(x) / x - 1 in x**2 on 0 <= x <= 0.875; relative error of erf 2**-30.1.
 FLOAT_SMALL = (

@@ -4,7 +4,7 @@ bytes or floats of a register by the numbers in another one. Elsewhere the numbe
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value, vector_type
+from morpho.backends.code.emit import Emitter, Value, vector_type
 
 ENTRIES = 8
 INSIDE = bytes((0, 1, 2, 3))  # the places of bytes in their number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value, mangled
+from morpho.backends.code.emit import Emitter, Value, mangled
 
 
 @dataclass(frozen=True, slots=True)
