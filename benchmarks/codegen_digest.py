@@ -31,7 +31,7 @@ def collect(folder: Path | None = None) -> dict[str, list[str]]:
     from morpho.base.machine import available_isas, choose_isa, foreign_machine, machine
 
     try:
-        from morpho.backends.cpu.compiler import llvm, queue
+        from morpho.backends.code.compiler import llvm, queue
     except ImportError:  # commits before the rooms of the CPU backend
         from morpho.backends import cpu as llvm  # type: ignore[no-redef]
         from morpho.runtime import compile_queue as queue  # type: ignore[no-redef]
@@ -62,7 +62,7 @@ def collect(folder: Path | None = None) -> dict[str, list[str]]:
 def seen_kernels() -> dict[Any, None]:
     """A set that every kernel goes into when its code is looked for: its text for other machines is digested too."""
     try:
-        from morpho.backends.cpu.compiler import code
+        from morpho.backends.code.compiler import code
     except ImportError:  # commits before the rooms of the CPU backend
         from morpho.runtime import code  # type: ignore[no-redef]
     kernels: dict[Any, None] = {}

@@ -12,7 +12,7 @@ import oracle
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code, llvm, queue
+from morpho.backends.code.compiler import code, llvm, queue
 from morpho.backends.cpu.gemm import tiling
 from morpho.backends.cpu.gemm.amx import amx
 from morpho.backends.cpu.gemm.amx.amx import AmxGemmKernel, AmxPackKernel

@@ -12,9 +12,9 @@ from elementwise_cases import PLAIN, Elementwise
 from programs import random_program
 from running import Native, parameter
 
+from morpho.backends.code.compiler import llvm
 from morpho.backends.code.emit import INTERRUPTS
 from morpho.backends.cpu.attention.attention import AttentionBackwardKernel
-from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.generators import generate
 from morpho.backends.cpu.loops.loop_spec import LoopKernel

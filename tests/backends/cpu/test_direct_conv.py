@@ -11,7 +11,7 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 from morpho.backends.cpu.conv import direct_conv
 from morpho.backends.cpu.conv.direct_conv import TALLEST, DirectConv, DirectConvKernel, direct_register, line_length
 from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmKernel, Windows

@@ -11,7 +11,7 @@ import oracle
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.backends.cpu.gemm import gemm, matmul, unpacked_gemm
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.matmul import Matrix

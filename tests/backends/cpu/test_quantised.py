@@ -12,7 +12,7 @@ import pytest
 from test_cross_compile import TRIPLES, library_calls
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code, llvm
+from morpho.backends.code.compiler import code, llvm
 from morpho.backends.cpu.gemm import tiling
 from morpho.backends.cpu.generators import generate
 from morpho.backends.cpu.quantised import int8_code

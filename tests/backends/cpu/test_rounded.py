@@ -13,7 +13,7 @@ from test_cross_compile import TRIPLES, library_calls
 from test_quantised import DOT, KINDS, TARGETS, random_weight
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code, llvm, queue
+from morpho.backends.code.compiler import code, llvm, queue
 from morpho.backends.cpu.generators import generate
 from morpho.backends.cpu.quantised import rounded_code
 from morpho.backends.cpu.quantised.rounded import RoundedKernel, RoundRowsKernel

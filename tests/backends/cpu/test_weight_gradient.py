@@ -11,7 +11,7 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 from morpho.backends.cpu.conv import kernel_pack, weight_gradient
 from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmKernel, Windows
 from morpho.backends.cpu.conv.kernel_pack import KernelPackKernel

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from morpho.backends.base import FINISHED, Buffer, Bytes, Event
-from morpho.backends.cpu.compiler import code, llvm
+from morpho.backends.code.compiler import code, llvm
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.cpu.generators import generate
 from morpho.backends.cpu.lowering.lower_graph import build_program

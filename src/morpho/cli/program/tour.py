@@ -155,7 +155,7 @@ def _graph_stages(plan: Any) -> Iterator[Stage]:
 
 
 def _kernel_stages(program: Any) -> Iterator[Stage]:
-    from morpho.backends.cpu.compiler import llvm
+    from morpho.backends.code.compiler import llvm
     from morpho.base.target import current_isa
     from morpho.program.program import Step
 

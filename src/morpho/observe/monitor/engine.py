@@ -9,7 +9,7 @@ from typing import Any
 from morpho.runtime.metrics import metrics
 
 EVALUATE = "morpho.runtime.plans.evaluate"
-CODE = "morpho.backends.cpu.compiler.code"
+CODE = "morpho.backends.code.compiler.code"
 STORE = "morpho.runtime.code_cache.store"
 OBJECTS = "morpho.runtime.object_cache.cache"
 SCHEDULER = "morpho.runtime.tasks.scheduler"

@@ -18,8 +18,8 @@ from typing import Any
 
 import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.backends.code import elementwise
+from morpho.backends.code.compiler import code
 from morpho.backends.code.emit import FAULT_INTERRUPT
-from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import host_call, interrupts, threads
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.registry import HOST
@@ -264,7 +264,7 @@ def _make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str, guards
 
 def _compiled(make: Callable[..., Made], nodes: int, whole: bool) -> Made:
     """Make a program, its kernels compiled from the moment each is known."""
-    from morpho.backends.cpu.compiler.compilation import Compilation
+    from morpho.backends.code.compiler.compilation import Compilation
 
     with Compilation(nodes) as compilation:
         made = make(compilation.offer)

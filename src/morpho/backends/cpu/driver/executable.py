@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.code.compiler import code
+from morpho.backends.code.compiler.compilation import kernel_addresses
 from morpho.backends.code.emit import FAULT_INTERRUPT
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.compiler.compilation import kernel_addresses
 from morpho.backends.cpu.driver import interrupts, threads
 from morpho.backends.cpu.driver.abi import LONG_WORK, ControlKind, Distances, ProgramField, StepField
 from morpho.backends.cpu.driver.control_tables import ControlTables

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 from morpho.backends.cpu.driver.entry.block_code import BLOCK_FUNCTIONS, BLOCK_TEXT, BlocksField, PoolWord
 from morpho.base.target import isa_named
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 from morpho.backends.cpu.driver.abi import ProgramField, StepField
 from morpho.backends.cpu.driver.control_tables import ControlTables
 from morpho.backends.cpu.driver.executable import Executable, is_ready, native

@@ -14,6 +14,7 @@ import re
 from functools import cache
 
 from morpho.backends.code import scalars
+from morpho.backends.code.compiler.code import stored_text
 from morpho.backends.code.emit import Emitter, Value
 from morpho.backends.code.native import module, native
 from morpho.backends.code.typed import (
@@ -23,7 +24,6 @@ from morpho.backends.code.typed import (
     i64,
     u32,
 )
-from morpho.backends.cpu.compiler.code import stored_text
 from morpho.backends.cuda.emulator.runtime import give_way, in_vain, shared
 from morpho.base.dtypes import DType, bfloat16, float16
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
 
+from morpho.backends.code.compiler.code import stored_text
 from morpho.backends.code.native import declare, module, native
 from morpho.backends.code.typed import (
     Address,
@@ -23,7 +24,6 @@ from morpho.backends.code.typed import (
     i64,
     u32,
 )
-from morpho.backends.cpu.compiler.code import stored_text
 from morpho.backends.cuda.emulator.guards import guard_text
 
 

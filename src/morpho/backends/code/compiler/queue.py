@@ -13,7 +13,7 @@ import threading
 from functools import cache
 from typing import IO, TYPE_CHECKING
 
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 from morpho.backends.cpu.driver import threads
 from morpho.base.machine import Isa
 
@@ -46,7 +46,7 @@ os.register_at_fork(after_in_child=_running.__init__)  # type: ignore[misc]
 class CompileQueue:
     """Modules by name, compiled from the moment they are put in.
 
-    >>> from morpho.backends.cpu.compiler.code import current_isa
+    >>> from morpho.backends.code.compiler.code import current_isa
     >>> with CompileQueue(current_isa()) as queue:
     ...     queue.put("f", "define double @f(double %x) { ret double %x }")
     ...     codes = queue.finish()
@@ -166,7 +166,7 @@ class CompileQueue:
         import subprocess
         from pathlib import Path
 
-        from morpho.backends.cpu.compiler import worker
+        from morpho.backends.code.compiler import worker
 
         process = subprocess.Popen([sys.executable, str(Path(worker.__file__))], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.compiler.queue import CompileQueue
+from morpho.backends.code.compiler import code
+from morpho.backends.code.compiler.queue import CompileQueue
 from morpho.backends.cpu.generators import generate
 from morpho.base.target import current_isa
 from morpho.program.kernel import Kernel

@@ -14,7 +14,7 @@ from typing import Any
 
 from morpho.backends.base import CodeStore
 from morpho.backends.code import elementwise
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 from morpho.backends.cpu.generators import generate
 from morpho.base.errors import MorphoError
 from morpho.base.machine import Isa
