@@ -13,7 +13,7 @@ from typing import Any
 
 from morpho.backends.code.compiler import code
 from morpho.backends.code.emit import Emitter
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa
 from morpho.base.target import current_isa

@@ -20,8 +20,8 @@ import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.backends.code import elementwise
 from morpho.backends.code.compiler import code
 from morpho.backends.code.emit import FAULT_INTERRUPT
-from morpho.backends.cpu.driver import host_call, interrupts, threads
-from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.driver import host_call, interrupts, threads
+from morpho.backends.driver.executable import Executable
 from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.dims import Size

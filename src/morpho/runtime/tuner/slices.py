@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver import threads
-from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.driver import threads
+from morpho.backends.driver.executable import Executable
 from morpho.base.dims import upper
 from morpho.base.dtypes import DType
 from morpho.base.target import current_target

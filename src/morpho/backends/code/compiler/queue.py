@@ -14,7 +14,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING
 
 from morpho.backends.code.compiler import llvm
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 from morpho.base.machine import Isa
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.driver.abi import ContextField, Distances, Function
-from morpho.backends.cpu.driver.layout import BYTES_DATA, TUPLE_ITEMS, WORD
+from morpho.backends.driver.abi import ContextField, Distances, Function
+from morpho.backends.driver.layout import BYTES_DATA, TUPLE_ITEMS, WORD
 
 FUNCTIONS = ("row", "set_row_context")
 CODES = 31  # bits of a record's third word that are the dtype's code; the device's mark stands above, then the rank

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.driver.abi import LONG_WORK, CommonField, ContextField, Distances, Enabled, Function
-from morpho.backends.cpu.driver.entry.argument_code import (
+from morpho.backends.driver.abi import LONG_WORK, CommonField, ContextField, Distances, Enabled, Function
+from morpho.backends.driver.entry.argument_code import (
     check_fixed,
     compare_inputs,
     find_numbers,
     place_fixed,
     read_inputs,
 )
-from morpho.backends.cpu.driver.entry.entry_code import go_elsewhere
-from morpho.backends.cpu.driver.entry.output_code import drop_outputs, make_outputs, outputs_as_tuple
-from morpho.backends.cpu.driver.entry.state_code import hold_states, leave_states, read_states, replace_states
-from morpho.backends.cpu.driver.entry.target_code import check_targets, place_outputs, take_targets
+from morpho.backends.driver.entry.entry_code import go_elsewhere
+from morpho.backends.driver.entry.output_code import drop_outputs, make_outputs, outputs_as_tuple
+from morpho.backends.driver.entry.state_code import hold_states, leave_states, read_states, replace_states
+from morpho.backends.driver.entry.target_code import check_targets, place_outputs, take_targets
 
 
 def serve(f: Function, at: Distances) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morpho.backends.code.emit import FAULT_INTERRUPT, Value
-from morpho.backends.cpu.driver.abi import (
+from morpho.backends.driver.abi import (
     LINE_WORDS,
     ControlKind,
     Function,
@@ -15,8 +15,8 @@ from morpho.backends.cpu.driver.abi import (
     StepField,
     TaskField,
 )
-from morpho.backends.cpu.driver.interrupts import CUT_WORK, HOST_WORK, LONG_PIECE, PIECE_SHIFT, POLL_WORK, STEP_WORK
-from morpho.backends.cpu.driver.thread_code import FEW_THREADS
+from morpho.backends.driver.interrupts import CUT_WORK, HOST_WORK, LONG_PIECE, PIECE_SHIFT, POLL_WORK, STEP_WORK
+from morpho.backends.driver.thread_code import FEW_THREADS
 from morpho.program.co_schedule import CHUNKS_PER_THREAD
 
 WORTH_WAKING = 4  # times the least work that is shared: more than a few threads are woken for it

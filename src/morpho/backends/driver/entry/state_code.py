@@ -8,8 +8,8 @@ first, by a Python function, and hand them back at the end.
 from __future__ import annotations
 
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.driver.abi import ContextField, Distances, Function, StateField, StateRow
-from morpho.backends.cpu.driver.layout import TUPLE_ITEMS
+from morpho.backends.driver.abi import ContextField, Distances, Function, StateField, StateRow
+from morpho.backends.driver.layout import TUPLE_ITEMS
 
 
 def hold_states(f: Function, context: str, held_at: str, failed: str) -> None:

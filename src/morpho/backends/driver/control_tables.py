@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from morpho.backends.cpu.driver.abi import ControlField, ControlKind, StepField
+from morpho.backends.driver.abi import ControlField, ControlKind, StepField
 from morpho.base.dims import Dim, Size
 from morpho.program.program import AnyStep, Control, Cursor, Program
 from morpho.program.view import View

@@ -16,8 +16,8 @@ import threading
 from functools import cache
 from typing import Any
 
-from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, PoolField
-from morpho.backends.cpu.driver.thread_code import MASK_WORDS
+from morpho.backends.driver.abi import LINE_WORDS, BudgetField, PoolField
+from morpho.backends.driver.thread_code import MASK_WORDS
 from morpho.base.python import blas
 from morpho.base.target import wanted_threads as wanted_threads  # who asks about threads asks here
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from morpho.backends.code.emit import FAULT_INTERRUPT, Emitter, Value
-from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
-from morpho.backends.cpu.driver.interrupts import TABLE, InterruptField, is_main
+from morpho.backends.driver.abi import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
+from morpho.backends.driver.interrupts import TABLE, InterruptField, is_main
 
 FEW_THREADS = 4  # with the caller: are woken in some 3 us, sixteen in 12 to 20, so the others wait apart
 SPIN = 40_000  # iterations of the spin loop before a thread sleeps: some 20 us, less than a wake-up takes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.driver.abi import ContextField, Distances, Function
-from morpho.backends.cpu.driver.entry.argument_code import compare
-from morpho.backends.cpu.driver.layout import BYTES_DATA, TUPLE_ITEMS, TUPLE_SIZE, WORD
+from morpho.backends.driver.abi import ContextField, Distances, Function
+from morpho.backends.driver.entry.argument_code import compare
+from morpho.backends.driver.layout import BYTES_DATA, TUPLE_ITEMS, TUPLE_SIZE, WORD
 
 
 def take_targets(f: Function, context: str, outputs: Value, items_at: str, slow: str) -> None:

@@ -7,14 +7,14 @@ are arrays of 64-bit words; the classes of `tables.py` name their fields.
 
 from __future__ import annotations
 
-from morpho.backends.cpu.driver.abi import Distances, Function
-from morpho.backends.cpu.driver.control_code import control, run_control, set_turn, settle
-from morpho.backends.cpu.driver.entry.entry_code import elsewhere, entry, try_tables
-from morpho.backends.cpu.driver.entry.serve_code import serve
-from morpho.backends.cpu.driver.entry.target_code import deliver
-from morpho.backends.cpu.driver.interrupts import TABLE, InterruptField, poll, run_released, shield
-from morpho.backends.cpu.driver.run_code import evaluate, launch_piece, run, run_launch, run_step, set_memory
-from morpho.backends.cpu.driver.thread_code import thread_functions
+from morpho.backends.driver.abi import Distances, Function
+from morpho.backends.driver.control_code import control, run_control, set_turn, settle
+from morpho.backends.driver.entry.entry_code import elsewhere, entry, try_tables
+from morpho.backends.driver.entry.serve_code import serve
+from morpho.backends.driver.entry.target_code import deliver
+from morpho.backends.driver.interrupts import TABLE, InterruptField, poll, run_released, shield
+from morpho.backends.driver.run_code import evaluate, launch_piece, run, run_launch, run_step, set_memory
+from morpho.backends.driver.thread_code import thread_functions
 from morpho.base.machine import host_architecture
 
 FUNCTIONS = ("entry", "run", "run_released", "poll", "evaluate", "worker")

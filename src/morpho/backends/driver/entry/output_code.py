@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial
 
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.driver.abi import ContextField, Distances, Function, OutputRow
-from morpho.backends.cpu.driver.entry.block_code import BlocksField, new_block
-from morpho.backends.cpu.driver.layout import BYTES_DATA, TUPLE_ITEMS
+from morpho.backends.driver.abi import ContextField, Distances, Function, OutputRow
+from morpho.backends.driver.entry.block_code import BlocksField, new_block
+from morpho.backends.driver.layout import BYTES_DATA, TUPLE_ITEMS
 from morpho.base.target import ALIGNMENT_BYTES
 
 

@@ -7,8 +7,8 @@ are given by name, a Python function made for their structure (`tensor/jit/nativ
 from __future__ import annotations
 
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.driver.abi import ContextField, Distances, Enabled, Function
-from morpho.backends.cpu.driver.layout import TUPLE_ITEMS, TUPLE_SIZE
+from morpho.backends.driver.abi import ContextField, Distances, Enabled, Function
+from morpho.backends.driver.layout import TUPLE_ITEMS, TUPLE_SIZE
 
 _GIVEN = "ptr %args, i64 %count, ptr %names"
 COUNT = (1 << 63) - 1  # of the arguments; the bit above it says that their table may be used for another call

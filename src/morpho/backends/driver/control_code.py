@@ -8,7 +8,7 @@ whose address is written before each turn; kernels do not know of it.
 from __future__ import annotations
 
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.driver.abi import (
+from morpho.backends.driver.abi import (
     CarriedField,
     ControlField,
     ControlKind,
@@ -17,8 +17,8 @@ from morpho.backends.cpu.driver.abi import (
     ProgramField,
     StepField,
 )
-from morpho.backends.cpu.driver.interrupts import POLL_WORK
-from morpho.backends.cpu.driver.run_code import return_failed
+from morpho.backends.driver.interrupts import POLL_WORK
+from morpho.backends.driver.run_code import return_failed
 
 
 def _place(f: Function, slot: Value, which: Value) -> str:

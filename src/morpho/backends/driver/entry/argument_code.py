@@ -6,7 +6,7 @@ A call that matches no compiled signature takes the slow path, through Python.
 from __future__ import annotations
 
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.driver.abi import BINDING_WORDS, ContextField, Distances, Function, ProgramField
+from morpho.backends.driver.abi import BINDING_WORDS, ContextField, Distances, Function, ProgramField
 
 
 def read_inputs(f: Function, context: str, inputs: tuple[Value, str], records: str, slots: str, slow: str,

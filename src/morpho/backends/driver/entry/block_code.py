@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.driver.abi import ContextField, Function
+from morpho.backends.driver.abi import ContextField, Function
 
 
 class BlocksField(IntEnum):

@@ -22,7 +22,7 @@ from enum import IntEnum
 
 from morpho.backends.code.compiler import llvm
 from morpho.backends.code.emit import FAULT_INTERRUPT, INTERRUPTS, POLL_LATER, POLL_SOONER, Value
-from morpho.backends.cpu.driver.abi import Function
+from morpho.backends.driver.abi import Function
 
 PERIOD = {"x86_64": 1 << 25}  # ticks of the processor's counter, 8 to 20 ms; nanoseconds elsewhere
 PERIOD_NS = 10_000_000

@@ -17,14 +17,14 @@ import numpy as np
 from morpho.backends.code.compiler import code
 from morpho.backends.code.compiler.compilation import kernel_addresses
 from morpho.backends.code.emit import FAULT_INTERRUPT
-from morpho.backends.cpu.driver import interrupts, threads
-from morpho.backends.cpu.driver.abi import LONG_WORK, ControlKind, Distances, ProgramField, StepField
-from morpho.backends.cpu.driver.control_tables import ControlTables
-from morpho.backends.cpu.driver.driver import FUNCTIONS, driver_text
-from morpho.backends.cpu.driver.host_call import HostCall
-from morpho.backends.cpu.driver.interrupts import HOST_WORK, InterruptField
-from morpho.backends.cpu.driver.timed_code import TIMED_FUNCTIONS, timed_text
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
+from morpho.backends.driver import interrupts, threads
+from morpho.backends.driver.abi import LONG_WORK, ControlKind, Distances, ProgramField, StepField
+from morpho.backends.driver.control_tables import ControlTables
+from morpho.backends.driver.driver import FUNCTIONS, driver_text
+from morpho.backends.driver.host_call import HostCall
+from morpho.backends.driver.interrupts import HOST_WORK, InterruptField
+from morpho.backends.driver.timed_code import TIMED_FUNCTIONS, timed_text
 from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import host_architecture

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from morpho.backends.code.emit import Emitter, Value
-from morpho.backends.cpu.driver.layout import BYTES_DATA, WORD, WRITABLE
+from morpho.backends.driver.layout import BYTES_DATA, WORD, WRITABLE
 
 LINE_WORDS = 8  # words of a cache line (64 bytes): counters of different threads lie on different lines (false sharing)
 LONG_WORK = 1 << 18  # operations of a call that releases the interpreter lock, which costs 80 ns (notes/calls.md)

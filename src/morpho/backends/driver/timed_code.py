@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from morpho.backends.cpu.driver.abi import Distances, ProgramField, StepField, TaskField
-from morpho.backends.cpu.driver.driver import FUNCTIONS, driver_text
+from morpho.backends.driver.abi import Distances, ProgramField, StepField, TaskField
+from morpho.backends.driver.driver import FUNCTIONS, driver_text
 
 TIMED_FUNCTIONS = (*FUNCTIONS, "now", "set_recorder")
 EVENT_WORDS = 4
