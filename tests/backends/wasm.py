@@ -18,7 +18,7 @@ import numpy as np
 import wasmtime
 
 from morpho.backends.cpu.generators import generate
-from morpho.backends.cpu.lowering.lower_graph import build_program
+from morpho.backends.lowering.lower_graph import build_program
 from morpho.base.dims import evaluate
 from morpho.base.machine import Isa, foreign_machine
 from morpho.base.target import Target

@@ -118,7 +118,7 @@ def test_sizes_within_a_bucket_share_a_choice_and_keep_their_bits(rng: np.random
 def test_matrix_units_or_vectors_is_a_choice() -> None:
     """For a machine with AMX, whatever this one is: both ways are offered, and the chosen one is taken."""
     from morpho.backends.cpu.gemm.amx.amx import AmxGemmKernel
-    from morpho.backends.cpu.lowering.lower_graph import build_program
+    from morpho.backends.lowering.lower_graph import build_program
     from morpho.base.dtypes import bfloat16
     from morpho.base.machine import foreign_machine
     from morpho.base.target import target_for

@@ -11,7 +11,7 @@ from running import parameter
 
 import morpho.backends.cpu as cpu
 from morpho.backends.cpu.generators import GENERATORS, generate
-from morpho.backends.cpu.lowering.lower_graph import build_program
+from morpho.backends.lowering.lower_graph import build_program
 from morpho.base.dtypes import bfloat16, float32
 from morpho.base.machine import foreign_machine
 from morpho.base.target import Target, target_for

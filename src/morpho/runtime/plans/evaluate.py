@@ -278,7 +278,7 @@ def _compiled(make: Callable[..., Made], nodes: int, whole: bool) -> Made:
 def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
           updates: Updates, budget: Budget | None, dispatch: DispatchThresholds,
           announce: Callable[[Any], None] | None = None, keep_texts: bool = False) -> Made:
-    from morpho.backends.cpu.lowering.lower_graph import build_program  # a plan from disk needs no lowering
+    from morpho.backends.lowering.lower_graph import build_program  # a plan from disk needs no lowering
 
     counts.optimised += 1
     started = time.perf_counter()

@@ -126,7 +126,7 @@ class Slice:
 
     def _compiled(self, choice: Choice) -> tuple[Callable[[], Any], int]:
         dispatch = replace(self.thresholds, choices=NO_CHOICES.with_choice(self.problem.key, choice))
-        from morpho.backends.cpu.lowering.lower_graph import build_program
+        from morpho.backends.lowering.lower_graph import build_program
 
         program = build_program(self.graph, True, len(self.specs), current_target(), self.fixed, dispatch)
         if self.problem.key not in program.problems:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from morpho.backends.cpu.lowering.groups.lower_scatter import ScatterLowering
+from morpho.backends.lowering.groups.lower_scatter import ScatterLowering
 from morpho.base.dims import product
 from morpho.base.dtypes import BY_NAME, DType, int64
 from morpho.ir.graph import Graph

@@ -15,7 +15,7 @@ from morpho.backends.cpu.linalg import unrolled
 from morpho.backends.cpu.linalg.matrix import FAULTS, UNROLLED
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES
 from morpho.backends.cpu.loops.sequential.register_loop import Instruction, Operand
-from morpho.backends.cpu.lowering.lower_linalg import options_of
+from morpho.backends.lowering.lower_linalg import options_of
 from morpho.base.dtypes import DType, bool_, int64
 from morpho.ir.body import Body
 from morpho.ir.node import Node

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from morpho.backends.cpu.loops.loop_spec import LoopCall
-from morpho.backends.cpu.lowering.builder import Builder
+from morpho.backends.lowering.builder import Builder
 from morpho.base.dims import Size
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DispatchThresholds

@@ -21,11 +21,11 @@ from morpho.backends.cpu.gemm.prologue import PrologueMatmul
 from morpho.backends.cpu.gemm.symmetric import SymmetricMatmul, is_symmetric
 from morpho.backends.cpu.gemm.tiling import register_tile
 from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedMatmul, vectors_of_tile
-from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.groups.lower_group import lower_body
-from morpho.backends.cpu.lowering.matmul.operand_facts import OperandFacts
 from morpho.backends.cpu.quantised.int8 import Int8Matmul
 from morpho.backends.cpu.quantised.quantised import QuantisedMatmul
+from morpho.backends.lowering.builder import operations
+from morpho.backends.lowering.groups.lower_group import lower_body
+from morpho.backends.lowering.matmul.operand_facts import OperandFacts
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.machine import Isa

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from morpho.backends.cpu.loops.sequential.lane_loop import LaneLoop
 from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop, Store
-from morpho.backends.cpu.lowering.control.scalarise import Scalars
-from morpho.backends.cpu.lowering.control.seam import Lowering, place_of
+from morpho.backends.lowering.control.scalarise import Scalars
+from morpho.backends.lowering.control.seam import Lowering, place_of
 from morpho.base.dims import Shape, Size, product
 from morpho.base.shapes import is_contiguous, reshape_strides
 from morpho.ir.body import Body

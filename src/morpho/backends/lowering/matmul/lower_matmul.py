@@ -15,11 +15,11 @@ from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, GemvKernel, way_o
 from morpho.backends.cpu.gemm.matmul import PRODUCT, Matmul, follows, layout, loop_scratch
 from morpho.backends.cpu.gemm.prologue import LEFT
 from morpho.backends.cpu.loops.loop_spec import LoopCall
-from morpho.backends.cpu.lowering.builder import operations, reads_first
-from morpho.backends.cpu.lowering.control.filling import is_column
-from morpho.backends.cpu.lowering.groups.lower_group import lower_body, lower_copy
-from morpho.backends.cpu.lowering.matmul.matmul_dispatch import MatmulRequest, choose_conv, choose_matmul
-from morpho.backends.cpu.lowering.matmul.operand_facts import OperandFacts
+from morpho.backends.lowering.builder import operations, reads_first
+from morpho.backends.lowering.control.filling import is_column
+from morpho.backends.lowering.groups.lower_group import lower_body, lower_copy
+from morpho.backends.lowering.matmul.matmul_dispatch import MatmulRequest, choose_conv, choose_matmul
+from morpho.backends.lowering.matmul.operand_facts import OperandFacts
 from morpho.base.dims import upper
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DispatchThresholds

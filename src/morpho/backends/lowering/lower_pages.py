@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from morpho.backends.cpu.attention.attention import UNIT_TILE, PagedAttentionKernel, forward_scratch_bytes
 from morpho.backends.cpu.attention.pages import PageWriteKernel
-from morpho.backends.cpu.lowering.lower_attention import Call, Sizes, strides, tallest_tile
+from morpho.backends.lowering.lower_attention import Call, Sizes, strides, tallest_tile
 from morpho.base.dims import product, upper
 from morpho.base.target import Target
 from morpho.ir.node import Node

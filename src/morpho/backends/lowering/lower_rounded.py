@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from morpho.backends.cpu.lowering.lower_attention import Call
 from morpho.backends.cpu.quantised.rounded import PRODUCT, ROW, RoundedKernel, RoundRowsKernel
+from morpho.backends.lowering.lower_attention import Call
 from morpho.ir.node import Node
 from morpho.ops.neural.quantised import BLOCK
 from morpho.ops.neural.rounded import RECORD

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from morpho.backends.cpu.lowering.matmul.lower_matmul import MatmulLowering
+from morpho.backends.lowering.matmul.lower_matmul import MatmulLowering
 from morpho.base.dims import Size, product
 from morpho.base.shapes import reshape_strides
 from morpho.ir.node import Node

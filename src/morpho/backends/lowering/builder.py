@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, LoopCall, LoopKernel, lane_dtype
 from morpho.backends.cpu.loops.transpose import as_transpose
-from morpho.backends.cpu.lowering.groups.lower_group import lower_body, lower_copy
+from morpho.backends.lowering.groups.lower_group import lower_body, lower_copy
 from morpho.base.dims import Shape, half_of, product
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.node import Node

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from morpho.backends.cpu.loops.loop_spec import LoopCall, Store
 from morpho.backends.cpu.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
 from morpho.backends.cpu.loops.sequential.scatter_loop import Scatter, ScatterLoop
-from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.groups.group_body import Operand, structural_hash
-from morpho.backends.cpu.lowering.groups.joined_scatters import Cluster, body_of, find_clusters
-from morpho.backends.cpu.lowering.groups.lower_group import GroupLowering
-from morpho.backends.cpu.lowering.lower_sparse import SparseLowering
+from morpho.backends.lowering.builder import operations
+from morpho.backends.lowering.groups.group_body import Operand, structural_hash
+from morpho.backends.lowering.groups.joined_scatters import Cluster, body_of, find_clusters
+from morpho.backends.lowering.groups.lower_group import GroupLowering
+from morpho.backends.lowering.lower_sparse import SparseLowering
 from morpho.base.dims import Size, bounds, product
 from morpho.ir.node import Node
 from morpho.ir.printing import joined

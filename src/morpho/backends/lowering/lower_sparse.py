@@ -7,10 +7,6 @@ from dataclasses import replace
 from morpho.backends.cpu.gemm.gemm import EPILOGUE
 from morpho.backends.cpu.gemm.matmul import loop_scratch
 from morpho.backends.cpu.loops.loop_spec import LoopCall
-from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.destinations import DestinationLowering
-from morpho.backends.cpu.lowering.groups.lower_group import lower_body
-from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
 from morpho.backends.cpu.sparse.kernels import (
     PIECE,
     RANKS,
@@ -25,6 +21,10 @@ from morpho.backends.cpu.sparse.kernels import (
     TransposedSpmmKernel,
     TriangularKernel,
 )
+from morpho.backends.lowering.builder import operations
+from morpho.backends.lowering.destinations import DestinationLowering
+from morpho.backends.lowering.groups.lower_group import lower_body
+from morpho.backends.lowering.matmul.operand_facts import tuned_words
 from morpho.base.dims import Size, upper
 from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop, Store
-from morpho.backends.cpu.lowering.control.filling import rows_filled
-from morpho.backends.cpu.lowering.control.lower_lanes import lower_lane_loop
-from morpho.backends.cpu.lowering.control.scalarise import Scalars, offsets_of
-from morpho.backends.cpu.lowering.control.seam import Lowering, place_of
+from morpho.backends.lowering.control.filling import rows_filled
+from morpho.backends.lowering.control.lower_lanes import lower_lane_loop
+from morpho.backends.lowering.control.scalarise import Scalars, offsets_of
+from morpho.backends.lowering.control.seam import Lowering, place_of
 from morpho.base.dims import Size, product
 from morpho.ir.body import Body
 from morpho.ir.node import Node

@@ -6,19 +6,19 @@ from collections.abc import Callable, Collection
 
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.loops.sequential.scan import ScanKernel
-from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.control.lower_control import lower_control
-from morpho.backends.cpu.lowering.groups.lower_group import lower_body
-from morpho.backends.cpu.lowering.groups.split_group import split_group
-from morpho.backends.cpu.lowering.lower_attention import Sizes, lower_attention, lower_attention_backward
-from morpho.backends.cpu.lowering.lower_buckets import Bucket, BucketLowering
-from morpho.backends.cpu.lowering.lower_dft import lower_dft
-from morpho.backends.cpu.lowering.lower_linalg import is_lapack, is_small, lower_lapack, lower_matrix
-from morpho.backends.cpu.lowering.lower_pages import lower_page_write, lower_paged_attention
-from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
-from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
-from morpho.backends.cpu.lowering.lower_sparse import FOLLOWED
-from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
+from morpho.backends.lowering.builder import operations
+from morpho.backends.lowering.control.lower_control import lower_control
+from morpho.backends.lowering.groups.lower_group import lower_body
+from morpho.backends.lowering.groups.split_group import split_group
+from morpho.backends.lowering.lower_attention import Sizes, lower_attention, lower_attention_backward
+from morpho.backends.lowering.lower_buckets import Bucket, BucketLowering
+from morpho.backends.lowering.lower_dft import lower_dft
+from morpho.backends.lowering.lower_linalg import is_lapack, is_small, lower_lapack, lower_matrix
+from morpho.backends.lowering.lower_pages import lower_page_write, lower_paged_attention
+from morpho.backends.lowering.lower_rounded import lower_rounded
+from morpho.backends.lowering.lower_sort import lower_search, lower_sort
+from morpho.backends.lowering.lower_sparse import FOLLOWED
+from morpho.backends.lowering.matmul.operand_facts import tuned_words
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import float32
 from morpho.base.target import Target
