@@ -35,7 +35,7 @@ def least(call: Callable[[], Any], calls: int) -> float:
 def measure(way: str) -> dict[str, float]:
     """All maps in one way."""
     import morpho as mo
-    from morpho.backends.cpu.loops import loop_base
+    from morpho.backends.kernels.loops import loop_base
 
     if way == "whole":
         loop_base.is_light = lambda kernel: False

@@ -14,8 +14,8 @@ from typing import Any
 
 from morpho.backends.base import FINISHED, Buffer, Bytes, Event
 from morpho.backends.code.compiler import code, llvm
-from morpho.backends.cpu.generators import generate
 from morpho.backends.driver.executable import Executable
+from morpho.backends.kernels.generators import generate
 from morpho.backends.lowering.lower_graph import build_program
 from morpho.backends.reference.backend import host_buffer
 from morpho.base import settings

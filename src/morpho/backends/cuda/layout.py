@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morpho.backends.cpu.loops.loop_spec import LoopCall
+from morpho.backends.kernels.loops.loop_spec import LoopCall
 from morpho.backends.lowering.lower_graph import GraphLowering
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, bfloat16, float16

@@ -17,7 +17,6 @@ import numpy as np
 from morpho.backends.code.compiler import code
 from morpho.backends.code.compiler.compilation import kernel_addresses
 from morpho.backends.code.emit import FAULT_INTERRUPT
-from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.backends.driver import interrupts, threads
 from morpho.backends.driver.abi import LONG_WORK, ControlKind, Distances, ProgramField, StepField
 from morpho.backends.driver.control_tables import ControlTables
@@ -25,6 +24,7 @@ from morpho.backends.driver.driver import FUNCTIONS, driver_text
 from morpho.backends.driver.host_call import HostCall
 from morpho.backends.driver.interrupts import HOST_WORK, InterruptField
 from morpho.backends.driver.timed_code import TIMED_FUNCTIONS, timed_text
+from morpho.backends.kernels.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import host_architecture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, LoopCall, LoopKernel, lane_dtype
-from morpho.backends.cpu.loops.transpose import as_transpose
+from morpho.backends.kernels.loops.loop_spec import TREE_BLOCK, LoopCall, LoopKernel, lane_dtype
+from morpho.backends.kernels.loops.transpose import as_transpose
 from morpho.backends.lowering.groups.lower_group import lower_body, lower_copy
 from morpho.base.dims import Shape, half_of, product
 from morpho.base.dtypes import DType, bool_

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from morpho.backends.cpu.attention.attention import (
+from morpho.backends.kernels.attention.attention import (
     FAR,
     KEY_BLOCK,
     OPERANDS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from morpho.backends.cpu.fft.fft import ColumnFftKernel, RowFftKernel
-from morpho.backends.cpu.fft.fft_plan import fits_rows, round_length, wide_lanes
+from morpho.backends.kernels.fft.fft import ColumnFftKernel, RowFftKernel
+from morpho.backends.kernels.fft.fft_plan import fits_rows, round_length, wide_lanes
 from morpho.base.dims import Size, product
 from morpho.base.target import Target
 from morpho.ir.node import Node

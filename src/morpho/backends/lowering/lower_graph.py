@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from morpho.backends.cpu.loops.loop_spec import LoopCall
-from morpho.backends.cpu.loops.sequential.scan import ScanKernel
+from morpho.backends.kernels.loops.loop_spec import LoopCall
+from morpho.backends.kernels.loops.sequential.scan import ScanKernel
 from morpho.backends.lowering.builder import operations
 from morpho.backends.lowering.control.lower_control import lower_control
 from morpho.backends.lowering.groups.lower_group import lower_body

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from morpho.backends.cpu.linalg.lapack.kernel import LapackKernel, routines_of
-from morpho.backends.cpu.linalg.matrix import MOST_ROWS, MOST_UNROLLED, RANKS, MatrixKernel
+from morpho.backends.kernels.linalg.lapack.kernel import LapackKernel, routines_of
+from morpho.backends.kernels.linalg.matrix import MOST_ROWS, MOST_UNROLLED, RANKS, MatrixKernel
 from morpho.base.dims import Size, bounds, product
 from morpho.base.dtypes import float32, float64
 from morpho.base.python.blas import routine_address

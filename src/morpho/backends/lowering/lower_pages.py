@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from morpho.backends.cpu.attention.attention import UNIT_TILE, PagedAttentionKernel, forward_scratch_bytes
-from morpho.backends.cpu.attention.pages import PageWriteKernel
+from morpho.backends.kernels.attention.attention import UNIT_TILE, PagedAttentionKernel, forward_scratch_bytes
+from morpho.backends.kernels.attention.pages import PageWriteKernel
 from morpho.backends.lowering.lower_attention import Call, Sizes, strides, tallest_tile
 from morpho.base.dims import product, upper
 from morpho.base.target import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from morpho.backends.cpu.quantised.rounded import PRODUCT, ROW, RoundedKernel, RoundRowsKernel
+from morpho.backends.kernels.quantised.rounded import PRODUCT, ROW, RoundedKernel, RoundRowsKernel
 from morpho.backends.lowering.lower_attention import Call
 from morpho.ir.node import Node
 from morpho.ops.neural.quantised import BLOCK

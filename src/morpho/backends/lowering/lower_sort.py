@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.loops.sequential.search import SearchKernel
-from morpho.backends.cpu.loops.sorting.merge import MergeSortKernel
-from morpho.backends.cpu.loops.sorting.radix import RadixSortKernel
+from morpho.backends.kernels.loops.sequential.search import SearchKernel
+from morpho.backends.kernels.loops.sorting.merge import MergeSortKernel
+from morpho.backends.kernels.loops.sorting.radix import RadixSortKernel
 from morpho.base.dims import Size, product, upper
 from morpho.ir.node import Node
 from morpho.program.view import View

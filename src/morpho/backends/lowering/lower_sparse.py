@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morpho.backends.cpu.gemm.gemm import EPILOGUE
-from morpho.backends.cpu.gemm.matmul import loop_scratch
-from morpho.backends.cpu.loops.loop_spec import LoopCall
-from morpho.backends.cpu.sparse.kernels import (
+from morpho.backends.kernels.gemm.gemm import EPILOGUE
+from morpho.backends.kernels.gemm.matmul import loop_scratch
+from morpho.backends.kernels.loops.loop_spec import LoopCall
+from morpho.backends.kernels.sparse.kernels import (
     PIECE,
     RANKS,
     SPARE,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from morpho.backends.cpu.generators import generate
+from morpho.backends.kernels.generators import generate
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.units import format_bytes
 

@@ -15,7 +15,7 @@ from typing import Any
 from morpho.backends.base import CodeStore
 from morpho.backends.code import elementwise
 from morpho.backends.code.compiler import llvm
-from morpho.backends.cpu.generators import generate
+from morpho.backends.kernels.generators import generate
 from morpho.base.errors import MorphoError
 from morpho.base.machine import Isa
 from morpho.base.target import current_isa

@@ -8,7 +8,7 @@ from typing import Any
 
 from morpho.backends.code.compiler import code
 from morpho.backends.code.compiler.queue import CompileQueue
-from morpho.backends.cpu.generators import generate
+from morpho.backends.kernels.generators import generate
 from morpho.base.target import current_isa
 from morpho.program.kernel import Kernel
 
@@ -18,7 +18,7 @@ MANY_NODES = 600  # of a graph: it will have kernels enough for another process
 class Compilation:
     """Kernels that are not in memory come from disk, or from LLVM, which works while the program is still lowered.
 
-    >>> from morpho.backends.cpu.gemm.packing.pack import PackKernel
+    >>> from morpho.backends.kernels.gemm.packing.pack import PackKernel
     >>> from morpho.base.dtypes import float32
     >>> with Compilation() as compilation:
     ...     compilation.offer(PackKernel(float32, "rows", 4))    # begins

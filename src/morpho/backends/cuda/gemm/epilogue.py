@@ -12,9 +12,9 @@ from functools import partial
 
 from morpho.backends.code import scalars
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, Pass
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.loop_grid import AlignedEmitter, LoopGrid
+from morpho.backends.kernels.loops.loop_spec import Instruction, LoopKernel, Pass
 from morpho.base.dtypes import bfloat16, float16, float32
 
 COLUMNS = 8  # of a chunk

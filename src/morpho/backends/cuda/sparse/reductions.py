@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from morpho.backends.code import scalars
 from morpho.backends.code.elementwise import emit
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.sparse.kernels import RowReduceKernel, SddmmKernel
 from morpho.backends.cuda.codegen.kernels import ISA, Sizes
 from morpho.backends.cuda.sparse.walk import GridRows, RowTeams, Team
+from morpho.backends.kernels.sparse.kernels import RowReduceKernel, SddmmKernel
 from morpho.ops.sparse.pattern import nothing
 from morpho.ops.sparse.rows import PLUS
 from morpho.program.program import Step

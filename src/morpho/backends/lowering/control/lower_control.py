@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop, Store
+from morpho.backends.kernels.loops.sequential.register_loop import Carry, RegisterLoop, Store
 from morpho.backends.lowering.control.filling import rows_filled
 from morpho.backends.lowering.control.lower_lanes import lower_lane_loop
 from morpho.backends.lowering.control.scalarise import Scalars, offsets_of

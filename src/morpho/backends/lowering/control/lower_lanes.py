@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from morpho.backends.cpu.loops.sequential.lane_loop import LaneLoop
-from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop, Store
+from morpho.backends.kernels.loops.sequential.lane_loop import LaneLoop
+from morpho.backends.kernels.loops.sequential.register_loop import Carry, RegisterLoop, Store
 from morpho.backends.lowering.control.scalarise import Scalars
 from morpho.backends.lowering.control.seam import Lowering, place_of
 from morpho.base.dims import Shape, Size, product

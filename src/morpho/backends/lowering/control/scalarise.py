@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.linalg import unrolled
-from morpho.backends.cpu.linalg.matrix import FAULTS, UNROLLED
-from morpho.backends.cpu.loops.loop_spec import TREE_LANES
-from morpho.backends.cpu.loops.sequential.register_loop import Instruction, Operand
+from morpho.backends.kernels.linalg import unrolled
+from morpho.backends.kernels.linalg.matrix import FAULTS, UNROLLED
+from morpho.backends.kernels.loops.loop_spec import TREE_LANES
+from morpho.backends.kernels.loops.sequential.register_loop import Instruction, Operand
 from morpho.backends.lowering.lower_linalg import options_of
 from morpho.base.dtypes import DType, bool_, int64
 from morpho.ir.body import Body

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from morpho.backends.cpu.loops.loop_spec import Instruction, constant_text
+from morpho.backends.kernels.loops.loop_spec import Instruction, constant_text
 from morpho.base.dims import Shape, Size, product
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node, toposort

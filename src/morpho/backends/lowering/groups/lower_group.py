@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from morpho.backends.cpu.loops.chunk_width import may_be_pipelined
-from morpho.backends.cpu.loops.loop_spec import Access, LoopCall, LoopKernel, Store, constant_text
-from morpho.backends.cpu.loops.pairs import PARTS, with_pairs
+from morpho.backends.kernels.loops.chunk_width import may_be_pipelined
+from morpho.backends.kernels.loops.loop_spec import Access, LoopCall, LoopKernel, Store, constant_text
+from morpho.backends.kernels.loops.pairs import PARTS, with_pairs
 from morpho.backends.lowering.groups.group_body import GroupBody, Operand, structural_hash
 from morpho.base.dims import Size, bounds, product
 from morpho.ir.node import Node

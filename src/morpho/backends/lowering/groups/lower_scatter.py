@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.loops.loop_spec import LoopCall, Store
-from morpho.backends.cpu.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
-from morpho.backends.cpu.loops.sequential.scatter_loop import Scatter, ScatterLoop
+from morpho.backends.kernels.loops.loop_spec import LoopCall, Store
+from morpho.backends.kernels.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
+from morpho.backends.kernels.loops.sequential.scatter_loop import Scatter, ScatterLoop
 from morpho.backends.lowering.builder import operations
 from morpho.backends.lowering.groups.group_body import Operand, structural_hash
 from morpho.backends.lowering.groups.joined_scatters import Cluster, body_of, find_clusters

@@ -9,12 +9,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from morpho.backends.cpu.conv.weight_gradient import WeightGradientConv
-from morpho.backends.cpu.gemm.gemm import EPILOGUE
-from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, GemvKernel, way_of
-from morpho.backends.cpu.gemm.matmul import PRODUCT, Matmul, follows, layout, loop_scratch
-from morpho.backends.cpu.gemm.prologue import LEFT
-from morpho.backends.cpu.loops.loop_spec import LoopCall
+from morpho.backends.kernels.conv.weight_gradient import WeightGradientConv
+from morpho.backends.kernels.gemm.gemm import EPILOGUE
+from morpho.backends.kernels.gemm.gemv import FOLLOWED_GEMV, GEMV, GemvKernel, way_of
+from morpho.backends.kernels.gemm.matmul import PRODUCT, Matmul, follows, layout, loop_scratch
+from morpho.backends.kernels.gemm.prologue import LEFT
+from morpho.backends.kernels.loops.loop_spec import LoopCall
 from morpho.backends.lowering.builder import operations, reads_first
 from morpho.backends.lowering.control.filling import is_column
 from morpho.backends.lowering.groups.lower_group import lower_body, lower_copy

@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from morpho.backends.cpu.conv.direct_conv import DirectConv, PointwiseConv, is_direct, is_pointwise
-from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmConv, Windows
-from morpho.backends.cpu.conv.weight_gradient import WeightGradientConv, is_weight_gradient
-from morpho.backends.cpu.gemm.amx.amx import AmxBf16Matmul, AmxInt8Matmul
-from morpho.backends.cpu.gemm.gemm import OUTER
-from morpho.backends.cpu.gemm.matmul import GemvMatmul, Matmul, Matrix, PackedMatmul, as_matrices, batch_axes
-from morpho.backends.cpu.gemm.prologue import PrologueMatmul
-from morpho.backends.cpu.gemm.symmetric import SymmetricMatmul, is_symmetric
-from morpho.backends.cpu.gemm.tiling import register_tile
-from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedMatmul, vectors_of_tile
-from morpho.backends.cpu.quantised.int8 import Int8Matmul
-from morpho.backends.cpu.quantised.quantised import QuantisedMatmul
+from morpho.backends.kernels.conv.direct_conv import DirectConv, PointwiseConv, is_direct, is_pointwise
+from morpho.backends.kernels.conv.implicit_gemm import ImplicitGemmConv, Windows
+from morpho.backends.kernels.conv.weight_gradient import WeightGradientConv, is_weight_gradient
+from morpho.backends.kernels.gemm.amx.amx import AmxBf16Matmul, AmxInt8Matmul
+from morpho.backends.kernels.gemm.gemm import OUTER
+from morpho.backends.kernels.gemm.matmul import GemvMatmul, Matmul, Matrix, PackedMatmul, as_matrices, batch_axes
+from morpho.backends.kernels.gemm.prologue import PrologueMatmul
+from morpho.backends.kernels.gemm.symmetric import SymmetricMatmul, is_symmetric
+from morpho.backends.kernels.gemm.tiling import register_tile
+from morpho.backends.kernels.gemm.unpacked_gemm import UnpackedMatmul, vectors_of_tile
+from morpho.backends.kernels.quantised.int8 import Int8Matmul
+from morpho.backends.kernels.quantised.quantised import QuantisedMatmul
 from morpho.backends.lowering.builder import operations
 from morpho.backends.lowering.groups.lower_group import lower_body
 from morpho.backends.lowering.matmul.operand_facts import OperandFacts

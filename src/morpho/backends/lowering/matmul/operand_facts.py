@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from morpho.backends.cpu.loops.loop_spec import LoopCall
+from morpho.backends.kernels.loops.loop_spec import LoopCall
 from morpho.backends.lowering.builder import Builder
 from morpho.base.dims import Size
 from morpho.base.target import Target

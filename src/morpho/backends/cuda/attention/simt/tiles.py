@@ -14,10 +14,10 @@ from typing import Any
 
 from morpho.backends.code import scalars
 from morpho.backends.code.emit import Value
-from morpho.backends.cpu.attention.attention import FAR
-from morpho.backends.cpu.attention.attention_code import LARGEST
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
+from morpho.backends.kernels.attention.attention import FAR
+from morpho.backends.kernels.attention.attention_code import LARGEST
 from morpho.base.dtypes import DType, bool_, float64
 
 WARPS = 4
