@@ -44,6 +44,17 @@ resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[1
 print((x @ x)[0, 0].item())
 """
 
+LARGE_WORK_SPACE = """
+import resource
+import morpho as mo
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+try:
+    mo.fft.fft(mo.ones(2**29)).numpy()
+except MemoryError as error:
+    print(error)
+print(mo.fft.fft(mo.ones(4))[0].item())
+"""
+
 FULL_DISK = """
 import os, resource, signal, sys
 from pathlib import Path
@@ -131,6 +142,14 @@ def test_no_memory_left_for_code_is_a_sentence() -> None:
                            env={**os.environ, "MORPHO_CACHE": "0"})
     refused, after = found.stdout.splitlines()
     assert refused.startswith("MemoryLimit [compile] the system gives no 64 MB for compiling code") and after == "50.0"
+
+
+def test_code_whose_work_space_no_memory_holds_is_a_sentence() -> None:
+    found = subprocess.run([sys.executable, "-c", LARGE_WORK_SPACE], capture_output=True, text=True, timeout=120,
+                           check=True, env={**os.environ, "MORPHO_CACHE": "0"})
+    refused, after = found.stdout.splitlines()
+    assert refused.startswith("[compile] the system gives no ") and "MB for compiling code" in refused
+    assert after == "(4+0j)"
 
 
 def test_programs_go_on_with_the_threads_that_there_are() -> None:
