@@ -93,6 +93,10 @@ folder = Path(sys.argv[1])
 mo.models.save(folder / "model", mo.models.create("mlp"))
 mo.onnx.save(lambda x: x + 1, folder / "m.onnx", mo.ones(3))
 mo.models.load(folder / "model"), mo.onnx.load(folder / "m.onnx")
+x = mo.asarray([3.0, 1.0, 2.0]).realise()
+computed = (lambda: mo.fft.ifft(mo.fft.fft(x)), lambda: mo.linalg.inv(mo.eye(3) * 2) @ x, lambda: mo.sort(x),
+            lambda: mo.cumulative_sum(x), lambda: mo.zeros(3).at[mo.asarray([1])].add(1.0), lambda: x @ x,
+            lambda: mo.fori_loop(0, 3, lambda i, c: c + i, x), lambda: mo.random.normal(mo.random.key(0), (3,)))
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 handles = []
 try:
@@ -107,8 +111,14 @@ for act in (lambda: mo.weights.load(folder / "model"), lambda: mo.models.load(fo
         act()
     except mo.errors.MorphoError as error:
         print(error)
+for act in computed:
+    try:
+        act().numpy()
+    except mo.errors.CompileError as error:
+        print(error)
 for handle in handles:
     os.close(handle)
+print(sum(float(mo.real(act()).sum().item()) > -9 for act in computed))
 print(mo.weights.load(folder / "model") is not None)
 """
 
@@ -132,8 +142,10 @@ def test_no_room_on_the_disk_is_a_sentence(tmp_path: Path) -> None:
 
 def test_no_file_handles_is_a_sentence(tmp_path: Path) -> None:
     (folder := tmp_path / "files").mkdir()
-    *refused, after = lines_of(NO_HANDLES, folder)
-    assert len(refused) == 5 and all("Too many open files" in line for line in refused) and after == "True", refused
+    *refused, computed, after = lines_of(NO_HANDLES, folder)
+    assert len(refused) >= 10 and all("Too many open files" in line for line in refused) and after == "True", refused
+    assert all("[load] the system gives no handle to load morpho." in line for line in refused[5:]), refused
+    assert all("At <string>:" in line for line in refused[5:]) and computed == "8", refused
 
 
 def test_no_memory_left_for_code_is_a_sentence() -> None:
