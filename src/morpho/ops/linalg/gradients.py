@@ -147,7 +147,7 @@ def det_rule(node: Node, ct: Node) -> list[Node]:
     if x.shape[-1] in (1, 2, 3):
         return [mul(expand(reshape(ct, (*ct.shape, 1, 1)), x.shape), conj(_cofactors(x)))]
     is_singular = build("equal", node, zeros_like(node))
-    which = cast(reshape(reduce("any", is_singular, tuple(range(len(node.shape)))), ()) if node.shape else is_singular, int64)
+    which = cast(reshape(reduce("any", is_singular, tuple(range(len(node.shape)))), ()), int64)
     matrix, value = parameter(0, x.spec), parameter(1, node.spec)
     branches = (Body([conj(value), adjoint(build("inv", matrix))]),
                 Body([constant_like(value, 1), _cofactors_of_factors(matrix)]))
