@@ -31,7 +31,7 @@ for _ in range(2):
 NO_MEMORY = """
 import mmap, resource
 import morpho as mo
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 mo.ones(3).numpy()
 x = mo.ones((50, 50)).realise()
 used = int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE

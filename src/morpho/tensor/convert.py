@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.layout import array_address
+from morpho.backends.driver.layout import array_address
 from morpho.backends.registry import HOST, canonical, holder, memory_of
 from morpho.base import settings
 from morpho.base.checks import shown

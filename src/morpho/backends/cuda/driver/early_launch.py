@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 from morpho.base.target import isa_named
 
 LEAST_DRIVER = 12040  # graphs hold such launches from CUDA 12.3 on

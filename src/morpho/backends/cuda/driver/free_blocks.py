@@ -1,7 +1,7 @@
 """The free blocks of a device's pool, on stacks that native code takes from and gives back to.
 
 What happens to a stack is one native call with Python's lock held, from here and from the entry of a compiled function
-alike (`backends/cpu/driver/entry/block_code.py`).
+alike (`backends/driver/entry/block_code.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.driver.entry.block_code import BLOCK_FUNCTIONS, BLOCK_TEXT, BlocksField, PoolWord
+from morpho.backends.code.compiler import llvm
+from morpho.backends.driver.entry.block_code import BLOCK_FUNCTIONS, BLOCK_TEXT, BlocksField, PoolWord
 from morpho.base.target import isa_named
 
 ROOM = 256  # blocks of a stack

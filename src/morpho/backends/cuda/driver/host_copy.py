@@ -8,10 +8,10 @@ from functools import cache
 
 import numpy as np
 
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.driver.abi import ProgramField, StepField
-from morpho.backends.cpu.driver.control_tables import ControlTables
-from morpho.backends.cpu.driver.executable import Executable, is_ready, native
+from morpho.backends.code.compiler import llvm
+from morpho.backends.driver.abi import ProgramField, StepField
+from morpho.backends.driver.control_tables import ControlTables
+from morpho.backends.driver.executable import Executable, is_ready, native
 from morpho.base.dtypes import uint8
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds

@@ -17,10 +17,10 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
-from morpho.backends.cpu.codegen.native import module, native
-from morpho.backends.cpu.codegen.typed import NULL, Address, Words, i1, i32, i64, u32
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.compiler.code import stored_text
+from morpho.backends.code.compiler import llvm
+from morpho.backends.code.compiler.code import stored_text
+from morpho.backends.code.native import module, native
+from morpho.backends.code.typed import NULL, Address, Words, i1, i32, i64, u32
 from morpho.backends.cuda.driver.regions.traced import Operation, Traced, is_traced, plain
 from morpho.backends.cuda.driver.tensor_map import MapArguments, TensorMap
 from morpho.base.target import isa_named
