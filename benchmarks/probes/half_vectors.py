@@ -2,7 +2,7 @@
 
     python -m benchmarks.probes.half_vectors --rounds 3
 
-Each way has a process of its own, which take turns; kernels are made anew (notes/2026-11-18-programs.md).
+Each way has a process of its own, which take turns; kernels are made anew.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Five of the twenty scripts of `benchmarks/observe/scripts/visit5`, smaller. Their verdicts were written down before
-the first run, by somebody who had not read the analyser.
-"""
+"""Five scripts of other fields, shortened. Their verdicts were written down before the first run."""
 
 from __future__ import annotations
 
