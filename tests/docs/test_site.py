@@ -83,7 +83,7 @@ def test_the_map_names_every_room() -> None:
 def test_paths_in_pages_about_the_source_exist() -> None:
     """`room/` and `room/file.py` in the architecture, the glossary and the map."""
     wrong = []
-    bases = (PACKAGE, PACKAGE.parent, ROOT, PACKAGE / "passes", PACKAGE / "backends" / "cpu")
+    bases = (PACKAGE, PACKAGE.parent, ROOT, PACKAGE / "passes", PACKAGE / "backends", PACKAGE / "backends" / "kernels")
     for page in ("architecture.md", "glossary.md", "map.md"):
         for path in re.findall(r"`([a-z_]+/[\w/]*(?:\.py)?)`", (ROOT / "docs" / page).read_text(encoding="utf-8")):
             if not any((base / path).exists() for base in bases):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
+from morpho.backends.driver.timed_code import KIND_BITS, Kind
 from morpho.observe.record.totals import Sum, Totals
 from morpho.program.program import Step
 from morpho.runtime.trace.rings import Batch

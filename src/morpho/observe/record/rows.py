@@ -6,8 +6,8 @@ import bisect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from morpho.backends.cpu.driver.abi import StepField
-from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.driver.abi import StepField
+from morpho.backends.driver.executable import Executable
 from morpho.base.dims import Size, evaluate, upper
 from morpho.cost.estimate import Profile
 from morpho.ir.op import Cost

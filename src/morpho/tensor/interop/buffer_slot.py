@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.base.errors import CompileError
 from morpho.base.target import isa_named
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.base.target import isa_named
 
 # What the native functions call, in the order of their table; the last entry is the Python function.
