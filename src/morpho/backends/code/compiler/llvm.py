@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import platform
 import re
+import struct
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -86,16 +87,30 @@ def _rejected(text: str, error: Exception) -> MorphoError:
                 "look at the function given to mo.extend.op as emit")
 
 
+SHT_NOBITS = 8  # the kind of an ELF section that has a size and no bytes
 CODE_BYTES = 64 << 20  # addresses that LLVM has for its work: where it gets none, it ends the process
 
 
-def _check_room() -> None:
-    """An error where the system gives LLVM no more memory."""
+def _check_room(tables: int = 0) -> None:
+    """An error where the system gives LLVM no more memory, of which code itself has tables of so many bytes."""
+    room = CODE_BYTES + tables
     try:
-        mmap.mmap(-1, CODE_BYTES).close()
-    except OSError as error:
-        raise fail(MemoryLimit, "compile", f"the system gives no {CODE_BYTES >> 20} MB for compiling code ({error})",
+        mmap.mmap(-1, room).close()
+    except (OSError, OverflowError) as error:
+        raise fail(MemoryLimit, "compile", f"the system gives no {room >> 20} MB for compiling code ({error})",
                    "free tensors, or raise the limit of the process (ulimit -v)") from None
+
+
+def _zeroed_bytes(code: bytes) -> int:
+    """Bytes of the tables that object code (ELF of 64 bits) wants zeroed where it is loaded: work spaces, which may be
+    as large as what they are for."""
+    if code[:5] != b"\x7fELF\x02" or len(code) < 64:
+        return 0
+    (first,), (size, count) = struct.unpack_from("<Q", code, 0x28), struct.unpack_from("<HH", code, 0x3A)
+    starts = [start for start in range(first, first + size * count, size or 1) if start + 0x28 <= len(code)]
+    kinds = [struct.unpack_from("<I", code, start + 4)[0] for start in starts]
+    return sum(struct.unpack_from("<Q", code, start + 0x20)[0] for start, kind in zip(starts, kinds, strict=True)
+               if kind == SHT_NOBITS)
 
 
 def compile_text(text: str, isa: Isa, triple: str | None = None) -> bytes:
@@ -117,13 +132,14 @@ def load(code: bytes | Sequence[bytes], isa: Isa, names: list[str]) -> list[int]
     An engine takes LLVM a millisecond to make, so the last one serves as long as names are new to it.
     """
     llvm = binding()
-    _check_room()
+    parts = (code,) if isinstance(code, bytes) else code
+    _check_room(sum(map(_zeroed_bytes, parts)))
     with lock:
         if not _engines or not _names.isdisjoint(names):
             _start_engine(isa)
         engine = _engines[-1]
         try:
-            for part in (code,) if isinstance(code, bytes) else code:
+            for part in parts:
                 engine.add_object_file(llvm.ObjectFileRef.from_data(part))
             engine.finalize_object()
         except RuntimeError as error:
