@@ -121,13 +121,13 @@ def functions() -> set[str]:
 
 def texts() -> Iterator[tuple[str, str, str]]:
     """Chip, program, and the text of each kernel."""
-    target = backend_of(install()).target  # type: ignore[attr-defined]
-    old = replace(target, machine=replace(target.machine, features=frozenset()))
-    for chip, one in zip(CHIPS, (old, target), strict=True):
+    target: Target = backend_of(install()).target  # type: ignore[attr-defined]
+    for chip, features in zip(CHIPS, (frozenset(), target.machine.features), strict=True):
         for name, function, arguments in cases():
-            with mo.settings(tf32=name.endswith("tf32")):
-                written = [kernel.text() for kernel in kernels(function, arguments, one)]
-            yield from ((chip, f"{name}, {number}", text) for number, text in enumerate(written))
+            more = features | {"tf32"} if name.endswith("tf32") else features
+            one = replace(target, machine=replace(target.machine, features=more))
+            for number, kernel in enumerate(kernels(function, arguments, one)):
+                yield chip, f"{name}, {number}", kernel.text()
 
 
 def digest(text: str) -> str:

@@ -262,6 +262,16 @@ def native_functions(identity: str, write: Any, names: Sequence[str], isa: Isa) 
     return _functions(code_key(identity, isa), write, names, isa)
 
 
+def addresses_of(identity: str, *parts: Any, isa: Isa) -> list[int]:
+    """Addresses of `@native` functions as one module, translated and compiled once for each version of the source."""
+    def write() -> str:
+        from morpho.backends.code.native import module
+
+        return module(*parts)
+
+    return native_functions(identity, write, [part.symbol for part in parts], isa)
+
+
 def _functions(key: str, write: Any, names: Sequence[str], isa: Isa) -> list[int]:
     disk = disk_cache()
     started = time.perf_counter()
