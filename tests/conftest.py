@@ -47,16 +47,17 @@ if importlib.util.find_spec("morpho") is None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
 
 # Helpers beside the tests of a floor import by their bare name; last on the path, so that they hide nothing.
-TESTS = Path(__file__).resolve().parent
-sys.path.extend(str(folder) for folder in sorted(TESTS.iterdir()) if folder.is_dir())
+sys.path.extend(str(folder) for folder in sorted(Path(__file__).parent.iterdir()) if folder.is_dir())
 sys.path.append(str(Path(__file__).parent / "backends" / "cpu"))
 sys.path.append(str(Path(__file__).parent / "backends" / "cuda"))
 
 import hypothesis
 import numpy as np
 import pytest
+
 from core_cases import CORE, core_cases
 
+TESTS = Path(__file__).resolve().parent
 _SHARED = {
     "deadline": None,
     "derandomize": False,
@@ -92,7 +93,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files without a core test where `-m core` is all that is asked for: reading them takes half a minute."""
+    """Leave out files without a core test where `-m core` is all that is asked for: reading all takes half a minute."""
     if config.option.markexpr != "core" or collection_path.suffix != ".py" or TESTS not in collection_path.parents:
         return None
     return collection_path.relative_to(TESTS).as_posix() not in CORE or None
@@ -108,7 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[index].add_marker("core")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.parts)  # as if all had begun at the same end
-    if not config.option.exhaustive and config.option.markexpr != "core" and not any("::" in str(name) for name in config.args):
+    whole = config.option.exhaustive or config.option.markexpr == "core"
+    if not whole and not any("::" in str(name) for name in config.args):
         items[:] = _sample(items, config.option.seed)
     if config.option.shuffle:
         random.Random(config.option.seed).shuffle(items)

@@ -1,8 +1,8 @@
 """Tests of `pytest -m core`: one case per op, kernel family, model kind, server, cluster and command.
 
-The table names a file under tests/ and the tests of it. Of a test with several cases the first one runs, and of the tests
-in `PER_OP` one case per op, in float32 where the op takes it. Files that are not in the table are not read, so that the
-minute is spent in tests. A test that is renamed must be renamed here: `tests/test_seeds.py` checks that all exist.
+The table names a file under tests/ and its core tests. Of a test with several cases the first one runs, and of the tests
+in `PER_OP` one case per op, in float32 where the op takes it. Files outside the table are not read, so that the minute
+is spent in tests. A test that is renamed must be renamed here: `tests/test_seeds.py` checks that all exist.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import types
 from pathlib import Path
 
 import pytest
+
 from core_cases import CORE, core_cases
 
 
