@@ -1,6 +1,6 @@
 """Tests of `pytest -m core`: one case per op, kernel family, model kind, server, cluster and command.
 
-The table names a file under tests/ and its core tests. Of a test with several cases the first one runs, and of the tests
+The table names a file under tests/ and its core tests. Of a test with several cases the first one runs, and of those
 in `PER_OP` one case per op, in float32 where the op takes it. Files outside the table are not read, so that the minute
 is spent in tests. A test that is renamed must be renamed here: `tests/test_seeds.py` checks that all exist.
 """
