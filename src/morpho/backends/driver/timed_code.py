@@ -9,8 +9,14 @@ the writer finds out by the ring's head how many events were lost.
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
+from morpho.backends.code.compiler.code import stored_text
+from morpho.backends.code.native import declare, module, native
+from morpho.backends.code.typed import NULL, Address, Global, Words, atomic_store, atomic_update, i32, i64, local
 from morpho.backends.driver.abi import Distances, ProgramField, StepField, TaskField
 from morpho.backends.driver.driver import FUNCTIONS, driver_text
 
@@ -55,13 +61,125 @@ class RingField(IntEnum):
     EVENTS = 8
 
 
-WRAPPED = {  # result, arguments, the first of them whose address is recorded, the number's text, the kind
-    "run": ("i64", ("ptr %program", "ptr %slots", "ptr %values", "ptr %scratch"), Kind.RUN),
-    "run_step": ("i32", ("ptr %step", "ptr %slots", "ptr %values", "ptr %scratch", "ptr %pool", "ptr %spent"),
-                 Kind.STEP),
-    "run_launch": ("i64", ("ptr %step", "ptr %slots", "ptr %values", "ptr %scratch", "ptr %pool"), Kind.LAUNCH),
-    "work_on": ("void", ("ptr %pool", "ptr %task", "i64 %thread"), Kind.WORK),
-}
+WRAPPED = "run", "run_step", "run_launch", "work_on"
+MARK = "; the timed twin\n"
+MONOTONIC = int(getattr(time, "CLOCK_MONOTONIC", 1))
+
+recorder = Global("recorder", Words)
+run_plain = declare("run_plain", Callable[[Words, Words, Words, Address], i64])
+run_step_plain = declare("run_step_plain", Callable[[Words, Words, Words, Address, Words, Words], i32])
+run_launch_plain = declare("run_launch_plain", Callable[[Words, Words, Words, Address, Words], i64])
+work_on_plain = declare("work_on_plain", Callable[[Words, Words, i64], None])
+read_counter = declare("llvm.readcyclecounter", Callable[[], i64])
+now = declare("now", Callable[[], i64])
+
+
+@native("now", inline=True)
+def ticks() -> i64:
+    """The processor's steady counter."""
+    return i64(read_counter())
+
+
+@native("now")
+def nanoseconds() -> i64:
+    """The system's clock, where the counter cannot be read in user mode."""
+    table: Words = recorder[0]
+    clock: Callable[[i32, Words], i32] = table[RecorderField.CLOCK]
+    time_of_day = local(i64, 2)
+    clock(MONOTONIC, time_of_day)
+    return i64(time_of_day[0] * 1_000_000_000 + time_of_day[1])
+
+
+@native()
+def set_recorder(table: Words) -> None:
+    atomic_store(recorder, table)
+
+
+@native("ring", inline=False)
+def find_ring() -> Words:
+    """Return this thread's ring, which its first event takes; null where none is left."""
+    table: Words = recorder[0]
+    get: Callable[[i32], Words] = table[RecorderField.GET]
+    key = i32(table[RecorderField.KEY])
+    known: Words = get(key)
+    if known:
+        return known
+    rings: Words = table[RecorderField.RING_TABLE]
+    own: Callable[[], i64] = table[RecorderField.SELF]
+    put: Callable[[i32, Words], i32] = table[RecorderField.SET]
+    number = atomic_update("add", table + RecorderField.TAKEN, 1, "seq_cst")
+    if number >= table[RecorderField.RINGS]:
+        atomic_update("add", table + RecorderField.LOST, 1, "monotonic")
+        nothing: Words = NULL
+        return nothing
+    ring = Words(rings + number * table[RecorderField.RING_WORDS])
+    ring[RingField.THREAD] = own()
+    put(key, ring)
+    return ring
+
+
+@native(inline=False)
+def record(ring: Words, first: i64, subject: Words, tag: i64) -> None:
+    """Write one event, which ends now."""
+    last = now()
+    table: Words = recorder[0]
+    ring[RingField.LAST] = last
+    head = ring[RingField.HEAD]
+    event = ring + (head & table[RecorderField.MASK]) * EVENT_WORDS + RingField.EVENTS
+    event[0], event[1], event[2], event[3] = first, last, subject, tag
+    atomic_store(ring + RingField.HEAD, head + 1)
+
+
+@native(inline=False)
+def run(program: Words, slots: Words, values: Words, scratch: Address) -> i64:
+    ring = find_ring()
+    if not ring:
+        return i64(run_plain(program, slots, values, scratch))
+    moving: Words = program[ProgramField.MOVING_TABLE]
+    number = values[moving[0]]
+    first = now()
+    ring[RingField.LAST] = first
+    status = i64(run_plain(program, slots, values, scratch))
+    record(ring, first, program, number << KIND_BITS | Kind.RUN)
+    return status
+
+
+@native(inline=False)
+def run_step(step: Words, slots: Words, values: Words, scratch: Address, pool: Words, spent: Words) -> i32:
+    """A step begins where the one before it ended."""
+    ring = find_ring()
+    if not ring:
+        return i32(run_step_plain(step, slots, values, scratch, pool, spent))
+    number = values[step[StepField.ROWS]] * values[step[StepField.COLUMNS]]
+    first = ring[RingField.LAST]
+    status = i32(run_step_plain(step, slots, values, scratch, pool, spent))
+    record(ring, first, step, number << KIND_BITS | Kind.STEP)
+    return status
+
+
+@native(inline=False)
+def run_launch(step: Words, slots: Words, values: Words, scratch: Address, pool: Words) -> i64:
+    ring = find_ring()
+    if not ring:
+        return i64(run_launch_plain(step, slots, values, scratch, pool))
+    number = step[StepField.TOGETHER]
+    first = ring[RingField.LAST]
+    status = i64(run_launch_plain(step, slots, values, scratch, pool))
+    record(ring, first, step, number << KIND_BITS | Kind.LAUNCH)
+    return status
+
+
+@native(inline=False)
+def work_on(pool: Words, task: Words, thread: i64) -> None:
+    ring = find_ring()
+    if not ring:
+        work_on_plain(pool, task, thread)
+        return
+    kernel: Words = task[TaskField.FUNCTION]
+    first = now()
+    ring[RingField.LAST] = first
+    work_on_plain(pool, task, thread)
+    record(ring, first, kernel, thread << KIND_BITS | Kind.WORK)
 
 
 def timed_text(at: Distances, architecture: str, pauses: bool = False) -> str:
@@ -70,9 +188,15 @@ def timed_text(at: Distances, architecture: str, pauses: bool = False) -> str:
     for name in WRAPPED:
         text, count = re.subn(rf"^define (\w+) @{name}\(", rf"define \1 @{name}_plain(", text, flags=re.MULTILINE)
         assert count == 1, f"the driver has {count} functions {name}"
-    now = "call i64 @llvm.readcyclecounter()" if architecture == "x86_64" else "call i64 @now()"
-    added = "\n".join([*(_wrapper(name) for name in WRAPPED), _ring(), _record(), _now(architecture), _set_recorder()])
-    return f"{text}\n{added.replace('NOW', now)}"
+    return f"{text}\n{MARK}{stored_text(f'timed twin {architecture}', lambda: _twin(architecture))}"
+
+
+def _twin(architecture: str) -> str:
+    """The wrappers and what they call; the text of the driver has the plain functions, and the counter's declaration
+    where it reads that itself."""
+    there: list[Any] = [run_plain, run_step_plain, run_launch_plain, work_on_plain]
+    clock = module(ticks if architecture == "x86_64" else nanoseconds, elsewhere=[recorder, read_counter])
+    return clock + module(run, run_step, run_launch, work_on, record, find_ring, set_recorder, elsewhere=[*there, now])
 
 
 def plain_text(timed: str) -> str:
@@ -81,150 +205,3 @@ def plain_text(timed: str) -> str:
     for name in WRAPPED:
         text = text.replace(f"@{name}_plain(", f"@{name}(")
     return text
-
-
-MARK = "; the timed twin\n"
-
-
-def _wrapper(name: str) -> str:
-    """A function that calls the plain one between two time stamps. A step begins where the one before it ended."""
-    result, arguments, kind = WRAPPED[name]
-    given = ", ".join(arguments)
-    called = f"call {result} @{name}_plain({given})"
-    call, back = (f"  {called}", "  ret void") if result == "void" else (f"  %result = {called}",
-                                                                        f"  ret {result} %result")
-    bare = called if result == "void" else f"%alone = {called}"
-    end = back.replace("%result", "%alone")
-    begin = _load("first", "%ring", RingField.LAST) if kind in (Kind.STEP, Kind.LAUNCH) else [
-        "  %first = NOW", f"  %last_place = getelementptr i64, ptr %ring, i64 {int(RingField.LAST)}",
-        "  store i64 %first, ptr %last_place, align 8"]
-    lines = [f"define {result} @{name}({given}) nounwind noinline {{", "entry:", "  %ring = call ptr @ring()",
-             "  %none = icmp eq ptr %ring, null", "  br i1 %none, label %bare, label %timed", "bare:", f"  {bare}", end,
-             "timed:", *_described(kind), *begin, call, f"  %tagged = or i64 %shifted, {int(kind)}",
-             "  call void @record(ptr %ring, i64 %first, ptr %what, i64 %tagged)", back, "}\n"]
-    return (MARK if name == next(iter(WRAPPED)) else "") + "\n".join(lines)
-
-
-def _described(kind: Kind) -> list[str]:
-    """`%what` and `%shifted`: the pointer of an event, and its number above the bits of the kind."""
-    shift = f"  %shifted = shl i64 %number, {KIND_BITS}"
-    if kind is Kind.RUN:
-        return [*_load("moving", "%program", ProgramField.MOVING_TABLE, "ptr"), *_load("at", "%moving", 0),
-                *_load("number", "%values", "%at"), "  %what = getelementptr i8, ptr %program, i64 0", shift]
-    if kind is Kind.LAUNCH:
-        return [*_load("number", "%step", StepField.TOGETHER), "  %what = getelementptr i8, ptr %step, i64 0", shift]
-    if kind is Kind.WORK:
-        return [*_load("what", "%task", TaskField.FUNCTION, "ptr"), f"  %shifted = shl i64 %thread, {KIND_BITS}"]
-    lines = ["  %what = getelementptr i8, ptr %step, i64 0"]
-    for field in (StepField.ROWS, StepField.COLUMNS):
-        name = field.name.lower()
-        lines += [*_load(f"{name}_at", "%step", field), *_load(name, "%values", f"%{name}_at")]
-    return [*lines, "  %number = mul i64 %rows, %columns", shift]
-
-
-def _load(name: str, table: str, index: int | str, kind: str = "i64") -> list[str]:
-    number = index if isinstance(index, str) else int(index)
-    return [f"  %{name}_place = getelementptr i64, ptr {table}, i64 {number}",
-            f"  %{name} = load {kind}, ptr %{name}_place, align 8"]
-
-
-def _ring() -> str:
-    """ring(): this thread's ring, which its first event takes; NULL where there is none left."""
-    fields = "\n".join([*_load("get", "%recorder", RecorderField.GET, "ptr"),
-                        *_load("key", "%recorder", RecorderField.KEY)])
-    taking = "\n".join(line for name, field, kind in (
-        ("rings", RecorderField.RINGS, "i64"), ("table", RecorderField.RING_TABLE, "ptr"),
-        ("words", RecorderField.RING_WORDS, "i64"), ("set", RecorderField.SET, "ptr"),
-        ("self", RecorderField.SELF, "ptr")) for line in _load(name, "%recorder", field, kind))
-    return f"""@recorder = internal global ptr null, align 8
-define ptr @ring() nounwind noinline {{
-entry:
-  %recorder = load ptr, ptr @recorder, align 8
-{fields}
-  %key32 = trunc i64 %key to i32
-  %known = call ptr %get(i32 %key32)
-  %unknown = icmp eq ptr %known, null
-  br i1 %unknown, label %take, label %found
-found:
-  ret ptr %known
-take:
-{taking}
-  %taken_place = getelementptr i64, ptr %recorder, i64 {int(RecorderField.TAKEN)}
-  %number = atomicrmw add ptr %taken_place, i64 1 seq_cst
-  %there = icmp slt i64 %number, %rings
-  br i1 %there, label %have, label %lost
-lost:
-  %lost_place = getelementptr i64, ptr %recorder, i64 {int(RecorderField.LOST)}
-  %before = atomicrmw add ptr %lost_place, i64 1 monotonic
-  ret ptr null
-have:
-  %distance = mul i64 %number, %words
-  %new = getelementptr i64, ptr %table, i64 %distance
-  %own = call i64 %self()
-  %thread_place = getelementptr i64, ptr %new, i64 {int(RingField.THREAD)}
-  store i64 %own, ptr %thread_place, align 8
-  %ignored = call i32 %set(i32 %key32, ptr %new)
-  ret ptr %new
-}}
-"""
-
-
-def _record() -> str:
-    """record(ring, first, what, tagged): one event, which ends now."""
-    stores = "\n".join(f"  %place{i} = getelementptr i64, ptr %event, i64 {i}\n  store {value}, ptr %place{i}, align 8"
-                       for i, value in enumerate(("i64 %first", "i64 %last", "ptr %what", "i64 %tagged")))
-    return f"""define void @record(ptr %ring, i64 %first, ptr %what, i64 %tagged) nounwind noinline {{
-entry:
-  %last = NOW
-  %recorder = load ptr, ptr @recorder, align 8
-{chr(10).join(_load("mask", "%recorder", RecorderField.MASK))}
-  %last_place = getelementptr i64, ptr %ring, i64 {int(RingField.LAST)}
-  store i64 %last, ptr %last_place, align 8
-  %head_place = getelementptr i64, ptr %ring, i64 {int(RingField.HEAD)}
-  %head = load i64, ptr %head_place, align 8
-  %index = and i64 %head, %mask
-  %word = mul i64 %index, {EVENT_WORDS}
-  %behind = add i64 %word, {int(RingField.EVENTS)}
-  %event = getelementptr i64, ptr %ring, i64 %behind
-{stores}
-  %next = add i64 %head, 1
-  store atomic i64 %next, ptr %head_place release, align 8
-  ret void
-}}
-"""
-
-
-def _now(architecture: str) -> str:
-    """now(): the processor's steady counter where it can be read in user mode, else nanoseconds of the system."""
-    if architecture == "x86_64":
-        return ("define i64 @now() nounwind {\nentry:\n"
-                "  %ticks = call i64 @llvm.readcyclecounter()\n  ret i64 %ticks\n}\n")
-    clock = "\n".join(_load("clock", "%recorder", RecorderField.CLOCK, "ptr"))
-    return f"""define i64 @now() nounwind {{
-entry:
-  %time = alloca [2 x i64], align 8
-  %recorder = load ptr, ptr @recorder, align 8
-{clock}
-  %ignored = call i32 %clock(i32 {MONOTONIC}, ptr %time)
-  %seconds = load i64, ptr %time, align 8
-  %rest_place = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest_place, align 8
-  %whole = mul i64 %seconds, 1000000000
-  %sum = add i64 %whole, %rest
-  ret i64 %sum
-}}
-"""
-
-
-def _clock_number() -> int:
-    import time
-
-    return int(getattr(time, "CLOCK_MONOTONIC", 1))
-
-
-MONOTONIC = _clock_number()
-
-
-def _set_recorder() -> str:
-    return ("define void @set_recorder(ptr %table) nounwind {\nentry:\n"
-            "  store atomic ptr %table, ptr @recorder release, align 8\n  ret void\n}\n")
