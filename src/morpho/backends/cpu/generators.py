@@ -61,6 +61,7 @@ GENERATORS: dict[str, str] = {
     "SpgemmKernel": "morpho.backends.cpu.sparse.spgemm_code",
     "TriangularKernel": "morpho.backends.cpu.sparse.triangular_code",
     "IncompleteKernel": "morpho.backends.cpu.sparse.triangular_code",
+    "TileKernel": "morpho.backends.cpu.tiles.code",
     "AttentionBackwardKernel": "morpho.backends.cpu.attention.backward_code",
 }
 

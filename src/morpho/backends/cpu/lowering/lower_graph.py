@@ -146,7 +146,7 @@ class GraphLowering(BucketLowering):
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
                    "searchsorted": self.lower_search, "complex": self.lower_complex,
-                   "dft": self.lower_dft, "counted": self.lower_counted,
+                   "dft": self.lower_dft, "counted": self.lower_counted, "tile_kernel": self.lower_tiles,
                    **dict.fromkeys(SPARSE, self.lower_sparse)}
         if node.op.kind == "control":
             lower_control(self, node)
@@ -264,6 +264,11 @@ class GraphLowering(BucketLowering):
         self.program.steps.append(Control("size", 1 + max(numbers, default=-1), "counted", node.origin, node["size"],
                                           value=count, reads=[count]))
         self.views[node.serial] = [View(place.slot, place.offset, node.shape, place.strides, place.dtype), count]
+
+    def lower_tiles(self, node: Node) -> None:
+        from morpho.backends.cpu.tiles.lower import lower_tiles
+
+        lower_tiles(self, node)
 
     def lower_copy_op(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
