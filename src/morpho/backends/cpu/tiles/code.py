@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.elementwise import emit
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value, mangled, vector_type
+from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.codegen.vector_math import BY_TABLE
 from morpho.backends.cpu.tiles.spec import TileKernel
@@ -88,6 +88,12 @@ class Device(Protocol):
     def units(self, shape: ir.Tile) -> tuple[int, int]:
         """Rows and lanes of a block of `dot` that is computed at once."""
 
+    def align(self, buffer: Buffer, lanes: int) -> int | None:
+        """Bytes that the address of a chunk of a buffer is a multiple of; None: the element's."""
+
+    def aligned(self, pointer: str, lanes: int, element: str) -> tuple[Value | None, int | None]:
+        """A test for whole accesses of arrays, where a device needs one, and the alignment behind it."""
+
     syncscope: str
 
 
@@ -135,7 +141,7 @@ class TileCode:
         self.top = self.most = 0  # bytes of scratch in use, and at most
         self.tees: dict[int, Buffer] = {}  # buffers that the loop being written fills on the way
         self.pending: list[tuple[int, int, bool, Any]] = []  # accesses since the last barrier
-        self.lanes = 1
+        self.operands, self.numbers = "%buffers", "%values"  # where addresses and numbers lie
 
     # -- scratch memory --
     def allocate(self, shape: ir.Tile, dtype: DType, element: str = "") -> Buffer:
@@ -157,12 +163,12 @@ class TileCode:
         return e.offset(base, buffer.element, place)
 
     def read(self, buffer: Buffer, dtype: DType, row: Value | int, column: Value | int, lanes: int) -> Value:
-        x = self.e.load(self.address(buffer, row, column), buffer.element, lanes)
+        x = self.e.load(self.address(buffer, row, column), buffer.element, lanes, self.device.align(buffer, lanes))
         return self.e.icmp("ne", x, 0) if dtype is bool_ else x
 
     def write(self, buffer: Buffer, value: Value, row: Value | int, column: Value | int) -> None:
         value = self.e.convert("zext", value, "i8") if value.element == "i1" else value
-        self.e.store(value, self.address(buffer, row, column))
+        self.e.store(value, self.address(buffer, row, column), self.device.align(buffer, value.lanes))
 
     def touch(self, start: int, end: int, writes: bool, mapping: Any) -> bool:
         """Note an access of scratch; whether a barrier must stand before it."""
@@ -185,7 +191,7 @@ class TileCode:
     def write_program(self, number: Value) -> None:
         """The code of one program of the grid."""
         e, record = self.e, self.kernel.record
-        loaded = record.load(e, "%values")
+        loaded = record.load(e, self.numbers)
         self.grid = record.loaded("grid", loaded)
         levels = record.loaded("levels", loaded)
         rest, ids = number, list[Value]()
@@ -204,7 +210,7 @@ class TileCode:
         for index, array in enumerate(self.program.arrays):
             self.shapes.append(record.loaded(f"shape{index}_", loaded))
             self.strides.append(record.loaded(f"strides{index}_", loaded))
-            base = e.load_pointer("%buffers", index)
+            base = e.load_pointer(self.operands, index)
             for place, stride in zip(places, record.loaded(f"moves{index}_", loaded), strict=True):
                 base = e.offset(base, scalars.memory_type(array.dtype), place * stride)
             self.bases.append(base)
@@ -948,9 +954,10 @@ class Access:
             x = e.load_some(base, self.memory, mask)
         else:
             full, part, after = e.fresh("full"), e.fresh("part"), e.fresh("after")
-            e.branch_if(whole, full, part)
+            test, align = self.code.device.aligned(base, lanes, self.memory)
+            e.branch_if(whole if test is None else self.both(whole, test), full, part)
             e.label(full)
-            one = e.load(base, self.memory, lanes)
+            one = e.load(base, self.memory, lanes, align)
             e.branch(after)
             e.label(part)
             two = e.load_some(base, self.memory, mask)
@@ -975,9 +982,10 @@ class Access:
         else:
             if self.width % lanes:
                 whole = self.both(whole, e.icmp("sle", chunk.column + lanes, self.width))
-            for holds in e.both(whole):
+            test, align = self.code.device.aligned(base, lanes, self.memory)
+            for holds in e.both(whole if test is None else self.both(whole, test)):
                 if holds:
-                    e.store(stored, base)
+                    e.store(stored, base, align)
                 else:
                     e.store_some(stored, base, mask)
 
@@ -1042,6 +1050,12 @@ class CpuDevice:
     def barrier(self) -> None:
         pass
 
+    def align(self, buffer: Buffer, lanes: int) -> int | None:
+        return None
+
+    def aligned(self, pointer: str, lanes: int, element: str) -> tuple[Value | None, int | None]:
+        return None, None
+
     def joined(self, code: TileCode, sums: Buffer, count: int, combine: Callable[[Value, Value], Value]) -> Value:
         lanes = min(count, 32)
         parts = [self.e.load(code.address(sums, 0, at), sums.element, lanes) for at in range(0, count, lanes)]
@@ -1104,6 +1118,3 @@ def written(kernel: TileKernel, isa: Isa) -> tuple[str, int]:
 def generate(kernel: TileKernel, isa: Isa, name: str) -> str:
     """The LLVM module of a kernel over tiles."""
     return written(kernel, isa)[0].replace("@tile_kernel_name(", f"@{name}(")
-
-
-__all__ = ["Access", "Buffer", "Chunk", "CpuDevice", "Device", "TileCode", "generate", "mangled", "vector_type"]
