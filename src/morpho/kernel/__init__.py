@@ -43,7 +43,8 @@ __all__ = ["Const", "Kernel", "New", "arange", "atomic_add", "atomic_max", "atom
            "store", "sum", "where", "zeros"]
 
 
-def kernel(*, grid: Any, out: Any = None, vjp: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Kernel]:
+def kernel(*, grid: Any, out: Any = None,
+           vjp: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Kernel]:
     """Make a function a kernel: arrays are its positional arguments, constants those by keyword.
 
     Args:

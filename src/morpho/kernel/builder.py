@@ -107,8 +107,7 @@ class Builder:
 
     def view(self, value: Value, kind: str) -> Value:
         """A line as a column or a row, or a matrix transposed."""
-        shape = {"column": lambda: (*value.shape, 1), "row": lambda: (1, *value.shape), "flat": lambda: (
-            math.prod(value.shape),), "transpose": lambda: value.shape[::-1]}[kind]()
+        shape = {"column": (*value.shape, 1), "row": (1, *value.shape), "transpose": value.shape[::-1]}[kind]
         return self.add("view", (value,), shape, value.dtype, kind=kind)
 
     def map(self, op: str, *values: Any) -> Value:
@@ -257,7 +256,7 @@ class Builder:
         if atomic and dtype.is_float and not unordered:
             raise Refusal(f"atomic_{atomic} of {dtype}: sums of floats depend on the order in which programs arrive; "
                           "use integers, or say unordered=True")
-        if atomic and (dtype.is_float and (atomic != "add" or dtype.itemsize < 4) or dtype.itemsize < 4):
+        if atomic and ((dtype.is_float and (atomic != "add" or dtype.itemsize < 4)) or dtype.itemsize < 4):
             raise Refusal(f"atomic_{atomic} of {dtype} is not supported")
         place.array.written = True
         place.array.read |= bool(atomic)
@@ -265,8 +264,8 @@ class Builder:
         inputs = [stored, *place.inputs]
         if mask is not None:
             inputs.append(self.expanded(self.cast(self.constant(mask), bool_), size))
-        self.add("atomic" if atomic else "store", inputs, None, array=place.array.index, form=place.form,
-                 masked=mask is not None, **({"op": atomic} if atomic else {}))
+        where: dict[str, Any] = {"array": place.array.index, "form": place.form, "masked": mask is not None}
+        self.add("atomic" if atomic else "store", inputs, None, None, **where, **({"op": atomic} if atomic else {}))
 
     # -- tiles --
     def reduce(self, op: str, value: Any, axis: Any = None) -> Value:

@@ -107,6 +107,8 @@ class Kernel:
         self.complete(operands, constants)
         program = self.program(operands, constants)
         for array in program.arrays:
+            if not array.written and array.name not in arguments:
+                raise fail(ArgumentError, name, f"the array {array.name} is missing")
             if isinstance(operands[array.name], New) and not array.written:
                 raise fail(ArgumentError, name, f"{array.name} is a new array, and the kernel does not write it")
         if not any(array.written for array in program.arrays):

@@ -11,8 +11,10 @@ import ast
 import builtins
 import inspect
 import linecache
+import operator
 import textwrap
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from morpho.base.dtypes import DType, bool_, int64
@@ -28,12 +30,14 @@ BINARY: dict[type, str] = {
     ast.Eq: "equal", ast.NotEq: "not_equal", ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater",
     ast.GtE: "greater_equal", ast.MatMult: "dot"}
 KNOWN: dict[type, Callable[[Any, Any], Any]] = {
-    kind: getattr(__import__("operator"), name) for kind, name in {
-        ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
-        ast.Pow: "pow", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor", ast.LShift: "lshift",
-        ast.RShift: "rshift", ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt",
-        ast.GtE: "ge", ast.Is: "is_", ast.IsNot: "is_not"}.items()}
-ALIASES = {"abs": "absolute", "mod": "remainder", "power": "pow", "rsqrt": "rsqrt", "concat": ""}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not}
+UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos,
+                                           ast.Invert: operator.invert, ast.Not: operator.not_}
+ALIASES = {"abs": "absolute", "mod": "remainder", "power": "pow", "rsqrt": "rsqrt"}
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all")
 MOST_DEPTH = 20  # of functions inside functions
 PRIMITIVES: dict[Any, str] = {}  # functions of mo.kernel -> names of methods of `Reader`
@@ -52,7 +56,7 @@ def translate(function: Callable[..., Any], arrays: Sequence[tuple[str, DType, i
     try:
         if reader.body(reader.tree.body, scope) is not None:
             raise Refusal("a kernel returns nothing: it stores")
-    except (Refusal, MorphoError, TypeError, ValueError, AttributeError, IndexError, KeyError, ZeroDivisionError) as error:
+    except (Refusal, MorphoError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         said = error.message if isinstance(error, MorphoError) else error
         raise fail(CompileError, "kernel", f"{reader.tree.name}: {said}",
                    line=f"{reader.file}:{reader.builder.line}") from error
@@ -151,12 +155,12 @@ class Reader:
                 raise Refusal(f"{ast.unparse(target)!r} cannot be assigned: use mo.kernel.store")
 
     # -- blocks --
-    def inside(self, block: Block, write: Callable[[], None]) -> None:
+    @contextmanager
+    def inside(self, block: Block) -> Iterator[None]:
+        """Write operations into a block."""
         outer, self.builder.block = self.builder.block, block
-        try:
-            write()
-        finally:
-            self.builder.block = outer
+        yield
+        self.builder.block = outer
 
     def carried(self, body: Sequence[ast.stmt], scope: Scope) -> list[str]:
         """Variables with numbers or tiles that statements assign."""
@@ -170,7 +174,7 @@ class Reader:
         builder, names = self.builder, self.carried(body, scope)
         dtypes: dict[str, DType] = {}
         for attempt in range(2):
-            mark, first = (len(builder.block.operations), builder.count), {}
+            mark, first = len(builder.block.operations), dict[str, Value]()
             for one in names:
                 value = scope[one]
                 first[one] = builder.constant(value, dtypes.get(one) if not isinstance(value, Value) else None)
@@ -180,32 +184,26 @@ class Reader:
             if test is not None:
                 condition = Block(tuple(arguments.values()))
                 blocks.append(condition)
-                self.inside(condition, lambda condition=condition, inner=inner: setattr(  # type: ignore[misc]
-                    condition, "results", (self.scalar_test(test, inner),)))
+                with self.inside(condition):
+                    condition.results = (self.scalar_test(test, inner),)
                 arguments = {one: builder.new(value.shape, value.dtype) for one, value in first.items()}
                 inner = {**scope, **arguments}
-            counter = (builder.new((), int64),) if index else ()
-            if index:
-                inner[index] = counter[0]
+            counter = [builder.new((), int64)] if index else []
+            inner.update(zip([index], counter, strict=False))
             block = Block((*counter, *arguments.values()))
             blocks.append(block)
-            self.inside(block, lambda inner=inner: self.nested(body, inner))  # type: ignore[misc]
+            with self.inside(block):
+                self.nested(body, inner)
             ends = {one: inner[one] for one in names}
             dtypes = {one: end.dtype for one, end in ends.items() if isinstance(end, Value)}
             literals = [one for one in names if not isinstance(scope[one], Value) and one in dtypes
                         and dtypes[one] is not first[one].dtype]
             if attempt == 0 and literals:
-                del builder.block.operations[mark[0]:]
+                del builder.block.operations[mark:]
                 continue
             break
-        results: list[Value] = []
-
-        def fit() -> None:
-            for one in names:
-                results.append(self.like(one, ends[one], first[one]))
-
-        self.inside(block, fit)
-        block.results = tuple(results)
+        with self.inside(block):
+            block.results = tuple(self.like(one, ends[one], first[one]) for one in names)
         outputs = tuple(builder.new(value.shape, value.dtype) for value in first.values())
         builder.block.operations.append(
             Operation(name, (*inputs, *first.values()), {}, outputs, tuple(blocks), builder.line))
@@ -217,18 +215,18 @@ class Reader:
         """A variable at the end of an iteration or a branch, as it was before."""
         if not isinstance(value, Value | bool | int | float):
             raise Refusal(f"{name} is a number or a tile before and {type(value).__name__} behind")
-        value = self.builder.constant(value, model.dtype if not isinstance(value, Value) else None)
-        if value.shape == () and model.shape:
-            value = self.builder.expanded(value, model.shape)
-        if (value.shape, value.dtype) != (model.shape, model.dtype):
+        end = self.builder.constant(value, model.dtype if not isinstance(value, Value) else None)
+        if end.shape == () and model.shape:
+            end = self.builder.expanded(end, model.shape)
+        if (end.shape, end.dtype) != (model.shape, model.dtype):
             raise Refusal(f"{name} is {model.dtype}{list(model.shape)} before the loop or branch and "
-                          f"{value.dtype}{list(value.shape)} behind it: it must stay the same")
-        return value
+                          f"{end.dtype}{list(end.shape)} behind it: it must stay the same")
+        return end
 
     def scalar_test(self, test: ast.expr, scope: Scope) -> Value:
         value = self.builder.constant(self.value(test, scope))
         if value.shape:
-            raise Refusal(f"a condition is one value, not a tile of shape {value.shape}: use mo.where, or any() or all()")
+            raise Refusal(f"a condition is one value, not a tile of shape {value.shape}: use mo.where, any() or all()")
         return self.builder.cast(value, bool_)
 
     def count(self, name: str, bounds: list[Any], body: Sequence[ast.stmt], scope: Scope) -> None:
@@ -251,7 +249,8 @@ class Reader:
         condition = self.builder.cast(condition, bool_)
         blocks, scopes = (Block(), Block()), (dict(scope), dict(scope))
         for block, inner, statements in zip(blocks, scopes, (body, otherwise), strict=True):
-            self.inside(block, lambda inner=inner, statements=statements: self.nested(statements, inner))  # type: ignore
+            with self.inside(block):
+                self.nested(statements, inner)
         results: list[Value] = []
         names: list[str] = []
         for name in scopes[0]:
@@ -264,8 +263,9 @@ class Reader:
                 model = max(kinds, key=lambda value: len(value.shape)) if kinds else None
                 fitted: list[Value] = []
                 for block, value in zip(blocks, values, strict=True):
-                    self.inside(block, lambda value=value: fitted.append(  # type: ignore[misc]
-                        self.builder.constant(value) if model is None else self.like(name, value, model)))
+                    with self.inside(block):
+                        fitted.append(self.builder.constant(value) if model is None else
+                                      self.like(name, value, model))
                 if fitted[0].dtype is not fitted[1].dtype:
                     raise Refusal(f"{name} is {fitted[0].dtype} or {fitted[1].dtype}, by the branch that is taken")
                 for block, value in zip(blocks, fitted, strict=True):
@@ -377,8 +377,7 @@ class Reader:
 
     def unary(self, sign: type, value: Any) -> Any:
         if not isinstance(value, Value):
-            return {ast.USub: lambda: -value, ast.UAdd: lambda: +value, ast.Invert: lambda: ~value,
-                    ast.Not: lambda: not value}[sign]()
+            return UNARY[sign](value)
         if sign is ast.UAdd:
             return value
         if sign is ast.Not:

@@ -66,13 +66,16 @@ def first_value(op: str, dtype: Any) -> Any:
 
 
 def running(tile: np.ndarray) -> np.ndarray:
-    """Running sums of a line: a chain in each segment behind a chain over the segments before it."""
+    """Running sums of a line: a chain in each segment; segments' sums by doubling distances."""
     length, size = len(tile), segment(len(tile))
-    padded = np.concatenate([tile, np.zeros(SEGMENTS * size - length, tile.dtype)]).reshape(SEGMENTS, size)
+    nothing = first_value("sum", tile.dtype)
+    padded = np.concatenate([tile, np.full(SEGMENTS * size - length, nothing)]).reshape(SEGMENTS, size)
     with np.errstate(all="ignore"):
         within = np.add.accumulate(padded, axis=1, dtype=tile.dtype)
-        before = np.concatenate([np.zeros(1, tile.dtype), np.add.accumulate(within[:, -1], dtype=tile.dtype)[:-1]])
-        before[0] = first_value("sum", tile.dtype)
+        sums = within[:, -1].copy()
+        for distance in (1, 2, 4, 8, 16, 32, 64):
+            sums[distance:] = sums[:-distance] + sums[distance:]
+        before = np.concatenate([[nothing], sums[:-1]]).astype(tile.dtype)
         return (before[:, None] + within).reshape(-1)[:length]
 
 
@@ -80,14 +83,15 @@ def sort_keys(tile: np.ndarray) -> np.ndarray:
     """Integers in the order of numbers, with -0.0 before 0.0 and NaN last."""
     if tile.dtype.kind != "f":
         return tile
-    bits = tile.view(np.int32 if tile.dtype.itemsize == 4 else np.int64)
-    low = np.iinfo(bits.dtype).max
+    kind: Any = np.int32 if tile.dtype.itemsize == 4 else np.int64
+    bits: Any = tile.view(kind)
+    low = int(np.iinfo(kind).max)
     return np.where(np.isnan(tile), low, np.where(bits < 0, bits ^ low, bits))
 
 
 @dataclass
 class Trace:
-    """Who read and wrote the elements of one array: programs (-1: nobody) and lines."""
+    """Readers and writers of the elements of one array: programs (-1: nobody) and lines."""
 
     written: np.ndarray  # whether there is a value
     writer: np.ndarray
@@ -105,9 +109,11 @@ class Interpreter:
 
     def __init__(self, program: TileProgram, arrays: Sequence[np.ndarray], grid: Sequence[int],
                  check: bool = False, undefined: Sequence[int] = ()) -> None:
-        self.program, self.arrays, self.grid = program, list(arrays), (*grid, 1, 1, 1)[:3]
+        # An array without axes is looked at as one of a single element.
+        arrays = [array if array.ndim else array.reshape(1) for array in arrays]
+        self.program, self.arrays, self.grid = program, arrays, (*grid, 1, 1, 1)[:3]
         self.check, self.operation = check, Operation("", (), {})
-        self.number, self.id = 0, (0, 0, 0)
+        self.number, self.id = 0, tuple[int, ...]((0, 0, 0))
         self.traces: list[Trace] = []
         for index, array in enumerate(arrays if check else ()):
             nobody, zero = np.full(array.shape, -1, np.int64), np.zeros(array.shape, np.int32)
@@ -229,9 +235,6 @@ class Interpreter:
             place = np.asarray(given.pop(0), np.int64)
             if letter == "s":
                 stop = int(given.pop(0))
-                if self.check and not 0 <= place <= size:
-                    raise self.fail(IndexFault, f"the slice of axis {axis} of {self.array_name(one)} begins at "
-                                                f"{int(place)}, its size is {size}")
                 steps = np.arange(shape[along]).reshape([-1 if n == along else 1 for n in range(len(shape))])
                 place, along = place + steps, along + 1
                 there = (place >= 0) & (place < min(stop, size))
@@ -243,10 +246,12 @@ class Interpreter:
             inside = inside & there
         if one.attributes["masked"]:
             inside = inside & given[-1]
+        found = found or [np.zeros(shape, np.int64)]
         return tuple(np.where(inside, place, 0) for place in found), inside
 
     def array_name(self, one: Operation) -> str:
-        return self.program.arrays[one.attributes["array"]].name
+        index: int = one.attributes["array"]
+        return self.program.arrays[index].name
 
     def check_inside(self, one: Operation, axis: int, place: np.ndarray, there: np.ndarray, rest: list[Any]) -> None:
         """An index outside that no mask leaves out; -1 in an index tile stands for a slice's end."""
@@ -331,7 +336,8 @@ class Interpreter:
         return tuple(int(place[inside][which][0]) for place in places)
 
     def race(self, action: str, other: int, theirs: str, line: int) -> MorphoError:
-        return self.fail(ValueFault, f"{action}, and program {self.place(other)} {theirs} at {self.program.file}:{line}: "
+        place = f"{self.program.file}:{line}"
+        return self.fail(ValueFault, f"{action}, and program {self.place(other)} {theirs} at {place}: "
                          "their order is not defined", "give each element to one program, or use integer atomics")
 
 

@@ -19,6 +19,7 @@ from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.lower_sparse import FOLLOWED
 from morpho.backends.cpu.lowering.matmul.operand_facts import tuned_words
+from morpho.backends.cpu.tiles.lower import lower_tiles
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import float32
 from morpho.base.target import Target
@@ -266,9 +267,7 @@ class GraphLowering(BucketLowering):
         self.views[node.serial] = [View(place.slot, place.offset, node.shape, place.strides, place.dtype), count]
 
     def lower_tiles(self, node: Node) -> None:
-        from morpho.backends.cpu.tiles.lower import lower_tiles
-
-        lower_tiles(self, node)
+        lower_tiles(self, node, self.target.kind == "cuda")
 
     def lower_copy_op(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)

@@ -59,10 +59,13 @@ class Chunk:
 
 
 class Device(Protocol):
-    """What differs between a CPU and a GPU."""
+    """The differences between a CPU and a GPU."""
 
-    e: Emitter
     scratch: str
+
+    @property
+    def e(self) -> Emitter:
+        """The emitter of the function."""
 
     def lanes(self, shape: ir.Tile, widest: int, plain: bool) -> int:
         """Elements of a chunk, for rows of a tile and elements of so many bytes."""
@@ -377,8 +380,7 @@ class TileCode:
         buffer = self.buffers[child.number]
         if lanes == 1:
             return self.read(buffer, child.dtype, column, row, 1)
-        several = [self.read(buffer, child.dtype, column + lane if isinstance(column, Value) else column + lane, row, 1)
-                   for lane in range(lanes)]
+        several = [self.read(buffer, child.dtype, column + lane, row, 1) for lane in range(lanes)]
         return self.e.vector_of(several)
 
     # -- loops --
@@ -929,7 +931,8 @@ class Access:
             inside = self.both(e.icmp("sge", at, first), e.icmp("sle", at + lanes, last))
             whole = inside if there is None else self.both(there, inside)
             indices = self.code.lane_indices(at, lanes)
-            mask = self.both(e.icmp("sge", indices, e.splat(first, lanes)), e.icmp("slt", indices, e.splat(last, lanes)))
+            mask = self.both(e.icmp("sge", indices, e.splat(first, lanes)),
+                             e.icmp("slt", indices, e.splat(last, lanes)))
             mask = mask if there is None else self.both(e.splat(there, lanes), mask)
             if self.unit:
                 base = e.offset(base, self.memory, at)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from morpho.backends.cpu.lowering.builder import Builder
+from morpho.backends.cpu.tiles.code import written as code_of
 from morpho.backends.cpu.tiles.spec import TileKernel
 from morpho.base.dims import Size, product
+from morpho.base.target import current_isa
 from morpho.ir.node import Node
 from morpho.ops.tiles import record
 from morpho.ops.tiles.ir import decode
@@ -14,7 +16,7 @@ from morpho.program.program import Step
 from morpho.program.view import View
 
 
-def lower_tiles(lowering: Builder, node: Node) -> None:
+def lower_tiles(lowering: Builder, node: Node, on_gpu: bool) -> None:
     """The step of a kernel, and fills or copies of results that have a value before it."""
     program, fills = decode(node["program"]), node["fills"]
     places = {array.name: lowering.view(child) for array, child in zip(
@@ -46,5 +48,6 @@ def lower_tiles(lowering: Builder, node: Node) -> None:
     grid = " x ".join(str(size) for size in node["grid"])
     writes = tuple(number for number, array in enumerate(program.arrays) if array.written)
     lowering.add(Step(kernel, views, writes, kernel.record.values(**numbers), rows, largest, program.name, node.origin,
+                      scratch=0 if on_gpu else code_of(kernel, current_isa())[1],
                       choice=f"a kernel over tiles, {grid} programs"))
     lowering.views[node.serial] = list(targets)

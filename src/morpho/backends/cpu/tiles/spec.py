@@ -28,13 +28,6 @@ class TileKernel(Kernel):
         return max(1, sum(one.name == "map" for one in self.program.operations))
 
     @property
-    def scratch_bytes(self) -> int:
-        from morpho.backends.cpu.tiles.code import written
-        from morpho.base.target import current_isa
-
-        return written(self, current_isa())[1]
-
-    @property
     def record(self) -> Record:
         """The grid, sizes of the levels, and of each array its shape, strides and strides of the levels."""
         fields = ["grid[3]", f"levels[{self.levels}]"]
