@@ -127,7 +127,7 @@ def test_the_page_of_commands_lists_each() -> None:
 SECTIONS = {  # column "machine" of README's table: page and section with its figures
     "Xeon": ("measurements.md", "A Xeon with AVX-512 and AMX"),
     "N1": ("measurements.md", "A Neoverse N1 server core pair"),
-    "H200": ("gpu.md", "How fast"),
+    "H200": ("measurements.md", "An NVIDIA H200"),
 }
 FIGURE = re.compile(r"\d[\d.]*(?:x\b| [un]s\b)?")
 

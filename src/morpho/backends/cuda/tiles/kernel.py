@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
-from morpho.backends.cpu.codegen.emit import BITS, Value
-from morpho.backends.cpu.tiles.code import ROW_PARTIALS, Buffer, Chunk, TileCode, sides
-from morpho.backends.cpu.tiles.spec import TileKernel
+from morpho.backends.code.emit import BITS, Value
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.tiles.code import ROW_PARTIALS, Buffer, Chunk, TileCode, sides
+from morpho.backends.kernels.tiles.spec import TileKernel
 from morpho.ops.tiles import ir
 from morpho.program.kernel import Kernel
 
