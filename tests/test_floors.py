@@ -33,7 +33,7 @@ FLOORS: dict[str, int] = {
     "backends": 7,
     "runtime": 8,
     "tensor": 9,
-    "linalg": 10, "sparse": 10, "logic": 10,
+    "linalg": 10, "sparse": 10, "logic": 10, "kernel": 10,
     "nn": 11, "optim": 11, "amp": 11, "data": 11, "weights": 11,
     "models": 12, "onnx": 12, "torch": 12, "spelling": 12, "distributions": 12,
     "plan": 13,

@@ -326,8 +326,8 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
-       for name in ("amp", "cluster", "data", "distributions", "linalg", "logic", "models", "nn", "onnx", "optim",
-                    "plan", "sparse", "weights")},
+       for name in ("amp", "cluster", "data", "distributions", "kernel", "linalg", "logic", "models", "nn", "onnx",
+                    "optim", "plan", "sparse", "weights")},
 }
 
 
