@@ -34,6 +34,7 @@ from morpho.base.dtypes import (
     uint64,
 )
 from morpho.base.dtypes import bool_ as bool
+from morpho.base.python.lazy_module import expect_handles as _expect_handles
 from morpho.base.settings import settings
 from morpho.tensor.control.associative import associative_scan
 from morpho.tensor.control.branches import cond, switch
@@ -295,6 +296,7 @@ __all__ += [_name for _name in _public_names() if _name not in __all__]
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords
 _add_ufunc_methods(globals())
 _hint_imports()  # and imports of their modules
+_expect_handles()  # for parts that are loaded later
 _offer()  # backends to libraries that look for them
 
 
@@ -328,8 +330,8 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
-       for name in ("amp", "cluster", "data", "distributions", "linalg", "logic", "models", "nn", "onnx", "optim",
-                    "plan", "sparse", "weights")},
+       for name in ("amp", "cluster", "data", "distributions", "kernel", "linalg", "logic", "models", "nn", "onnx",
+                    "optim", "plan", "sparse", "weights")},
 }
 
 

@@ -4,7 +4,7 @@ A step of a program calls a kernel over rows and columns. Whoever plans and runs
 co-scheduling, estimates) asks these questions only, so a backend's kernel is any hashable value that answers them:
 write a frozen dataclass that derives from `Kernel`, with the sizes and layouts its code depends on as fields, and
 override what differs from the defaults. Equal kernels have equal code. How the code is made is the backend's affair
-(`backends/cpu/generators.py` for this machine's processor).
+(`backends/kernels/generators.py` for this machine's processor).
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)

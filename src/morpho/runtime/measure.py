@@ -11,9 +11,9 @@ import time
 from functools import cache, partial
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import Emitter
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import threads
+from morpho.backends.code.compiler import code
+from morpho.backends.code.emit import Emitter
+from morpho.backends.driver import threads
 from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa
 from morpho.base.target import current_isa

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 from morpho.base import settings
 from morpho.base.machine import machine
 from morpho.base.target import current_isa

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.layout import repacked
+from morpho.backends.driver.layout import repacked
 from morpho.backends.registry import default_device, holder, memory_of
 from morpho.base import settings
 from morpho.base.dims import Shape, product
@@ -81,7 +81,7 @@ class Tensor(Operators):
     array([6., 8.], dtype=float32)
     """
 
-    # `_record` and `_storage` are read by compiled code; see backends/cpu/driver/layout.py.
+    # `_record` and `_storage` are read by compiled code; see backends/driver/layout.py.
     # `_track` is None or unset for most: what a leaf collects gradients in, or the program of a computed value that
     # has some.
     __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")

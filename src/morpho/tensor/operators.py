@@ -69,7 +69,7 @@ def _load_compiler() -> None:
 def _load_driver() -> None:
     """Native code for what was done in Python so far, such as `x[i]`."""
     _load_compiler()
-    from morpho.backends.cpu.driver.executable import native
+    from morpho.backends.driver.executable import native
 
     native()
 

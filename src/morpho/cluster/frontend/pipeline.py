@@ -24,7 +24,7 @@ from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, has_cores, 
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import faults_of, from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
-from morpho.cluster.pipeline.shares import HEADS, check_packed, check_shares
+from morpho.cluster.pipeline.shares import check_packed, check_shares, shared_numbers
 from morpho.cluster.workers.job import WORKER, Job
 from morpho.cluster.workers.reports import end_process, is_running
 from morpho.models.text.sampling import Sampling
@@ -83,7 +83,7 @@ class Pipeline:
         self.network = Asking(self.place)
         family, sizes = self.network.model.model_type, self.network.model.config
         check_shares(family, sizes, places)
-        check_packed(self.place, family, exact, places)
+        check_packed(self.place, exact, places)
         chunk = self.chunk = max(chunk, ENCODER_CHUNK) if self.network.two_parts else chunk
         all_names = [node.name for node in plan.cluster.nodes]
         cores = 0 if hosts.slots else fair_threads(len(places))
@@ -104,7 +104,7 @@ class Pipeline:
         self.overheads: Overheads | None = None  # as `calibrating.calibrated` found them
         width = next(int(config[name]) for name in WIDTHS if name in config)
         config = {"model": self.place, "models": dict(models or {}), "ship": ship, "exact": exact,
-                  "family": family, "sizes": {name: sizes.get(name) for name in HEADS.get(family, ())},
+                  "family": family, "sizes": shared_numbers(family, sizes),
                   "stored": stored_failures(plan, lambda places: check_shares(family, sizes, places)),
                   "width": width, "context": self.network.context, "chunk": chunk,
                   "streams": self.streams, "positions": positions, "threads": threads or cores, "shims": shims or {},

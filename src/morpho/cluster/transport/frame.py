@@ -51,7 +51,9 @@ class Kind(enum.IntEnum):
     MEMORY = 6  # what an encoder made, to the decoder's stages
     STOP = 7  # to every worker
     NEWS = 8  # to every worker: JSON of the frontend
-    SHARE = 9  # what a stage computes next, to those that share its layers; `stage` is the length of the cache
+    # What a stage computes next, to those that share its layers: `stage` is the length of the cache, and `final` says
+    # that it is a prompt on its way through an encoder.
+    SHARE = 9
     PIECE = 10  # of a file of weights: its hash and its bytes; `stage` is the file, `request` the number
     CACHE = 11  # keys and values of a layer (`stage`) of a request that another worker has now
 

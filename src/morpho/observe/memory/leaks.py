@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from morpho.backends.cpu.driver import executable as driver
+from morpho.backends.driver import executable as driver
 from morpho.base.errors import ArgumentError, fail
 from morpho.ir import node as nodes
 from morpho.observe.record.sampler import rss_bytes

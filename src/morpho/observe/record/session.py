@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import executable as driver
-from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
+from morpho.backends.code.compiler import code
+from morpho.backends.driver import executable as driver
+from morpho.backends.driver.timed_code import KIND_BITS, Kind
 from morpho.base.checks import check_flags, check_texts
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import machine

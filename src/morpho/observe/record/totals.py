@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
+from morpho.backends.driver.timed_code import KIND_BITS, Kind
 from morpho.runtime.trace.rings import Batch
 
 MOST_EVENTS = 100_000  # kept for the timeline

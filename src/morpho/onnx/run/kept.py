@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.base.dtypes import BY_NAME
 from morpho.base.shapes import contiguous_strides
 from morpho.base.target import current_isa

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver import layout
+from morpho.backends.driver import layout
 from morpho.base.dtypes import ALL, DType
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.pool import pool

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.base import FINISHED, Backend, Event
-from morpho.backends.cpu.driver.entry.block_code import HolderField
-from morpho.backends.cpu.driver.layout import slot_offset
+from morpho.backends.driver.entry.block_code import HolderField
+from morpho.backends.driver.layout import slot_offset
 from morpho.backends.registry import backend_of
 from morpho.base.dtypes import DType
 from morpho.base.shapes import contiguous_strides

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from morpho.backends.cpu.codegen.kernel_abi import (
+from morpho.backends.code.kernel_abi import (
     FAULT_ENDLESS,
     FAULT_INDEFINITE,
     FAULT_NEGATIVE,

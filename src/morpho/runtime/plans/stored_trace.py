@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import threads
+from morpho.backends.code.compiler import code
+from morpho.backends.driver import threads
 from morpho.base import settings
 from morpho.base.dtypes import DType
 from morpho.base.errors import MorphoError

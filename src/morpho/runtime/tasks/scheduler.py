@@ -22,7 +22,7 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
 from morpho.runtime.groups.group import Group

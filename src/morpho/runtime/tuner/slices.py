@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver import threads
-from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.driver import threads
+from morpho.backends.driver.executable import Executable
 from morpho.base.dims import upper
 from morpho.base.dtypes import DType
 from morpho.base.target import current_target
@@ -126,7 +126,7 @@ class Slice:
 
     def _compiled(self, choice: Choice) -> tuple[Callable[[], Any], int]:
         dispatch = replace(self.thresholds, choices=NO_CHOICES.with_choice(self.problem.key, choice))
-        from morpho.backends.cpu.lowering.lower_graph import build_program
+        from morpho.backends.lowering.lower_graph import build_program
 
         program = build_program(self.graph, True, len(self.specs), current_target(), self.fixed, dispatch)
         if self.problem.key not in program.problems:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
-from morpho.backends.cpu.driver.abi import Distances
-from morpho.backends.cpu.driver.executable import loaded, set_distances
-from morpho.backends.cpu.driver.layout import make_vectorcallable, slot_offset
+from morpho.backends.driver.abi import Distances
+from morpho.backends.driver.executable import loaded, set_distances
+from morpho.backends.driver.layout import make_vectorcallable, slot_offset
 from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import parse_bytes

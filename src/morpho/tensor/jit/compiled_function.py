@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from morpho.backends.cpu.driver.abi import CommonField
+from morpho.backends.driver.abi import CommonField
 from morpho.passes.remat.remat import Budget
 from morpho.tensor.jit.changes import Changes
 from morpho.tensor.jit.dynamic import dynamic_sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 from morpho.base.dims import evaluate, upper
 from morpho.base.target import current_isa
 from morpho.base.units import format_bytes

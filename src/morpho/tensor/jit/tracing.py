@@ -9,8 +9,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from morpho.backends.cpu.driver import threads
-from morpho.backends.cpu.driver.layout import record_words
+from morpho.backends.driver import threads
+from morpho.backends.driver.layout import record_words
 from morpho.backends.registry import HOST, memory_of
 from morpho.base import settings
 from morpho.base.dims import Dim, Size, bounds, product, upper

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.abi import StateRow
-from morpho.backends.cpu.driver.layout import slot_offset
+from morpho.backends.driver.abi import StateRow
+from morpho.backends.driver.layout import slot_offset
 from morpho.backends.registry import HOST
 from morpho.runtime.memory.buffer import allocate
 from morpho.runtime.memory.device_memory import allocate_on

@@ -18,8 +18,8 @@ import numpy as np
 
 from morpho.backends import registry
 from morpho.backends.base import Backend
-from morpho.backends.cpu.codegen import elementwise
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code import elementwise
+from morpho.backends.code.compiler import code
 from morpho.backends.reference.backend import InterpreterBackend
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 from morpho.base import settings
 from morpho.base.target import current_isa
 from morpho.cost.contraction import ContractionRates

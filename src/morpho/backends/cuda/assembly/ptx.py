@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import Any
 
-from morpho.backends.cpu.compiler import llvm as host_llvm
+from morpho.backends.code.compiler import llvm as host_llvm
 from morpho.backends.cuda.assembly import hopper_runtime
 from morpho.backends.cuda.assembly.nvptx_runtime import RUNTIME
 from morpho.backends.cuda.assembly.verify import verify

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value, literal
+from morpho.backends.code.emit import BITS, Emitter, Value, literal
 
 ENTRY = re.compile(r"define void @(kernel_\w+)\(ptr %p, ptr %ctx\) #(\d+)")
 WARP = 32

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.base import FINISHED, Bytes, Event
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 from morpho.backends.cuda.assembly.verify import verify
 from morpho.backends.cuda.codegen.grid import ENTRY, Header
 from morpho.backends.cuda.driver.interface import Geometry, Properties

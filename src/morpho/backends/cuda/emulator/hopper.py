@@ -13,17 +13,17 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.codegen.native import module, native
-from morpho.backends.cpu.codegen.typed import (
+from morpho.backends.code import scalars
+from morpho.backends.code.compiler.code import stored_text
+from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.native import module, native
+from morpho.backends.code.typed import (
     Bytes,
     Volatile,
     Words,
     i64,
     u32,
 )
-from morpho.backends.cpu.compiler.code import stored_text
 from morpho.backends.cuda.emulator.runtime import give_way, in_vain, shared
 from morpho.base.dtypes import DType, bfloat16, float16
 

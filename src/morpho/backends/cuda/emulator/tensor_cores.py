@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Emitter, Value
 from morpho.base.dtypes import DType, bfloat16, float16
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from morpho.backends.cpu.driver.abi import ContextField, Enabled
+from morpho.backends.driver.abi import ContextField, Enabled
 from morpho.base import settings
 from morpho.ir.op import listeners as registry_listeners
 from morpho.runtime.trace import spans

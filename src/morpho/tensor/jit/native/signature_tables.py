@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.abi import BINDING_WORDS, LONG_WORK, ContextField, Enabled
+from morpho.backends.driver.abi import BINDING_WORDS, LONG_WORK, ContextField, Enabled
 from morpho.base import settings as base_settings
 from morpho.base.trees import LEAF, arranger
 from morpho.passes.memory.arena import aligned
