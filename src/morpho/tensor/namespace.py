@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,16 @@ class FloatInfo:
     min: float
     smallest_normal: float
     dtype: DType
+
+    @property
+    def tiny(self) -> float:
+        """The smallest normal number, by NumPy's and PyTorch's older name."""
+        return self.smallest_normal
+
+    @property
+    def resolution(self) -> float:
+        """10**-precision, as NumPy and PyTorch have it."""
+        return 10.0 ** -int(-math.log10(self.eps))
 
 
 @dataclass(frozen=True)
