@@ -4,7 +4,7 @@
 # Usage: bash benchmarks/gpu/trees.sh OUTPUT_FOLDER OLD_SOURCES.tar.xz   (`git archive COMMIT src | xz > OLD_SOURCES.tar.xz`)
 out="$1"; old=/tmp/old_tree
 mkdir -p "$out" "$old" && tar xJf "$2" -C "$old"
-export PYTHONUNBUFFERED=1 MORPHO_CACHE=0
+export PYTHONUNBUFFERED=1
 more=""
 if ! python3 -c "import llvmlite" 2>/dev/null; then
   mkdir -p /tmp/llvm && tar xJf "${LLVM_ARCHIVE:-.device/llvmlite312.tar.xz}" -C /tmp/llvm && more=":/tmp/llvm"
@@ -17,7 +17,7 @@ new="PYTHONPATH=$PWD/src:$PWD$more"; before="PYTHONPATH=$old/src:$PWD$more"
     for tree in old new; do
       echo "== $tree $turn"
       setting="$new"; [ "$tree" = old ] && setting="$before"
-      env "$setting" timeout 60 python3 -m benchmarks.gpu.trees cuda:0 "$out/$tree$turn.json"
+      env "$setting" timeout 50 python3 -m benchmarks.gpu.trees cuda:0 "$out/$tree$turn.json"
     done
   done
   env "$new" python3 -m benchmarks.gpu.trees "$out"/{old1,new1,old2,new2}.json
