@@ -6,6 +6,7 @@ PyTorch's where that is on the device), then timed by events. `cuda_emulated:0` 
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 import traceback
@@ -26,13 +27,13 @@ LIMIT_S = 220
 INFINITY = float("inf")
 
 
-@mk(grid=lambda a, block: mk.cdiv(a.shape[0], block), out="a")
+@mk.kernel(grid=lambda a, block: mk.cdiv(a.shape[0], block), out="a")
 def vector_add(a: Any, b: Any, out: Any, *, block: int) -> None:
     start = mk.program_id(0) * block
     mk.store(out[start:], mk.load(a[start:], block) + mk.load(b[start:], block))
 
 
-@mk(grid=lambda x: x.shape[0], out="x")
+@mk.kernel(grid=lambda x: x.shape[0], out="x")
 def row_softmax(x: Any, out: Any, *, block: int) -> None:
     i = mk.program_id(0)
     v = mk.load(x[i, :], block, other=-INFINITY)
@@ -40,7 +41,7 @@ def row_softmax(x: Any, out: Any, *, block: int) -> None:
     mk.store(out[i, :], e / mo.sum(e))
 
 
-@mk(grid=lambda x: x.shape[0], out="x")
+@mk.kernel(grid=lambda x: x.shape[0], out="x")
 def layer_norm(x: Any, out: Any, *, block: int, n: int) -> None:
     i = mk.program_id(0)
     v = mk.load(x[i, :], block)
@@ -48,8 +49,8 @@ def layer_norm(x: Any, out: Any, *, block: int, n: int) -> None:
     mk.store(out[i, :], d / mo.sqrt(mo.sum(d * d) / n + 1e-5))
 
 
-@mk(grid=lambda a, b, bm, bn: (mk.cdiv(a.shape[0], bm), mk.cdiv(b.shape[1], bn)),
-    out=lambda a, b: mk.new((a.shape[0], b.shape[1]), a.dtype))
+@mk.kernel(grid=lambda a, b, bm, bn: (mk.cdiv(a.shape[0], bm), mk.cdiv(b.shape[1], bn)),
+                  out=lambda a, b: mk.new((a.shape[0], b.shape[1]), a.dtype))
 def matmul(a: Any, b: Any, out: Any, *, bm: int, bn: int, bk: int) -> None:
     i, j = mk.program_id(0) * bm, mk.program_id(1) * bn
     acc = mk.zeros((bm, bn))
@@ -58,7 +59,7 @@ def matmul(a: Any, b: Any, out: Any, *, bm: int, bn: int, bk: int) -> None:
     mk.store(out[i:, j:], acc)
 
 
-@mk(grid=lambda q, bq: (mk.cdiv(q.shape[1], bq), q.shape[0]), out="q")
+@mk.kernel(grid=lambda q, bq: (mk.cdiv(q.shape[1], bq), q.shape[0]), out="q")
 def attention(q: Any, k: Any, v: Any, out: Any, *, depth: int, bq: int, bk: int) -> None:
     start, head = mk.program_id(0) * bq, mk.program_id(1)
     query = mk.load(q[head, start:, :], (bq, depth)) * depth ** -0.5
@@ -74,7 +75,7 @@ def attention(q: Any, k: Any, v: Any, out: Any, *, depth: int, bq: int, bk: int)
     mk.store(out[head, start:, :], acc / total[:, None])
 
 
-@mk(grid=lambda x, block: mk.cdiv(x.shape[0], block), out=lambda bins: mk.new(bins, "int32", fill=0))
+@mk.kernel(grid=lambda x, block: mk.cdiv(x.shape[0], block), out=lambda bins: mk.new(bins, "int32", fill=0))
 def histogram(x: Any, counts: Any, *, bins: int, block: int) -> None:
     v = mk.load(x[mk.program_id(0) * block:], block, other=-1)
     mk.atomic_add(counts[v], 1, mask=(v >= 0) & (v < bins))
@@ -112,7 +113,7 @@ def cases(torch: Any, small: bool) -> list[Case]:
     x, m = floats(mega), floats(rows, columns)
     a, b = floats(side, side), floats(side, side)
     q, k, v = floats(3, 8 if small else 32, keys, 64)
-    functional = getattr(getattr(torch, "nn", None), "functional", None)
+    functional: Any = getattr(getattr(torch, "nn", None), "functional", None)
     found = [
         Case(f"add {mega}", [x, x], lambda a, b: vector_add(a, b, block=4096), lambda a, b: a + b,
              lambda a, b: a + b, np.add, nbytes=12 * mega),
@@ -192,7 +193,7 @@ def main() -> None:
 
         install()
     else:
-        import torch
+        torch = importlib.import_module("torch")
     start = time.perf_counter()
     for case in cases(torch, torch is None):
         if time.perf_counter() - start > LIMIT_S:

@@ -55,6 +55,6 @@ def add_step(lowering: Builder, node: Node, program: TileProgram, views: Sequenc
     largest = max((product(value.shape) for one in program.operations for value in one.results), default=1)
     sizes = " x ".join(str(size) for size in grid)
     writes = tuple(number for number, array in enumerate(program.arrays) if array.written)
-    lowering.add(Step(kernel, tuple(views), writes, kernel.record.values(**numbers), rows, largest, program.name, node.origin,
-                      scratch=0 if on_gpu else code_of(kernel, current_isa())[1],
+    lowering.add(Step(kernel, tuple(views), writes, kernel.record.values(**numbers), rows, largest, program.name,
+                      node.origin, scratch=0 if on_gpu else code_of(kernel, current_isa())[1],
                       choice=f"a kernel over tiles, {sizes} programs"))
