@@ -36,9 +36,10 @@ def test_ranks_whose_programs_differ(seed: int) -> None:
 
 def test_unlike_programs_are_unlike(seed: int) -> None:
     rng = random.Random(seed)
-    calls = [unlike.random_call(rng, 2) for _ in range(3)]
-    other = unlike.unlike(calls, rng, 2)
-    assert [*map(unlike.relevant, other)] != [*map(unlike.relevant, calls)]
+    barrier = ("barrier", "uint8", 1, "sum", 0)
+    for calls in ([unlike.random_call(rng, 2) for _ in range(3)], [unlike.random_call(rng, 2), barrier, barrier]):
+        assert unlike.differ(calls, unlike.unlike(calls, rng, 2))
+    assert not unlike.differ([barrier, barrier], [barrier])
 
 
 @pytest.mark.parametrize(("variables", "words"), [

@@ -46,8 +46,13 @@ def relevant(call: Call) -> Call:
         operation, dtype, count, op) if "reduce" in operation else (operation, dtype, count))
 
 
+def differ(calls: list[Call], others: list[Call]) -> bool:
+    """Whether two programs differ before the shorter one ends: a rank whose program is only shorter sees no error."""
+    return any(relevant(call) != relevant(other) for call, other in zip(calls, others, strict=False))
+
+
 def unlike(calls: list[Call], rng: random.Random, size: int) -> list[Call]:
-    """Another program than these calls."""
+    """A program that differs from these calls in one call."""
     while True:
         other = [*calls]
         at = rng.randrange(len(calls) - 1)
@@ -65,7 +70,7 @@ def unlike(calls: list[Call], rng: random.Random, size: int) -> list[Call]:
                          "op": (operation, dtype, count, rng.choice(["sum", "max", "min"]), root),
                          "root": (operation, dtype, count, op, rng.randrange(size)),
                          "other": random_call(rng, size)}[kind]
-        if [*map(relevant, other)] != [*map(relevant, calls)]:
+        if differ(calls, other):
             return other
 
 

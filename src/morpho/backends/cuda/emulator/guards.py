@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from morpho.backends.cpu.codegen.emit import Emitter
+from morpho.backends.code.emit import Emitter
 
 FUNCTION = re.compile(r"^define [^\n]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 _HEAD = re.compile(r"@([\w.]+)\(([^)]*)\)")
