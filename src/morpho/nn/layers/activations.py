@@ -17,6 +17,12 @@ class _Activation(Module):
 
     function: Callable[..., Any]
 
+    def __init__(self, inplace: bool = False) -> None:
+        if not isinstance(inplace, bool):
+            name = type(self).__name__
+            raise fail(ArgumentError, name, f"inplace={inplace!r} is not True or False",
+                       f"write {name}()(x) to call one" if isinstance(inplace, mo.Tensor) else f"write {name}()")
+
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         return type(self).function(x, **self._settings())  # type: ignore[no-any-return]
 
@@ -89,7 +95,7 @@ class LeakyReLU(_Activation):
 
     function = staticmethod(lambda x, negative_slope: mo.leaky_relu(x, slope=negative_slope))
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         check_numbers("LeakyReLU", negative_slope=negative_slope)
         self.negative_slope = float(negative_slope)
 
@@ -129,7 +135,7 @@ class ELU(_Activation):
 
     function = staticmethod(mo.elu)
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         check_numbers("ELU", alpha=alpha)
         self.alpha = float(alpha)
 

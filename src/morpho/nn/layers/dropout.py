@@ -34,7 +34,7 @@ class Dropout(Module):
     array([1., 1., 1.], dtype=float32)
     """
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         check_share(type(self).__name__, p=p)
         self.p = p
 

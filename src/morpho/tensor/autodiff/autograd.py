@@ -69,8 +69,11 @@ def set_requires_grad(tensor: Tensor, wanted: bool = True) -> Tensor:
     if not tensor.dtype.is_inexact:
         raise fail(DTypeError, "requires_grad", f"dtype {tensor.dtype} has no gradient", "convert with astype")
     node = tensor.program()
-    if node.inputs and tracing.current is not None:
+    is_constant = node.op.name == "constant"  # nodes are interned: every 0.0 of all programs would be this leaf
+    if (node.inputs or is_constant) and tracing.current is not None:
         tensor.replace(mark(node))
+    elif is_constant:
+        tensor.replace(asarray(tensor.realise().numpy().copy()).program())
     elif node.inputs and requires_grad(tensor):
         raise fail(ArgumentError, "requires_grad", "the tensor was computed from others that want gradients",
                    "use x.detach() for a leaf of its own, or x.retain_grad() for the gradient at this point")
@@ -342,10 +345,25 @@ def _parts(root: Node, leaves: list[Node]) -> list[Node | None]:
 
 
 recording.set_gradients(_parts)
+
+
+def _data(tensor: Tensor) -> Tensor:
+    from morpho.spelling.autograd import data_of
+
+    return data_of(tensor)
+
+
+def _set_data(tensor: Tensor, value: Any) -> None:
+    with no_grad():
+        _data(tensor)[...] = value
+
+
 METHODS: dict[str, Any] = {
     "backward": backward, "detach": detach, "register_hook": register_hook, "retain_grad": retain_grad,
     "requires_grad_": set_requires_grad,
     "requires_grad": property(requires_grad, lambda tensor, wanted: (set_requires_grad(tensor, wanted), None)[1],
                               doc="Whether gradients flow to this tensor; set it to ask for its own."),
+    "data": property(_data, _set_data, doc="The value without its gradient; what is assigned to it is assigned to the "
+                                           "tensor. (NumPy's buffer is memoryview(x).)"),
     "grad": property(get_grad, set_grad, doc="The gradient that `backward` has collected, or None."),
 }

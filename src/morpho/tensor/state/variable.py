@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node
+from morpho.tensor.autodiff.autograd import detach, no_grad
 from morpho.tensor.autodiff.grad_mode import Tracked, detached, tracing, watch
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
@@ -125,6 +126,44 @@ class Parameter(Variable):
         made = memo[id(self)] = Parameter(self.value, self._track.wanted)
         made.across = self.across
         return made
+
+
+class LeafState(State):
+    """The value of a tensor that is no `Parameter`, as optimisers see it: a new value goes into the tensor, and what
+    the program assigns to the tensor is the value from then on."""
+
+    __slots__ = ("_layout", "leaf")
+
+    def __init__(self, leaf: Tensor) -> None:
+        self.leaf = leaf
+        self._layout: Any = None  # that the tensor had when its value was last read
+        super().__init__(detach(leaf))
+
+    @property
+    def _tensor(self) -> Tensor:
+        if self._waiting is None and (self._layout is None or self.leaf._layout is not self._layout):
+            self._held = asarray(detach(self.leaf.realise()), copy=True).realise()
+            self._layout = self.leaf._layout
+        return super()._tensor
+
+    def replace(self, tensor: Tensor) -> None:
+        super().replace(tensor)
+        with no_grad():
+            self.leaf[...] = tensor
+        self.leaf.realise()
+        self._layout = self.leaf._layout
+
+
+class LeafParameter(Parameter):
+    """A tensor with `requires_grad` that an optimiser trains: its value and its gradient are the tensor's."""
+
+    __slots__ = ()
+
+    def __init__(self, leaf: Tensor) -> None:
+        super().__init__(detach(leaf))
+        self.state = LeafState(leaf)
+
+    grad = property(lambda self: self.state.leaf.grad, lambda self, value: setattr(self.state.leaf, "grad", value))
 
 
 class Buffer(Variable):
