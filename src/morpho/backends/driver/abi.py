@@ -266,6 +266,15 @@ class Distances(NamedTuple):
     track: int
 
 
+class RecordField(IntEnum):
+    """The words of a tensor's record (`layout.py`); the strides stand behind the shape."""
+
+    ADDRESS = 0
+    FLAGS = 1
+    KIND = 2  # the dtype's code, the mark of the device, the rank
+    SHAPE = 3
+
+
 class PoolField(IntEnum):
     """The threads' meeting place; the first words are the C library's mutex and condition variables."""
 
@@ -421,7 +430,7 @@ class Function:
     def check_writable(self, tensor: str, record: str, slow: str, at: Distances) -> None:
         """Memory that is to be written over must allow it, and nothing but its tensor may hold it."""
         e = self.e
-        self.go_unless(e.icmp("ne", self.word(record, 1) & WRITABLE, 0), slow)
+        self.go_unless(e.icmp("ne", self.word(record, RecordField.FLAGS) & WRITABLE, 0), slow)
         storage = e.load_pointer(e.offset(tensor, "i8", at.storage))
         self.go_unless(e.icmp("eq", e.load(storage, "i32", 1), 1), slow)
 
