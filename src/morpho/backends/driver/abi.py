@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.driver.layout import BYTES_DATA, WORD, WRITABLE
 
 LINE_WORDS = 8  # words of a cache line (64 bytes): counters of different threads lie on different lines (false sharing)
@@ -353,10 +353,11 @@ class Function:
 
     def __init__(self, name: str, arguments: str, result: str) -> None:
         self.e = Emitter(1)
-        self.head = f"define {result} @{name}({arguments}) nounwind {{\nentry:\n"
+        self.head = f"{result} @{name}({arguments}) nounwind"
 
-    def text(self) -> str:
-        return self.head + self.e.text() + "\n}\n"
+    def text(self, *frame: str) -> str:
+        """The function; lines of its `frame` stand before all that was written."""
+        return defined(self.head, *(f"  {line}\n" for line in frame), self.e.text())
 
     def address(self, table: str, index: Value | int) -> str:
         return self.e.offset(table, "i64", index)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from morpho.backends.code.emit import Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.driver.abi import ContextField, Distances, Function, RecordField
 from morpho.backends.driver.layout import BYTES_DATA, TUPLE_ITEMS, WORD
 
@@ -31,9 +31,11 @@ class RowField(IntEnum):
 def row_text(at: Distances) -> str:
     """The module: `row(tensor, key)`, and `set_row_context(table)`, to be called before."""
     function = Function("row", "ptr %self, ptr %key", "ptr")
+    set_context = Emitter(1)
+    set_context.line("store ptr %table, ptr @row_context, align 8")
+    set_context.line("ret void")
     return ("@row_context = internal global ptr null, align 8\n"
-            "define void @set_row_context(ptr %table) nounwind {\nentry:\n"
-            "  store ptr %table, ptr @row_context, align 8\n  ret void\n}\n" + _row(function, at))
+            + defined("void @set_row_context(ptr %table) nounwind", set_context.text()) + _row(function, at))
 
 
 def _row(f: Function, at: Distances) -> str:
