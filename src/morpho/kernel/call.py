@@ -14,12 +14,12 @@ from morpho.base.dims import Dim, Size
 from morpho.base.dtypes import DType, as_dtype
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.ir.node import Node, build
-from morpho.kernel.builder import Refusal
-from morpho.kernel.translate import PRIMITIVES, translate
 from morpho.ops.sources import pick
 from morpho.ops.tiles import record
+from morpho.ops.tiles.builder import Refusal
 from morpho.ops.tiles.interpret import Interpreter
 from morpho.ops.tiles.ir import TileProgram
+from morpho.ops.tiles.translate import PRIMITIVES, translate
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 

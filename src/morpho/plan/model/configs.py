@@ -54,7 +54,7 @@ NAMED: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """What a card is made for."""
+    """Workload of a card: batch, context, types."""
 
     batch: int
     context: int

@@ -514,13 +514,14 @@ class TileCode:
 
     def do_scan(self, one: Operation) -> None:
         """Running sums: a chain in each segment, the segments' sums by doubling distances."""
-        e, (tile,) = self.e, one.inputs
+        e, (tile,), op = self.e, one.inputs, one.attributes["op"]
+        combine = self.combine(op, tile.dtype)
         (columns,), size = tile.shape, segment(tile.shape[0])
         source = self.buffer_of(tile)
         target = self.allocate(one.result.shape, one.result.dtype)
         start = self.top
         sums = [self.allocate((SEGMENTS,), tile.dtype) for _ in range(2)]
-        register, zero = scalars.register_type(tile.dtype), self.neutral("sum", tile.dtype, 1)
+        zero = self.neutral(op, tile.dtype, 1)
         self.before_loop([(source.offset, source.end, False, None), (target.offset, sums[1].end, True, None)])
 
         def bounds(index: Value) -> tuple[Value, Value]:
@@ -530,7 +531,7 @@ class TileCode:
         with self.device.each(SEGMENTS) as index:
             first, last = bounds(index)
             with e.loop(first, last, carried=[zero]) as loop:
-                loop.next(loop.values[0] + self.read(source, tile.dtype, 0, loop.index, 1))
+                loop.next(combine(loop.values[0], self.read(source, tile.dtype, 0, loop.index, 1)))
                 self.write(target, loop.values[0], 0, loop.index)
             self.write(sums[0], loop.values[0], 0, index)
         for step in range(SEGMENTS.bit_length() - 1):
@@ -539,7 +540,7 @@ class TileCode:
             with self.device.each(SEGMENTS) as index:
                 own = self.read(old, tile.dtype, 0, index, 1)
                 at = e.select(e.icmp("slt", index, 1 << step), index, index - (1 << step))
-                both = self.read(old, tile.dtype, 0, at, 1) + own
+                both = combine(self.read(old, tile.dtype, 0, at, 1), own)
                 self.write(new, e.select(e.icmp("slt", index, 1 << step), own, both), 0, index)
         self.device.barrier()
         final = sums[(SEGMENTS.bit_length() - 1) % 2]
@@ -549,9 +550,8 @@ class TileCode:
             before = self.read(final, tile.dtype, 0, e.select(earlier, index - 1, index), 1)
             before = e.select(earlier, before, zero)
             with e.loop(first, last) as loop:
-                self.write(target, before + self.read(target, tile.dtype, 0, loop.index, 1), 0, loop.index)
+                self.write(target, combine(before, self.read(target, tile.dtype, 0, loop.index, 1)), 0, loop.index)
                 loop.next()
-        assert register == target.element
         self.top = start
         self.pending = [(target.offset, sums[1].end, True, None)]
         self.buffers[one.result.number] = target
