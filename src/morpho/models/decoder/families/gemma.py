@@ -105,7 +105,7 @@ class Gemma3Config(GemmaConfig):
             if name == "rope_parameters":
                 raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}rope_parameters has neither "
                                                      "sliding_attention nor full_attention",
-                           "give angles for both; files of before have those of full attention in rope_scaling")
+                           "give angles for both; older files keep those of full attention in rope_scaling")
             super().check_rope(operation, file, name, given, ignore)
             return
         for key, part in scaling.items():
