@@ -1,4 +1,4 @@
-"""What the layers of models cost: FLOPs, bytes moved, parameters, caches, by formula from their sizes.
+"""Cost of the layers of models: FLOPs, bytes moved, parameters, caches, by formula from their sizes.
 
 A multiply-add is two FLOPs. B sequences of S tokens make T = B S rows; H is the width, F that of the MLP, V the words.
 

@@ -18,18 +18,24 @@ from collections.abc import Callable
 from typing import Any
 
 from morpho.kernel.call import Const, Kernel, New, cdiv, new, next_power_of_2
-from morpho.kernel.functions import (
+from morpho.ops.tiles.functions import (
     arange,
     atomic_add,
     atomic_max,
     atomic_min,
+    cummax,
+    cummin,
+    cumprod,
     cumsum,
     dot,
     full,
     load,
     max,
+    maximum,
     min,
+    minimum,
     num_programs,
+    prod,
     program_id,
     sort,
     store,
@@ -38,9 +44,10 @@ from morpho.kernel.functions import (
     zeros,
 )
 
-__all__ = ["Const", "Kernel", "New", "arange", "atomic_add", "atomic_max", "atomic_min", "cdiv", "cumsum", "dot",
-           "full", "kernel", "load", "max", "min", "new", "next_power_of_2", "num_programs", "program_id", "sort",
-           "store", "sum", "where", "zeros"]
+__all__ = ["Const", "Kernel", "New", "arange", "atomic_add", "atomic_max", "atomic_min", "cdiv", "cummax", "cummin",
+           "cumprod", "cumsum", "dot", "full", "kernel", "load", "max", "maximum", "min",
+           "minimum", "new", "next_power_of_2", "num_programs", "prod", "program_id", "sort", "store", "sum", "where",
+           "zeros"]
 
 
 def kernel(*, grid: Any, out: Any = None,

@@ -1,4 +1,4 @@
-"""What every operation does before it builds a node: coerce, promote, broadcast, with errors at the user's line."""
+"""Steps before every operation builds a node: coerce, promote, broadcast, with errors at the user's line."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from morpho.backends.kernels.tiles.code import written as code_of
@@ -11,7 +12,7 @@ from morpho.base.dims import Size, product
 from morpho.base.target import current_isa
 from morpho.ir.node import Node
 from morpho.ops.tiles import record
-from morpho.ops.tiles.ir import decode
+from morpho.ops.tiles.ir import TileProgram, decode
 from morpho.program.program import Step
 from morpho.program.view import View
 
@@ -31,9 +32,16 @@ def lower_tiles(lowering: Builder, node: Node, on_gpu: bool) -> None:
             lowering.copy(begin, target, node)
         places[array.name] = target
         targets.append(target)
-    views = tuple(places[array.name] for array in program.arrays)
-    levels = node["levels"]
-    numbers: dict[str, Any] = {"grid": [*node["grid"], 1, 1, 1][:3], "levels": [size for size, _ in levels]}
+    add_step(lowering, node, program, [places[array.name] for array in program.arrays], node["grid"], node["levels"],
+             on_gpu)
+    lowering.views[node.serial] = list(targets)
+
+
+def add_step(lowering: Builder, node: Node, program: TileProgram, views: Sequence[View], grid: Sequence[Size],
+             levels: record.Levels, on_gpu: bool, label: str = "") -> None:
+    """The step of a program on arrays at some places. `levels`: axes around the grid, for each a size and which arrays
+    have it in front of their own axes."""
+    numbers: dict[str, Any] = {"grid": [*grid, 1, 1, 1][:3], "levels": [size for size, _ in levels]}
     units: list[bool] = []
     for number, (array, view) in enumerate(zip(program.arrays, views, strict=True)):
         axes = len(view.shape) - array.rank
@@ -42,12 +50,11 @@ def lower_tiles(lowering: Builder, node: Node, on_gpu: bool) -> None:
         numbers[f"shape{number}_"] = list(view.shape[axes:])
         numbers[f"strides{number}_"] = list(view.strides[axes:])
         units.append(array.rank > 0 and view.strides[-1] == 1)
-    kernel = TileKernel(node["program"], tuple(units), len(levels))
-    rows: Size = product((*node["grid"], *[size for size, _ in levels]))
+    kernel = TileKernel(program.text, tuple(units), len(levels))
+    rows: Size = product((*grid, *[size for size, _ in levels]))
     largest = max((product(value.shape) for one in program.operations for value in one.results), default=1)
-    grid = " x ".join(str(size) for size in node["grid"])
+    sizes = " x ".join(str(size) for size in grid)
     writes = tuple(number for number, array in enumerate(program.arrays) if array.written)
-    lowering.add(Step(kernel, views, writes, kernel.record.values(**numbers), rows, largest, program.name, node.origin,
-                      scratch=0 if on_gpu else code_of(kernel, current_isa())[1],
-                      choice=f"a kernel over tiles, {grid} programs"))
-    lowering.views[node.serial] = list(targets)
+    lowering.add(Step(kernel, tuple(views), writes, kernel.record.values(**numbers), rows, largest,
+                      label or program.name, node.origin, scratch=0 if on_gpu else code_of(kernel, current_isa())[1],
+                      choice=f"a kernel over tiles, {sizes} programs"))

@@ -1,4 +1,4 @@
-"""What a frontend must know of a model to check what is asked of it: its configuration, not its weights."""
+"""Checks of a request by a model's configuration alone, without its weights."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Asking:
 
     @property
     def defaults(self) -> Any:
-        """What its files say about making text."""
+        """Generation settings of the model's files."""
         return self.model.defaults
 
     def requests(self, ids: Any, **settings: Any) -> tuple[list[Asked], bool, Callable[[Any], StopStrings]]:
-        """What `mo.models.generate` would do, as data: for each prompt the fields of a request; whether there are
+        """Requests of `mo.models.generate`, as data: for each prompt the fields of a request; whether there are
         several; and what watches for stop strings after a prompt."""
         if settings.get("seed") is None:
             settings["seed"] = time.time_ns() % (1 << 32)

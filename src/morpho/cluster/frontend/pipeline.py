@@ -183,7 +183,7 @@ class Pipeline:
         self._job.write({"cancel": number})
 
     def _open_news(self) -> list[dict[str, Any]]:
-        """What workers that have heard nothing must know: texts on their way, with the tokens there are."""
+        """News for workers that know nothing yet: texts under way, with their tokens so far."""
         texts = [{"request": {**answer.request.to_dict(), "made": answer.made}} for _, answer in sorted(
             self._answers.items()) if not answer.over]
         return [*texts, *({"cancel": number} for number in sorted(self._cancelled)), *self._wishes]
@@ -318,7 +318,7 @@ class Pipeline:
         return self._adapting
 
     def measured(self) -> dict[str, Any]:
-        """What this run did: see `history`."""
+        """Figures of this run; see `history`."""
         with self._lock:
             return history.measured(list(self._done), self.statistics, self.stage_times())
 
@@ -332,7 +332,7 @@ class Pipeline:
 
     @property
     def lock(self) -> threading.RLock:
-        """What guards requests and their tokens: who calls `submit` and `cancel` under a lock takes this one, as
+        """The lock of requests and their tokens: who calls `submit` and `cancel` under a lock takes this one, as
         listeners are called under it."""
         return self._lock
 
@@ -415,7 +415,7 @@ class Pipeline:
                           "workers": status.workers(self.processes, layers, self.statistics, now)})
 
     def _happened(self, event: dict[str, Any]) -> None:
-        """What is not of every day."""
+        """Record an unusual event."""
         self.events.append({**event, "time": time.time()})
         if event["event"] == "epoch" and event["epoch"] == 1 and self._reviving.lacks(
                 [name for name in self._asked_for if name not in event["nodes"]]):

@@ -35,7 +35,7 @@ class Chain:
         self.context = context_of(self.stages[0].part.model)
 
     def tokens(self, request: Request, made: Sequence[int] = ()) -> list[int]:
-        """What follows a prompt, going on from tokens that were made before."""
+        """Tokens after a prompt, continuing from earlier ones."""
         stream, position = Stream(request, made), 0
         for stage in self.stages:
             two_parts = isinstance(stage, TwoPartStage)

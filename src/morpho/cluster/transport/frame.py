@@ -41,7 +41,7 @@ class TransportError(MorphoError, ConnectionError):
 
 
 class Kind(enum.IntEnum):
-    """What a message is about."""
+    """Subject of a message."""
 
     ACTIVATION = 1  # of tokens of a request, from one stage to the next
     TOKEN = 2  # chosen by the last stage, for the first
@@ -68,7 +68,7 @@ _NAMES = dict(enumerate(DTYPES))
 
 
 class Header(NamedTuple):
-    """What a frame says of its payload. `position` is that of its first token; `dtype` is how the payload is sent."""
+    """Header of a frame. `position` is that of the payload's first token; `dtype` is the type it is sent in."""
 
     kind: Kind
     epoch: int

@@ -312,7 +312,7 @@ class Serving:
             self._choose([piece.number for piece in pieces], found)
 
     def _through(self, pieces: Sequence[Piece]) -> np.ndarray:
-        """What the next stage gets, or logits: a row of each text."""
+        """Run pieces through this stage; return activations for the next stage, or logits, one row for each text."""
         assert self.stage is not None
         if len(pieces) == 1:
             found = self._run(pieces[0].number, pieces[0].x, pieces[0].position)

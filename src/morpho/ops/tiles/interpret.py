@@ -65,18 +65,18 @@ def first_value(op: str, dtype: Any) -> Any:
     return kind.type(limits.min if op == "max" else limits.max)
 
 
-def running(tile: np.ndarray) -> np.ndarray:
-    """Running sums of a line: a chain in each segment; segments' sums by doubling distances."""
+def running(tile: np.ndarray, op: str) -> np.ndarray:
+    """Running sums (or products, extremes) of a line: a chain in each segment; segments' sums by doubling distances."""
     length, size = len(tile), segment(len(tile))
-    nothing = first_value("sum", tile.dtype)
+    nothing, combine = first_value(op, tile.dtype), COMBINE[op]
     padded = np.concatenate([tile, np.full(SEGMENTS * size - length, nothing)]).reshape(SEGMENTS, size)
     with np.errstate(all="ignore"):
-        within = np.add.accumulate(padded, axis=1, dtype=tile.dtype)
+        within = combine.accumulate(padded, axis=1, dtype=tile.dtype)
         sums = within[:, -1].copy()
         for distance in (1, 2, 4, 8, 16, 32, 64):
-            sums[distance:] = sums[:-distance] + sums[distance:]
+            sums[distance:] = combine(sums[:-distance], sums[distance:])
         before = np.concatenate([[nothing], sums[:-1]]).astype(tile.dtype)
-        return (before[:, None] + within).reshape(-1)[:length]
+        return np.asarray(combine(before[:, None], within)).reshape(-1)[:length]
 
 
 def sort_keys(tile: np.ndarray) -> np.ndarray:
@@ -188,7 +188,7 @@ class Interpreter:
         return [tree(tile, op)]
 
     def do_scan(self, one: Operation, inputs: list[Any], values: dict[int, Any]) -> list[Any]:
-        return [running(inputs[0])]
+        return [running(inputs[0], one.attributes["op"])]
 
     def do_sort(self, one: Operation, inputs: list[Any], values: dict[int, Any]) -> list[Any]:
         return [inputs[0][np.argsort(sort_keys(inputs[0]), kind="stable")]]
@@ -272,6 +272,11 @@ class Interpreter:
         if self.check:
             self.note_read(one, places, inside)
         return [np.where(inside, array[places], other)]
+
+    def do_require(self, one: Operation, inputs: list[Any], values: dict[int, Any]) -> list[Any]:
+        if not inputs[0]:
+            raise self.fail(IndexFault, "an index lies outside its axis")
+        return []
 
     def do_store(self, one: Operation, inputs: list[Any], values: dict[int, Any]) -> list[Any]:
         places, inside = self.indices(one, inputs[1:], one.inputs[0])

@@ -124,7 +124,7 @@ class _Form:
         return [unflatten(structure, items) for structure, _ in self.structures]
 
     def trees(self, nodes: Sequence[Node]) -> list[Any]:
-        """What the function is called with, for these arguments."""
+        """Arguments of the function, as trees."""
         items = iter(self.arranged(nodes))
         return [self.fixed[number] if number in self.fixed else next(items)
                 for number in range(len(self.fixed) + len(self.structures))]

@@ -200,7 +200,7 @@ def refusal_of(function: Callable[..., Any], args: tuple[Any, ...], options: Map
 
 def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any],
             name: str = "") -> Exception | None:
-    """What to raise for an error of `function(*args, **options)` where it says that the function does not take these
+    """Error to raise if `function(*args, **options)` failed because it does not take these
     arguments; None for any other error. To be asked in the frame that made the call."""
     if type(error) is not TypeError or _frames(error) > 1 + _wrappers(function):
         return None  # something that the function ran has raised it
@@ -257,7 +257,7 @@ def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], opt
 
 def _instead(name: str, unknown: list[str], parameters: Mapping[str, inspect.Parameter], by_place: list[str],
              ) -> list[str]:
-    """What to write instead of these keywords."""
+    """Suggested spellings for these keywords."""
     import difflib
 
     named, placed, others = [], [], []
@@ -283,8 +283,8 @@ def _instead(name: str, unknown: list[str], parameters: Mapping[str, inspect.Par
 
 
 def _by_name(name: str, parameters: Mapping[str, inspect.Parameter], by_place: list[str], args: tuple[Any, ...]) -> str:
-    """What to do with arguments that have no place: sizes, and tensors of a list, are one argument; others have names.
-    """
+    """Suggestion for arguments that cannot be positional: sizes, and tensors of a list, are one argument; others have
+    names."""
     rest = args[max(len(by_place) - 1, 0):]
     if by_place[:2] == ["x", "memory"]:
         return "keys and values are of one tensor: write (query, memory), or (x) alone"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from morpho.backends.code import scalars
 from morpho.backends.code.elementwise import emit
 from morpho.backends.code.emit import BITS, Emitter, Value
-from morpho.backends.code.kernel_abi import SIGNATURE
+from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.backends.code.vector_math import BY_TABLE
 from morpho.backends.kernels.tiles.spec import TileKernel
 from morpho.base.dtypes import DType, bool_, int64
@@ -90,6 +90,9 @@ class Device(Protocol):
 
     def units(self, shape: ir.Tile) -> tuple[int, int]:
         """Rows and lanes of a block of `dot` that is computed at once."""
+
+    def report(self, status: Value) -> None:
+        """Put a fault among those of the run."""
 
     def align(self, buffer: Buffer, lanes: int) -> int | None:
         """Bytes that the address of a chunk of a buffer is a multiple of; None: the element's."""
@@ -514,13 +517,14 @@ class TileCode:
 
     def do_scan(self, one: Operation) -> None:
         """Running sums: a chain in each segment, the segments' sums by doubling distances."""
-        e, (tile,) = self.e, one.inputs
+        e, (tile,), op = self.e, one.inputs, one.attributes["op"]
+        combine = self.combine(op, tile.dtype)
         (columns,), size = tile.shape, segment(tile.shape[0])
         source = self.buffer_of(tile)
         target = self.allocate(one.result.shape, one.result.dtype)
         start = self.top
         sums = [self.allocate((SEGMENTS,), tile.dtype) for _ in range(2)]
-        register, zero = scalars.register_type(tile.dtype), self.neutral("sum", tile.dtype, 1)
+        zero = self.neutral(op, tile.dtype, 1)
         self.before_loop([(source.offset, source.end, False, None), (target.offset, sums[1].end, True, None)])
 
         def bounds(index: Value) -> tuple[Value, Value]:
@@ -530,7 +534,7 @@ class TileCode:
         with self.device.each(SEGMENTS) as index:
             first, last = bounds(index)
             with e.loop(first, last, carried=[zero]) as loop:
-                loop.next(loop.values[0] + self.read(source, tile.dtype, 0, loop.index, 1))
+                loop.next(combine(loop.values[0], self.read(source, tile.dtype, 0, loop.index, 1)))
                 self.write(target, loop.values[0], 0, loop.index)
             self.write(sums[0], loop.values[0], 0, index)
         for step in range(SEGMENTS.bit_length() - 1):
@@ -539,7 +543,7 @@ class TileCode:
             with self.device.each(SEGMENTS) as index:
                 own = self.read(old, tile.dtype, 0, index, 1)
                 at = e.select(e.icmp("slt", index, 1 << step), index, index - (1 << step))
-                both = self.read(old, tile.dtype, 0, at, 1) + own
+                both = combine(self.read(old, tile.dtype, 0, at, 1), own)
                 self.write(new, e.select(e.icmp("slt", index, 1 << step), own, both), 0, index)
         self.device.barrier()
         final = sums[(SEGMENTS.bit_length() - 1) % 2]
@@ -549,9 +553,8 @@ class TileCode:
             before = self.read(final, tile.dtype, 0, e.select(earlier, index - 1, index), 1)
             before = e.select(earlier, before, zero)
             with e.loop(first, last) as loop:
-                self.write(target, before + self.read(target, tile.dtype, 0, loop.index, 1), 0, loop.index)
+                self.write(target, combine(before, self.read(target, tile.dtype, 0, loop.index, 1)), 0, loop.index)
                 loop.next()
-        assert register == target.element
         self.top = start
         self.pending = [(target.offset, sums[1].end, True, None)]
         self.buffers[one.result.number] = target
@@ -796,6 +799,10 @@ class TileCode:
 
     def eval_load(self, one: Operation, chunk: Chunk, row: Any, column: Any, lanes: int) -> Value:
         return self.accesses[one.result.number].load(chunk, row, column, lanes)
+
+    def do_require(self, one: Operation) -> None:
+        e = self.e
+        self.device.report(e.select(self.scalar(one.inputs[0]), e.constant(0, "i32", 1), FAULT_INDEX))
 
     def do_store(self, one: Operation) -> None:
         self.put(one, lambda access, chunk, value: access.store(chunk, value))
@@ -1053,6 +1060,9 @@ class CpuDevice:
     def barrier(self) -> None:
         pass
 
+    def report(self, status: Value) -> None:
+        self.e.store(self.e.load("%status", "i32", 1) | status, "%status")
+
     def align(self, buffer: Buffer, lanes: int) -> int | None:
         return None
 
@@ -1110,10 +1120,12 @@ def written(kernel: TileKernel, isa: Isa) -> tuple[str, int]:
     device = CpuDevice(isa)
     code = TileCode(kernel, device)
     e = device.e
+    e.line("%status = alloca i32, align 4")
+    e.store(e.constant(0, "i32", 1), "%status")
     with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as programs:
         code.write_program(programs.index)
         programs.next()
-    e.line("ret i32 0")
+    e.line(f"ret i32 {e.load('%status', 'i32', 1).name}")
     text = f"define i32 @tile_kernel_name({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + e.outside()
     return text, code.most
 

@@ -20,7 +20,7 @@ from typing import Any
 from morpho.base.dtypes import DType, bool_, int64
 from morpho.base.errors import CompileError, MorphoError, fail
 from morpho.ir.op import REGISTRY
-from morpho.kernel.builder import Builder, Parameter, Refusal, Window, finished
+from morpho.ops.tiles.builder import Builder, Parameter, Refusal, Window, finished
 from morpho.ops.tiles.ir import Block, Operation, TileProgram, Value
 
 BINARY: dict[type, str] = {
@@ -95,10 +95,14 @@ class Reader:
         for number, node in enumerate(statements):
             self.builder.line = node.lineno
             if isinstance(node, ast.Return):
-                if number + 1 < len(statements):
-                    raise Refusal("nothing may follow a return")
                 return None if node.value is None else self.value(node.value, scope)
-            self.statement(node, scope)
+            if isinstance(node, ast.If):  # one of known ways may return
+                condition = self.value(node.test, scope)
+                if not isinstance(condition, Value):
+                    return self.body([*(node.body if condition else node.orelse), *statements[number + 1:]], scope)
+                self.branch(condition, node.body, node.orelse, scope)
+            else:
+                self.statement(node, scope)
         return None
 
     def statement(self, node: ast.stmt, scope: Scope) -> None:
@@ -430,7 +434,8 @@ class Reader:
             return self.builder.map("divide", 1.0, self.builder.map("sqrt", *given))
         if name in REGISTRY and REGISTRY[name].kind == "elementwise" and not named:
             return self.arithmetic(name, *given)
-        if inspect.isfunction(callee) and not callee.__module__.startswith("morpho."):
+        own = getattr(callee, "__module__", "").startswith("morpho.")
+        if inspect.isfunction(callee) and (not own or callee.__module__ == self.function.__module__):
             return self.inlined(callee, given, named)
         raise Refusal(f"{getattr(callee, '__name__', callee)!s} is not supported in a kernel")
 
@@ -453,7 +458,7 @@ class Reader:
         if method.name == "astype":
             return self.astype(method.owner, *given, **named)
         if method.name == "cumsum":
-            return self.builder.cumsum(method.owner, *given, **named)
+            return self.builder.scan("sum", method.owner, *given, **named)
         return self.reduction(method.name, method.owner, *given, **named)
 
     def astype(self, value: Any, dtype: Any) -> Value:
@@ -522,13 +527,37 @@ class Reader:
         return self.builder.dot(*given, **named)
 
     def cumsum(self, *given: Any, **named: Any) -> Value:
-        return self.builder.cumsum(*given, **named)
+        return self.builder.scan("sum", *given, **named)
+
+    def cumprod(self, *given: Any, **named: Any) -> Value:
+        return self.builder.scan("prod", *given, **named)
+
+    def cummax(self, *given: Any, **named: Any) -> Value:
+        return self.builder.scan("max", *given, **named)
+
+    def cummin(self, *given: Any, **named: Any) -> Value:
+        return self.builder.scan("min", *given, **named)
 
     def sort(self, value: Any) -> Value:
         return self.builder.sort(value)
 
     def where(self, *given: Any) -> Value:
         return self.builder.map("where", *given)
+
+    def require(self, condition: Any) -> None:
+        value = self.builder.cast(self.builder.constant(condition), bool_)
+        if value.shape:
+            raise Refusal(f"require takes one value, not a tile of shape {value.shape}")
+        self.builder.add("require", (value,), None)
+
+    def prod(self, *given: Any, **named: Any) -> Value:
+        return self.reduction("prod", *given, **named)
+
+    def maximum(self, *given: Any) -> Value:
+        return self.builder.map("maximum", *given)
+
+    def minimum(self, *given: Any) -> Value:
+        return self.builder.map("minimum", *given)
 
     def sum(self, *given: Any, **named: Any) -> Value:
         return self.reduction("sum", *given, **named)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.kernel.translate import PRIMITIVES
+from morpho.ops.tiles.translate import PRIMITIVES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,6 +104,24 @@ def cumsum(tile: Any, axis: int = -1) -> Any:
 
 
 @_primitive
+def cumprod(tile: Any, axis: int = -1) -> Any:
+    """Return the running products of a line."""
+    _outside("cumprod")
+
+
+@_primitive
+def cummax(tile: Any, axis: int = -1) -> Any:
+    """Return the running maximum of a line."""
+    _outside("cummax")
+
+
+@_primitive
+def cummin(tile: Any, axis: int = -1) -> Any:
+    """Return the running minimum of a line."""
+    _outside("cummin")
+
+
+@_primitive
 def sort(tile: Any) -> Any:
     """Return the elements of a line in ascending order, NaN last."""
     _outside("sort")
@@ -119,6 +137,30 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 def sum(tile: Any, axis: int | None = None) -> Any:
     """Return the sum of a tile, or of its rows (axis 1) or columns (axis 0), in a fixed order."""
     _outside("sum")
+
+
+@_primitive
+def require(condition: Any) -> None:
+    """Report an index outside its axis unless a condition of one value holds."""
+    _outside("require")
+
+
+@_primitive
+def prod(tile: Any, axis: int | None = None) -> Any:
+    """Return the product of a tile, or of its rows or columns, in a fixed order."""
+    _outside("prod")
+
+
+@_primitive
+def maximum(x: Any, y: Any) -> Any:
+    """Return the larger element of two tiles; NaN wins."""
+    _outside("maximum")
+
+
+@_primitive
+def minimum(x: Any, y: Any) -> Any:
+    """Return the smaller element of two tiles; NaN wins."""
+    _outside("minimum")
 
 
 @_primitive

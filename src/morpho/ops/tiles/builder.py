@@ -290,12 +290,13 @@ class Builder:
             return self.cast(tile, int64) if op in ("sum", "prod") else self.cast(tile, int32)
         return self.cast(tile, tile.dtype.compute)
 
-    def cumsum(self, value: Any, axis: Any = -1) -> Value:
+    def scan(self, op: str, value: Any, axis: Any = -1) -> Value:
+        """Running sums, products or extremes of a line."""
         tile = self.constant(value)
         if len(tile.shape) != 1 or axis not in (0, -1):
-            raise Refusal(f"cumsum of a tile of shape {tile.shape}: it takes a line")
-        tile = self.summed("sum", tile)
-        return self.add("scan", (tile,), tile.shape, tile.dtype, op="sum")
+            raise Refusal(f"a running {op} of a tile of shape {tile.shape}: it takes a line")
+        tile = self.summed(op, tile)
+        return self.add("scan", (tile,), tile.shape, tile.dtype, op=op)
 
     def sort(self, value: Any) -> Value:
         tile = self.constant(value)
