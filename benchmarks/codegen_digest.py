@@ -31,10 +31,9 @@ def collect(folder: Path | None = None) -> dict[str, list[str]]:
     from morpho.base.machine import available_isas, choose_isa, foreign_machine, machine
 
     try:
-        from morpho.backends.cpu.compiler import llvm, queue
-    except ImportError:  # commits before the rooms of the CPU backend
-        from morpho.backends import cpu as llvm  # type: ignore[no-redef]
-        from morpho.runtime import compile_queue as queue  # type: ignore[no-redef]
+        from morpho.backends.code.compiler import llvm, queue
+    except ImportError:  # commits before the folder `code`
+        from morpho.backends.cpu.compiler import llvm, queue  # type: ignore[no-redef]
     plain = llvm.compile_text
     queue.MOST_PROCESSES = 1  # another process compiles unseen
     found: dict[str, set[str]] = {}
@@ -62,9 +61,9 @@ def collect(folder: Path | None = None) -> dict[str, list[str]]:
 def seen_kernels() -> dict[Any, None]:
     """A set that every kernel goes into when its code is looked for: its text for other machines is digested too."""
     try:
-        from morpho.backends.cpu.compiler import code
-    except ImportError:  # commits before the rooms of the CPU backend
-        from morpho.runtime import code  # type: ignore[no-redef]
+        from morpho.backends.code.compiler import code
+    except ImportError:  # commits before the folder `code`
+        from morpho.backends.cpu.compiler import code  # type: ignore[no-redef]
     kernels: dict[Any, None] = {}
     plain = code.kernel_key
 
@@ -77,10 +76,11 @@ def seen_kernels() -> dict[Any, None]:
 
 
 def text_of(kernel: Any, isa: Any) -> str:
-    """The LLVM text of a kernel, also of commits in which a kernel wrote its own."""
-    if hasattr(kernel, "generate"):
-        return str(kernel.generate(isa, "kernel"))
-    from morpho.backends.cpu.generators import generate
+    """The LLVM text of a kernel."""
+    try:
+        from morpho.backends.kernels.generators import generate
+    except ImportError:  # commits before the folder `kernels`
+        from morpho.backends.cpu.generators import generate  # type: ignore[no-redef]
 
     return generate(kernel, isa, "kernel")
 

@@ -1,4 +1,4 @@
-"""The numbers of `backends/cpu/codegen/vector_math/normal.py`: polynomials of degree eight on intervals.
+"""The numbers of `backends/code/vector_math/normal.py`: polynomials of degree eight on intervals.
 
 Their coefficients are float32.
 

@@ -22,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "backends" / "cpu"))
 from ulp import Array, Compiled, ulp_errors
 
-from morpho.backends.cpu.codegen.vector_math import ONE_ARGUMENT
+from morpho.backends.code.vector_math import ONE_ARGUMENT
 
 CHUNK = 1 << 21
 SQRT_HALF, SQRT_HALF_LOW = 0.7071067811865476, -4.833646656726457e-17

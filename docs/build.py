@@ -48,6 +48,9 @@ def build(site: Path) -> int:
     """Make the site; what is wrong goes to stderr, and the status is that of a command."""
     from sphinx.cmd.build import build_main
 
+    from docs.tools import pictures
+
+    pictures.draw_all()
     status = build_main(["-W", "--keep-going", "-q", "-j", "auto", "-d", str(site.parent / "doctrees"), "-b", "html",
                          str(HERE), str(site)])
     wrong = fetched_from_elsewhere(site) + broken_links(site) if not status else []

@@ -55,6 +55,9 @@ import hypothesis
 import numpy as np
 import pytest
 
+from core_cases import CORE, core_cases
+
+TESTS = Path(__file__).resolve().parent
 _SHARED = {
     "deadline": None,
     "derandomize": False,
@@ -89,11 +92,25 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
         (outcome.get_result().result or []).reverse()  # none where the folder cannot be read
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without a core test where `-m core` is all that is asked for: reading all takes half a minute."""
+    if config.option.markexpr != "core" or collection_path.suffix != ".py" or TESTS not in collection_path.parents:
+        return None
+    return collection_path.relative_to(TESTS).as_posix() not in CORE or None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The sample of large tables and the order of `--shuffle`, the same in all processes of a session."""
+    """The mark of core tests, the sample of large tables and the order of `--shuffle`, the same in all processes of a
+    session."""
+    names = [(item.path.relative_to(TESTS).as_posix() if TESTS in item.path.parents else "", item.name)
+             for item in items]
+    for index in core_cases(names):
+        items[index].add_marker("core")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.parts)  # as if all had begun at the same end
-    if not config.option.exhaustive and not any("::" in str(name) for name in config.args):
+    whole = config.option.exhaustive or config.option.markexpr == "core"
+    if not whole and not any("::" in str(name) for name in config.args):
         items[:] = _sample(items, config.option.seed)
     if config.option.shuffle:
         random.Random(config.option.seed).shuffle(items)

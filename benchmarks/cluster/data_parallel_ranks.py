@@ -12,7 +12,7 @@ import numpy as np
 import morpho as mo
 from benchmarks.cluster.processes import report
 from morpho import cluster
-from morpho.backends.cpu.lowering import lower_buckets
+from morpho.backends.lowering import lower_buckets
 from morpho.cluster.groups.one import OneGroup
 from morpho.runtime.groups.registry import stood_still
 

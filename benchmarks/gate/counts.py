@@ -7,8 +7,8 @@ from functools import cache
 from benchmarks.gate.capture import Traced
 from benchmarks.gate.loops import blocks_of_assembly, blocks_of_text, loop_instructions, without_inline_assembly
 from benchmarks.gate.targets import TARGETS, THREADS, lowering_for
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.generators import generate
+from morpho.backends.code.compiler import llvm
+from morpho.backends.kernels.generators import generate
 from morpho.program.program import HostStep, Program, Step
 
 Counts = dict[str, int]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 
-from morpho.backends.cpu.codegen.emit import Emitter
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
+from morpho.backends.code.emit import Emitter
 from morpho.base import settings
 from morpho.base.machine import Isa, choose_isa, machine
 

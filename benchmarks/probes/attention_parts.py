@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
-from morpho.backends.cpu.attention.amx.amx_forward_code import AmxForwardCode
+from morpho.backends.kernels.attention.amx.amx_forward_code import AmxForwardCode
 
 PARTS = ("", "pack_values", "score_units", "softmax_tile2", "weight_units", "scale_results", "value_units")
 CALLS = 9

@@ -2,7 +2,7 @@
 
     python -m benchmarks.probes.half_vectors --rounds 3
 
-Each way has a process of its own, which take turns; kernels are made anew (notes/2026-11-18-programs.md).
+Each way has a process of its own, which take turns; kernels are made anew.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def least(call: Callable[[], Any], calls: int) -> float:
 def measure(way: str) -> dict[str, float]:
     """All maps in one way."""
     import morpho as mo
-    from morpho.backends.cpu.loops import loop_base
+    from morpho.backends.kernels.loops import loop_base
 
     if way == "whole":
         loop_base.is_light = lambda kernel: False

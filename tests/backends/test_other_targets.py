@@ -15,7 +15,7 @@ from running import Native, difference, equal_bits, parameter
 from test_ops import draw_inputs
 
 import morpho as mo
-from morpho.backends.cpu.generators import generate
+from morpho.backends.kernels.generators import generate
 from morpho.ir.graph import Graph
 from morpho.ir.op import REGISTRY
 

@@ -17,8 +17,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import wasmtime
 
-from morpho.backends.cpu.generators import generate
-from morpho.backends.cpu.lowering.lower_graph import build_program
+from morpho.backends.kernels.generators import generate
+from morpho.backends.lowering.lower_graph import build_program
 from morpho.base.dims import evaluate
 from morpho.base.machine import Isa, foreign_machine
 from morpho.base.target import Target

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.base.errors import ArgumentError, MorphoError, ShapeError
 from morpho.runtime.plans import evaluate
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver.abi import ContextField
+from morpho.backends.driver.abi import ContextField
 from morpho.base.errors import IndexFault
 
 TABLE = np.arange(10, dtype=np.float32)

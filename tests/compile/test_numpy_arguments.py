@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver import layout
+from morpho.backends.driver import layout
 from morpho.base.errors import MorphoError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver.abi import ContextField, Enabled
+from morpho.backends.driver.abi import ContextField, Enabled
 from morpho.base import settings as base_settings
 from morpho.tensor.jit.native.entries import entries
 

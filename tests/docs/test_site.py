@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 from pathlib import Path
 
 from docs import build
-from docs.tools import measurements, outside, public, reference
+from docs.tools import error_texts, measurements, outside, pictures, public, reference
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "morpho"
@@ -34,7 +35,7 @@ def test_the_page_of_measurements_is_as_stored() -> None:
     """`python -m docs.tools.measurements` writes it; a figure that other pages quote is the same there."""
     assert measurements.PAGE.read_text(encoding="utf-8") == measurements.page()
     assert measurements.disagreements() == []
-    assert not re.findall(r"\{\w+\}", measurements.page())
+    assert not re.findall(r"\{(?!raw\})\w+\}", measurements.page())
 
 
 def test_a_stored_run_becomes_a_section() -> None:
@@ -45,7 +46,31 @@ def test_a_stored_run_becomes_a_section() -> None:
     assert "| add | 1.25x | 1.5x | **missed** |" in text
 
 
-# Pages describe these already: sub-rooms of the planner. Empty this when they are there.
+def test_pictures_are_as_drawn() -> None:
+    """`python -m docs.tools.pictures` writes them; a phone shows them without scaling the text below 11 pixels."""
+    assert pictures.stale() == [], "run python -m docs.tools.pictures"
+    for name in pictures.PICTURES:
+        assert f'viewBox="0 0 {pictures.WIDTH} ' in (pictures.STATIC / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_error_texts_are_listed_without_private_words() -> None:
+    """The list has every error text, and none of them uses a word that only this project knows."""
+    texts = dict(error_texts.error_texts())
+    assert len(texts) > 1500
+    private = re.compile(r"\b(?:doors?|rooms?|houses?|seams?|strangers?|a turn|turns are|is told|was told)\b")
+    assert [place for place, said in texts.items() if any(map(private.search, said))] == []
+
+
+def test_losses_and_wins_stand_in_their_sections() -> None:
+    """Every ratio of the first table, or the times it is made of, is a figure of the section it links to."""
+    text, content = measurements.page(), json.loads((measurements.DATA / "summary.json").read_text(encoding="utf-8"))
+    for area, case, _, place, ratios, *times in content["rows"]:
+        section = text.split(f"\n## {content['machines'][place]}\n")[1].split("\n## ")[0]
+        absent = [figure for figure in (times[0] if times else ratios)
+                  if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]*\d)", section)]
+        assert not absent, f"{area}, {case}: {absent}"
+
+
 def rooms() -> set[str]:
     """Folders with source, as the map writes them."""
     return {f"{folder.relative_to(PACKAGE).as_posix()}/" for folder in PACKAGE.glob("**")
@@ -66,7 +91,7 @@ def test_the_map_names_every_room() -> None:
 def test_paths_in_pages_about_the_source_exist() -> None:
     """`room/` and `room/file.py` in the architecture, the glossary and the map."""
     wrong = []
-    bases = (PACKAGE, PACKAGE.parent, ROOT, PACKAGE / "passes", PACKAGE / "backends" / "cpu")
+    bases = (PACKAGE, PACKAGE.parent, ROOT, PACKAGE / "passes", PACKAGE / "backends", PACKAGE / "backends" / "kernels")
     for page in ("architecture.md", "glossary.md", "map.md"):
         for path in re.findall(r"`([a-z_]+/[\w/]*(?:\.py)?)`", (ROOT / "docs" / page).read_text(encoding="utf-8")):
             if not any((base / path).exists() for base in bases):

@@ -13,7 +13,7 @@ from programs import Program, as_python, elements, minimise, random_program, sub
 from running import Native, difference, equal_bits, fixed, leaf_of, parameter, readable, stored
 
 import morpho as mo
-from morpho.backends.cpu.compiler.code import current_isa
+from morpho.backends.code.compiler.code import current_isa
 from morpho.backends.reference import reference
 from morpho.base.dtypes import bfloat16, float64
 from morpho.ir.graph import Graph

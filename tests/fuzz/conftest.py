@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from morpho.backends.cpu.gemm import prologue
+from morpho.backends.kernels.gemm import prologue
 from morpho.runtime.memory.pool import Allocation, Pool
 
 

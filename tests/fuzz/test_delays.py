@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver import executable, threads
+from morpho.backends.driver import executable, threads
 from morpho.base.machine import available_isas, machine
 from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.program import co_schedule

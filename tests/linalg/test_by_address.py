@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.linalg.lapack.kernel import ROUTINES
+from morpho.backends.kernels.linalg.lapack.kernel import ROUTINES
 from morpho.base.errors import ValueFault
 from morpho.base.python.blas import routine_address
 from morpho.ir.op import REGISTRY

@@ -159,6 +159,12 @@ def test_functions_that_take_turns_are_told_to_be_one() -> None:
     assert "one compiled function around these 3" in first({"kernels": 0.6}, *rows)[1]
     rows = [kernel(line=f"a.py:{line}", seconds=0.2, program="<lambda>", calls=50 * line) for line in (2, 4)]
     assert "one compiled function around these 2" in first({"kernels": 0.4}, *rows)[1]
+    chain = [kernel(seconds=0.2, program=name, takes=takes, gives=gives) for name, takes, gives in (
+        ("f", "float32 9", "float32 8"), ("g", "float32 8, int32 5", "float32 7"), ("h", "float32 7", ""))]
+    assert "around these 3, if results of one are arguments of another" in first({"kernels": 0.6}, *chain)[1]
+    apart = [kernel(seconds=0.2, program=name, takes="float32 4000000", gives=gives)
+             for name, gives in (("f", ""), ("g", "float32 2000"))]
+    assert "bfloat16 values" in first({"kernels": 0.4}, *apart)[1]
     once, often = kernel(seconds=0.2, program="f"), kernel(seconds=0.2, program="g", calls=70)
     assert "bfloat16 values" in first({"kernels": 0.4}, once, often)[1]  # of two loops
 

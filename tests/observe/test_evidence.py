@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
+from morpho.backends.driver.timed_code import KIND_BITS, Kind
 from morpho.observe.record.totals import Sum, Totals
 from morpho.program.program import Step
 from morpho.runtime.trace.rings import Batch
@@ -99,6 +100,23 @@ def test_bytes_are_whole_lines_where_elements_lie_apart() -> None:
     assert whole.traffic_at(int).bytes == whole.cost.bytes and not whole.lies_apart()
     (several, *_) = steps(lambda t: t[:, 0] + t[:, 1] * t[:, 2], table)  # of the same lines
     assert several.traffic_at(int).bytes <= 8192 * (32 * 4 + 4) + 64
+
+
+@pytest.mark.parametrize(("function", "across"), [
+    (lambda x: x.T + 1, True), (lambda x: x + x.T, True), (lambda x: (x.T + 1).reshape(-1)[::2].sum(), True),
+    (lambda x: x + 1, False), (lambda x: x.sum(axis=0), False), (lambda x: x + x[:, :1], False),
+    (lambda x: x[::-1] * 2, False), (lambda x: x[:, :8].T + 1, True)])
+def test_a_step_that_reads_across_rows(function: Callable[..., mo.Tensor], across: bool) -> None:
+    assert steps(function, mo.ones((96, 96)))[0].reads_across() is across
+
+
+def test_rows_know_what_functions_take_and_give() -> None:
+    x, f = mo.ones((64, 32)), mo.compile(lambda x: (x.T + 1, x.sum()))
+    f(x)
+    with mo.profile() as found:
+        f(x)
+    (row, *_) = [row for row in found.trace.ops if row.program != "eager"]
+    assert (row.takes, row.gives) == ("float32 2048", "float32 2048")  # a sum is no array to keep in a register
 
 
 def test_the_second_half_of_a_long_sum_reads_its_blocks_alone() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver import executable as driver
+from morpho.backends.driver import executable as driver
 from morpho.observe.export import files, flame, html, perfetto, symbols, text
 from morpho.observe.trace.model import EventRow, MemoryRow, OpRow, SpanRow, Trace
 

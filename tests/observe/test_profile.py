@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver.abi import LONG_WORK
+from morpho.backends.driver.abi import LONG_WORK
 from morpho.base.python.blas import routine_address
 from morpho.observe.record.seconds import by_category, self_seconds
 from morpho.observe.trace.model import OpRow, SpanRow, Trace

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver import executable as driver
-from morpho.backends.cpu.driver.abi import Distances
-from morpho.backends.cpu.driver.driver import driver_text
-from morpho.backends.cpu.driver.timed_code import EVENT_BYTES, WRAPPED, Kind, RecorderField, plain_text, timed_text
+from morpho.backends.driver import executable as driver
+from morpho.backends.driver.abi import Distances
+from morpho.backends.driver.driver import driver_text
+from morpho.backends.driver.timed_code import EVENT_BYTES, WRAPPED, Kind, RecorderField, plain_text, timed_text
 from morpho.runtime.trace.rings import Batch, Calibration, Rings, converter
 from morpho.tensor.jit.native.entries import entries
 

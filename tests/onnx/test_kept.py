@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.onnx.run.kept import ModelFile, ProgramSource
 from morpho.runtime.plans import stored_trace
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.codegen import elementwise
+from morpho.backends.code import elementwise
 from morpho.base.dtypes import bfloat16, float32
 from morpho.base.errors import ArgumentError
 from morpho.ir.graph import Graph

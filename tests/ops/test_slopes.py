@@ -48,6 +48,44 @@ def test_slopes_of_a_determinant_of_a_singular_matrix() -> None:
     assert mo.hessian(mo.linalg.det)(mo.zeros((2, 2))).numpy().reshape(4, 4)[0].tolist() == [0, 0, 0, 1]
 
 
+def cofactors(x: np.ndarray) -> np.ndarray:
+    n = len(x)
+    return np.array([[(-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x, i, 0), j, 1)) for j in range(n)]
+                     for i in range(n)])
+
+
+def test_slopes_of_a_determinant_of_a_larger_singular_matrix() -> None:
+    """Of the first matrix PyTorch 2.13 has the values written here, of the second, whose elimination ends with a zero,
+    zeros, and NaN of its second derivative."""
+    x = np.array([[1.0, 2, 0, 1], [3, 1, 2, 0], [4, 3, 2, 1], [0, 1, 1, 2]])
+    by_torch = [[-7, 7, 7, -7], [-7, 7, 7, -7], [7, -7, -7, 7], [0, 0, 0, 0]]
+    np.testing.assert_allclose(mo.grad(mo.linalg.det)(mo.asarray(x)).numpy(), by_torch, atol=1e-13)
+    x[1] = 2 * x[0]
+    found = mo.grad(mo.linalg.det)(mo.asarray(x))
+    np.testing.assert_allclose(found.numpy(), cofactors(x), atol=1e-13)
+    assert np.abs(found.numpy()).max() > 3
+    along = mo.asarray(np.arange(16.0).reshape(4, 4))
+    assert mo.jvp(mo.linalg.det, (mo.asarray(x),), (along,))[1].item() == pytest.approx((found * along).sum().item())
+    step = 1e-5 * along.numpy()
+    change = (cofactors(x + step) - cofactors(x - step)) / 2e-5
+    turned = mo.hessian(mo.linalg.det)(mo.asarray(x)).numpy()
+    np.testing.assert_allclose((turned * along.numpy()).sum((2, 3)), change, atol=1e-6)
+
+
+def test_slopes_of_determinants_some_of_them_zero() -> None:
+    """A stack, rows, and compiled; of rank n - 2 there is no slope, and a regular matrix has the bits it has alone."""
+    draw = np.random.default_rng(3).standard_normal((5, 5))
+    stack = mo.asarray(np.stack([draw, np.diag([1.0, 2.0, 3.0, 4.0, 0.0]), np.diag([1.0, 2.0, 3.0, 0.0, 0.0])]))
+    slope = mo.grad(lambda x: mo.linalg.det(x).sum())
+    for one in (slope(stack), mo.compile(slope)(stack), mo.vmap(mo.grad(mo.linalg.det))(stack)):
+        np.testing.assert_allclose(one.numpy(), [cofactors(x) for x in stack.numpy()], atol=1e-12)
+    regular = mo.asarray(draw)
+    assert mo.array_equal(mo.grad(mo.linalg.det)(regular), mo.linalg.det(regular) * mo.linalg.inv(regular).mT)
+    x = np.array([[1, 1j, 0, 2], [1, 1j, 0, 2], [0, 1, 1 + 1j, 0], [2, 0, 1, 1]])
+    found = mo.grad(lambda x: mo.real(mo.linalg.det(x)))(mo.asarray(x)).numpy()
+    np.testing.assert_allclose(found, cofactors(x).conj(), atol=1e-12)
+
+
 def test_slopes_of_a_norm_of_order_below_one() -> None:
     for x, want in (([0.0, 0.0], [0, 0]), ([0.0, 4.0], [0, 1])):
         assert mo.grad(lambda x: mo.linalg.vector_norm(x, ord=0.5))(mo.asarray(x)).tolist() == want

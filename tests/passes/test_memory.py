@@ -10,7 +10,7 @@ from programs import random_program
 from running import Native, by_reference, parameter
 
 import morpho as mo
-from morpho.backends.cpu.lowering.lower_graph import build_program
+from morpho.backends.lowering.lower_graph import build_program
 from morpho.base.dtypes import float32, float64
 from morpho.base.target import current_target
 from morpho.ir.graph import Graph

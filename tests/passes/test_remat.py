@@ -15,7 +15,7 @@ from programs import random_program
 from running import Native, equal_bits, leaf_of, parameter
 
 import morpho as mo
-from morpho.backends.cpu.lowering.lower_graph import build_program
+from morpho.backends.lowering.lower_graph import build_program
 from morpho.base.dtypes import float32
 from morpho.base.errors import ArgumentError, MemoryLimit
 from morpho.base.target import current_target

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.ir.node import Node
 from morpho.runtime.plans.abstraction import abstract
 from morpho.tensor.core import Tensor

@@ -11,12 +11,12 @@ import pytest
 from subprograms import run, start
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.base.machine import available_isas, machine
 
 PROGRAM = """
     import logging; logging.basicConfig(format="%(message)s")
-    from morpho.backends.cpu.compiler import code
+    from morpho.backends.code.compiler import code
     x = mo.asarray(np.linspace(-1, 1, 50, dtype=np.float32))
     first = (mo.exp(x) * 3 + 1).sum(axis=0).item()
     second = mo.compile(lambda x: mo.tanh(x) - x)(x).numpy().tobytes().hex()

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code, compilation, llvm
-from morpho.backends.cpu.compiler import queue as compile_queue
-from morpho.backends.cpu.compiler.code import current_isa
-from morpho.backends.cpu.compiler.queue import CompileQueue
-from morpho.backends.cpu.gemm.packing.pack import PackKernel
+from morpho.backends.code.compiler import code, compilation, llvm
+from morpho.backends.code.compiler import queue as compile_queue
+from morpho.backends.code.compiler.code import current_isa
+from morpho.backends.code.compiler.queue import CompileQueue
+from morpho.backends.kernels.gemm.packing.pack import PackKernel
 from morpho.base.errors import CompileError
 
 

@@ -200,7 +200,7 @@ def test_settings_belong_to_a_thread() -> None:
     seen: dict[int, int] = {}
 
     def work(number: int) -> None:
-        from morpho.backends.cpu.driver import threads
+        from morpho.backends.driver import threads
 
         with mo.settings(threads=number + 1, level=number % 4):
             seen[number] = threads.wanted_threads()

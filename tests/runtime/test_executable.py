@@ -7,8 +7,8 @@ import gc
 import numpy as np
 
 import morpho as mo
-from morpho.backends.cpu.driver.abi import LONG_WORK
-from morpho.backends.cpu.driver.executable import Executable, native
+from morpho.backends.driver.abi import LONG_WORK
+from morpho.backends.driver.executable import Executable, native
 
 
 def test_numbers_of_dynamic_programs_are_those_of_their_sizes() -> None:

@@ -31,7 +31,7 @@ for _ in range(2):
 NO_MEMORY = """
 import mmap, resource
 import morpho as mo
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 mo.ones(3).numpy()
 x = mo.ones((50, 50)).realise()
 used = int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
@@ -42,6 +42,17 @@ except MemoryError as error:
     print(type(error).__name__, error)
 resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[1],) * 2)
 print((x @ x)[0, 0].item())
+"""
+
+LARGE_WORK_SPACE = """
+import resource
+import morpho as mo
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+try:
+    mo.fft.fft(mo.ones(2**29)).numpy()
+except MemoryError as error:
+    print(error)
+print(mo.fft.fft(mo.ones(4))[0].item())
 """
 
 FULL_DISK = """
@@ -82,6 +93,10 @@ folder = Path(sys.argv[1])
 mo.models.save(folder / "model", mo.models.create("mlp"))
 mo.onnx.save(lambda x: x + 1, folder / "m.onnx", mo.ones(3))
 mo.models.load(folder / "model"), mo.onnx.load(folder / "m.onnx")
+x = mo.asarray([3.0, 1.0, 2.0]).realise()
+computed = (lambda: mo.fft.ifft(mo.fft.fft(x)), lambda: mo.linalg.inv(mo.eye(3) * 2) @ x, lambda: mo.sort(x),
+            lambda: mo.cumulative_sum(x), lambda: mo.zeros(3).at[mo.asarray([1])].add(1.0), lambda: x @ x,
+            lambda: mo.fori_loop(0, 3, lambda i, c: c + i, x), lambda: mo.random.normal(mo.random.key(0), (3,)))
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 handles = []
 try:
@@ -96,8 +111,14 @@ for act in (lambda: mo.weights.load(folder / "model"), lambda: mo.models.load(fo
         act()
     except mo.errors.MorphoError as error:
         print(error)
+for act in computed:
+    try:
+        act().numpy()
+    except mo.errors.CompileError as error:
+        print(error)
 for handle in handles:
     os.close(handle)
+print(sum(float(mo.real(act()).sum().item()) > -9 for act in computed))
 print(mo.weights.load(folder / "model") is not None)
 """
 
@@ -121,8 +142,10 @@ def test_no_room_on_the_disk_is_a_sentence(tmp_path: Path) -> None:
 
 def test_no_file_handles_is_a_sentence(tmp_path: Path) -> None:
     (folder := tmp_path / "files").mkdir()
-    *refused, after = lines_of(NO_HANDLES, folder)
-    assert len(refused) == 5 and all("Too many open files" in line for line in refused) and after == "True", refused
+    *refused, computed, after = lines_of(NO_HANDLES, folder)
+    assert len(refused) >= 10 and all("Too many open files" in line for line in refused) and after == "True", refused
+    assert all("[load] the system gives no handle to load morpho." in line for line in refused[5:]), refused
+    assert all("At <string>:" in line for line in refused[5:]) and computed == "8", refused
 
 
 def test_no_memory_left_for_code_is_a_sentence() -> None:
@@ -131,6 +154,14 @@ def test_no_memory_left_for_code_is_a_sentence() -> None:
                            env={**os.environ, "MORPHO_CACHE": "0"})
     refused, after = found.stdout.splitlines()
     assert refused.startswith("MemoryLimit [compile] the system gives no 64 MB for compiling code") and after == "50.0"
+
+
+def test_code_whose_work_space_no_memory_holds_is_a_sentence() -> None:
+    found = subprocess.run([sys.executable, "-c", LARGE_WORK_SPACE], capture_output=True, text=True, timeout=120,
+                           check=True, env={**os.environ, "MORPHO_CACHE": "0"})
+    refused, after = found.stdout.splitlines()
+    assert refused.startswith("[compile] the system gives no ") and "MB for compiling code" in refused
+    assert after == "(4+0j)"
 
 
 def test_programs_go_on_with_the_threads_that_there_are() -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this
 
 PARALLEL = """
     import warnings; warnings.simplefilter("ignore", DeprecationWarning)
-    from morpho.backends.cpu.driver import threads
+    from morpho.backends.driver import threads
     x = mo.asarray(np.linspace(0, 1, 3_000_000, dtype=np.float32))
     f = mo.compile(lambda x: mo.exp(x) * 2 + 1)
     target = mo.empty(3_000_000)

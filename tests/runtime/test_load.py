@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler import llvm
 from morpho.base.errors import CompileError
 from morpho.base.machine import choose_isa, machine
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver import threads
-from morpho.backends.cpu.driver.abi import BudgetField, ProgramField, StepField
-from morpho.backends.cpu.driver.executable import native
-from morpho.backends.cpu.driver.thread_code import FEW_THREADS
+from morpho.backends.driver import threads
+from morpho.backends.driver.abi import BudgetField, ProgramField, StepField
+from morpho.backends.driver.executable import native
+from morpho.backends.driver.thread_code import FEW_THREADS
 from morpho.program.co_schedule import CHUNKS_PER_THREAD, TILES_PER_THREAD
 
 LIMIT_S = 60

@@ -15,7 +15,7 @@ import pytest
 from subprograms import run
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code, llvm
+from morpho.backends.code.compiler import code, llvm
 from morpho.base.errors import IndexFault
 from morpho.ir.node import Node
 from morpho.passes import pipeline
@@ -24,7 +24,7 @@ from morpho.runtime.code_cache.disk import DiskCache
 from morpho.runtime.plans import evaluate, stored_plan
 
 PROGRAM = """
-    from morpho.backends.cpu.compiler import code
+    from morpho.backends.code.compiler import code
     from morpho.runtime.plans import evaluate
     rng = np.random.default_rng(7)
     w = mo.asarray(rng.random((24, 40), np.float32), copy=True)

@@ -14,8 +14,8 @@ from schedulers import LIMIT_S, held
 from subprograms import run
 
 import morpho as mo
-from morpho.backends.cpu.driver import threads
-from morpho.backends.cpu.driver.abi import BudgetField
+from morpho.backends.driver import threads
+from morpho.backends.driver.abi import BudgetField
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, TaskError
 from morpho.runtime.tasks import futures, scheduler
@@ -239,7 +239,7 @@ def test_an_interrupt_stops_the_wait_only() -> None:
 def test_a_fork_starts_anew() -> None:
     printed, _ = run("""
     import warnings; warnings.simplefilter("ignore", DeprecationWarning)
-    from morpho.backends.cpu.driver import threads
+    from morpho.backends.driver import threads
     gate = threading.Event()
     s = mo.tasks.Scheduler(2)
     done, running = s.submit(pow, 2, 3), s.submit(gate.wait, 60)

@@ -14,7 +14,7 @@ import pytest
 from schedulers import LIMIT_S, divide, held
 
 import morpho as mo
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 from morpho.base.errors import ArgumentError, TaskError, TaskTimeout
 from morpho.runtime.tasks import scheduler
 from morpho.tensor.tools.tasks import Future, Scheduler

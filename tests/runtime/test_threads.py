@@ -8,7 +8,7 @@ from callers import together
 from subprograms import run
 
 import morpho as mo
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 
 FUNCTIONS = {
     "elementwise": (lambda x: mo.gelu(x) + mo.tanh(x * 2), (3_000_000,)),

@@ -117,8 +117,8 @@ def test_sizes_within_a_bucket_share_a_choice_and_keep_their_bits(rng: np.random
 
 def test_matrix_units_or_vectors_is_a_choice() -> None:
     """For a machine with AMX, whatever this one is: both ways are offered, and the chosen one is taken."""
-    from morpho.backends.cpu.gemm.amx.amx import AmxGemmKernel
-    from morpho.backends.cpu.lowering.lower_graph import build_program
+    from morpho.backends.kernels.gemm.amx.amx import AmxGemmKernel
+    from morpho.backends.lowering.lower_graph import build_program
     from morpho.base.dtypes import bfloat16
     from morpho.base.machine import foreign_machine
     from morpho.base.target import target_for
@@ -189,7 +189,7 @@ def test_a_choice_reaches_the_step_and_keeps_the_bits(name: str, choice: dict[st
 
 
 def test_the_prefetch_distance_is_in_the_code() -> None:
-    from morpho.backends.cpu.gemm.tiling import Register
+    from morpho.backends.kernels.gemm.tiling import Register
 
     register = Register((8,), 3, 16)
     assert [replace(register, prefetch=word).panels_ahead for word in ("", "on", "2", "4")] == [1, 1, 2, 4]

@@ -249,8 +249,8 @@ def test_a_changed_folder_is_loaded_anew(tmp_path: Path) -> None:
 
 
 def test_the_end_finishes_streams(chat_model: Path) -> None:
-    with serving(Spec("tiny", chat_model)) as running, Gate(running) as gate:
-        with httpx.stream("POST", running.url + CHAT, json={**ENDLESS, "max_tokens": 5}) as response:
+    with serving(Spec("tiny", chat_model), shutdown_timeout_s=120.0) as running, Gate(running) as gate:
+        with httpx.stream("POST", running.url + CHAT, json={**ENDLESS, "max_tokens": 5}, timeout=120) as response:
             gate.step()
             lines = (line for line in response.iter_lines() if line)
             next(lines)
@@ -258,7 +258,7 @@ def test_the_end_finishes_streams(chat_model: Path) -> None:
             until(lambda: not _reachable(running), "new connections are refused")
             gate.step(10)
             assert [*lines][-1] == "data: [DONE]"
-        running.thread.join(20)
+        running.thread.join(120)
         assert not running.thread.is_alive()
 
 

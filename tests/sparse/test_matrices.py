@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.generators import generate
-from morpho.backends.cpu.sparse.kernels import SpmmKernel
+from morpho.backends.kernels.generators import generate
+from morpho.backends.kernels.sparse.kernels import SpmmKernel
 from morpho.base.errors import ArgumentError, CompileError, DTypeError, IndexFault, ShapeError
 from morpho.base.machine import foreign_machine
 from morpho.base.target import target_for

@@ -85,7 +85,7 @@ def test_backward_twice() -> None:
 
 
 def test_what_has_no_gradient_says_so() -> None:
-    with pytest.raises(ArgumentError, match="nothing below this value wants a gradient"):
+    with pytest.raises(ArgumentError, match="nothing that this value was computed from requires a gradient"):
         mo.ones(2).sum().backward()
     x = leaf(1.0, 2.0)
     with pytest.raises(DTypeError, match="has no gradient"):
@@ -412,3 +412,25 @@ def test_a_leaf_whose_first_tensor_is_gone_still_has_a_gradient() -> None:
 def test_a_module_made_inside_a_compiled_function() -> None:
     with pytest.raises(mo.errors.CompileError, match=r"\[State\] a parameter or state is made inside.*outside of it"):
         mo.compile(lambda x: mo.nn.Linear(3, 1)(x))(mo.ones((2, 3)))
+
+
+def test_threads_that_train_at_once() -> None:
+    """Several losses wait in each thread when another thread's step computes what waits."""
+    ends: list[list[float]] = []
+
+    def train() -> None:
+        weight = mo.nn.Parameter(mo.ones(3))
+        rule = mo.optim.SGD([weight], lr=0.125)
+        for _ in range(3):
+            for loss in [(weight * weight).sum() for _ in range(10)]:
+                loss.backward()
+            rule.step()
+            rule.zero_grad()
+        ends.append(weight.tolist())
+
+    threads = [threading.Thread(target=train) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ends == [[-3.375] * 3] * 3

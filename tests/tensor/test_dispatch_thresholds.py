@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 import morpho as mo
-from morpho.backends.cpu.gemm import gemv
-from morpho.backends.cpu.gemm.gemm import GEMM
+from morpho.backends.kernels.gemm import gemv
+from morpho.backends.kernels.gemm.gemm import GEMM
 from morpho.base.errors import ArgumentError
 from morpho.base.target import current_isa
 from morpho.cli.machine import dispatch_thresholds as cli

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver.layout import pack_record
+from morpho.backends.driver.layout import pack_record
 from morpho.ops.algebra import constant_like
 from morpho.tensor import eager
 from morpho.tensor.autodiff.gradient import pull_back

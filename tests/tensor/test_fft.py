@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.fft.butterflies import root
+from morpho.backends.kernels.fft.butterflies import root
 from morpho.base.machine import available_isas, machine
 from morpho.runtime.plans import evaluate
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.lowering import lower_linalg
+from morpho.backends.lowering import lower_linalg
 from morpho.base.errors import ValueFault
 from morpho.runtime.plans import evaluate
 

@@ -21,7 +21,9 @@ __all__ = [
 ]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
-_CARRIERS = ("threading", "concurrent.futures.thread", "asyncio.events", "asyncio.runners")  # run what others gave them
+# Modules that run what others gave them, or load it.
+_CARRIERS = ("threading", "concurrent.futures.thread", "asyncio.events", "asyncio.runners", "importlib",
+             "importlib._bootstrap", "importlib._bootstrap_external")
 Place = tuple[CodeType, int]
 # By file name. An error inside a `with` block of Morpho's own comes through contextlib.
 known_files: dict[str, bool] = {contextlib.__file__: True}

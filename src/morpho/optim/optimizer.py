@@ -85,7 +85,7 @@ class ParamGroup:
     def __setitem__(self, name: str, value: Any) -> None:
         self[name]  # an unknown name is an error
         if name == "params":
-            raise fail(ArgumentError, "optim", "the parameters of a group stay those it was made with",
+            raise fail(ArgumentError, "optim", "the parameters of a group cannot be replaced",
                        "use add_param_group for others")
         if self._settings[name] == value:
             return
@@ -131,7 +131,6 @@ class ParamGroup:
         return dict(self._settings)
 
     def static_key(self) -> Any:
-        """What a compiled step is compiled for."""
         changing = ("lr",) if self._cycled is None else ("lr", "momentum")
         kept = [(name, value) for name, value in self._settings.items() if name not in changing]
         if self._cycled is not None:
@@ -216,7 +215,7 @@ class Optimizer:
         at_least_zero(type(self).__name__, group, "lr", "weight_decay")
 
     def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
-        """What is kept for a parameter, at the beginning; float32 beside half floats."""
+        """Initial state of a parameter; float32 beside half floats."""
         return {}
 
     def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: ParamGroup,
@@ -291,7 +290,7 @@ class Optimizer:
         return f"{type(self).__name__}({sum(1 for _ in self.parameters())} parameters, {first})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
-        """What a copy keeps for its parameters is found by them: those that are copied along, or anew."""
+        """Copy the state together with its parameters: those copied along, or new ones."""
         made: Optimizer = object.__new__(type(self))
         memo[id(self)] = made
         copied = copy.deepcopy(vars(self), memo)
@@ -313,7 +312,6 @@ class Optimizer:
         return (parameter for group in self.param_groups for parameter in group.params)
 
     def static_key(self) -> Any:
-        """What a compiled step that takes this optimiser is compiled for."""
         counts = dict.fromkeys(id(count) for count in self._counts.values())
         return (id(self), tuple(counts), *[(len(group.params), group.static_key()) for group in self.param_groups])
 
@@ -413,7 +411,7 @@ def _with_all(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _signature(rule: type[Optimizer]) -> inspect.Signature:
-    """What a rule is made with: parameters, `lr`, and the other settings by name; or as its own `__init__` says."""
+    """Signature of a rule: parameters, `lr`, and the other settings by name; or that of its own `__init__`."""
     if rule.__init__ is not Optimizer.__init__:
         _, *rest = inspect.signature(rule.__init__).parameters.values()
         return inspect.Signature(rest)

@@ -1,10 +1,10 @@
-"""What a program knows of a kernel: its capabilities, not its code.
+"""Interface of a kernel for programs: its capabilities, not its code.
 
 A step of a program calls a kernel over rows and columns. Whoever plans and runs the steps (threads, memory,
 co-scheduling, estimates) asks these questions only, so a backend's kernel is any hashable value that answers them:
 write a frozen dataclass that derives from `Kernel`, with the sizes and layouts its code depends on as fields, and
 override what differs from the defaults. Equal kernels have equal code. How the code is made is the backend's affair
-(`backends/cpu/generators.py` for this machine's processor).
+(`backends/kernels/generators.py` for this machine's processor).
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Kernel(Protocol):
 
     @property
     def role(self) -> Role:
-        """What it is: `gemm` and `gemv` are products (of packed, of unpacked right operands), whose rows x columns are
-        multiply-adds; `pack` writes the right operand of a `gemm`."""
+        """Role of a kernel: `gemm` and `gemv` are products (of packed, of unpacked right operands), whose rows x
+        columns are multiply-adds; `pack` writes the right operand of a `gemm`."""
         return "loop"
 
     @property

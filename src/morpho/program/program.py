@@ -99,6 +99,13 @@ class Step:
         """Whether most of what memory moves for it are neighbours of what it reads."""
         return self.traffic_at(number).bytes > 2 * self.cost_at(number).bytes
 
+    def reads_across(self) -> bool:
+        """Whether it writes lines of what it reads column by column: a transpose, among other operations."""
+        if self.is_product or not self.written:
+            return False
+        result = self.written[0]
+        return any(place.shape == result.shape and _is_transposed(place, result) for place in self.reads)
+
     def _moved(self, place: View, position: int, number: Callable[[Size], int]) -> int:
         """Elements of an operand that go through memory; of a table those that are looked up."""
         there = number(_distinct(place))
@@ -155,13 +162,23 @@ class Step:
         return not self.checked and any(kernel.may_fault for kernel in self.kernels)
 
 
+def _is_transposed(place: View, result: View) -> bool:
+    """Whether neighbours of a result, along its last axis, lie lines of the cache apart in what is read, and neighbours
+    along another axis do not."""
+    *steps, last = place.strides
+    longer = [step for size, step in zip(place.shape, steps, strict=False) if size != 1]
+    if not longer or place.shape[-1] == 1 or result.strides[-1] != 1 or not isinstance(last, int):
+        return False
+    return abs(last) * place.dtype.itemsize >= LINE_BYTES and 1 in longer
+
+
 def _distinct(place: View) -> Size:
     """Elements of a place that lie apart: a broadcast axis repeats them."""
     return product(tuple(size for size, stride in zip(place.shape, place.strides, strict=True) if stride != 0))
 
 
 def _apart_bytes(place: View, number: Callable[[Size], int]) -> int:
-    """What memory moves for one element: itself, or a line of the cache where its neighbours belong to others."""
+    """Bytes that memory moves for one element: itself, or a cache line if its neighbours belong to others."""
     steps = [abs(number(stride)) for size, stride in zip(place.shape, place.strides, strict=True)
              if number(size) > 1 and stride != 0]
     return min(LINE_BYTES, max(place.dtype.itemsize, min(steps, default=1) * place.dtype.itemsize))
@@ -248,7 +265,7 @@ class Control:
 
     @property
     def cost(self) -> Cost:
-        """What stands between its marks costs something, not they."""
+        """Cost of the steps between marks; marks cost nothing."""
         return Cost(0, 0)
 
 

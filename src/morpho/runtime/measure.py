@@ -1,4 +1,4 @@
-"""What this machine can do, measured: fused multiply-adds and bytes read per second, kept beside the compiled code.
+"""Measured peaks of this machine: fused multiply-adds and bytes read per second, kept beside the compiled code.
 
 The figures bound what any kernel can reach (`cost.estimate.Profile`); `explain()` compares kernels with them.
 """
@@ -11,9 +11,9 @@ import time
 from functools import cache, partial
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import Emitter
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import threads
+from morpho.backends.code.compiler import code
+from morpho.backends.code.emit import Emitter, defined
+from morpho.backends.driver import threads
 from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa
 from morpho.base.target import current_isa
@@ -71,7 +71,7 @@ def _peak_text(dtype: DType, isa: Isa) -> str:
     for number, value in enumerate(loop.values):
         e.store(value, e.offset("%out", element, number * value.lanes))
     wide = '"prefer-vector-width"="512"' if isa.vector_bits >= 512 else ""
-    return (f"define void @peak(i64 %rounds, ptr %out) nounwind {wide} {{\nentry:\n{e.text()}\n  ret void\n}}\n"
+    return (defined(f"void @peak(i64 %rounds, ptr %out) nounwind {wide}", e.text(), "\n  ret void")
             + "\n".join(sorted(e.declarations)) + "\n")
 
 

@@ -164,7 +164,7 @@ class Histogram(Metric):
             rising = False
         if not rising:
             raise fail(ArgumentError, "metrics", f"the bounds of {name} do not rise: {tuple(bounds)}",
-                       "give numbers, each larger than the one before; what is larger than all has a bucket by itself")
+                       "give numbers, each larger than the one before; larger values have a bucket of their own")
         self.left_out = 0
 
     def observe(self, value: float, *labels: str) -> None:
@@ -223,7 +223,7 @@ class Observed(Metric):
         self.read, self.kind, self.failures = read, kind, 0
 
     def values(self) -> dict[tuple[str, ...], Any]:
-        """What `read` says now; nothing where there is nothing to say. A reader that fails, or gives what is no number,
+        """Current values of `read`; empty if there are none. A reader that fails, or gives what is no number,
         is counted and said once: it takes nobody else's figures away."""
         try:
             found = self.read()

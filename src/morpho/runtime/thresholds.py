@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 from morpho.base import settings
 from morpho.base.machine import machine
 from morpho.base.target import current_isa
@@ -79,7 +79,7 @@ def current() -> DispatchThresholds:
 
 
 def _in_force(chosen: settings.Settings) -> DispatchThresholds:
-    """Those of this machine, with the tuner's choices."""
+    """Thresholds of this machine, with the tuner's choices."""
     found = _kept(chosen) or defaults_for(current_isa().vector_bits)
     choices = _choices(chosen)
     return _joined(found, choices) if choices.rows else found

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho import scipy as scipy
 from morpho.base.dtypes import as_dtype
 from morpho.spelling.torch_functions import functional_call, stack_module_state
 from morpho.spelling.torch_process import manual_seed
@@ -16,6 +17,7 @@ from morpho.spelling.torch_process import manual_seed
 dtype = as_dtype
 euler_gamma = 0.57721566490153286060
 Size: Any = tuple
+True_, False_ = True, False
 s_, index_exp = np.s_, np.index_exp
 floating, integer, number, inexact = np.floating, np.integer, np.number, np.inexact
 complexfloating, generic = np.complexfloating, np.generic

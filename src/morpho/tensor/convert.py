@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.layout import array_address
+from morpho.backends.driver.layout import array_address
 from morpho.backends.registry import HOST, canonical, holder, memory_of
 from morpho.base import settings
 from morpho.base.checks import shown
@@ -136,7 +136,7 @@ def unplaced(obj: Any) -> Tensor:
 
 
 def following(obj: Any) -> Tensor:
-    """What a user writes beside tensors: numbers, lists and arrays follow them to their device. Arrays around a
+    """Operands beside tensors: numbers, lists and arrays follow them to their device. Arrays around a
     compiled function do not: they are read at every call, where they lie."""
     if type(obj) is LiftedScalar:
         return Tensor.of_node(obj.strong())
@@ -195,21 +195,26 @@ def _copied_elements(tensor: Tensor) -> Tensor | None:
 
 
 def _unlabelled(obj: Any) -> Any:
-    """What an xarray `DataArray` or `Variable` holds: its elements, which may be a tensor."""
+    """Elements of an xarray `DataArray` or `Variable`, which may be a tensor."""
     return obj.data if type(obj).__module__.startswith("xarray.core.") and hasattr(obj, "data") else obj
+
+
+def _is_masked(obj: Any) -> bool:
+    """Whether an object is one of `numpy.ma`, which NumPy loads when somebody asks for it."""
+    return "numpy.ma" in sys.modules and isinstance(obj, np.ma.MaskedArray)
 
 
 def _is_column(obj: Any) -> bool:
     """Whether an object is a column or table of Arrow's, or one of pandas, which may have missing values."""
     if isinstance(obj, np.ndarray | np.generic | bool | int | float | complex | list | tuple):
-        return isinstance(obj, np.ma.MaskedArray) if type(obj) is not np.ndarray else False
+        return type(obj) is not np.ndarray and _is_masked(obj)
     # An image of Pillow offers its pixels to Arrow as one flat column, and says its shape in its array interface.
     return (speaks_arrow(obj) and not hasattr(obj, "__array_interface__")) or hasattr(obj, "isna")
 
 
 def _column(obj: Any, copy: bool | None) -> np.ndarray:
-    """Its elements, without a copy where that can be; what is missing has no number, and is told."""
-    if isinstance(obj, np.ma.MaskedArray):
+    """Elements of a column, without a copy if possible; missing values are an error."""
+    if _is_masked(obj):
         masked = int(np.ma.getmaskarray(obj).sum())
         if masked:
             raise fail(ValueFault, "asarray", f"{masked} elements of the masked array are masked and have no value",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.layout import repacked
+from morpho.backends.driver.layout import repacked
 from morpho.backends.registry import default_device, holder, memory_of
 from morpho.base import settings
 from morpho.base.dims import Shape, product
@@ -81,7 +81,7 @@ class Tensor(Operators):
     array([6., 8.], dtype=float32)
     """
 
-    # `_record` and `_storage` are read by compiled code; see backends/cpu/driver/layout.py.
+    # `_record` and `_storage` are read by compiled code; see backends/driver/layout.py.
     # `_track` is None or unset for most: what a leaf collects gradients in, or the program of a computed value that
     # has some.
     __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
@@ -392,8 +392,8 @@ class Tensor(Operators):
         if type(self._node) is Step:
             recording.look(self)
         layout = self._layout
-        if layout[1] if layout is not None else self.ndim:
-            raise fail(ArgumentError, wanted, f"only a 0-dimensional tensor becomes a Python number, not {self.shape}",
+        if (layout[1] if layout is not None else self.ndim) and (wanted == "index" or self.size != 1):
+            raise fail(ArgumentError, wanted, f"only a tensor of one element becomes a Python number, not {self.shape}",
                        "index it, or use any()/all(); `x in list` compares: use any(x is item for item in list)")
         evaluate.counts.syncs += 1
         return self.item()

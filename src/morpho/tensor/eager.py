@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from morpho.backends.cpu.driver.layout import pack_record
+from morpho.backends.driver.layout import pack_record
 from morpho.base import settings
 from morpho.base.dtypes import DType, bool_, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 from morpho.tensor.autodiff.grad_mode import changed as modes_changed
@@ -98,7 +98,7 @@ def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
 
 
 def scalar_tensor(kind: type, value: Any, dtype: DType) -> Any:
-    """One of NumPy's numbers in memory, whatever its dtype."""
+    """Tensor of a NumPy number in memory, whatever its dtype."""
     memory = (ctypes.c_ubyte * dtype.itemsize).from_buffer_copy(value.tobytes())
     address = _address(memory)
     made: Any = _new(kind)

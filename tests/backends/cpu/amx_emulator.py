@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value
 from morpho.base.machine import Isa, choose_isa, machine
 
 NAME = "emulated_amx"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from morpho.backends.cpu.gemm import matmul, tiling, unpacked_gemm
+from morpho.backends.kernels.gemm import matmul, tiling, unpacked_gemm
 from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.runtime import thresholds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from morpho.backends.cpu.codegen.emit import Emitter
+from morpho.backends.code.emit import Emitter
 
 NAME = "llvm.x86.avx512.vpdpbusd.512"
 

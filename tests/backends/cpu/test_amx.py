@@ -12,11 +12,11 @@ import oracle
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code, llvm, queue
-from morpho.backends.cpu.gemm import tiling
-from morpho.backends.cpu.gemm.amx import amx
-from morpho.backends.cpu.gemm.amx.amx import AmxGemmKernel, AmxPackKernel
-from morpho.backends.cpu.generators import generate
+from morpho.backends.code.compiler import code, llvm, queue
+from morpho.backends.kernels.gemm import tiling
+from morpho.backends.kernels.gemm.amx import amx
+from morpho.backends.kernels.gemm.amx.amx import AmxGemmKernel, AmxPackKernel
+from morpho.backends.kernels.generators import generate
 from morpho.base import machine as machines
 from morpho.base.machine import ISAS, Isa, available_isas, choose_isa, foreign_machine
 from morpho.cost.dispatch_thresholds import DEFAULT

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.attention.attention import AttentionKernel
-from morpho.backends.cpu.compiler import llvm, queue
-from morpho.backends.cpu.generators import generate
+from morpho.backends.code.compiler import llvm, queue
+from morpho.backends.kernels.attention.attention import AttentionKernel
+from morpho.backends.kernels.generators import generate
 from morpho.base.machine import ISAS, Isa, choose_isa, foreign_machine
 
 

@@ -10,7 +10,7 @@ import pytest
 from running import Native, equal_bits, parameter, readable, stored, strides_of
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int64
 from morpho.ir.node import Node, build
 from morpho.ops.sources import pick

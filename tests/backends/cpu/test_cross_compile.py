@@ -12,12 +12,12 @@ from elementwise_cases import PLAIN, Elementwise
 from programs import random_program
 from running import Native, parameter
 
-from morpho.backends.cpu.attention.attention import AttentionBackwardKernel
-from morpho.backends.cpu.codegen.emit import INTERRUPTS
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.gemm.gemm import GemmKernel
-from morpho.backends.cpu.generators import generate
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.backends.code.compiler import llvm
+from morpho.backends.code.emit import INTERRUPTS
+from morpho.backends.kernels.attention.attention import AttentionBackwardKernel
+from morpho.backends.kernels.gemm.gemm import GemmKernel
+from morpho.backends.kernels.generators import generate
+from morpho.backends.kernels.loops.loop_spec import LoopKernel
 from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from morpho.base.machine import Isa, choose_isa, foreign_machine
 from morpho.base.settings import settings

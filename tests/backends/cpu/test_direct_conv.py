@@ -11,11 +11,11 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.conv import direct_conv
-from morpho.backends.cpu.conv.direct_conv import TALLEST, DirectConv, DirectConvKernel, direct_register, line_length
-from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmKernel, Windows
-from morpho.backends.cpu.generators import generate
+from morpho.backends.code.compiler import llvm
+from morpho.backends.kernels.conv import direct_conv
+from morpho.backends.kernels.conv.direct_conv import TALLEST, DirectConv, DirectConvKernel, direct_register, line_length
+from morpho.backends.kernels.conv.implicit_gemm import ImplicitGemmKernel, Windows
+from morpho.backends.kernels.generators import generate
 from morpho.base import settings
 from morpho.base.dims import Dim
 from morpho.base.dtypes import DType, float16, float32, float64

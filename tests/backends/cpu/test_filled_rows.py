@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.lowering.matmul.lower_matmul import MatmulLowering
+from morpho.backends.lowering.matmul.lower_matmul import MatmulLowering
 
 N = 70
 

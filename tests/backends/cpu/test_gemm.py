@@ -11,12 +11,12 @@ import oracle
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.gemm import gemm, matmul, unpacked_gemm
-from morpho.backends.cpu.gemm.gemm_code import GemmCode
-from morpho.backends.cpu.gemm.matmul import Matrix
-from morpho.backends.cpu.gemm.tiling import Register, blocks_of, choose_tiling, depth_of_block, register_tile
-from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedGemmKernel
+from morpho.backends.code.compiler import code
+from morpho.backends.kernels.gemm import gemm, matmul, unpacked_gemm
+from morpho.backends.kernels.gemm.gemm_code import GemmCode
+from morpho.backends.kernels.gemm.matmul import Matrix
+from morpho.backends.kernels.gemm.tiling import Register, blocks_of, choose_tiling, depth_of_block, register_tile
+from morpho.backends.kernels.gemm.unpacked_gemm import UnpackedGemmKernel
 from morpho.base.machine import choose_isa, machine
 from morpho.base.target import target_for
 from morpho.cost.dispatch_thresholds import DEFAULT

@@ -9,9 +9,9 @@ import pkgutil
 import pytest
 from running import parameter
 
-import morpho.backends.cpu as cpu
-from morpho.backends.cpu.generators import GENERATORS, generate
-from morpho.backends.cpu.lowering.lower_graph import build_program
+from morpho.backends import kernels
+from morpho.backends.kernels.generators import GENERATORS, generate
+from morpho.backends.lowering.lower_graph import build_program
 from morpho.base.dtypes import bfloat16, float32
 from morpho.base.machine import foreign_machine
 from morpho.base.target import Target, target_for
@@ -27,10 +27,10 @@ def kernel_types(base: type) -> set[type]:
 
 
 def test_every_kernel_has_a_generator() -> None:
-    for module in pkgutil.walk_packages(cpu.__path__, cpu.__name__ + "."):
+    for module in pkgutil.walk_packages(kernels.__path__, kernels.__name__ + "."):
         if not module.name.endswith(".worker"):
             importlib.import_module(module.name)
-    found = {kind.__name__ for kind in kernel_types(Kernel) if kind.__module__.startswith(cpu.__name__)}
+    found = {kind.__name__ for kind in kernel_types(Kernel) if kind.__module__.startswith(kernels.__name__)}
     assert found == GENERATORS.keys()
     for module in set(GENERATORS.values()):
         assert callable(importlib.import_module(module).generate), module
@@ -38,7 +38,7 @@ def test_every_kernel_has_a_generator() -> None:
 
 def test_kernels_are_frozen_keys() -> None:
     for kind in kernel_types(Kernel) - {Kernel}:
-        if kind.__module__.startswith(cpu.__name__):
+        if kind.__module__.startswith(kernels.__name__):
             assert dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen, kind  # type: ignore[attr-defined]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from morpho.backends.cpu.loops.generate import generate
-from morpho.backends.cpu.loops.loop_spec import Access, Instruction, LoopKernel, Store
+from morpho.backends.kernels.loops.generate import generate
+from morpho.backends.kernels.loops.loop_spec import Access, Instruction, LoopKernel, Store
 from morpho.base.dtypes import float32
 from morpho.base.machine import ISAS
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.gemm.gemm import GemmKernel
-from morpho.backends.cpu.generators import generate
+from morpho.backends.kernels.gemm.gemm import GemmKernel
+from morpho.backends.kernels.generators import generate
 from morpho.base.dtypes import bfloat16, float16, float32, float64
 from morpho.base.machine import ISAS, choose_isa, foreign_machine, machine
 

@@ -10,8 +10,8 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code, llvm
-from morpho.backends.cpu.generators import generate
+from morpho.backends.code.compiler import code, llvm
+from morpho.backends.kernels.generators import generate
 from morpho.base.dims import Dim
 from morpho.base.dtypes import DType, bfloat16, float16, float32, float64
 from morpho.base.errors import CompileError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.lowering import lower_linalg
+from morpho.backends.lowering import lower_linalg
 from morpho.base.errors import CompileError, ValueFault
 from morpho.base.machine import machine
 from morpho.base.python.blas import routine_address

@@ -9,9 +9,9 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.gemm.packing import pack
-from morpho.backends.cpu.lowering.lower_graph import build_program
-from morpho.backends.cpu.lowering.matmul import lower_matmul
+from morpho.backends.kernels.gemm.packing import pack
+from morpho.backends.lowering.lower_graph import build_program
+from morpho.backends.lowering.matmul import lower_matmul
 from morpho.base.dtypes import complex64, float32
 from morpho.base.target import current_target
 from morpho.ir.graph import Graph

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.codegen.emit import Emitter
-from morpho.backends.cpu.compiler import code, llvm
-from morpho.backends.cpu.generators import generate
+from morpho.backends.code.compiler import code, llvm
+from morpho.backends.code.emit import Emitter
+from morpho.backends.kernels.generators import generate
 from morpho.base.machine import ISAS, Isa
 from morpho.runtime.plans import evaluate
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from morpho.backends.cpu.codegen.native import declare, module, native
-from morpho.backends.cpu.codegen.typed import (
+from morpho.backends.code.compiler import code, llvm
+from morpho.backends.code.native import declare, module, native
+from morpho.backends.code.typed import (
     Bytes,
     Global,
     Native,
@@ -38,7 +39,6 @@ from morpho.backends.cpu.codegen.typed import (
     u64,
     writes,
 )
-from morpho.backends.cpu.compiler import code, llvm
 from morpho.base.errors import CompileError
 from morpho.base.target import isa_named
 

@@ -16,10 +16,10 @@ from test_vector_math import reference
 from ulp import Array, Compiled, ulp_errors
 
 import morpho as mo
-from morpho.backends.cpu.codegen.lookup import ENTRIES
-from morpho.backends.cpu.codegen.vector_math.core import FLOAT
-from morpho.backends.cpu.codegen.vector_math.normal import GELU, GELU_SLOPE, gelu_float, gelu_slope_float
-from morpho.backends.cpu.codegen.vector_math.piecewise import DEGREE, Part
+from morpho.backends.code.lookup import ENTRIES
+from morpho.backends.code.vector_math.core import FLOAT
+from morpho.backends.code.vector_math.normal import GELU, GELU_SLOPE, gelu_float, gelu_slope_float
+from morpho.backends.code.vector_math.piecewise import DEGREE, Part
 from morpho.base.dtypes import float32
 from morpho.base.machine import choose_isa, machine
 from morpho.ir.node import build

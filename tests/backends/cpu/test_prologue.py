@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.gemm import prologue, tiling
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.backends.kernels.gemm import prologue, tiling
+from morpho.backends.kernels.loops.loop_spec import LoopKernel
 from morpho.base.target import current_isa
 
 Function = Callable[..., Any]

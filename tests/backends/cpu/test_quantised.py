@@ -12,12 +12,12 @@ import pytest
 from test_cross_compile import TRIPLES, library_calls
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code, llvm
-from morpho.backends.cpu.gemm import tiling
-from morpho.backends.cpu.generators import generate
-from morpho.backends.cpu.quantised import int8_code
-from morpho.backends.cpu.quantised.int8 import Int8GemmKernel, Int8PackKernel
-from morpho.backends.cpu.quantised.quantised import QuantisedGemmKernel, QuantisedPackKernel
+from morpho.backends.code.compiler import code, llvm
+from morpho.backends.kernels.gemm import tiling
+from morpho.backends.kernels.generators import generate
+from morpho.backends.kernels.quantised import int8_code
+from morpho.backends.kernels.quantised.int8 import Int8GemmKernel, Int8PackKernel
+from morpho.backends.kernels.quantised.quantised import QuantisedGemmKernel, QuantisedPackKernel
 from morpho.base.dtypes import int32
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
 from morpho.base.machine import ISAS, available_isas, choose_isa, foreign_machine, machine

@@ -13,10 +13,10 @@ from test_cross_compile import TRIPLES, library_calls
 from test_quantised import DOT, KINDS, TARGETS, random_weight
 
 import morpho as mo
-from morpho.backends.cpu.compiler import code, llvm, queue
-from morpho.backends.cpu.generators import generate
-from morpho.backends.cpu.quantised import rounded_code
-from morpho.backends.cpu.quantised.rounded import RoundedKernel, RoundRowsKernel
+from morpho.backends.code.compiler import code, llvm, queue
+from morpho.backends.kernels.generators import generate
+from morpho.backends.kernels.quantised import rounded_code
+from morpho.backends.kernels.quantised.rounded import RoundedKernel, RoundRowsKernel
 from morpho.base.machine import ISAS, available_isas, choose_isa, foreign_machine, machine
 from morpho.ir.node import build
 from morpho.models.rounding import round_activations

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.loops.sequential.scatter import PIECE
+from morpho.backends.kernels.loops.sequential.scatter import PIECE
 from morpho.base.errors import DTypeError, IndexFault, ShapeError
 
 Array = Any

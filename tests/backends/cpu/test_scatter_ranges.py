@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.driver.threads import engine_statistics
+from morpho.backends.driver.threads import engine_statistics
 from morpho.base.errors import IndexFault
 
 Array = Any

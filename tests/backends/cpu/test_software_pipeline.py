@@ -10,10 +10,10 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.codegen.emit import Emitter
-from morpho.backends.cpu.codegen.vector_math.activations import gelu_tanh
-from morpho.backends.cpu.generators import generate
-from morpho.backends.cpu.loops.software_pipeline import Cut, find_cut, parse
+from morpho.backends.code.emit import Emitter
+from morpho.backends.code.vector_math.activations import gelu_tanh
+from morpho.backends.kernels.generators import generate
+from morpho.backends.kernels.loops.software_pipeline import Cut, find_cut, parse
 from morpho.base.dtypes import float32
 from morpho.base.machine import choose_isa, foreign_machine
 from morpho.ir.node import Node, build

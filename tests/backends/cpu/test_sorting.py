@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.loops.sorting.network import odd_even_network
-from morpho.backends.cpu.loops.sorting.radix import RadixSortKernel
-from morpho.backends.cpu.loops.sorting.radix_code import generate
+from morpho.backends.kernels.loops.sorting.network import odd_even_network
+from morpho.backends.kernels.loops.sorting.radix import RadixSortKernel
+from morpho.backends.kernels.loops.sorting.radix_code import generate
 from morpho.base.dtypes import float64
 from morpho.base.machine import ISAS, available_isas, machine
 

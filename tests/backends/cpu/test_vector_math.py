@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from ulp import Array, Compiled, float32_samples, float64_samples, special_values, ulp_errors
 
 import morpho as mo
-from morpho.backends.cpu.codegen.emit import Emitter
-from morpho.backends.cpu.codegen.vector_math import (
+from morpho.backends.code.emit import Emitter
+from morpho.backends.code.vector_math import (
     FUNCTIONS,
     ONE_ARGUMENT,
     TWO_ARGUMENTS,
@@ -29,7 +29,7 @@ from morpho.backends.cpu.codegen.vector_math import (
     exponential,
     has_branches,
 )
-from morpho.backends.cpu.codegen.vector_math.exponential import exp, exp_nonpositive
+from morpho.backends.code.vector_math.exponential import exp, exp_nonpositive
 from morpho.ir.op import REGISTRY
 
 ONE_ULP = {"exp", "exp2", "log", "tanh", "erf", "sigmoid"}

@@ -11,12 +11,12 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.conv import kernel_pack, weight_gradient
-from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmKernel, Windows
-from morpho.backends.cpu.conv.kernel_pack import KernelPackKernel
-from morpho.backends.cpu.conv.weight_gradient import WeightGradientConv, WeightGradientKernel
-from morpho.backends.cpu.generators import generate
+from morpho.backends.code.compiler import llvm
+from morpho.backends.kernels.conv import kernel_pack, weight_gradient
+from morpho.backends.kernels.conv.implicit_gemm import ImplicitGemmKernel, Windows
+from morpho.backends.kernels.conv.kernel_pack import KernelPackKernel
+from morpho.backends.kernels.conv.weight_gradient import WeightGradientConv, WeightGradientKernel
+from morpho.backends.kernels.generators import generate
 from morpho.base import settings
 from morpho.base.dtypes import DType, float16, float32
 from morpho.base.machine import Isa, choose_isa, foreign_machine

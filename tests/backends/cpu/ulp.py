@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from morpho.backends.cpu.codegen.emit import Emitter
+from morpho.backends.code.emit import Emitter
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ELEMENTS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}

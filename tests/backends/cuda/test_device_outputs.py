@@ -10,8 +10,8 @@ import pytest
 from native_device import Native
 
 import morpho as mo
-from morpho.backends.cpu.driver.entry.block_code import PoolWord
 from morpho.backends.cuda.driver.free_blocks import ROOM, FreeBlocks
+from morpho.backends.driver.entry.block_code import PoolWord
 from morpho.runtime.memory import device_memory
 
 

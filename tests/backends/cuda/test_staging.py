@@ -70,7 +70,7 @@ def test_all_threads_copy_every_byte_once(rng: np.random.Generator, nbytes: int)
 def test_bytes_go_before_anything_was_computed() -> None:
     code = ("import ctypes, numpy as np\n"
             "from morpho.backends.cuda.driver.host_copy import copy_on_host\n"
-            "from morpho.backends.cpu.driver.executable import is_ready\n"
+            "from morpho.backends.driver.executable import is_ready\n"
             "a, b = np.arange(1 << 20, dtype='u1'), np.zeros(1 << 20, 'u1')\n"
             "copy_on_host(b.ctypes.data, a.ctypes.data, 1 << 20)\n"
             "assert not is_ready() and (a == b).all()")

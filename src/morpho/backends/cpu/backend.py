@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from morpho.backends.base import FINISHED, Buffer, Bytes, Event
-from morpho.backends.cpu.compiler import code, llvm
-from morpho.backends.cpu.driver.executable import Executable
-from morpho.backends.cpu.generators import generate
-from morpho.backends.cpu.lowering.lower_graph import build_program
+from morpho.backends.code.compiler import code, llvm
+from morpho.backends.driver.executable import Executable
+from morpho.backends.kernels.generators import generate
+from morpho.backends.lowering.lower_graph import build_program
 from morpho.backends.reference.backend import host_buffer
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, IndexFault, fail

@@ -14,7 +14,7 @@ from morpho.program.view import View
 
 
 class ControlFlow(ABC):
-    """The state of one run: addresses of slots, turns of loops. `backends/cpu/driver/control_code.py` does the same
+    """The state of one run: addresses of slots, turns of loops. `backends/driver/control_code.py` does the same
     natively."""
 
     def __init__(self, program: Program, slots: list[int], sizes: Mapping[str, int]) -> None:

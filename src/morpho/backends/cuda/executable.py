@@ -14,8 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from morpho.backends.base import Buffer, Event
-from morpho.backends.cpu.attention.pages import PageWriteKernel
-from morpho.backends.cpu.driver import host_call
 from morpho.backends.cuda.attention.decode.kernel import DecodeSpec
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import DeviceKernel
@@ -32,6 +30,8 @@ from morpho.backends.cuda.host_programs import HostPrograms
 from morpho.backends.cuda.prepared import Prepared, PreparedStep
 from morpho.backends.cuda.vendor.products import FastProducts, fast_products
 from morpho.backends.cuda.vendor.solver import matrices, solver_of
+from morpho.backends.driver import host_call
+from morpho.backends.kernels.attention.pages import PageWriteKernel
 from morpho.backends.reference import reference
 from morpho.base import settings
 from morpho.base.dims import Dim, evaluate, upper

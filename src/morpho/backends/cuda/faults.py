@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from morpho.backends.base import Event
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINITE, FAULT_SINGULAR
+from morpho.backends.code.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINITE, FAULT_SINGULAR
 from morpho.backends.cuda.driver.interface import Device
 from morpho.base.errors import IndexFault, MorphoError, ValueFault, fail
 from morpho.program.program import Step

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from morpho.backends.cpu.backend import CpuBackend, CpuExecutable
-from morpho.backends.cpu.lowering.lower_linalg import is_lapack
+from morpho.backends.lowering.lower_linalg import is_lapack
 from morpho.backends.reference.backend import HostBuffer
 from morpho.base.errors import MorphoError
 from morpho.cost.dispatch_thresholds import defaults_for

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morpho.backends.cpu.loops.loop_spec import LoopCall
-from morpho.backends.cpu.lowering.lower_graph import GraphLowering
+from morpho.backends.kernels.loops.loop_spec import LoopCall
+from morpho.backends.lowering.lower_graph import GraphLowering
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.base.shapes import contiguous_strides

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from morpho.backends.cpu.generators import generate
+from morpho.backends.kernels.generators import generate
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.units import format_bytes
 
@@ -155,7 +155,7 @@ def _graph_stages(plan: Any) -> Iterator[Stage]:
 
 
 def _kernel_stages(program: Any) -> Iterator[Stage]:
-    from morpho.backends.cpu.compiler import llvm
+    from morpho.backends.code.compiler import llvm
     from morpho.base.target import current_isa
     from morpho.program.program import Step
 

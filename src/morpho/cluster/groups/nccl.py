@@ -28,7 +28,7 @@ BYTE = 1  # ncclUint8
 
 
 class UniqueId(ctypes.Structure):
-    """What the ranks of a communicator share."""
+    """Identifier that the ranks of a communicator share."""
 
     _fields_ = (("internal", ctypes.c_char * UNIQUE_BYTES),)
 
@@ -56,7 +56,7 @@ class NcclGroup(Group):
         status = int(getattr(self.handle, name)(*given))
         if status:
             raise fail(GroupError, "nccl", f"{name} gave the status {status}",
-                       "set NCCL_DEBUG=WARN to hear what it says")
+                       "set NCCL_DEBUG=WARN to see its messages")
 
     def split(self, color: int | None, key: int = 0) -> Group | None:
         found = self.over.split(color, key)
@@ -91,7 +91,7 @@ class NcclGroup(Group):
 
     @property
     def _end(self) -> tuple[Any, Any]:
-        """What every function ends with: the communicator, and the stream of the backend's programs."""
+        """Arguments that every NCCL function ends with: the communicator, and the stream of the backend's programs."""
         return self.communicator, ctypes.c_void_p(self.backend.stream_handle())
 
     def _broadcast(self, buffer: np.ndarray, root: int) -> None:

@@ -34,7 +34,7 @@ class _Meeting:
 
 
 class _World:
-    """What the threads of a group share."""
+    """State that the threads of a group share."""
 
     def __init__(self, members: list[int], died: set[int], condition: threading.Condition) -> None:
         self.members, self.died, self.condition = members, died, condition  # members: numbers among all threads
@@ -140,10 +140,10 @@ class ThreadGroup(Group):
     def _check_alive(self, *ranks: int) -> None:
         world = self._world
         if world.revoked:
-            raise fail(PeerLost, "group", "the group was revoked", "shrink() gives the group of those that live")
+            raise fail(PeerLost, "group", "the group was revoked", "shrink() returns the group of living ranks")
         lost = [rank for rank in world.lost() if not ranks or rank in ranks]
         if lost:
-            raise fail(PeerLost, "group", f"rank {lost[0]} died", "shrink() gives the group of those that live")
+            raise fail(PeerLost, "group", f"rank {lost[0]} died", "shrink() returns the group of living ranks")
 
     def _sleep(self, operation: str) -> None:
         if not self._world.condition.wait(WAIT_S):
@@ -226,8 +226,8 @@ def _collective(operation: str, came: dict[int, tuple[str, tuple[Any, ...]]]) ->
 
 
 def run_threads(size: int, function: Callable[[Group], Result]) -> list[Result]:
-    """What `function(group)` gives on each of `size` ranks. One that raises is dead for the others; the first error
-    that is not about a lost rank is raised here.
+    """Run `function(group)` on `size` ranks and return their results. One that raises is dead for the others; the first
+    error that is not about a lost rank is raised here.
 
     >>> def share(group):
     ...     x = np.full(2, group.rank, np.float32)

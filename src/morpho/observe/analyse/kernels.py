@@ -71,9 +71,24 @@ def _in_turn(rows: list[OpRow]) -> list[OpRow]:
     top = rows[0]
     if top.calls < FEW_CALLS or top.product:
         return []
-    found = {row.line if row.program == "<lambda>" else row.program: row for row in reversed(rows)
-             if row.calls and max(row.calls, top.calls) % min(row.calls, top.calls) == 0 and not row.product}
-    return [] if "eager" in found else list(found.values())
+    others = {row.line if row.program == "<lambda>" else row.program: row for row in reversed(rows)
+              if row.calls and max(row.calls, top.calls) % min(row.calls, top.calls) == 0 and not row.product}
+    if "eager" in others:
+        return []
+    waiting, chain = list(others.values()), [top]
+    for row in chain:
+        nearest = [other for other in waiting if _may_hand(row, other)]
+        waiting = [other for other in waiting if other not in nearest]
+        chain += [other for other in nearest if other is not top]
+    return chain
+
+
+def _may_hand(one: OpRow, other: OpRow) -> bool:
+    """Whether a result of one function may be an argument of the other, by dtypes and sizes where they are known."""
+    if not (one.takes or one.gives) or not (other.takes or other.gives):
+        return True
+    return any({*giver.gives.split(", ")} & {*taker.takes.split(", ")} - {""}
+               for giver, taker in ((one, other), (other, one)))
 
 
 def memory(facts: Facts) -> Verdict | None:
@@ -102,7 +117,7 @@ def memory(facts: Facts) -> Verdict | None:
         advice = "one function around these operations (mo.compile), which keeps intermediates in registers,"
         gain_s = eager_s * (1 - 1 / len(eager))
     elif len(in_turn) >= 2 and turn_s > 0.6 * seconds:
-        advice = f"one compiled function around these {len(in_turn)}, where results of one are arguments of another,"
+        advice = f"one compiled function around these {len(in_turn)}, if results of one are arguments of another,"
         gain_s = 0.5 * turn_s * (1 - 1 / len(in_turn))
     elif top.product:
         advice, gain_s = "several vectors at once (as columns of a matrix), or narrower weights,", 0.5 * top_s

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import executable as driver
+from morpho.backends.code.compiler import code
+from morpho.backends.driver import executable as driver
 from morpho.base.machine import host_architecture
 from morpho.base.target import current_isa
 from morpho.program.program import Step

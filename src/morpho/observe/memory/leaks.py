@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from morpho.backends.cpu.driver import executable as driver
+from morpho.backends.driver import executable as driver
 from morpho.base.errors import ArgumentError, fail
 from morpho.ir import node as nodes
 from morpho.observe.record.sampler import rss_bytes
@@ -31,7 +31,7 @@ class Leak:
 
 
 def counts() -> dict[str, int]:
-    """What a program that repeats itself may not collect: tensors, nodes, programs, blocks, plans, functions."""
+    """Counts of objects that must not grow: tensors, nodes, programs, blocks, plans, functions."""
     gc.collect()
     stats = pool().stats()
     return {"live bytes": pool().asked_bytes(), "live blocks": int(stats["live_blocks"]),

@@ -1,4 +1,4 @@
-"""What the engine counts, as metrics: read when somebody asks, and only of parts that are loaded."""
+"""Counts of the engine as metrics: read on request, and only of parts that are loaded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from morpho.runtime.metrics import metrics
 
 EVALUATE = "morpho.runtime.plans.evaluate"
-CODE = "morpho.backends.cpu.compiler.code"
+CODE = "morpho.backends.code.compiler.code"
 STORE = "morpho.runtime.code_cache.store"
 OBJECTS = "morpho.runtime.object_cache.cache"
 SCHEDULER = "morpho.runtime.tasks.scheduler"
-THREADS = "morpho.backends.cpu.driver.threads"
+THREADS = "morpho.backends.driver.threads"
 POOL = "morpho.runtime.memory.pool"
 COMMON = ("hits", "misses", "evictions", "bytes", "limit_bytes", "entries")
 PLAN_COUNTS = {"realisations": "Times that lazy values were computed.",

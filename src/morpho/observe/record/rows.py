@@ -6,20 +6,22 @@ import bisect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from morpho.backends.cpu.driver.abi import StepField
-from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.driver.abi import StepField
+from morpho.backends.driver.executable import Executable
 from morpho.base.dims import Size, evaluate, upper
 from morpho.cost.estimate import Profile
 from morpho.ir.op import Cost
 from morpho.observe.record.totals import Sum, Totals
 from morpho.observe.trace.model import OpRow
-from morpho.program.program import HostStep, Step
+from morpho.program.program import HostStep, Slot, Step
 from morpho.tensor.eager import EAGER
 from morpho.tensor.jit.native.entries import entries
 
 ROW_BYTES = 8 * int(StepField.SIZE)
 FEW_HELPED = 5  # calls that helpers came to in time, before their waiting at the end says something
 JOINT_KIND = "collective"
+SLOW = 0.5  # of the roofline: a transpose that reaches more of it costs little
+LARGE_BYTES = 4096  # of an array that one function hands to another
 
 
 class Addresses:
@@ -98,11 +100,17 @@ def op_row(addresses: Addresses, pointer: int, found: Sum, seconds: Callable[[in
     row = OpRow(_name(step, group), getattr(step, "origin", ""), addresses.name(executable), _kind(step),
                 _sizes(step), found.calls, seconds(found.ticks), threads=_threads(executable, step),
                 shared_s=seconds(found.shared_ticks))
+    row.takes, row.gives = _arrays(executable.inputs), _arrays(executable.results)
     row.tail_s = row.shared_s * found.sure_tail if row.shared_s and found.helped >= FEW_HELPED else 0.0
     row.busy_s = seconds(found.ticks - found.shared_ticks + found.busy_ticks)
     if isinstance(step, Step):
         _add_cost(row, group or [step], found, peak, addresses.sizes.get(id(executable), {}))
     return row
+
+
+def _arrays(slots: Iterable[Slot]) -> str:
+    """Dtypes and elements of arrays that are worth keeping out of memory."""
+    return ", ".join(sorted({f"{slot.dtype} {slot.elements}" for slot in slots if slot.nbytes >= LARGE_BYTES}))
 
 
 def _threads(executable: Executable, step: Any) -> int:
@@ -146,7 +154,8 @@ def _add_cost(row: OpRow, group: list[Step], found: Sum, peak: Profile, sizes: M
     row.product = any(step.is_product for step in group)
     row.gathers = any(step.kernel.gathered for step in group)
     row.parts = _parts(group)
-    row.apart = any(step.lies_apart() for step in group)
+    row.apart = any(step.lies_apart() for step in group) or (
+        row.share < SLOW and any(step.reads_across() for step in group))
     written = next((place for place in first.written), None)
     row.dtype = str(written.dtype) if written is not None else ""
 

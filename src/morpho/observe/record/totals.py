@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from morpho.backends.cpu.driver.timed_code import KIND_BITS, Kind
+from morpho.backends.driver.timed_code import KIND_BITS, Kind
 from morpho.runtime.trace.rings import Batch
 
 MOST_EVENTS = 100_000  # kept for the timeline
@@ -43,7 +43,7 @@ class Sum:
 
 @dataclass
 class Totals:
-    """What was drained so far."""
+    """Totals of the events drained so far."""
 
     programs: dict[tuple[int, int], Sum] = field(default_factory=dict)  # (thread, table) -> its runs
     steps: dict[tuple[int, int], Sum] = field(default_factory=dict)  # (thread, row) -> its runs

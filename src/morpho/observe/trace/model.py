@@ -46,7 +46,9 @@ class OpRow:
     bound: str = ""  # which peak that is: "compute" or "memory"
     product: bool = False  # a matrix product or convolution
     dtype: str = ""
-    apart: bool = False  # most bytes are neighbours of what it reads: strides of a cache line and more
+    apart: bool = False  # reads across rows: strides of a cache line and more
+    takes: str = ""  # dtypes and sizes of the arrays that its compiled function takes, with commas between
+    gives: str = ""  # ... and of those that it gives
     gathers: bool = False  # reads elements by index
     parts: int = 0  # equal ones that threads take, none of which is divided; 0: as many as they like, or not known
     rank: int = 0
@@ -64,7 +66,7 @@ class OpRow:
 
 @dataclass
 class SpanRow:
-    """What Python did for a while: a compilation, a wait for data, a collective, a copy."""
+    """A span of Python: a compilation, a wait for data, a collective, a copy."""
 
     kind: str
     name: str
@@ -153,7 +155,7 @@ class Trace:
         """A trace from plain data; an error says what does not belong."""
         if not isinstance(read, dict) or read.get("version") != VERSION:
             raise fail(ArgumentError, "profile", f"{origin} is no trace of version {VERSION}",
-                       "profile again; a Perfetto file is written from a trace and is none", line="")
+                       "profile again; a Perfetto file cannot be read back", line="")
         lists = {"ops": OpRow, "spans": SpanRow, "events": EventRow, "memory": MemoryRow}
         known: dict[str, Any] = {}
         for name, value in _known(Trace, read, origin).items():

@@ -1,7 +1,7 @@
 """Matrices that need not be symmetric: eigenvalues, the Schur form, roots, logarithms; L D L^H of those that are.
 
-The CPU calls LAPACK for all of them (`backends/cpu/linalg/lapack/`); here is what they mean, in NumPy. A function of a
-matrix has its derivative from the same function of a block matrix of twice the size,
+The CPU calls LAPACK for all of them (`backends/kernels/linalg/lapack/`); here is what they mean, in NumPy. A function
+of a matrix has its derivative from the same function of a block matrix of twice the size,
 f([[A, E], [0, A]]) = [[f(A), L], [0, f(A)]]: it holds for repeated and defective eigenvalues too.
 """
 

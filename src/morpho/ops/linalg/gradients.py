@@ -16,6 +16,7 @@ from numpy import finfo
 from morpho.base.dims import larger, smaller
 from morpho.base.dtypes import int64
 from morpho.base.errors import ArgumentError, fail
+from morpho.ir.body import Body, parameter
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import (
     add,
@@ -123,12 +124,36 @@ def _cofactors(x: Node) -> Node:
     return lines[0] if n == 1 else build("concatenate", *lines, axis=rank - 2)
 
 
+def _cofactors_of_factors(x: Node) -> Node:
+    """The conjugate cofactors of matrices of any size, singular ones too: with A = U S V^H they are U P V^H times the
+    conjugate determinants of U and V^H, where P has the products of all singular values but one."""
+    factors = build("svd", x, full_matrices=False)
+    left, values, right = (pick(factors, n) for n in range(3))
+    square = (*values.shape, values.shape[-1])
+    others = expand(reshape(values, (*values.shape[:-1], 1, values.shape[-1])), square)
+    diagonal = build("equal", *(build("iota", shape=square, axis=len(square) - k, dtype=int64) for k in (2, 1)))
+    products = reshape(reduce("prod", where(diagonal, constant_like(others, 1), others), (len(square) - 1,)),
+                       values.shape)
+    turned = mul(build("det", left), build("det", right))
+    if not x.dtype.is_complex:  # 1 or -1, which does not move
+        turned = build("detach", turned)
+    scale = expand(reshape(conj(turned), (*turned.shape, 1, 1)), x.shape)
+    return mul(scale, _product(scaled_columns(left, products), right))
+
+
 def det_rule(node: Node, ct: Node) -> list[Node]:
+    """The determinant times the inverse; where a matrix of the stack is singular, cofactors."""
     x = node.inputs[0]
-    if x.shape[-1] in (1, 2, 3):  # singular ones too
+    if x.shape[-1] in (1, 2, 3):
         return [mul(expand(reshape(ct, (*ct.shape, 1, 1)), x.shape), conj(_cofactors(x)))]
-    scale = reshape(mul(ct, conj(node)), (*ct.shape, 1, 1))
-    return [mul(expand(scale, x.shape), adjoint(build("inv", x)))]
+    is_singular = build("equal", node, zeros_like(node))
+    which = cast(reshape(reduce("any", is_singular, tuple(range(len(node.shape)))), ()), int64)
+    matrix, value = parameter(0, x.spec), parameter(1, node.spec)
+    branches = (Body([conj(value), adjoint(build("inv", matrix))]),
+                Body([constant_like(value, 1), _cofactors_of_factors(matrix)]))
+    chosen = build("switch", which, x, node, branches=branches, any_row=True)
+    scale = reshape(mul(ct, pick(chosen, 0)), (*ct.shape, 1, 1))
+    return [mul(expand(scale, x.shape), pick(chosen, 1))]
 
 
 def slogdet_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
@@ -248,6 +273,8 @@ def svd_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
                    "use full_matrices=False", line=node.origin)
     u, s, vh = (pick(reduced, index) for index in range(3))
     v, inverse = adjoint(vh), build("reciprocal", s)
+    if x.shape[-1] == x.shape[-2]:  # nothing lies outside of U and V, nor of those of the value 0
+        inverse = where(build("equal", s, zeros_like(s)), zeros_like(s), inverse)
     square = _product(adjoint(u), u)  # for its shape and dtype
     middle = mul(ones_where("equal", square), _along(zeros_like(s) if of_s is None else of_s, square, True))
     outside: list[Node] = []

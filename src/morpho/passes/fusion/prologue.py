@@ -1,6 +1,6 @@
 """Prologue fusion: a group that only the left operand of one product reads is marked, to be computed as it is packed.
 
-Whether it does is decided where the product is divided into tiles of rows (`backends/cpu/gemm/prologue.py`): the
+Whether it does is decided where the product is divided into tiles of rows (`backends/kernels/gemm/prologue.py`): the
 group then runs
 on the rows of a tile just before they are packed, and its result is never in memory as a whole.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code.compiler import code
 from morpho.base import settings
 from morpho.runtime.code_cache.disk import DiskCache
 

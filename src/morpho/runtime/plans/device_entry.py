@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.abi import LONG_WORK, ProgramField, StepField
-from morpho.backends.cpu.driver.control_tables import ControlTables
-from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.driver.abi import LONG_WORK, ProgramField, StepField
+from morpho.backends.driver.control_tables import ControlTables
+from morpho.backends.driver.executable import Executable
 from morpho.backends.registry import backend_of
 from morpho.base.dims import Dim, Size, product
 from morpho.ir.body import symbols_in

@@ -17,11 +17,11 @@ from types import MappingProxyType
 from typing import Any
 
 import morpho.ops  # noqa: F401  (fills the registry)
-from morpho.backends.cpu.codegen import elementwise
-from morpho.backends.cpu.codegen.emit import FAULT_INTERRUPT
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import host_call, interrupts, threads
-from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.code import elementwise
+from morpho.backends.code.compiler import code
+from morpho.backends.code.emit import FAULT_INTERRUPT
+from morpho.backends.driver import host_call, interrupts, threads
+from morpho.backends.driver.executable import Executable
 from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.dims import Size
@@ -84,7 +84,7 @@ clock = threading.local()  # .seconds: a list that gets the time of every step r
 
 @dataclass(frozen=True)
 class Made:
-    """What the passes and the lowering give."""
+    """Result of the passes and the lowering."""
 
     optimised: Graph
     program: Program
@@ -264,7 +264,7 @@ def _make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str, guards
 
 def _compiled(make: Callable[..., Made], nodes: int, whole: bool) -> Made:
     """Make a program, its kernels compiled from the moment each is known."""
-    from morpho.backends.cpu.compiler.compilation import Compilation
+    from morpho.backends.code.compiler.compilation import Compilation
 
     with Compilation(nodes) as compilation:
         made = make(compilation.offer)
@@ -278,7 +278,7 @@ def _compiled(make: Callable[..., Made], nodes: int, whole: bool) -> Made:
 def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
           updates: Updates, budget: Budget | None, dispatch: DispatchThresholds,
           announce: Callable[[Any], None] | None = None, keep_texts: bool = False) -> Made:
-    from morpho.backends.cpu.lowering.lower_graph import build_program  # a plan from disk needs no lowering
+    from morpho.backends.lowering.lower_graph import build_program  # a plan from disk needs no lowering
 
     counts.optimised += 1
     started = time.perf_counter()
@@ -430,8 +430,8 @@ def device_of(outputs: Sequence[Node]) -> str:
     found = next((node.device for node in outputs if node.device), "")
     for node in outputs:
         if node.device not in ("", found):
-            raise fail(DeviceError, "realise", f"values on {found} and on {node.device} are asked for together",
-                       "ask for those of one device at a time")
+            raise fail(DeviceError, "realise", f"values on {found} and on {node.device} are needed by one evaluation",
+                       "evaluate the values of one device at a time")
     return on_device.running(found)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from morpho.backends.cpu.codegen.kernel_abi import (
+from morpho.backends.code.kernel_abi import (
     FAULT_ENDLESS,
     FAULT_INDEFINITE,
     FAULT_NEGATIVE,
@@ -82,7 +82,7 @@ def host_fault(outputs: Sequence[Node], step: HostStep, known: Mapping[int, str]
 
 
 def _name(node: Node) -> str:
-    """What the user called."""
+    """Name of the operation as the user wrote it."""
     if node.op.name == "matrix_function":
         return str(node["function"])
     return str(node.attributes.get("called", node.op.name))

@@ -15,8 +15,8 @@ from collections.abc import Collection
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any, get_args
 
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import threads
+from morpho.backends.code.compiler import code
+from morpho.backends.driver import threads
 from morpho.base import settings
 from morpho.base.dims import Dim, Size
 from morpho.base.dtypes import BY_NAME, DType
@@ -47,7 +47,7 @@ NO_LINE = -1
 
 @dataclass
 class StoredPlan:
-    """What one file holds: the program, and the numbers about the passes that `stats` shows."""
+    """Content of one file: the program, and the numbers about the passes that `stats` shows."""
 
     program: Program
     report: Report

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import threads
+from morpho.backends.code.compiler import code
+from morpho.backends.driver import threads
 from morpho.base import settings
 from morpho.base.dtypes import DType
 from morpho.base.errors import MorphoError
@@ -39,7 +39,7 @@ MOST_BYTES = 1 << 24  # of one trace: a longer one is not worth keeping
 
 @dataclass
 class StoredTrace:
-    """What one file holds."""
+    """Content of one file."""
 
     graph: Graph
     structure: Any  # of the results

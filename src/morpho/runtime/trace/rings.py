@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from morpho.backends.cpu.driver.timed_code import EVENT_WORDS, RecorderField, RingField
+from morpho.backends.driver.timed_code import EVENT_WORDS, RecorderField, RingField
 
 RINGS = 128  # threads that can write; a ring's memory is only touched once its thread writes
 RING_EVENTS = 1 << 16  # of a ring: 2 MiB
@@ -95,7 +95,7 @@ class Rings:
 
 @cache
 def rings() -> Rings:
-    """Those of this process: native code may write to them at any time once it was told of them."""
+    """Rings of this process; native code may write to them at any time after it got their address."""
     return Rings()
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver import threads
-from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.driver import threads
+from morpho.backends.driver.executable import Executable
 from morpho.base.dims import upper
 from morpho.base.dtypes import DType
 from morpho.base.target import current_target
@@ -112,7 +112,7 @@ class Slice:
             ctypes.memmove(self.inputs[root["index"]].address, values.ctypes.data, values.nbytes)
 
     def bits(self, choice: Choice) -> list[bytes]:
-        """What a choice computes, byte for byte."""
+        """Result of a choice, byte for byte."""
         self.call(choice)()
         return [ctypes.string_at(self._shared[name].address, name[2]) for name in sorted(
             name for name in self._shared if name[0] == "result")]
@@ -126,7 +126,7 @@ class Slice:
 
     def _compiled(self, choice: Choice) -> tuple[Callable[[], Any], int]:
         dispatch = replace(self.thresholds, choices=NO_CHOICES.with_choice(self.problem.key, choice))
-        from morpho.backends.cpu.lowering.lower_graph import build_program
+        from morpho.backends.lowering.lower_graph import build_program
 
         program = build_program(self.graph, True, len(self.specs), current_target(), self.fixed, dispatch)
         if self.problem.key not in program.problems:

@@ -121,7 +121,7 @@ def _logprobs_of_chat(fields: Fields) -> int | None:
 
 
 def completion_job(fields: Fields, served: Served, limits: Limits, request_id: str) -> Job:
-    """What follows one prompt or several, as texts or as tokens."""
+    """Job of `/v1/completions`: one prompt or several, as texts or as tokens."""
     prompts = _prompts(fields, served, limits)
     grammar = grammar_of(fields, limits)
     told = fields.whole("logprobs", None, most=20)
@@ -194,7 +194,7 @@ def tokens_of(given: Any, served: Served, name: str, most: int, specials: bool =
 
 
 def too_long(served: Served, name: str) -> ApiError:
-    return ApiError(400, f"'{name}' has more tokens than the model's context of {served.context} has room for", name,
+    return ApiError(400, f"'{name}' has more tokens than the model's context of {served.context} holds", name,
                     "context_length_exceeded")
 
 

@@ -103,7 +103,7 @@ class Grammars:
         self._closing: np.ndarray | None = None  # True at tokens that may end an item of a list
 
     def matcher(self, grammar: Grammar) -> Matcher:
-        """What follows one text; an error says what is wrong with the grammar."""
+        """Matcher for one text; an error says what is wrong with the grammar."""
         library = _library()
         if self._tokenizer is None:
             raise fail(ArgumentError, "serve", "a grammar needs the tokenizer of the model")
@@ -116,9 +116,9 @@ class Grammars:
             self._made = library.LLTokenizer(wrapper, eos_token=[*self._ends] or None)
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="morpho-grammar")
         try:
-            text = _text_of(library, grammar)
-            matcher = library.LLMatcher(self._made, text, log_level=0,
-                                        limits=library.LLParserLimits(initial_lexer_fuel=MOST_FUEL))
+            matcher = self._library_matcher(library, grammar)
+            if matcher.is_error() and "oneOf" in matcher.get_error():
+                matcher = self._library_matcher(library, grammar, apart=True)
         except RecursionError:
             raise fail(ArgumentError, "serve", f"the {grammar.kind} is nested too deeply") from None
         except Exception as error:
@@ -132,8 +132,12 @@ class Grammars:
             raise fail(ArgumentError, "serve", f"the {grammar.kind} is not usable: {_first(matcher.get_error())}")
         return found
 
+    def _library_matcher(self, library: Any, grammar: Grammar, apart: bool = False) -> Any:
+        return library.LLMatcher(self._made, _text_of(library, grammar, apart), log_level=0,
+                                 limits=library.LLParserLimits(initial_lexer_fuel=MOST_FUEL))
+
     def _unique(self, grammar: Grammar) -> Unique | None:
-        """What follows items that must differ, where a schema asks for that."""
+        """Check of items that must differ, if a schema has `uniqueItems`."""
         schema = json.loads(grammar.source) if grammar.kind == "json_schema" else None
         if not asks_unique(schema):
             return None
@@ -149,11 +153,11 @@ class Grammars:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _text_of(library: Any, grammar: Grammar) -> str:
+def _text_of(library: Any, grammar: Grammar, apart: bool) -> str:
     make = library.LLMatcher
     if grammar.kind in ("json_schema", "json_object"):
         schema = grammar.source if grammar.kind == "json_schema" else '{"type": "object"}'
-        return str(make.grammar_from_json_schema(json.dumps(prepared(json.loads(schema))), defaults=JSON))
+        return str(make.grammar_from_json_schema(json.dumps(prepared(json.loads(schema), apart)), defaults=JSON))
     if grammar.kind == "regex":
         if (len(grammar.source) - len(grammar.source.rstrip("\\"))) % 2:  # the library would take it for its own
             raise ValueError("it ends with a backslash that escapes nothing")
@@ -165,7 +169,7 @@ def _text_of(library: Any, grammar: Grammar) -> str:
 
 def _first(error: Any) -> str:
     line = str(error).strip().split("\n")[0]
-    if "oneOf" in line:
+    if "oneOf" in line and "keyword" not in line:
         return "a value may fit two alternatives of its 'oneOf': write 'anyOf'"
     return "the library that follows it cannot" if "panic" in line else line[:200]
 
@@ -217,7 +221,7 @@ class Matcher:
         return bits[:self._size].astype(bool)
 
     def choice(self) -> tuple[np.ndarray, Without | None]:
-        """What a sampler chooses by: the tokens that may come, and what is left where one would repeat an item."""
+        """Mask for a sampler: allowed tokens, and those left if one would repeat an item."""
         return self.allowed(), None if self.unique is None else self.unique.without
 
     def took(self, token: int) -> bool:

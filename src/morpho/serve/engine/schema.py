@@ -1,8 +1,9 @@
 """JSON schemas as the library of grammars takes them, and what it cannot follow.
 
-A schema is rewritten where the library lacks a word that other words can say (`propertyNames`, some patterns of
-pydantic's), keywords that a text cannot be held to are refused by name, and formats that it does not know are left out:
-to JSON Schema a format is a remark. `uniqueItems` is no matter of a grammar; `UniqueItems` looks at tokens for it.
+A schema is rewritten where the library lacks a word that other words can say (`propertyNames`, `not`, `if`, some
+patterns of pydantic's), keywords that a text cannot be held to are refused by name, and formats that it does not know
+are left out: to JSON Schema a format is a remark. `uniqueItems` is no matter of a grammar: `UniqueItems` looks at
+tokens for it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from morpho.serve.engine.schema_logic import in_json, opposite, refusal, resolved, statements
+
 VALUES = ("enum", "const", "default", "examples", "example")  # of a schema: what stands there is no schema
-NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")  # names -> schemas
+NAMED = ("properties", "$defs", "definitions", "patternProperties")  # names -> schemas
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "enum", "const")
 LARGEST = (1 << 53) - 1  # an integer that every reader of JSON takes exactly (RFC 8259)
 FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"})
-REFUSED = ("contains", "not", "if", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
-           "unevaluatedItems")
-WITHOUT_OTHERS = ("minContains", "maxContains", "then", "else", "uniqueItems", "propertyNames")  # looked at elsewhere
+REFUSED = {"unevaluatedProperties": "write 'additionalProperties'", "unevaluatedItems": "write 'items'"}
+ELSEWHERE = ("minContains", "maxContains", "then", "else", "uniqueItems", "propertyNames", "not", "if", "contains",
+             "dependentRequired", "dependentSchemas", "dependencies")  # looked at elsewhere
+MOST_OPPOSITES = 4000  # of one schema
 # What pydantic writes for a Decimal: its expression looks ahead, which automata cannot.
 PATTERNS = {r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$"}
 NAMES = {"uuid": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",  # of properties, by format
@@ -29,14 +33,16 @@ MOST_FINITE = 1024  # values of an item that are looked at one by one
 CLOSING = b'",]}'  # bytes that may end an item
 
 
-def prepared(schema: Any) -> Any:
-    """The schema in the library's words.
+def prepared(schema: Any, apart: bool = False) -> Any:
+    """The schema in the library's words. `apart`: alternatives of a `oneOf` that may overlap are told apart.
 
     >>> from morpho.serve.engine.schema import prepared
     >>> prepared({"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"type": "null"}})
     {'type': 'object', 'additionalProperties': False, 'properties': {'a': {'type': 'null'}, 'b': {'type': 'null'}}}
     """
-    found = _prepared(schema, schema)
+    found = _Preparing(schema, apart).prepared(schema)
+    if found is False:
+        raise ValueError("no value fits it")
     _require_tags(found, found)
     return found
 
@@ -50,36 +56,50 @@ def _require_tags(schema: Any, root: Any) -> None:
     name = tag.get("propertyName") if isinstance(tag, dict) else None
     alternatives = schema.get("oneOf", schema.get("anyOf")) if name is not None else None
     for each in alternatives if isinstance(alternatives, list) else ():
-        each = _resolved(each, root)
+        each = resolved(each, root)
         if isinstance(each, dict) and name in each.get("properties", ()) and name not in each.get("required", ()):
             each["required"] = [*each.get("required", ()), name]
 
 
-def _prepared(schema: Any, root: Any) -> Any:
-    if isinstance(schema, list):
-        return [_prepared(one, root) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    for word in REFUSED:
-        alone = word not in schema or schema[word] is True or schema[word] == {}
-        if not alone or (word in schema and word in ("contains", "not")):
-            raise ValueError(f"no text can be held to its keyword '{word}'")
-    found: dict[str, Any] = {}
-    for name, value in schema.items():
-        if name in (*REFUSED, *WITHOUT_OTHERS) or (name == "format" and value not in FORMATS):
-            continue
-        if name in NAMED and isinstance(value, dict):
-            found[name] = {key: _prepared(each, root) for key, each in value.items()}
-        else:
-            found[name] = value if name in VALUES else _prepared(value, root)
-    if isinstance(found.get("pattern"), str):
-        found["pattern"] = PATTERNS.get(found["pattern"], found["pattern"])
-    return _bounded(_with_names(found, schema.get("propertyNames"), root))
+class _Preparing:
+    """One schema on its way."""
+
+    def __init__(self, root: Any, apart: bool) -> None:
+        self.root, self.apart, self.opposites = root, apart, 0
+
+    def prepared(self, schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [self.prepared(one) for one in schema]
+        if not isinstance(schema, dict):
+            return schema
+        if {*schema} == {"not"}:  # what stands in its place
+            self.opposites += 1
+            if self.opposites > MOST_OPPOSITES:
+                raise refusal("not", "its opposite is too large, or never ends")
+            return self.prepared(opposite(schema["not"], self.root))
+        for word, hint in REFUSED.items():
+            if word in schema and schema[word] is not True and schema[word] != {}:
+                raise refusal(word, hint)
+        found: dict[str, Any] = {}
+        for name, value in schema.items():
+            if name in REFUSED or name in ELSEWHERE or (name == "format" and value not in FORMATS) or (
+                    name == "oneOf" and self.apart):
+                continue
+            if name in NAMED and isinstance(value, dict):
+                found[name] = {key: self.prepared(each) for key, each in value.items()}
+            else:
+                found[name] = value if name in VALUES else self.prepared(value)
+        beside = [self.prepared(each) for each in statements(schema, self.root, self.apart)]
+        if beside:
+            found["allOf"] = [*found.get("allOf", ()), *beside]
+        if isinstance(found.get("pattern"), str):
+            found["pattern"] = in_json(PATTERNS.get(found["pattern"], found["pattern"]))
+        return _bounded(_with_names(found, schema.get("propertyNames"), self.root))
 
 
 def _with_names(schema: dict[str, Any], names: Any, root: Any) -> dict[str, Any]:
     """`propertyNames` as properties or patterns of them."""
-    names = _resolved(names, root)
+    names = resolved(names, root)
     if not isinstance(names, dict) or not {"enum", "const", "pattern", "format"} & {*names}:
         if isinstance(names, dict) and {"minLength", "maxLength", "anyOf", "oneOf", "allOf"} & {*names}:
             raise ValueError("'propertyNames' is taken with 'enum', 'const', 'pattern' or 'format' alone")
@@ -110,19 +130,6 @@ def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _number(value: Any) -> float:
     return value if isinstance(value, int | float) else -1
-
-
-def _resolved(schema: Any, root: Any) -> Any:
-    """The schema that a reference within the same one names."""
-    for _ in range(64):
-        if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
-            return schema
-        target: Any = root
-        for part in schema["$ref"].removeprefix("#").split("/")[1:]:
-            part = part.replace("~1", "/").replace("~0", "~")
-            target = target.get(part) if isinstance(target, dict) else None
-        schema = target
-    return None
 
 
 # -- items that differ -------------------------------------------------------------------------------------------------
@@ -290,13 +297,16 @@ class UniqueItems:
                 continue
             seen.add(id(one))
             yield one
-            waiting += [_resolved(one, self._root) if "$ref" in one else None]
+            waiting += [resolved(one, self._root) if "$ref" in one else None]
             for word in ("anyOf", "oneOf", "allOf"):
                 waiting += one.get(word, ())
+            waiting += [one.get("then"), one.get("else")]
+            for word in ("dependentSchemas", "dependencies"):
+                waiting += one[word].values() if isinstance(one.get(word), dict) else ()
 
     def _finite(self, schema: Any) -> list[bytes] | None:
         """The values of a schema as text, where they are listed."""
-        schema = _resolved(schema, self._root)
+        schema = resolved(schema, self._root)
         if not isinstance(schema, dict):
             return None
         values = schema.get("enum", [schema["const"]] if "const" in schema else None)

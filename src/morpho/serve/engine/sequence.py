@@ -11,12 +11,41 @@ from morpho.base.errors import MorphoError
 from morpho.models.text.generation_keys import Defaults
 from morpho.models.text.sampling import forbidden
 from morpho.serve.engine.grammar import Matcher
-from morpho.serve.engine.lookup import PromptLookup
 from morpho.serve.engine.pages import Holding
 from morpho.serve.engine.request import Event, Finish, Request, TokenScore, Usage
 from morpho.serve.engine.sampler import Sampler, logprobs_of, score_of
 from morpho.serve.engine.stream import RequestStream
 from morpho.serve.engine.text import TextStream
+
+LONGEST, SHORTEST = 4, 2  # tokens that must have occurred before they are guessed again
+
+class PromptLookup:
+    """Guesses of the next tokens, from where the last few of a growing text occurred before.
+
+    Guesses are checked by computing all of them at once, and a token is what is chosen from its logits, whether it was
+    guessed or not: the text does not depend on them, only the number of steps it takes.
+
+    >>> from morpho.serve.engine.sequence import PromptLookup
+    >>> PromptLookup().guess([1, 2, 3, 4, 5, 1, 2, 3], 2)
+    [4, 5]
+    """
+
+    def __init__(self) -> None:
+        self._after: dict[tuple[int, ...], int] = {}  # tokens -> the position after their last but one place
+        self._known = 0
+
+    def guess(self, tokens: list[int], most: int) -> list[int]:
+        """At most so many tokens that followed when the text's last tokens occurred before."""
+        for end in range(max(self._known, SHORTEST), len(tokens)):  # all that end before the last token
+            for size in range(SHORTEST, LONGEST + 1):
+                if end >= size:
+                    self._after[tuple(tokens[end - size:end])] = end
+        self._known = max(self._known, len(tokens))
+        for size in range(LONGEST, SHORTEST - 1, -1):
+            place = self._after.get(tuple(tokens[-size:])) if len(tokens) > size else None
+            if place is not None:
+                return tokens[place:place + most]
+        return []
 
 
 class Group:

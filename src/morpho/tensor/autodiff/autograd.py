@@ -13,6 +13,7 @@ array([2., 4.], dtype=float32)
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator
 from typing import Any
@@ -40,7 +41,8 @@ from morpho.tensor.core import Tensor, realise
 Hook = Callable[[Tensor], Tensor | None]
 _hooks: dict[int, list[Hook]] = {}  # serial of a node -> what looks at its gradient
 after_backward: list[Callable[[list[Tensor]], None]] = []  # told of the leaves that `backward` gave gradients to
-_pending: weakref.WeakSet[Tensor] = weakref.WeakSet()  # values whose gradients wait to be computed
+# Values whose gradients wait to be computed, the newest of them. Its ends are safe where several threads train.
+_pending: deque[weakref.ref[Tensor]] = deque(maxlen=256)
 
 
 # -- the methods of Tensor ---------------------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
     if not leaves:
         if any(node.serial in tracked and tracked[node.serial]() is None for node in order):
             raise _gone()
-        raise fail(ArgumentError, "backward", "nothing below this value wants a gradient",
+        raise fail(ArgumentError, "backward", "nothing that this value was computed from requires a gradient",
                    "use nn.Parameter, or requires_grad_() on the tensors whose gradients you want; inside a compiled "
                    "function call backward() there, its results have no gradient outside")
     start = _cotangent(tensor, root, gradient)
@@ -182,7 +184,7 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
     for listener in tuple(after_backward):
         listener([leaf for (_, leaf), part in zip(leaves, parts, strict=True) if part is not None])
     if tracing.current is None:
-        _pending.add(tensor)
+        _pending.append(weakref.ref(tensor))
     if not retain_graph and not isinstance(track, Tracked):
         tensor._track = DONE
 
@@ -207,7 +209,7 @@ def _backward_recorded(tensor: Tensor, retain_graph: bool) -> bool:
             answer = hook(part)
             part = part if answer is None else answer
         track.grad = part if track.grad is None else track.grad + part
-    _pending.add(tensor)
+    _pending.append(weakref.ref(tensor))
     if not retain_graph:
         if type(tensor._node) is recording.Step:
             tensor._node = recording.without_gradient(tensor)._node
@@ -266,9 +268,14 @@ def _compute_earlier(leaves: list[Tensor]) -> None:
 
 def take_pending() -> list[Tensor]:
     """Values that `backward` was called on and nobody has computed yet: they are computed with the gradients."""
-    found = [tensor for tensor in list(_pending) if not tensor.is_realised]
-    _pending.clear()
-    return found
+    waiting: dict[int, Tensor] = {}
+    while True:
+        try:
+            tensor = _pending.popleft()()
+        except IndexError:
+            return [tensor for tensor in waiting.values() if not tensor.is_realised]
+        if tensor is not None:
+            waiting[id(tensor)] = tensor
 
 
 # -- blocks without gradients ------------------------------------------------------------------------------------------

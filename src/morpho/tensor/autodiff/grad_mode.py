@@ -64,7 +64,7 @@ DONE = object()  # in a tensor's `_track`: the gradient of its program was taken
 
 
 class Tracked:
-    """What a tensor that wants its gradient collects, and hooks that see each gradient before it is added."""
+    """Gradient that a tensor collects, and hooks that see each gradient before it is added."""
 
     __slots__ = ("grad", "hooks", "program", "wanted")
 
@@ -82,7 +82,7 @@ def check_own(nodes: Iterable[Node], trace: Any) -> None:
         if node.op.name == "parameter" and "row" in node.attributes:
             raise fail(ArgumentError, "vmap", "a value inside the function stands for every row at once and has no "
                                               "number of its own",
-                       "use mo.where instead of if, keep numpy() and item() outside, and return what is wanted")
+                       "use mo.where instead of if, keep numpy() and item() outside, and return the result")
         if node.op.name == "parameter" and node.attributes.get("trace") not in (None, trace and trace.number):
             raise fail(CompileError, "compile", "a tensor left the compiled function that made it, other than in its "
                                                 "result, and has no value",

@@ -1,4 +1,4 @@
-"""`mo.fft`: the Fourier transform extension of the Array API, in native code (`backends/cpu/fft/`)."""
+"""`mo.fft`: the Fourier transform extension of the Array API, in native code (`backends/kernels/fft/`)."""
 
 from __future__ import annotations
 

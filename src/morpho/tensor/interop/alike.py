@@ -7,7 +7,7 @@ from struct import Struct
 
 import numpy as np
 
-from morpho.backends.cpu.driver.layout import WORD, array_address, pack_record
+from morpho.backends.driver.layout import WORD, array_address, pack_record
 from morpho.base.dtypes import DType
 from morpho.base.shapes import contiguous_strides
 from morpho.tensor.core import Tensor

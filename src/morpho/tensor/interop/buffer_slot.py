@@ -21,66 +21,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from morpho.backends.cpu.compiler import code
 from morpho.base.errors import CompileError
-from morpho.base.target import isa_named
 
 SIZE, BUFFER_PROCEDURES = 32, 160  # places in PyTypeObject (64 bits)
 SIMPLE, WRITABLE = 0, 1  # PyBUF_SIMPLE, PyBUF_WRITABLE
 _unheard: set[int] = set()  # threads whose first request was refused by an error that was lost
 GetBuffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
-# What the native function calls, in the order of its table; the last is a Python function.
-API = ("PyLong_FromLong", "PyObject_Vectorcall", "PyObject_GetBuffer", "Py_DecRef", "PyErr_Occurred")
-TEXT = """
-@table = internal global ptr null, align 8
-
-define void @set_table(ptr %table) nounwind {
-  store ptr %table, ptr @table, align 8
-  ret void
-}
-
-define i32 @get_buffer(ptr %exporter, ptr %view, i32 %flags) nounwind {
-entry:
-  %table = load ptr, ptr @table, align 8
-  %number.at = getelementptr ptr, ptr %table, i64 0
-  %call.at = getelementptr ptr, ptr %table, i64 1
-  %fill.at = getelementptr ptr, ptr %table, i64 2
-  %drop.at = getelementptr ptr, ptr %table, i64 3
-  %pending.at = getelementptr ptr, ptr %table, i64 4
-  %ask.at = getelementptr ptr, ptr %table, i64 5
-  %number = load ptr, ptr %number.at, align 8
-  %call = load ptr, ptr %call.at, align 8
-  %fill = load ptr, ptr %fill.at, align 8
-  %drop = load ptr, ptr %drop.at, align 8
-  %pending = load ptr, ptr %pending.at, align 8
-  %ask = load ptr, ptr %ask.at, align 8
-  %owner = getelementptr ptr, ptr %view, i64 1
-  store ptr null, ptr %owner, align 8
-  %error = call ptr %pending()
-  %clear = icmp eq ptr %error, null
-  br i1 %clear, label %convert, label %refused
-convert:
-  %arguments = alloca [2 x ptr], align 8
-  store ptr %exporter, ptr %arguments, align 8
-  %second = getelementptr ptr, ptr %arguments, i64 1
-  %wide = sext i32 %flags to i64
-  %asked = call ptr %number(i64 %wide)
-  %none = icmp eq ptr %asked, null
-  br i1 %none, label %refused, label %ready
-ready:
-  store ptr %asked, ptr %second, align 8
-  %memory = call ptr %call(ptr %ask, ptr %arguments, i64 2, ptr null)
-  call void %drop(ptr %asked)
-  %nothing = icmp eq ptr %memory, null
-  br i1 %nothing, label %refused, label %found
-found:
-  %status = call i32 %fill(ptr %memory, ptr %view, i32 %flags)
-  call void %drop(ptr %memory)
-  ret i32 %status
-refused:
-  ret i32 -1
-}
-"""
 
 
 def is_needed() -> bool:
@@ -95,7 +41,7 @@ class Slot:
     def __init__(self, kind: type) -> None:
         self.kind = kind
         self.first = GetBuffer(self.first_request)
-        self.table = (ctypes.c_void_p * (len(API) + 1))()
+        self.table = (ctypes.c_void_p * 6)()  # `BufferField`
         self.put(ctypes.cast(self.first, ctypes.c_void_p).value)
         if "torch" in sys.modules:
             self.native()
@@ -122,15 +68,12 @@ class Slot:
 
     def native(self) -> Callable[..., int]:
         """The native function, in its place from now on; without LLVM the same in Python."""
+        from morpho.backends.driver.callbacks import buffer_function
+
         try:
-            set_table, get_buffer = code.native_functions(TEXT, lambda: TEXT, ("set_table", "get_buffer"),
-                                                          isa_named("scalar"))
+            get_buffer = buffer_function(self.table, _ask)
         except CompileError:
             return _get_buffer
-        for number, name in enumerate(API):
-            self.table[number] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        self.table[len(API)] = id(_ask)
-        ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(set_table)(ctypes.addressof(self.table))
         self.put(get_buffer)
         return GetBuffer(get_buffer)
 

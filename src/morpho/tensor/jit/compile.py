@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
-from morpho.backends.cpu.driver.abi import Distances
-from morpho.backends.cpu.driver.executable import loaded, set_distances
-from morpho.backends.cpu.driver.layout import make_vectorcallable, slot_offset
+from morpho.backends.driver.abi import Distances
+from morpho.backends.driver.executable import loaded, set_distances
+from morpho.backends.driver.layout import make_vectorcallable, slot_offset
 from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import parse_bytes
@@ -58,8 +58,9 @@ class Compiled(CompiledFunction):
         return statistics(self)
 
     def explain(self) -> str:
-        """What was folded, merged, removed, fused and planned for the last signature, and what it cost; after `measure`
-        or a call inside `mo.profile()` also the time of every step and the share of the machine's limit it reached.
+        """Explain the last signature: what was folded, merged, removed, fused and planned, and its cost; after
+        `measure` or a call inside `mo.profile()` also the time of every step and the share of the machine's limit it
+        reached.
 
         A step stands with the operations fused into it, the first few by name, and its sizes: rows x columns of a loop;
         of a product rows x length of its sums x columns, with the number of products before them if there are several.

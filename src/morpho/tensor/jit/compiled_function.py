@@ -1,4 +1,4 @@
-"""What a compiled function is, below the ways of calling it: the original, how it is compiled, and counts of calls."""
+"""A compiled function below its ways of calling: the original, its compilation, and counts of calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from morpho.backends.cpu.driver.abi import CommonField
+from morpho.backends.driver.abi import CommonField
 from morpho.passes.remat.remat import Budget
 from morpho.tensor.jit.changes import Changes
 from morpho.tensor.jit.dynamic import dynamic_sizes

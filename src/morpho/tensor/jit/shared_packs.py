@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from morpho.backends.cpu.compiler.code import stored_kernel
+from morpho.backends.code.compiler.code import stored_kernel
 from morpho.program.program import Program, Step
 from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.core import Tensor
@@ -32,7 +32,7 @@ class _Entry:
 
 
 class SharedPacks:
-    """What was packed, by what it was packed from. `taken` counts packs that were not made again."""
+    """Packed copies by their source. `taken` counts packs that were not made again."""
 
     def __init__(self) -> None:
         self._entries: dict[Key, _Entry] = {}

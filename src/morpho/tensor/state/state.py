@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.abi import StateField
+from morpho.backends.driver.abi import StateField
 from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, CompileError, DTypeError, ShapeError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
@@ -90,7 +90,7 @@ class State:
     (1.0, 2.0, 2)
     """
 
-    # `_held` and the words are read and written by compiled code; see backends/cpu/driver/entry/state_code.py.
+    # `_held` and the words are read and written by compiled code; see backends/driver/entry/state_code.py.
     __slots__ = ("__weakref__", "_held", "_is_left", "_waiting", "_words", "follows", "lock", "number")
 
     def __init__(self, value: Any, filled: bool = True) -> None:
@@ -177,7 +177,7 @@ class State:
 
     @property
     def place(self) -> tuple[str, bool]:
-        """What programs are compiled for besides shape and dtype: its device, and whether its owner has left it."""
+        """Device of a state, and whether its owner has left it: programs are compiled for both."""
         return self._held.device, self._is_left
 
     def move(self, device: str) -> None:
@@ -197,7 +197,7 @@ class State:
         self.move(device)
 
     def leave(self) -> None:
-        """Its owner takes another state in its stead: programs that were compiled for this one are made again."""
+        """Detach a state that its owner has replaced: programs compiled for it are made again."""
         self._is_left = True
         _say_moved()
 

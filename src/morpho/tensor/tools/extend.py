@@ -18,8 +18,8 @@ import numpy as np
 
 from morpho.backends import registry
 from morpho.backends.base import Backend
-from morpho.backends.cpu.codegen import elementwise
-from morpho.backends.cpu.compiler import code
+from morpho.backends.code import elementwise
+from morpho.backends.code.compiler import code
 from morpho.backends.reference.backend import InterpreterBackend
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
@@ -90,7 +90,7 @@ def _check_name(operation: str, name: Any, is_taken: bool) -> None:
 
 
 def _signature(function: Any) -> inspect.Signature | None:
-    """What the function of an operation takes; NumPy's do not always tell."""
+    """Signature of an operation's function; NumPy's do not always have one."""
     try:
         return None if isinstance(function, np.ufunc) else inspect.signature(function)
     except (TypeError, ValueError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from morpho.backends.cpu.driver import threads
+from morpho.backends.driver import threads
 from morpho.base import settings
 from morpho.base.target import current_isa
 from morpho.cost.contraction import ContractionRates
@@ -230,7 +230,8 @@ def _at_rest() -> Iterator[None]:
 
 
 def _rates() -> ContractionRates:
-    """What contractions reach: operations of a product, bytes of a sweep, and what a further small product costs."""
+    """Measured rates of contractions: operations of a product, bytes of a sweep, and the cost of a further small
+    product."""
     size, more = 512, 16
     small = ones((4, 4)).realise()
 

@@ -10,8 +10,8 @@ import math
 from abc import abstractmethod
 from typing import Any, Protocol
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, BackwardSpec
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry

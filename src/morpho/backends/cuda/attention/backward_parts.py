@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.attention.backward_code import BackwardCode
 from morpho.backends.cuda.attention.forward import LOG2_E
 from morpho.backends.cuda.codegen.warp_math import exp2

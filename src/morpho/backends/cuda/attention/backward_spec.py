@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.code.kernel_abi import Record
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.attention.forward import ForwardCode
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, AttentionSpec
 from morpho.backends.cuda.codegen.grid import Header, entry

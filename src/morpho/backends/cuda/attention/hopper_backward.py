@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.attention.backward import BackwardGrid
 from morpho.backends.cuda.attention.backward_code import BackwardCode
 from morpho.backends.cuda.attention.backward_parts import KeysCode, QueriesCode

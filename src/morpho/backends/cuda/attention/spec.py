@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.code.kernel_abi import Record
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel

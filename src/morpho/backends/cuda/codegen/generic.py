@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
-from morpho.backends.cpu.generators import generate
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import ISA, SCRATCH_BYTES, Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.gemm.gemm import EPILOGUE, PROLOGUE
+from morpho.backends.kernels.generators import generate
 from morpho.program.kernel import Kernel
 
 THREADS = 128

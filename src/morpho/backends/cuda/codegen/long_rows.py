@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, LoopKernel
-from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type
 from morpho.backends.cuda.codegen.grid import WARP, Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.codegen.rows import KEPT_UNROLL, RowsCode, RowsKernel
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.loops.loop_spec import TREE_BLOCK, LoopKernel
+from morpho.backends.kernels.loops.reduction_tree import combine, identity, lane_type
 
 JOINING = 1024  # threads that join the blocks of a row
 FEW_BLOCKS = 2048  # of a row

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import struct
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Value
-from morpho.backends.cpu.loops.loop_code import LoopCode
-from morpho.backends.cpu.loops.loop_spec import Access, LoopKernel, Pass
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Value
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import ISA
+from morpho.backends.kernels.loops.loop_code import LoopCode
+from morpho.backends.kernels.loops.loop_spec import Access, LoopKernel, Pass
 from morpho.base.dtypes import float32
 
 WIDEST = 16  # bytes of one access of a thread

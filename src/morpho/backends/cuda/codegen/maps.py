@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.loops.loop_spec import LoopKernel, Pass
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import WARP, Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.loop_grid import LoopGrid, lanes_of, side_by_side
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.loops.loop_spec import LoopKernel, Pass
 from morpho.base.dims import Size
 from morpho.program.kernel import Kernel
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Value
-from morpho.backends.cpu.loops.chunk_moves import kept_type
-from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, TREE_LANES, LoopKernel, Pass, Store
-from morpho.backends.cpu.loops.reduction_tree import combine, fold, identity, lane_type
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Value
 from morpho.backends.cuda.codegen.grid import WARP, Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.loop_grid import LoopGrid, side_by_side
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.loops.chunk_moves import kept_type
+from morpho.backends.kernels.loops.loop_spec import TREE_BLOCK, TREE_LANES, LoopKernel, Pass, Store
+from morpho.backends.kernels.loops.reduction_tree import combine, fold, identity, lane_type
 from morpho.base.dtypes import bool_
 from morpho.program.kernel import Kernel
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.base import Bytes
-from morpho.backends.cpu.driver.entry.block_code import PoolWord
 from morpho.backends.cuda.assembly import ptx
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.driver import early_launch
@@ -20,6 +19,7 @@ from morpho.backends.cuda.driver.memory import LARGE, HostRooms, MemoryPool, Pin
 from morpho.backends.cuda.driver.staging import DIRECT_BYTES, StagingRing
 from morpho.backends.cuda.driver.tensor_map import PROMOTE_256B, SWIZZLE_128B, MapArguments, TensorMap
 from morpho.backends.cuda.vendor.assembler import assembler
+from morpho.backends.driver.entry.block_code import PoolWord
 from morpho.base.errors import CompileError, DeviceError, MorphoError, fail
 
 NON_BLOCKING, NO_TIMING = 1, 2

@@ -1,74 +1,83 @@
-# ruff: noqa: E501 (lines of LLVM's language)
-"""`cuLaunchKernel` for kernels that wait themselves for those before them: by `cuLaunchKernelEx`, with the attribute that
+"""`cuLaunchKernel` for kernels that wait themselves for those before them: `cuLaunchKernelEx`, with the attribute that
 lets them come early where the last argument is not null; or the plain function, where a driver or a chip has none."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from enum import IntEnum
 
-from morpho.backends.cpu.compiler import llvm
+from morpho.backends.code.compiler.code import addresses_of
+from morpho.backends.code.native import native
+from morpho.backends.code.typed import NULL, Address, Global, Pointer, Words, i32, i64, local
 from morpho.base.target import isa_named
 
 LEAST_DRIVER = 12040  # graphs hold such launches from CUDA 12.3 on
 PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+Plain = Callable[[Address, i32, i32, i32, i32, i32, i32, i32, Address, Address, Address], i32]
+Extended = Callable[[Words, Address, Address, Address], i32]
+plain_function = Global("plain_function", Plain)  # cuLaunchKernel
+early_function = Global("early_function", Extended)  # cuLaunchKernelEx
 
-TEXT = f"""
-@early_function = global ptr null
-define void @early_set(ptr %function) {{
-  store ptr %function, ptr @early_function
-  ret void
-}}
-define i32 @early_launch(ptr %function, i32 %gx, i32 %gy, i32 %gz, i32 %bx, i32 %by, i32 %bz, i32 %shared, ptr %stream, ptr %arguments, ptr %early) {{
-  %attribute = alloca [18 x i32], align 8
-  call void @llvm.memset.p0.i64(ptr %attribute, i8 0, i64 72, i1 false)
-  store i32 {PROGRAMMATIC}, ptr %attribute
-  %value = getelementptr i32, ptr %attribute, i64 2
-  store i32 1, ptr %value
-  %config = alloca [7 x i64], align 8
-  store i32 %gx, ptr %config
-  %p1 = getelementptr i32, ptr %config, i64 1
-  store i32 %gy, ptr %p1
-  %p2 = getelementptr i32, ptr %config, i64 2
-  store i32 %gz, ptr %p2
-  %p3 = getelementptr i32, ptr %config, i64 3
-  store i32 %bx, ptr %p3
-  %p4 = getelementptr i32, ptr %config, i64 4
-  store i32 %by, ptr %p4
-  %p5 = getelementptr i32, ptr %config, i64 5
-  store i32 %bz, ptr %p5
-  %p6 = getelementptr i32, ptr %config, i64 6
-  store i32 %shared, ptr %p6
-  %p7 = getelementptr i64, ptr %config, i64 4
-  store ptr %stream, ptr %p7
-  %p8 = getelementptr i64, ptr %config, i64 5
-  store ptr %attribute, ptr %p8
-  %some = icmp ne ptr %early, null
-  %count = zext i1 %some to i64
-  %p9 = getelementptr i64, ptr %config, i64 6
-  store i64 %count, ptr %p9
-  %call = load ptr, ptr @early_function
-  %status = call i32 %call(ptr %config, ptr %function, ptr %arguments, ptr null)
-  ret i32 %status
-}}
-@plain_function = global ptr null
-define void @plain_set(ptr %function) {{
-  store ptr %function, ptr @plain_function
-  ret void
-}}
-define i32 @plain_launch(ptr %function, i32 %gx, i32 %gy, i32 %gz, i32 %bx, i32 %by, i32 %bz, i32 %shared, ptr %stream, ptr %arguments, ptr %early) {{
-  %call = load ptr, ptr @plain_function
-  %status = call i32 %call(ptr %function, i32 %gx, i32 %gy, i32 %gz, i32 %bx, i32 %by, i32 %bz, i32 %shared, ptr %stream, ptr %arguments, ptr null)
-  ret i32 %status
-}}
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-"""
+
+class Attribute(IntEnum):
+    """A CUlaunchAttribute, as 32-bit words."""
+
+    KIND = 0
+    VALUE = 2
+    SIZE = 18
+
+
+class Config(IntEnum):
+    """A CUlaunchConfig, as 64-bit words; the grid, the block and the bytes of shared memory are seven of 32 bits."""
+
+    STREAM = 4
+    ATTRIBUTES = 5
+    COUNT = 6
+    SIZE = 7
+
+
+@native()
+def plain_set(function: Plain) -> None:
+    plain_function[0] = function
+
+
+@native()
+def plain_launch(kernel: Address, gx: i32, gy: i32, gz: i32, bx: i32, by: i32, bz: i32, shared: i32, stream: Address,
+                 arguments: Address, early: Address) -> i32:
+    launch: Plain = plain_function[0]
+    return launch(kernel, gx, gy, gz, bx, by, bz, shared, stream, arguments, NULL)
+
+
+@native()
+def early_set(function: Extended) -> None:
+    early_function[0] = function
+
+
+@native()
+def early_launch(kernel: Address, gx: i32, gy: i32, gz: i32, bx: i32, by: i32, bz: i32, shared: i32, stream: Address,
+                 arguments: Address, early: Address) -> i32:
+    attribute = local(i32, Attribute.SIZE)
+    for i in range(Attribute.SIZE):
+        attribute[i] = 0
+    attribute[Attribute.KIND] = PROGRAMMATIC
+    attribute[Attribute.VALUE] = 1
+    config = local(i64, Config.SIZE)
+    sizes = Pointer[i32](config)
+    sizes[0], sizes[1], sizes[2] = gx, gy, gz
+    sizes[3], sizes[4], sizes[5] = bx, by, bz
+    sizes[6] = shared
+    config[Config.STREAM] = stream
+    config[Config.ATTRIBUTES] = attribute
+    config[Config.COUNT] = i64(early is not None)
+    launch: Extended = early_function[0]
+    return launch(config, kernel, arguments, NULL)
 
 
 def launch_function(plain: int, extended: int) -> int:
     """The address of what launches, given those of `cuLaunchKernel` and, 0 where kernels do not wait themselves, of
     `cuLaunchKernelEx`."""
-    isa = isa_named("native")
-    names = ["early_set", "early_launch"] if extended else ["plain_set", "plain_launch"]
-    setter, launch = llvm.load(llvm.compile_text(TEXT, isa), isa, names)
+    name, *parts = ("early launch", early_set, early_launch) if extended else ("launch", plain_set, plain_launch)
+    setter, launch = addresses_of(name, *parts, isa=isa_named("native"))
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(setter)(extended or plain)
     return int(launch)

@@ -1,7 +1,7 @@
 """The free blocks of a device's pool, on stacks that native code takes from and gives back to.
 
 What happens to a stack is one native call with Python's lock held, from here and from the entry of a compiled function
-alike (`backends/cpu/driver/entry/block_code.py`).
+alike (`backends/driver/entry/block_code.py`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,84 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.driver.entry.block_code import BLOCK_FUNCTIONS, BLOCK_TEXT, BlocksField, PoolWord
+from morpho.backends.code.compiler import llvm
+from morpho.backends.code.compiler.code import addresses_of
+from morpho.backends.code.native import native
+from morpho.backends.code.typed import Address, Bytes, Global, Words, i64
+from morpho.backends.driver.entry.block_code import BlocksField, PoolWord
 from morpho.base.target import isa_named
 
 ROOM = 256  # blocks of a stack
 GIVE = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_int64)
+
+
+Blocks = Words  # a stack's words, by `BlocksField`
+GetPointer = Callable[[Address, Bytes], i64]
+GetContext = Callable[[Address], Words]
+GiveBack = Callable[[i64, i64], None]  # a block's address and bytes
+NAME = cast(Bytes, b"morpho.block")  # of the capsules
+get_pointer = Global("get_pointer", GetPointer)  # PyCapsule_GetPointer
+get_context = Global("get_context", GetContext)  # PyCapsule_GetContext
+
+
+@native()
+def use_block(blocks: Blocks) -> None:
+    pool: Words = blocks[BlocksField.POOL]
+    used = pool[PoolWord.USED] + blocks[BlocksField.BYTES]
+    pool[PoolWord.USED] = used
+    pool[PoolWord.PEAK] = max(pool[PoolWord.PEAK], used)
+
+
+@native()
+def take_block(blocks: Blocks) -> i64:
+    """Return the address of a free block, or 0."""
+    count = blocks[BlocksField.COUNT]
+    if count == 0:
+        return 0
+    blocks[BlocksField.COUNT] = count - 1
+    address: i64 = blocks[count - 1 + BlocksField.FIRST]
+    use_block(blocks)
+    return address
+
+
+@native()
+def give_block(blocks: Blocks, address: i64) -> i64:
+    """Count a block as free; return whether its stack had room for it."""
+    pool: Words = blocks[BlocksField.POOL]
+    pool[PoolWord.USED] -= blocks[BlocksField.BYTES]
+    count = blocks[BlocksField.COUNT]
+    if count >= blocks[BlocksField.ROOM]:
+        return 0
+    blocks[BlocksField.FIRST + count] = address
+    blocks[BlocksField.COUNT] = count + 1
+    return 1
+
+
+@native()
+def name_blocks(pointer: GetPointer, context: GetContext) -> Bytes:
+    """Set what `drop_block` calls; return the name of the capsules."""
+    get_pointer[0] = pointer
+    get_context[0] = context
+    return NAME
+
+
+@native()
+def drop_block(capsule: Address) -> None:
+    """Destructor of a capsule: its block goes back to its stack, or through Python."""
+    pointer: GetPointer = get_pointer[0]
+    context: GetContext = get_context[0]
+    address = pointer(capsule, NAME)
+    blocks = context(capsule)
+    if not blocks:
+        return
+    pool: Words = blocks[BlocksField.POOL]
+    if pool[PoolWord.STREAMS] > 1 or blocks[BlocksField.COUNT] >= blocks[BlocksField.ROOM]:
+        give_back: GiveBack = pool[PoolWord.GIVE]
+        give_back(address, blocks[BlocksField.BYTES])
+    else:
+        give_block(blocks, address)
 
 
 def _immortal(thing: Any) -> Any:
@@ -29,8 +99,8 @@ class BlockFunctions:
     """The native functions, and what a capsule needs."""
 
     def __init__(self) -> None:
-        isa = isa_named("scalar")
-        use, take, give, name, self.drop = llvm.load(llvm.compile_text(BLOCK_TEXT, isa), isa, BLOCK_FUNCTIONS)
+        use, take, give, name, self.drop = addresses_of(
+            "free blocks", use_block, take_block, give_block, name_blocks, drop_block, isa=isa_named("scalar"))
         _immortal(llvm._engines[-1])
         self.use = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(use)
         self.take = ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(take)

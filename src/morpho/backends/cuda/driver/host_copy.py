@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
 
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.driver.abi import ProgramField, StepField
-from morpho.backends.cpu.driver.control_tables import ControlTables
-from morpho.backends.cpu.driver.executable import Executable, is_ready, native
+from morpho.backends.code.compiler.code import addresses_of
+from morpho.backends.code.native import declare
+from morpho.backends.code.native import native as translated
+from morpho.backends.code.typed import Address, Bytes, Words, i1, i32, i64
+from morpho.backends.driver.abi import ProgramField, StepField
+from morpho.backends.driver.control_tables import ControlTables
+from morpho.backends.driver.executable import Executable, is_ready, native
 from morpho.base.dtypes import uint8
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds
@@ -21,32 +24,23 @@ from morpho.program.view import whole
 PIECE_BITS = 16  # log2 of the bytes that a thread takes at a time
 LEAST_BYTES = 128 << 10  # for which threads are asked
 
-TEXT = f"""
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-define i32 @copy_pieces(ptr %places, ptr %values, i64 %first, i64 %last, i64 %c0, i64 %c1, ptr %scratch) {{
-  %source = load ptr, ptr %places
-  %tp = getelementptr i64, ptr %places, i64 1
-  %target = load ptr, ptr %tp
-  %bytes = load i64, ptr %values
-  %from = shl i64 %first, {PIECE_BITS}
-  %to = shl i64 %last, {PIECE_BITS}
-  %short = icmp ult i64 %bytes, %to
-  %end = select i1 %short, i64 %bytes, i64 %to
-  %count = sub i64 %end, %from
-  %s = getelementptr i8, ptr %source, i64 %from
-  %t = getelementptr i8, ptr %target, i64 %from
-  call void @llvm.memcpy.p0.p0.i64(ptr %t, ptr %s, i64 %count, i1 false)
-  ret i32 0
-}}
-"""
+memcpy = declare("llvm.memcpy.p0.p0.i64", Callable[[Address, Address, i64, i1], None])
+
+
+@translated()
+def copy_pieces(places: Words, values: Words, first: i64, last: i64, c0: i64, c1: i64, scratch: Address) -> i32:
+    """A kernel: its rows are pieces of the bytes."""
+    source, target = Bytes(places[0]), Bytes(places[1])
+    start, end = first << PIECE_BITS, min(values[0], last << PIECE_BITS)
+    memcpy(target + start, source + start, end - start, False)
+    return 0
 
 
 class HostCopy(Executable):
     """A program of one step, over pieces of the bytes."""
 
     def __init__(self) -> None:
-        isa = isa_named("native")
-        (self.function,) = llvm.load(llvm.compile_text(TEXT, isa), isa, ["copy_pieces"])
+        (self.function,) = addresses_of("copies on the host", copy_pieces, isa=isa_named("native"))
         slots = [Slot("input", uint8, 1, 0), Slot("result", uint8, 1, 0)]
         super().__init__(Program(slots=slots, outputs=[whole(1, (1,), uint8)]), [], DispatchThresholds())
         self.words[ProgramField.STEPS] = 1

@@ -17,10 +17,9 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
-from morpho.backends.cpu.codegen.native import module, native
-from morpho.backends.cpu.codegen.typed import NULL, Address, Words, i1, i32, i64, u32
-from morpho.backends.cpu.compiler import llvm
-from morpho.backends.cpu.compiler.code import stored_text
+from morpho.backends.code.compiler.code import addresses_of
+from morpho.backends.code.native import native
+from morpho.backends.code.typed import NULL, Address, Words, i1, i32, i64, u32
 from morpho.backends.cuda.driver.regions.traced import Operation, Traced, is_traced, plain
 from morpho.backends.cuda.driver.tensor_map import MapArguments, TensorMap
 from morpho.base.target import isa_named
@@ -404,10 +403,7 @@ class Kernel(NamedTuple):
 
 @cache
 def _addresses() -> list[int]:
-    isa = isa_named("native")
-    names = ["launch_program", "launch_entry", "fit_region"]
-    text = stored_text("launches", lambda: module(launch_program, launch_entry, fit_region))
-    return list(llvm.load(llvm.compile_text(text, isa), isa, names))
+    return addresses_of("launches", launch_program, launch_entry, fit_region, isa=isa_named("native"))
 
 
 def entry_address() -> int:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
 
-from morpho.backends.cpu.codegen.native import declare, module, native
-from morpho.backends.cpu.codegen.typed import (
+from morpho.backends.code.compiler.code import stored_text
+from morpho.backends.code.native import declare, module, native
+from morpho.backends.code.typed import (
     Address,
     Bytes,
     Global,
@@ -23,7 +24,6 @@ from morpho.backends.cpu.codegen.typed import (
     i64,
     u32,
 )
-from morpho.backends.cpu.compiler.code import stored_text
 from morpho.backends.cuda.emulator.guards import guard_text
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter
 from morpho.backends.cuda.gemm.half.mma import CHUNK, DEPTH, MmaGemm, ReadAhead
 from morpho.backends.cuda.gemm.simt import DEPTH as SIMT_DEPTH

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.groups.lower_group import lower_body
 from morpho.backends.cuda.gemm.conv import MmaConv, SimtConv, Windows
 from morpho.backends.cuda.gemm.lower import MANY_TILES, ProductLowering, tile_of
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, STAGES
 from morpho.backends.cuda.layout import CHUNK
+from morpho.backends.lowering.builder import operations
+from morpho.backends.lowering.groups.lower_group import lower_body
 from morpho.base.dims import product
 from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.ir.node import Node

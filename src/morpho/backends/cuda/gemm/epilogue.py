@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, Pass
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.loop_grid import AlignedEmitter, LoopGrid
+from morpho.backends.kernels.loops.loop_spec import Instruction, LoopKernel, Pass
 from morpho.base.dtypes import bfloat16, float16, float32
 
 COLUMNS = 8  # of a chunk

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from morpho.backends.cpu.loops.loop_spec import LoopCall
-from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.groups.lower_group import lower_body
 from morpho.backends.cuda.gemm.epilogue import Epilogue
 from morpho.backends.cuda.gemm.half.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
 from morpho.backends.cuda.layout import CHUNK, LayoutLowering, odd_rows
+from morpho.backends.kernels.loops.loop_spec import LoopCall
+from morpho.backends.lowering.builder import operations
+from morpho.backends.lowering.groups.lower_group import lower_body
 from morpho.base.dims import Size, divide, product
 from morpho.base.dtypes import DType, bfloat16, float16, float32
 from morpho.cost.tuned_choices import Problem

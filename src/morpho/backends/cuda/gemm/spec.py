@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.code.kernel_abi import Record
 from morpho.backends.cuda.gemm.epilogue import Epilogue
 from morpho.backends.cuda.gemm.half.few_rows import FewRowsGemm
 from morpho.backends.cuda.gemm.half.mma import MmaGemm

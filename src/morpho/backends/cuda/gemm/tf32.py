@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import WARP
 from morpho.backends.cuda.gemm.simt import SimtCode, SimtGemm
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, TREE_LANES, LoopKernel, Pass
-from morpho.backends.cpu.loops.reduction_tree import fold, lane_type
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.codegen.rows import RowsCode, RowsKernel
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.loops.loop_spec import TREE_BLOCK, TREE_LANES, LoopKernel, Pass
+from morpho.backends.kernels.loops.reduction_tree import fold, lane_type
 
 FEWEST = 128  # columns of a row from which on the lanes have work
 WIDTHS = (16, 8)  # rows of a block of threads, and where that leaves multiprocessors idle

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX
-from morpho.backends.cpu.loops.sequential.scatter import INDEX, TARGET, VALUE, ScatterKernel
-from morpho.backends.cpu.loops.sequential.scatter_code import combined
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
+from morpho.backends.code.kernel_abi import FAULT_INDEX
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.loops.sequential.scatter import INDEX, TARGET, VALUE, ScatterKernel
+from morpho.backends.kernels.loops.sequential.scatter_code import combined
 from morpho.base.dtypes import int64
 from morpho.program.kernel import Kernel
 

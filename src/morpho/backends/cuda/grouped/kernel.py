@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.loop_grid import lanes_of
 from morpho.backends.cuda.codegen.maps import THREADS, MapCode
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.grouped.step import MOST_WORDS, OWN, TABLE, GroupSpec
+from morpho.backends.kernels.loops.loop_spec import LoopKernel
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.backends.kernels.loops.loop_spec import LoopKernel
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step
 

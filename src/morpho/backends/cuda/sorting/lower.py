@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.backends.cuda.sorting.radix import DIGIT_BITS, DIGITS, CountDigits, PlaceElements, ScanCounts, tiles
+from morpho.backends.lowering.lower_graph import GraphLowering
 from morpho.base.dtypes import DType, int32, uint8, uint16, uint32, uint64
 from morpho.ir.node import Node
 from morpho.program.program import Step

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import BITS, Value
-from morpho.backends.cpu.loops.sorting.keys import INFINITY, QUIET, Keys
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import BITS, Value
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, OwnKernel, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.loops.sorting.keys import INFINITY, QUIET, Keys
 from morpho.base.dtypes import DType
 
 THREADS, ITEMS = 256, 8  # elements of a thread lie side by side, so that their order is its own

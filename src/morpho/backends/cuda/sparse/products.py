@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.sparse.kernels import FOLLOWED_SPMM, SpmmKernel
-from morpho.backends.cpu.sparse.spmm_code import SpmmCode
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.generic import function_text, joined
 from morpho.backends.cuda.codegen.kernels import ISA
 from morpho.backends.cuda.sparse.walk import GridRows, RowTeams, Team
+from morpho.backends.kernels.sparse.kernels import FOLLOWED_SPMM, SpmmKernel
+from morpho.backends.kernels.sparse.spmm_code import SpmmCode
 from morpho.ops.sparse.pattern import CHAINS
 from morpho.program.kernel import Kernel
 from morpho.program.program import Step

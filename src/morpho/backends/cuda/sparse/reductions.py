@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.elementwise import emit
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.sparse.kernels import RowReduceKernel, SddmmKernel
+from morpho.backends.code import scalars
+from morpho.backends.code.elementwise import emit
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.kernels import ISA, Sizes
 from morpho.backends.cuda.sparse.walk import GridRows, RowTeams, Team
+from morpho.backends.kernels.sparse.kernels import RowReduceKernel, SddmmKernel
 from morpho.ops.sparse.pattern import nothing
 from morpho.ops.sparse.rows import PLUS
 from morpho.program.program import Step

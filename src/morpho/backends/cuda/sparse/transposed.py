@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.sparse.row_walk import SparseCode
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import ISA, Launch, OwnKernel, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.cuda.sorting.lower import KEYS, MOST, SortLowering
 from morpho.backends.cuda.sparse.products import TeamSpmm, team_for, teams_for
+from morpho.backends.kernels.sparse.row_walk import SparseCode
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, int32
 from morpho.cost.tuned_choices import Problem

@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.sparse.row_walk import SparseCode
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import ISA, Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.sparse.row_walk import SparseCode
 from morpho.ops.sparse.pattern import CHAINS
 from morpho.program.kernel import Kernel
 

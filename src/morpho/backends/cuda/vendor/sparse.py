@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from morpho.backends.cpu.sparse.kernels import SPMM, SpmmKernel
 from morpho.backends.cuda.driver.interface import Device
 from morpho.backends.cuda.vendor import libraries
+from morpho.backends.kernels.sparse.kernels import SPMM, SpmmKernel
 from morpho.base.dtypes import bfloat16, float16, float32, float64, int32, int64
 from morpho.base.errors import DeviceError, fail
 from morpho.program.program import Step

@@ -27,7 +27,7 @@ from morpho.tensor.device import on
 from morpho.tensor.eager import row
 from morpho.tensor.functions.indexing.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
-from morpho.tensor.functions.searching.selection import is_data, selected, unravelled
+from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected, unravelled
 from morpho.tensor.lifted import lifted_index
 from morpho.tensor.operands import as_node
 from morpho.tensor.recorded import view
@@ -231,6 +231,8 @@ def positions(mask: Tensor, operation: str, reason: str) -> list[Tensor]:
     """The positions at which a mask holds, a tensor per axis."""
     if is_data(mask):
         return unravelled(selected(mask, operation), mask.shape)
+    if is_compacted(mask):
+        return unravelled(compacted(mask), mask.shape)
     found = realised_array(mask, operation, reason, "use mo.where, or multiply by the mask")
     if not mask.program().device:  # nobody has put it anywhere
         return [unplaced(part) for part in np.nonzero(found)]
@@ -389,7 +391,7 @@ def chosen(mask: Node, x: Tensor, other: Node) -> Node:
 
 
 def assigned(x: Tensor, key: Any, value: Any) -> Node:
-    """What x is after x[key] = value."""
+    """Value of x after x[key] = value."""
     given = as_value(value, x)
     mask = lone_mask(key, x)
     if mask is not None and product(given.shape) == 1:  # no count is needed: choose, and stay lazy
@@ -432,7 +434,7 @@ def lone_mask(key: Any, x: Tensor) -> Node | None:
 
 
 def as_value(value: Any, x: Tensor) -> Node:
-    """What is assigned, in the tensor's dtype, which an assignment does not change."""
+    """The assigned value in the tensor's dtype, which an assignment does not change."""
     if is_scalar(value):
         if isinstance(value, complex) and not x.dtype.is_complex:
             raise fail(ArgumentError, "setitem", f"the number {value} does not fit {x.dtype}")

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from morpho.backends.cpu.driver.abi import CommonField, ContextField
-from morpho.backends.cpu.driver.executable import native
+from morpho.backends.driver.abi import CommonField, ContextField
+from morpho.backends.driver.executable import native
 from morpho.base import settings
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans.device_entry import launch_error

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.backends.cpu.driver.abi import OutputRow
-from morpho.backends.cpu.driver.layout import WRITABLE, record_words
+from morpho.backends.driver.abi import OutputRow
+from morpho.backends.driver.layout import WRITABLE, record_words
 from morpho.backends.registry import backend_of
 from morpho.base.dims import Dim, evaluate
 from morpho.runtime.memory.device_memory import DeviceMemory, holder

@@ -6,9 +6,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver.abi import ContextField, Distances
-from morpho.backends.cpu.driver.entry.row_code import FUNCTIONS, RowField, row_text
+from morpho.backends.code.compiler import code
+from morpho.backends.driver.abi import ContextField, Distances
+from morpho.backends.driver.entry.row_code import FUNCTIONS, RowField, row_text
 from morpho.base.dtypes import ALL
 from morpho.base.target import isa_named
 from morpho.tensor import eager

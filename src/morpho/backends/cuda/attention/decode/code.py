@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.attention.forward import LN_2, LOG2_E, ForwardCode
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.backends.cuda.codegen.grid import WARP, Header, entry

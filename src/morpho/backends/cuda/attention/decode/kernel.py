@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.code.kernel_abi import Record
 from morpho.backends.cuda.attention.decode.code import DecodeCode, Rooms
 from morpho.backends.cuda.attention.decode.split import COLUMNS, SPAN, ScoresCode, ValuesCode
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, AttentionSpec, powers_of_two

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.attention.decode.code import PIECE, DecodeCode
 from morpho.backends.cuda.codegen.grid import Header, entry
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.vector_math.exponential import exp_nonpositive
+from morpho.backends.code.emit import Value
+from morpho.backends.code.vector_math.exponential import exp_nonpositive
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, BackwardSpec
 from morpho.backends.cuda.attention.simt.tiles import (
     BLOCK,

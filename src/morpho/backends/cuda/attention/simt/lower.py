@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.lowering.lower_graph import GraphLowering
 from morpho.backends.cuda.attention.backward_spec import BACKWARD, READ, RESULTS
 from morpho.backends.cuda.attention.simt.backward import SimtBackwardSpec
 from morpho.backends.cuda.attention.simt.forward import FEW, MANY, SimtSpec
 from morpho.backends.cuda.attention.simt.tiles import WARPS
 from morpho.backends.cuda.attention.spec import ATTENTION, BATCH_AXES, KEYS, filled, group_of, paged_values, steps_of
+from morpho.backends.lowering.lower_graph import GraphLowering
 from morpho.base.dims import product
 from morpho.base.dtypes import float32, float64
 from morpho.ir.node import Node

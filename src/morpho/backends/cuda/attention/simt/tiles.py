@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from morpho.backends.cpu.attention.attention import FAR
-from morpho.backends.cpu.attention.attention_code import LARGEST
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.attention.spec import BATCH_AXES
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
+from morpho.backends.kernels.attention.attention import FAR
+from morpho.backends.kernels.attention.attention_code import LARGEST
 from morpho.base.dtypes import DType, bool_, float64
 
 WARPS = 4

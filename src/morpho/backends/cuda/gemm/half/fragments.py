@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter
 from morpho.base.dtypes import DType, bfloat16
 

@@ -7,7 +7,7 @@ there, eight columns of a row at a time, with what follows the product. Two barr
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import WARP
 from morpho.backends.cuda.gemm.half.tile_store import TileStore
 from morpho.base.dtypes import bfloat16

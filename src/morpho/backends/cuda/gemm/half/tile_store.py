@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter
 from morpho.backends.cuda.gemm.epilogue import EpilogueCode
 from morpho.base.dtypes import bfloat16, float16

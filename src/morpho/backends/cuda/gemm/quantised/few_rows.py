@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import WARP, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes
 from morpho.backends.cuda.codegen.warp_math import pack

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from morpho.backends.cpu.lowering.builder import operations
-from morpho.backends.cpu.lowering.lower_rounded import lower_rounded
 from morpho.backends.cuda.gemm import lower
 from morpho.backends.cuda.gemm.epilogue import Epilogue
 from morpho.backends.cuda.gemm.half.few_rows import MOST_ROWS, NARROW
@@ -18,6 +16,8 @@ from morpho.backends.cuda.gemm.quantised.rounded import RoundedDots, RoundRows
 from morpho.backends.cuda.gemm.quantised.simt import FEW as FEW_THREADS
 from morpho.backends.cuda.gemm.quantised.simt import QuantisedSimt
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, STAGES
+from morpho.backends.lowering.builder import operations
+from morpho.backends.lowering.lower_rounded import lower_rounded
 from morpho.base.dims import Size, divide, product
 from morpho.base.dtypes import DType, float32, int8, int16, int32
 from morpho.ir.node import Node

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.warp_math import pack
 from morpho.backends.cuda.gemm.half.mma import CHUNK, DEPTH, MmaGemm, ReadAhead
 from morpho.backends.cuda.gemm.quantised.records import BlockReader

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter
 from morpho.base.dtypes import float16
 from morpho.ops.neural.float8 import KINDS as FLOAT8

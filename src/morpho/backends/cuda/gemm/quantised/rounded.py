@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.quantised.rounded import PRODUCT, ROW
-from morpho.backends.cpu.quantised.rounded_code import MAGIC
+from morpho.backends.code import scalars
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, OwnKernel, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
+from morpho.backends.kernels.quantised.rounded import PRODUCT, ROW
+from morpho.backends.kernels.quantised.rounded_code import MAGIC
 from morpho.base.dtypes import float16
 from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 from morpho.ops.neural.rounded import LEAST, RECORD, WIDTH

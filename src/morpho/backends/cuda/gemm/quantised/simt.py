@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.code.emit import Value
 from morpho.backends.cuda.gemm.quantised.records import BlockReader
 from morpho.backends.cuda.gemm.simt import PAD, SimtCode, SimtGemm
 from morpho.ops.neural.quantised import BLOCK

@@ -1,0 +1,33 @@
+"""Running sums, products and extremes: one chain per row, index ascending. Half floats run in float32 and round each
+element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.backends.code.kernel_abi import Record
+from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class ScanKernel(Kernel):
+    """`name` is sum, prod, max, min or logsumexp."""
+
+    name: str
+    dtype: DType
+    outer_rank: int
+
+    role = "scan"
+    flops = 2
+
+    @property
+    def op_names(self) -> frozenset[str]:
+        used = {"max": "maximum", "min": "minimum", "logsumexp": "logaddexp"}
+        return frozenset({used[self.name]} if self.name in used else ())
+
+    @property
+    def record(self) -> Record:
+        """Extents of the outer axes, the length, strides of both operands along the outer axes and along the chain."""
+        along = self.outer_rank + 1
+        return Record(f"extents[{self.outer_rank}] length source[{along}] target[{along}]")

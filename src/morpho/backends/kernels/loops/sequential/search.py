@@ -1,0 +1,29 @@
+"""Binary searches: where each of many values would go into one sorted line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.backends.code.kernel_abi import Record
+from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class SearchKernel(Kernel):
+    """target[.., i] = how many of the sorted line are less than value[.., i], or not above it where `right`. NaN comes
+    after all numbers."""
+
+    dtype: DType
+    right: bool
+    outer_rank: int
+
+    role = "scan"
+    flops = 32
+
+    @property
+    def record(self) -> Record:
+        """Extents of the outer axes, the number of values along the last one, the length of a line; strides of the
+        operands along all axes."""
+        along = self.outer_rank + 1
+        return Record(f"extents[{self.outer_rank}] count length line[{along}] value[{along}] target[{along}]")
