@@ -27,7 +27,8 @@ from morpho.tensor.state import variable
 
 # -- the value of a tensor without its gradient ------------------------------------------------------------------------
 class Data(mo.Tensor):
-    """What `x.data` is: the elements of `x` without a gradient. An assignment to it is one to `x`, gradients or not."""
+    """The result of `x.data`: the elements of `x` without a gradient. An assignment to it is one to `x`,
+    gradients or not."""
 
     __slots__ = ("owner",)
 
@@ -109,7 +110,7 @@ class DataPart(Data):
 
 
 class VariableData(variable.Variable):
-    """What `parameter.data` is: the same state without a gradient."""
+    """The result of `parameter.data`: the same state without a gradient."""
 
     __slots__ = ()
 
@@ -193,7 +194,7 @@ def _gradient(number: int, leaf: mo.Tensor, part: Node | None, create_graph: boo
 
 # -- functions with a backward of their own ----------------------------------------------------------------------------
 class FunctionCtx(SimpleNamespace):
-    """What `forward` keeps for `backward`: `save_for_backward(*tensors)`, and attributes of any name."""
+    """Values that `forward` keeps for `backward`: `save_for_backward(*tensors)`, and attributes of any name."""
 
     saved_tensors: tuple[Any, ...] = ()
     needs_input_grad: tuple[bool, ...] = ()

@@ -175,7 +175,7 @@ ALL = {**ALIASES, **{name: Alias(name, "both", target) for name, target in {**TY
 
 
 def find(name: str) -> Any:
-    """What stands behind a name of another library, or None where Morpho has nothing of this meaning."""
+    """The object behind a name of another library, or None where Morpho has nothing of this meaning."""
     alias = ALL.get(name)
     return None if alias is None else alias.resolve()
 
