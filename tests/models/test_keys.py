@@ -15,7 +15,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError
 from morpho.models.config import COMMON, Config
 from morpho.models.files.loading import _generation
-from morpho.models.registry import family
+from morpho.models.registry import families, family
 from morpho.models.text.generation_keys import GENERATION, Defaults
 from tests.models.make_references import drawn
 from tests.models.test_references import CASES
@@ -146,7 +146,7 @@ def _check_result(folder: Folder, key: str, config: dict[str, Any], what: str) -
 @pytest.mark.parametrize("kind", [*NAMES, *OWN])
 def test_every_key_changed(kind: str, folders: dict[str, Folder]) -> None:
     folder = folders[kind]
-    kinds = family(folder.config).config_class
+    kinds = family(folder.config).model.config_class
     for key in dict.fromkeys([*folder.config, *kinds.table()]):
         if key.endswith("*") or key == "model_type":
             continue
@@ -268,10 +268,8 @@ def test_defaults_are_used_and_saved(folders: dict[str, Folder], tmp_path: Path)
 
 def test_the_tables_are_whole() -> None:
     """Each field of each family is in its table as used, and no table says one thing twice."""
-    from morpho.models.registry import FAMILIES
-
-    for name in FAMILIES:
-        kind: type[Config] = family({"model_type": name}).config_class
+    for name in families():
+        kind: type[Config] = families()[name].model.config_class
         table = kind.table()
         assert all(table[field].role == "used" for field in kind.names())
     assert all(key.why for table in (COMMON, GENERATION) for key in table.values() if key.role == "irrelevant")
