@@ -401,7 +401,7 @@ def _realise(outputs: Sequence[Node]) -> list[Buffer]:
     device = device_of(outputs)
     graph, buffers = abstract(outputs, lift=device == HOST)
     if sum(node.op.kind == "collective" for node in graph.nodes) > 1:
-        graph = Graph(collective.in_common_order(graph.nodes, graph.outputs))
+        graph = Graph(tuple(collective.in_common_order(graph.nodes, graph.outputs)))
     if device != HOST:
         return on_device.realise(_of_numbers(graph), buffers, device)
     plan = plan_for(graph, len(buffers))
