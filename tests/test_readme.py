@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import doctest
 import io
+import linecache
 import re
 import textwrap
 import traceback
@@ -59,6 +60,8 @@ def run(path: Path, name: str) -> int:
     many were executed. Errors point at the file's own lines."""
     namespace: dict[str, object] = {"__name__": "__main__", "__file__": str(path)}
     executed, printed = 0, ""
+    text = path.read_text(encoding="utf-8")
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)  # whoever reads a function's source
     for block in blocks(path.read_text(encoding="utf-8")):
         if block.info == "output":
             flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

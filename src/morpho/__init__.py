@@ -224,8 +224,11 @@ from morpho.tensor.namespace import array_namespace_info as __array_namespace_in
 from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
 from morpho.tensor.operators import install as _install
 from morpho.tensor.state.state import State
+from morpho.tensor.tools.foreign_calls import add_ufunc_methods as _add_ufunc_methods
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
+from morpho.tensor.tools.foreign_calls import keyless_draws as _keyless_draws
 from morpho.tensor.tools.foreign_calls import respellings as _respellings
+from morpho.tensor.tools.foreign_calls import ufunc_methods as _ufunc_methods
 from morpho.tensor.tools.foreign_names import hint_imports as _hint_imports
 from morpho.tensor.tools.foreign_names import more_names as _more_names
 from morpho.tensor.tools.foreign_names import space_names as _space_names
@@ -291,6 +294,7 @@ for _name in _public_names():  # ops that are functions by their records alone
 __all__ += [_name for _name in _public_names() if _name not in __all__]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords
+_add_ufunc_methods(globals())
 _hint_imports()  # and imports of their modules
 _expect_handles()  # for parts that are loaded later
 _offer()  # backends to libraries that look for them
@@ -326,8 +330,8 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
-       for name in ("amp", "cluster", "data", "distributions", "linalg", "logic", "models", "nn", "onnx", "optim",
-                    "plan", "sparse", "weights")},
+       for name in ("amp", "cluster", "data", "distributions", "kernel", "linalg", "logic", "models", "nn", "onnx",
+                    "optim", "plan", "sparse", "weights")},
 }
 
 
@@ -339,6 +343,8 @@ def _spelling(file: str) -> _Any:
 
 
 _respellings.append(lambda *call: _spelling("calls").respelled(*call))
+_ufunc_methods.append(lambda kind, name: _spelling("ufuncs").method(kind, name))
+_keyless_draws.append(lambda *call: _spelling("legacy").keyless(*call))
 _tensor_methods.append(lambda name: _spelling("methods").method(name))
 _space_names.append(lambda place, name: _spelling("table").find_in(place, name))
 _more_names.append(lambda: _spelling("methods").names())
@@ -352,6 +358,7 @@ def __getattr__(name: str) -> _Any:
         found = importlib.import_module(module)
         globals()[name] = getattr(found, attribute) if attribute else found
         _hint_calls(globals(), [name])
+        _add_ufunc_methods(globals(), [name])
         return globals()[name]
     if name == "__version__":  # read only when asked for: the package's metadata takes a while to find
         from morpho.base.distribution import version

@@ -43,8 +43,8 @@ class autocast(Within):
 
 
 def policy(dtype: Any = None) -> dict[str, str]:
-    """What each family of operations is computed in under `autocast(dtype)` on this machine; for None that is measured
-    the first time, within a few seconds, and then read from disk.
+    """Dtypes in which each family of operations is computed under `autocast(dtype)` on this machine; for None that is
+    measured the first time, within a few seconds, and then read from disk.
 
     >>> mo.amp.policy("float16")
     {'product': 'float16', 'attention': 'float16', 'convolution': 'float16'}

@@ -160,7 +160,6 @@ class GradScaler:
         return float(self._scale.value.item()) if self.enabled else 1.0
 
     def static_key(self) -> Any:
-        """What a compiled step is compiled for."""
         return (id(self), self.enabled, self.growth_factor, self.backoff_factor, self.growth_interval)
 
     def state_dict(self) -> dict[str, Any]:

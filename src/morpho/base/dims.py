@@ -153,7 +153,7 @@ class Dim:
         return isinstance(other, Dim | int | np.integer)
 
     def _refuse(self, sign: str, other: object) -> Dim | int:
-        """What is not a size: an error for numbers; other operands may know better."""
+        """Refuse an operand that is no size: an error for numbers; other operands may know better."""
         if not isinstance(other, Dim | int | float | complex | np.number):
             return NotImplemented  # type: ignore[no-any-return]
         raise fail(ShapeError, "Dim", f"the size {self} and {other} under {sign} make no size",
@@ -283,7 +283,7 @@ def _terms(value: Dim | int) -> tuple[tuple[Monomial, int], ...]:
 
 
 def constant_term(value: Size) -> int:
-    """What is added to the products of symbols.
+    """The constant term beside the products of symbols.
 
     >>> constant_term(2 * Dim("n") + 3)
     3

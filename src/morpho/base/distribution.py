@@ -1,4 +1,4 @@
-"""What Morpho is called on the package index, where `morpho` is another project; the import is `morpho` all the same.
+"""Name of Morpho on the package index, where `morpho` is another project; the import is `morpho` all the same.
 
 >>> install("plot")
 "pip install 'morpho-tensor[plot]'"

@@ -59,7 +59,7 @@ class DType:
 
     @property
     def __numpy_dtype__(self) -> np.dtype:
-        """What `np.dtype(self)` is, for libraries that look at dtypes with NumPy's functions; NumPy 2.4 asks for it.
+        """The NumPy dtype, for libraries that call `np.dtype(self)` (from NumPy 2.4 on).
 
         NumPy has no bfloat16: a TypeError says so.
         """

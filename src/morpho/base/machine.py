@@ -1,4 +1,4 @@
-"""What this machine offers, and the instruction sets Morpho compiles for, both as plain data.
+"""Capabilities of this machine, and the instruction sets Morpho compiles for, both as plain data.
 
 >>> here = machine()
 >>> here.cores >= 1

@@ -61,8 +61,9 @@ class Settings:
     log: str = "warning"
 
     def code_key(self) -> tuple[Any, ...]:
-        """What compiled code depends on, of all settings: a key of everything that is traced, planned or compiled. A
-        new setting is part of it unless it is named among those that only say where things are kept, or what is said.
+        """Values of the settings that compiled code depends on: a key of everything that is traced, planned or
+        compiled. A new setting is part of it unless it is named among those that only say where things are kept, or
+        what is said.
 
         >>> Settings(level=2).code_key() == Settings().code_key()
         False
@@ -177,7 +178,7 @@ def world_size() -> int | None:
 
 
 def other_launcher() -> tuple[int, int, str, str]:
-    """What the variables of a launcher that starts no MPI ranks say: rank, size, the variables, and what sets them; a
+    """Variables of a launcher that starts no MPI ranks: rank, size, the variables, and what sets them; a
     size of 1 where there are none. Those of `torchrun` and of Slurm's `srun` without PMIx are such."""
     if "OMPI_COMM_WORLD_SIZE" in os.environ or "PMIX_RANK" in os.environ:
         return 0, 1, "", ""  # a rank of MPI, whatever an outer launcher has left
@@ -204,7 +205,7 @@ def ranks_secret() -> str:
 
 
 def job_hosts() -> tuple[str, str]:
-    """What a queue says of the machines of its job: ("slurm", list of nodes) or ("pbs", file of them), or two empty
+    """Machines of the job that a queue started: ("slurm", list of nodes) or ("pbs", file of them), or two empty
     texts."""
     for kind, variable in (("slurm", "SLURM_JOB_NODELIST"), ("slurm", "SLURM_NODELIST"), ("pbs", "PBS_NODEFILE")):
         if os.environ.get(variable):

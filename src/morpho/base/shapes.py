@@ -31,7 +31,7 @@ def as_integer(value: Any, operation: str, what: str, hint: str = "") -> int:
 
 
 def _whole(value: object) -> str:
-    """What to write instead of a float that counts something."""
+    """Spelling to suggest instead of a float that counts something."""
     return f"write {int(value)}" if isinstance(value, float) and value.is_integer() else ""
 
 
@@ -81,7 +81,7 @@ def check_shape(shape: Shape, operation: str, itemsize: int = 1) -> None:
 
 
 def as_items(value: Any) -> list[Any]:
-    """What may be one or several, such as axes, as a list."""
+    """Return one value or several (such as axes) as a list."""
     return list(value) if hasattr(value, "__iter__") else [value]
 
 

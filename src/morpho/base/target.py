@@ -23,7 +23,7 @@ ALIGNMENT_BYTES = 64  # of all memory that kernels see: a line of the cache, and
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What code is made for. `kind` is that of the device (`cpu`, `cuda`, `wasm`)."""
+    """Machine that code is compiled for. `kind` is the device's (`cpu`, `cuda`, `wasm`)."""
 
     kind: str
     isa: Isa

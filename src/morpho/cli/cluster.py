@@ -89,7 +89,7 @@ def status() -> None:
 
 
 def doctor(hosts_path: Path | None) -> bool:
-    """What pipelines need, whether it is there, and who hangs; whether all is well."""
+    """Check what pipelines need, and print who waits for whom; return whether all is well."""
     from morpho.cluster.frontend.status import diagnosis, running
     from morpho.cluster.launch import standing
 
@@ -138,7 +138,7 @@ BUSY = 0.2  # share of the cores: from here on a load is worth a word
 
 
 def history(last: int) -> None:
-    """What runs were predicted to do, and what they did."""
+    """Print predicted and measured figures of past runs."""
     from morpho.cluster.frontend.history import corrections, errors, rows
 
     found = rows()

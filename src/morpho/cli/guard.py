@@ -51,7 +51,7 @@ def _status(command: Callable[[], Any]) -> int:
 
 
 def _flushed(status: int) -> int:
-    """What is printed may wait in a buffer: that it cannot be written is found here, not when the interpreter ends."""
+    """Flush what was printed: an error of writing is reported here, not when the interpreter ends."""
     error = _output_error()
     if error is None:
         return status
@@ -63,7 +63,7 @@ def _flushed(status: int) -> int:
 
 
 def _output_error() -> Exception | None:
-    """What is wrong with standard output."""
+    """Error of writing to standard output, if there is one."""
     try:
         sys.stdout.flush()
     except BrokenPipeError as error:
@@ -103,7 +103,7 @@ def show_error(error: BaseException) -> None:
 
 
 def sentence_of(error: BaseException) -> str:
-    """What an error says, in a line.
+    """The message of an error, in one line.
 
     >>> sentence_of(PermissionError(13, "Permission denied", "notes.txt"))
     '[morpho] notes.txt: Permission denied.'

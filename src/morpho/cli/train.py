@@ -36,7 +36,7 @@ WIDTH = 60
 
 @dataclass(frozen=True)
 class Habits:
-    """What a run does beside its steps; a resumed one goes on doing it, except for what is asked for anew."""
+    """Options of a run besides its steps; a resumed run keeps them unless they are given again."""
 
     save_every: int = 200
     sample_every: int = 200
@@ -46,7 +46,7 @@ class Habits:
     FILE: ClassVar[str] = "habits.json"
 
     def kept(self, folder: Path, given: Collection[str]) -> Habits:
-        """Those of the run in a folder, with the options that were `given` now."""
+        """Options of the run in a folder, with those of `given` in their place."""
         try:
             known = json.loads((folder / self.FILE).read_text(encoding="utf-8"))
             taken = {name: known[name] for name, value in asdict(self).items()
@@ -123,7 +123,7 @@ def _train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, 
 
 
 class Told:
-    """What a run writes for those who look at it: `metrics.jsonl`, and event files for TensorBoard where they are asked
+    """Files that a run writes for its viewers: `metrics.jsonl`, and event files for TensorBoard where they are asked
     for; of several ranks one that is not quiet writes."""
 
     def __init__(self, folder: Path, begin: int, console: Console, tensorboard: Path | None) -> None:

@@ -17,7 +17,7 @@ _world: Group | None = None
 
 @dataclass(frozen=True)
 class Terms:
-    """What the launcher was told. least: ranks without which training ends. widen_s: seconds after the start from which
+    """Options of the launcher. least: ranks without which training ends. widen_s: seconds after the start from which
     ranks that are lost are wanted back, by a start anew; None: never. starts: how many starts came before this one.
     began_s: when the first of them was, in seconds since 1970."""
 
@@ -86,7 +86,7 @@ def current() -> Group | None:
 
 
 def terms() -> Terms:
-    """What the launcher was told."""
+    """Options of the launcher."""
     return _terms
 
 

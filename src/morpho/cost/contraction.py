@@ -1,4 +1,4 @@
-"""What contracting two tensors costs: operations, bytes, and an estimate of the time they take.
+"""Cost of contracting two tensors: operations, bytes, and an estimate of the time they take.
 
 >>> RATES.seconds(Cost(flops=20_000, bytes=10_000))
 4e-06

@@ -75,7 +75,7 @@ class DispatchThresholds:
         return 0 < rows <= len(limits) and 0 < nbytes <= limits[rows - 1]
 
     def fast_algorithm(self, m: int, k: int, n: int, blas: bool = True) -> str:
-        """What `auto` means under `fast` for floats of these sizes: `strassen`, `blas` or `auto`."""
+        """Algorithm of `auto` under `fast` for floats of these sizes: `strassen`, `blas` or `auto`."""
         least = min(m, k, n)
         if 0 < self.strassen_size <= least:
             return "strassen"
@@ -92,7 +92,7 @@ DEFAULT = DispatchThresholds()
 
 @lru_cache(maxsize=8)
 def defaults_for(vector_bits: int) -> DispatchThresholds:
-    """Those of a machine that was not measured: wider vectors do more before a second thread has come.
+    """Thresholds of a machine that was not measured: wider vectors do more before a second thread has come.
 
     >>> defaults_for(512).parallel_macs // defaults_for(128).parallel_macs
     4
@@ -105,7 +105,7 @@ COUNTS = ("one_block_rows", "shared_points", "blas_size", "strassen_size")
 
 
 def from_row(row: Any) -> DispatchThresholds | None:
-    """What was written, every number within its bounds; None where anything is odd.
+    """Read stored thresholds, every number within its bounds; None where anything is odd.
 
     >>> from_row(DEFAULT.row()) == DEFAULT, from_row({**DEFAULT.row(), "blas_size": -1}) is None
     (True, True)

@@ -1,4 +1,4 @@
-"""What nodes and graphs cost: operations, bytes, and the least time a machine could take (the roofline).
+"""Cost of nodes and graphs: operations, bytes, and the least time a machine could take (the roofline).
 
 >>> Profile("example", 1e11, 1e10).seconds(Cost(flops=2_000, bytes=1_000))
 1e-07
@@ -19,7 +19,7 @@ from morpho.ops.control.records import bodies_of
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a machine can do, as data; the runtime measures it."""
+    """Measured peaks of a machine, as data."""
 
     name: str
     flops_per_s: float

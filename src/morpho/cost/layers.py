@@ -1,4 +1,4 @@
-"""What the layers of models cost: FLOPs, bytes moved, parameters, caches, by formula from their sizes.
+"""Cost of the layers of models: FLOPs, bytes moved, parameters, caches, by formula from their sizes.
 
 A multiply-add is two FLOPs. B sequences of S tokens make T = B S rows; H is the width, F that of the MLP, V the words.
 
@@ -60,7 +60,8 @@ class BlockShape:
     `key_heads` below `heads` is grouped-query attention; `gated` is SwiGLU or GeGLU (three matrices); `cross` adds
     cross-attention; `biased` adds a bias to every product of attention, and of the MLP unless `mlp_biased` says
     otherwise;
-    `norm_parameters` is 2 for layer norm, 1 for RMS norm.
+    `norm_parameters` is 2 for layer norm, 1 for RMS norm. Of `experts` each token goes through `experts_used`, each of
+    them an MLP; where a call has more tokens than that, all are computed.
     """
 
     width: int
@@ -73,6 +74,9 @@ class BlockShape:
     biased: bool = False
     mlp_biased: bool | None = None
     norm_parameters: int = 2
+    experts: int = 0
+    experts_used: int = 0
+    more_parameters: int = 0  # than by these sizes: other norms, biases here and there
 
     @property
     def queries(self) -> int:
@@ -100,7 +104,22 @@ class BlockShape:
         biases = (self.queries + 2 * self.cached + self.width) * (2 if self.cross else 1) if self.biased else 0
         if self.biased if self.mlp_biased is None else self.mlp_biased:
             biases += (2 if self.gated else 1) * self.hidden + self.width
-        return (2 if self.cross else 1) * attention + mlp + biases + self.norms * self.norm_parameters * self.width
+        mlp = mlp * (self.experts or 1) + self.experts * self.width
+        return ((2 if self.cross else 1) * attention + mlp + biases + self.norms * self.norm_parameters * self.width
+                + self.more_parameters)
+
+    def computed_experts(self, rows: int) -> int:
+        """MLPs that each of so many tokens goes through.
+
+        >>> BlockShape(8, 8, 2, experts=8, experts_used=2).computed_experts(1)
+        2
+        """
+        return self.experts_used if self.experts and rows * self.experts_used < self.experts else self.experts or 1
+
+    def unread(self, rows: int) -> int:
+        """Parameters of experts that no token of a call goes through."""
+        used = min(self.experts, rows * self.experts_used) if self.experts else 0
+        return (self.experts - used) * (3 if self.gated else 2) * self.width * self.hidden
 
     def norm_flops(self, rows: int) -> int:
         """Of all norms."""
@@ -117,7 +136,8 @@ class BlockShape:
             attention += 2 * linear_flops(rows, self.width, self.queries)
             attention += 2 * linear_flops(source_rows, self.width, self.cached)
             attention += attention_flops(batch, rows // batch, source, self.queries)
-        mlp = (3 if self.gated else 2) * linear_flops(rows, self.width, self.hidden)
+        mlp = (3 if self.gated else 2) * linear_flops(rows, self.width, self.hidden) * self.computed_experts(rows)
+        mlp += linear_flops(rows, self.width, self.experts)
         return attention + mlp + self.norm_flops(rows)
 
     def activations(self, rows: int, source_rows: int = 0) -> int:
@@ -127,7 +147,7 @@ class BlockShape:
         attention += rows * (self.queries + self.width)  # back to the row
         if self.cross:
             attention += rows * (2 * self.width + 4 * self.queries) + source_rows * (self.width + 4 * self.cached)
-        mlp = rows * (2 * self.width + (4 if self.gated else 2) * self.hidden)
+        mlp = rows * (2 * self.width + (4 if self.gated else 2) * self.hidden) * self.computed_experts(rows)
         return attention + mlp + 2 * self.norms * rows * self.width
 
     def cache(self, tokens: int, source: int = 0) -> int:

@@ -71,7 +71,7 @@ _ALLOWED = {"threads": SHARING, "epilogue": FUSION, "prologue": FUSION, "gemv": 
 
 
 def choice_from_row(row: Any) -> Choice | None:
-    """What was written, every value within its bounds; None where anything is odd.
+    """Read a stored choice, every value within its bounds; None where anything is odd.
 
     >>> choice_from_row({"tile_rows": 64}), choice_from_row({"tile_rows": -1}), choice_from_row({"tile": 1})
     (Choice(way='', tile_rows=64, tile_columns=0, k_block=0, height=0, vectors=0, prefetch='', threads='', \
@@ -95,7 +95,7 @@ class Choices:
 
     @classmethod
     def of(cls, table: Mapping[str, Choice]) -> Choices:
-        """Those that say something, in a fixed order."""
+        """Choices that differ from the default, in a fixed order."""
         return cls(tuple(sorted((key, choice) for key, choice in table.items() if not choice.is_default)))
 
     @cached_property
@@ -140,7 +140,7 @@ def bucket(size: Size) -> int:
 
 @dataclass(frozen=True)
 class Problem:
-    """What can be tuned in a program, as the lowering met it: its key and what alternatives are made of."""
+    """A tunable step of a program as the lowering met it: its key, and the parts of its alternatives."""
 
     key: str
     kind: str  # product, conv, attention, sparse or loop

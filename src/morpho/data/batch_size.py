@@ -19,7 +19,7 @@ CANDIDATES = tuple(1 << n for n in range(11))
 
 @dataclass(frozen=True)
 class Trial:
-    """What one batch size did; no figures where it did not fit."""
+    """Figures of one batch size; none if it did not fit."""
 
     size: int
     fits: bool

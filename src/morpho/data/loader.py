@@ -179,7 +179,7 @@ class DataLoader:
 
 
 def _maker(dataset: Any, collate_fn: Callable[..., Any] | None, order: Callable[[int], np.ndarray]) -> Make:
-    """What makes a batch by its number; it holds the dataset, not the loader."""
+    """Function that makes a batch by its number; it holds the dataset, not the loader."""
     together = own_batch(dataset) if collate_fn is None else None
     several = getattr(dataset, "__getitems__", None)  # PyTorch's name, which Hugging Face's datasets have too
 
@@ -198,7 +198,7 @@ END = object()  # of a stream, in place of a batch
 
 def _stream_maker(dataset: Any, size: int, drop_last: bool, collate_fn: Callable[..., Any] | None,
                   skipped: int) -> Make:
-    """What makes the next batch of a stream, whatever its number; `skipped` batches are read and left."""
+    """Function that makes the next batch of a stream; the first `skipped` batches are read and dropped."""
     items = iter(dataset)
     for _ in itertools.islice(items, skipped * size):
         pass

@@ -1,4 +1,4 @@
-"""What distributions have in common, and the table of divergences between them."""
+"""Base of distributions, and the table of divergences between them."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Poisson(Distribution):
 
 
 class Categorical(Distribution):
-    """One of several classes."""
+    """A class number, drawn by probabilities or logits."""
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         if (probs is None) == (logits is None):
@@ -179,7 +179,7 @@ class Categorical(Distribution):
 
 
 class OneHotCategorical(Categorical):
-    """One of several classes, as a row with a 1."""
+    """A class as a row with a single 1, drawn by probabilities or logits."""
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         super().__init__(probs, logits)

@@ -17,7 +17,7 @@ from morpho.ir.serialise import load_graph
 
 
 class OtherGraph(ArgumentError):
-    """What is found inside is not what was said of it."""
+    """A deferred graph differs from its description."""
 
 
 class DeferredGraph(Graph):

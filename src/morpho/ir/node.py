@@ -33,7 +33,7 @@ _PYTHON_KINDS = ((np.bool, bool), (np.integer, int), (np.floating, float), (np.c
 
 
 class _Written(threading.local):
-    """Whose line nodes carry that are made now, None: the user's on the stack; and whether old ones keep theirs."""
+    """Source location given to new nodes (None: the user's stack frame), and whether reused nodes keep their own."""
 
     origin: str | None = None
     kept: bool = False

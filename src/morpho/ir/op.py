@@ -28,7 +28,7 @@ class Spec(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a node costs: floating-point (or integer) operations, and bytes read and written once each."""
+    """Cost of a node: floating-point (or integer) operations, and bytes read and written once each."""
 
     flops: int
     bytes: int
@@ -112,7 +112,7 @@ class Op:
         return self.kind in ("index", "host", "control") or "checks" in self.properties
 
     def refusal(self, count: int) -> str:
-        """What is wrong with so many inputs, or nothing."""
+        """Reason why an operation cannot take so many inputs; empty if it can."""
         if self.arity is None or self.arity[0] <= count <= self.arity[1]:
             return ""
         least, most = self.arity

@@ -59,7 +59,7 @@ def look_through(node: Node, seen: Callable[[Node], bool] = shows) -> tuple[Node
 
 
 def root_of(node: Node) -> Node:
-    """What views look at; one output of several is a value of its own."""
+    """Value below a chain of views; one output of several is a value of its own."""
     while "view" in node.op.properties and node.op.name != "pick":
         node = node.inputs[0]
     return node

@@ -1,4 +1,4 @@
-"""What a model ran: rule -> core rules -> plan -> kernels."""
+"""Explanation of a run: rule -> core rules -> plan -> kernels."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _kind(column: Sequence[Any], name: str, number: int) -> str:
 
 
 def _guessed(column: Sequence[str]) -> str:
-    """What all texts of a column look like: numbers as the language has them, so that `inf` and `1_000` are names."""
+    """Type that all texts of a column look like; `inf` and `1_000` are names, as in the language."""
     for kind in ("int", "float"):
         if all(FORMS[kind].fullmatch(value) and value[-1] in "0123456789." for value in column):
             return kind + "?"

@@ -63,7 +63,7 @@ class Answer:
 
 
 class Model(Mapping[str, Answer]):
-    """What `Program.run` returns: predicate -> tuples; `add` and `remove` change facts and everything they support.
+    """Tuples of each predicate, from `Program.run`; `add` and `remove` change facts and everything they support.
 
     >>> model = mo.logic.Program("path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z). edge(a, b).").run()
     >>> model.add("edge", [("b", "c")])

@@ -272,7 +272,7 @@ class Program:
         return [proof(model, "answer_", *row) for row in answer]
 
     def explain(self, goal: str | None = None, semantics: str | Semiring = "boolean", engine: str = "auto") -> str:
-        """What runs: every rule, its plan, and the kernels of what became native code."""
+        """Explain a run: every rule, its plan, and the kernels of its native code."""
         model = self.run(semantics, engine) if goal is None else self.goal(goal, semantics, engine)[0]
         return explained(model)
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.models.config import Config
+from morpho.models.cuts import Cuts, module_at
 from morpho.models.text.generation_keys import Defaults
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache
@@ -116,6 +117,65 @@ class LanguageModel(Model, ABC):
     @abstractmethod
     def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
         """An empty cache for each layer."""
+
+
+class BlockModel(LanguageModel):
+    """A decoder as a chain of layers: `begin`, a `step` for each block, `normed`, `head`. A pipeline's stage runs some
+    of them, `hidden` all.
+
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    >>> x = model.begin(mo.asarray([[1, 2, 3]]))
+    >>> x = model.step(model.blocks[0], x)
+    >>> bool(mo.all(model.normed(x) == model.hidden(mo.asarray([[1, 2, 3]]))))
+    True
+    """
+
+    cuts: ClassVar[Cuts]
+    lm_head: Any  # None where it shares the embedding's weights
+
+    @property
+    def blocks(self) -> Any:
+        """The list of blocks."""
+        return module_at(self, self.cuts.blocks)
+
+    @abstractmethod
+    def begin(self, ids: mo.Tensor, places: Any = 0) -> mo.Tensor:
+        """(batch, length) -> (batch, length, width); tokens stand from position `places` on, or where it says."""
+
+    @abstractmethod
+    def step(self, block: Any, x: mo.Tensor, cache: Any = None, offset: Any = 0, mask: Any = None,
+             positions: Any = None) -> mo.Tensor:
+        """One block."""
+
+    def normed(self, x: mo.Tensor) -> mo.Tensor:
+        """The last block's result as the head sees it."""
+        for name in self.cuts.last:
+            module = module_at(self, name)
+            x = x if module is None else module(x)
+        return x
+
+    @abstractmethod
+    def cache_shape(self, block: Any) -> tuple[int, int]:
+        """Heads of keys in a block's cache, and the width of each."""
+
+    def tied_embedding(self) -> Any:
+        return module_at(self, self.cuts.table) if self.lm_head is None else None
+
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
+               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
+        x = self.begin(ids, offset if positions is None else positions)  # (batch, length, width)
+        for layer, block in enumerate(self.blocks):
+            if states is not None:
+                states.append(x)
+            x = self.step(block, x, None if caches is None else caches[layer], offset, mask, positions)
+        return self.normed(x)
+
+    def head(self, x: mo.Tensor) -> mo.Tensor:
+        return tied_logits(x, module_at(self, self.cuts.table)) if self.lm_head is None else self.lm_head(x)
+
+    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
+        shapes = [self.cache_shape(block) for block in self.blocks]
+        return [KeyValueCache(batch, heads, length, depth, dtype) for heads, depth in shapes]
 
 
 def divided(operation: str, width: int, heads: int, names: tuple[str, str] = ("width", "heads")) -> int:

@@ -54,6 +54,8 @@ class Config:
     renamed: ClassVar[Mapping[str, str]] = {}
     others: ClassVar[Mapping[str, Key]] = {}
     kinds: ClassVar[Mapping[str, Kind]] = {}
+    numbers: ClassVar[Mapping[str, str]] = {}  # fields of `Shape` -> settings
+    shared: ClassVar[tuple[str, ...]] = ()  # numbers that the nodes which share a layer divide
     honoured: ClassVar[Mapping[str, Key]] = {}  # of generation_config.json, besides what every family takes
 
     @classmethod

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import morpho as mo
-from morpho.models.base import LanguageModel, divided, tied_logits
+from morpho.models.base import BlockModel, divided
 from morpho.models.config import Config
+from morpho.models.cuts import Cuts
+from morpho.models.decoder.shape import Shape
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.transformer.attention import KeyValueCache, Parts, attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.nn.transformer.positions import LearnedPositions
 from morpho.tensor.state.variable import Parameter
@@ -49,7 +51,22 @@ class GPT2Config(Config):
         "reorder_and_upcast_attn": irrelevant("sums are float32 always"),
         "summary_*": irrelevant("of another head"), "n_special": irrelevant("of an older form"),
         "predict_special_tokens": irrelevant("of an older form")}
+    numbers: ClassVar[Mapping[str, str]] = {
+        "width": "n_embd", "vocabulary": "vocab_size", "heads": "n_head", "hidden": "n_inner", "layers": "n_layer",
+        "context": "n_positions"}
+    shared: ClassVar[tuple[str, ...]] = ("n_head", "n_inner", "n_embd")
     kinds: ClassVar[Mapping[str, Kind]] = {"activation_function": one_of(*ACTIVATIONS)}
+
+    def shape(self) -> Shape:
+        return Shape(
+            family="gpt2", vocabulary=self.vocab_size, width=self.n_embd, layers=self.n_layer, heads=self.n_head,
+            kv_heads=self.n_head, depth=divided("gpt2", self.n_embd, self.n_head, ("n_embd", "n_head")),
+            hidden=self.n_inner or 4 * self.n_embd, activation=self.activation_function, context=self.n_positions,
+            eps=self.layer_norm_epsilon, tied=self.tie_word_embeddings, std=0.02, norm="layer", gated=False,
+            norms={"before_attention": "ln_1", "before_mlp": "ln_2"}, qkv_bias=True, out_bias=True, mlp_bias=True,
+            joined="parts", scale=None if self.scale_attn_weights else 1.0,
+            scale_by_layer=self.scale_attn_by_inverse_layer_idx, windows=(None,) * self.n_layer,
+            ropes=(None,) * self.n_layer, learned_positions=self.n_positions)
 
 
 class TransposedLinear(Module):
@@ -77,9 +94,12 @@ class Attention(Module):
         self.c_attn = TransposedLinear(width, 3 * width, 0.02, dtype)
         self.c_proj = TransposedLinear(width, width, 0.02 / math.sqrt(2 * config.n_layer), dtype)
 
+    def parts(self) -> Parts:
+        return Parts({"c_attn": (self.c_attn.outputs // 3,) * 3}, "c_proj", ("heads",))
+
     def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any, mask: Any = None) -> mo.Tensor:
-        width = int(x.shape[-1])
         joined = self.c_attn(x)  # (batch, length, 3 * width)
+        width = int(joined.shape[-1]) // 3
         q, k, v = (split_heads(joined[..., i * width:(i + 1) * width], self.heads) for i in range(3))
         seen = attend(q, k, v, causal=True, mask=mask, cache=cache, offset=offset, scale=self.scale)
         return self.c_proj(join_heads(seen))  # type: ignore[no-any-return]
@@ -91,6 +111,9 @@ class FeedForward(Module):
         self._function = activation(config.activation_function)
         self.c_fc = TransposedLinear(width, hidden, 0.02, dtype)
         self.c_proj = TransposedLinear(hidden, width, 0.02 / math.sqrt(2 * config.n_layer), dtype)
+
+    def parts(self) -> Parts:
+        return Parts({"c_fc": ()}, "c_proj")
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         return self.c_proj(self._function(self.c_fc(x)))  # type: ignore[no-any-return]
@@ -109,7 +132,7 @@ class GPT2Block(Module):
         return x + self.dropout(self.mlp(self.ln_2(x)))  # type: ignore[no-any-return]
 
 
-class GPT2(LanguageModel):
+class GPT2(BlockModel):
     """GPT-2 with its head, tied to the embedding unless `tie_word_embeddings` is off.
 
     >>> model = mo.models.create("gpt2", vocab_size=100, n_positions=16, n_embd=8, n_layer=1, n_head=2)
@@ -119,6 +142,7 @@ class GPT2(LanguageModel):
 
     model_type = "gpt2"
     config_class = GPT2Config
+    cuts = Cuts(("wte", "wpe"), "wte", "h", ("ln_f",))
 
     def __init__(self, config: GPT2Config, dtype: Any = mo.float32) -> None:
         self._configure(config)
@@ -131,31 +155,19 @@ class GPT2(LanguageModel):
         self.ln_f = LayerNorm(width, config.layer_norm_epsilon, dtype=dtype)
         self.lm_head = None if config.tie_word_embeddings else Linear(width, config.vocab_size, False, dtype)
 
-    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
-               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
-        x = self.dropout(self.wpe(self.wte(ids), offset if positions is None else positions))  # (batch, length, width)
-        for layer, block in enumerate(self.h):
-            if states is not None:
-                states.append(x)
-            x = block(x, None if caches is None else caches[layer], offset, mask)
-        return self.ln_f(x)  # type: ignore[no-any-return]
+    def begin(self, ids: mo.Tensor, places: Any = 0) -> mo.Tensor:
+        return self.dropout(self.wpe(self.wte(ids), places))  # type: ignore[no-any-return]
 
-    def tied_embedding(self) -> Any:
-        return self.wte if self.lm_head is None else None
+    def step(self, block: Any, x: mo.Tensor, cache: Any = None, offset: Any = 0, mask: Any = None,
+             positions: Any = None) -> mo.Tensor:
+        return block(x, cache, offset, mask)  # type: ignore[no-any-return]
 
-    def head(self, x: mo.Tensor) -> mo.Tensor:
-        if self.lm_head is not None:
-            return self.lm_head(x)  # type: ignore[no-any-return]
-        return tied_logits(x, self.wte)
+    def cache_shape(self, block: Any) -> tuple[int, int]:
+        return block.attn.heads, self.config["n_embd"] // self.config["n_head"]
 
     @property
     def context(self) -> int:
         return int(self.config["n_positions"])
-
-    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
-        heads = self.config["n_head"]
-        depth = self.config["n_embd"] // heads
-        return [KeyValueCache(batch, heads, length, depth, dtype) for _ in self.h]
 
 
 SIZES: dict[str, dict[str, int]] = {

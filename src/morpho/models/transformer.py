@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import morpho as mo
-from morpho.models.base import LanguageModel, divided, tied_logits
+from morpho.models.base import BlockModel, divided
 from morpho.models.config import Config
+from morpho.models.cuts import Cuts
+from morpho.models.decoder.shape import Rope, Shape
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
-from morpho.nn.transformer.attention import KeyValueCache
 from morpho.nn.transformer.blocks import ACTIVATIONS, GATES, NORMS, TransformerBlock, norm
 from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions
 from morpho.weights.keys import Kind, number, one_of
@@ -42,11 +43,27 @@ class PreNormConfig(Config):
     attention_bias: bool = True
     dropout: float = 0.0
     eos_token_id: int | list[int] | None = None
+    numbers: ClassVar[Mapping[str, str]] = {
+        "width": "width", "vocabulary": "vocab_size", "heads": "heads", "kv_heads": "kv_heads", "hidden": "hidden",
+        "layers": "layers", "context": "max_seq_len"}
+    shared: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "hidden", "width")
     kinds: ClassVar[Mapping[str, Kind]] = {"activation": one_of(*GATES, *ACTIVATIONS), "normalization": one_of(*NORMS),
                                            "rope_theta": number(10000.0, above=0)}
 
+    def shape(self) -> Shape:
+        depth, bias, gated = divided("prenorm", self.width, self.heads), self.attention_bias, self.activation in GATES
+        rope = Rope(depth, self.rope_theta) if self.use_rope else None
+        return Shape(
+            family="prenorm", vocabulary=self.vocab_size, width=self.width, layers=self.layers, heads=self.heads,
+            kv_heads=self.kv_heads or self.heads, depth=depth, hidden=self.hidden or 4 * self.width,
+            activation=GATES.get(self.activation, self.activation), context=self.max_seq_len, eps=self.eps,
+            tied=self.tie_embeddings, std=0.02, norm="rms" if self.normalization == "rmsnorm" else "layer", gated=gated,
+            norms={"before_attention": "attention_norm", "before_mlp": "feed_forward_norm"}, qkv_bias=bias,
+            out_bias=bias, mlp_bias=bias and not gated, windows=(None,) * self.layers, ropes=(rope,) * self.layers,
+            learned_positions=0 if self.use_rope else self.max_seq_len)
 
-class PreNormTransformer(LanguageModel):
+
+class PreNormTransformer(BlockModel):
     """A causal language model of pre-norm blocks.
 
     >>> model = mo.models.create("prenorm-small", vocab_size=100, width=8, layers=1, heads=2, hidden=16, max_seq_len=16)
@@ -56,6 +73,7 @@ class PreNormTransformer(LanguageModel):
 
     model_type = "prenorm"
     config_class = PreNormConfig
+    cuts = Cuts(("embed", "positions"), "embed", "layers", ("norm",))
 
     def __init__(self, config: PreNormConfig, dtype: Any = mo.float32) -> None:
         self._configure(config)
@@ -84,32 +102,20 @@ class PreNormTransformer(LanguageModel):
             elif name.endswith("bias"):
                 parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
 
-    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
-               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
-        x, places = self.embed(ids), offset if positions is None else positions  # x is (batch, length, width)
-        x = self.dropout(x if self.positions is None else self.positions(x, places))
-        for layer, block in enumerate(self.layers):
-            if states is not None:
-                states.append(x)
-            cache = None if caches is None else caches[layer]
-            x = block(x, mask=mask, cache=cache, offset=offset, positions=positions)
-        return self.norm(x)  # type: ignore[no-any-return]
+    def begin(self, ids: mo.Tensor, places: Any = 0) -> mo.Tensor:
+        x = self.embed(ids)
+        return self.dropout(x if self.positions is None else self.positions(x, places))  # type: ignore[no-any-return]
 
-    def tied_embedding(self) -> Any:
-        return self.embed if self.lm_head is None else None
+    def step(self, block: Any, x: mo.Tensor, cache: Any = None, offset: Any = 0, mask: Any = None,
+             positions: Any = None) -> mo.Tensor:
+        return block(x, mask=mask, cache=cache, offset=offset, positions=positions)  # type: ignore[no-any-return]
 
-    def head(self, x: mo.Tensor) -> mo.Tensor:
-        if self.lm_head is not None:
-            return self.lm_head(x)  # type: ignore[no-any-return]
-        return tied_logits(x, self.embed)
+    def cache_shape(self, block: Any) -> tuple[int, int]:
+        return block.attention.num_kv_heads, block.attention.head_dim
 
     @property
     def context(self) -> int:
         return int(self.config["max_seq_len"])
-
-    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
-        attention = self.layers[0].attention if len(self.layers) else None
-        return [KeyValueCache(batch, attention.num_kv_heads, length, attention.head_dim, dtype) for _ in self.layers]  # type: ignore[union-attr]
 
 
 SIZES: dict[str, dict[str, int]] = {

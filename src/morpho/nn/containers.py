@@ -185,7 +185,7 @@ class ParameterList(Module):
 
 
 class Identity(Module):
-    """Its input, as it is; takes and ignores any settings, to stand in for another layer.
+    """Return the input unchanged; takes and ignores any settings, to stand in for another layer.
 
     >>> mo.nn.Identity()(mo.ones(2)).numpy()
     array([1., 1.], dtype=float32)

@@ -42,7 +42,7 @@ NOT_IN_THE_TREE = ("_training", "_hooks", "_pre_hooks")
 
 
 class Signatures:
-    """What a module takes, for `inspect.signature` and `mo.compile(module, dynamic={"x": ...})`: what `forward`
+    """Signature of a module, for `inspect.signature` and `mo.compile(module, dynamic={"x": ...})`: what `forward`
     does. Of the class it is what makes one, by its `__init__` unless it is given."""
 
     def __init__(self, making: inspect.Signature | None = None) -> None:
@@ -89,7 +89,7 @@ class Module:
             cls.__init__ = hinted(cls.__init__)  # type: ignore[method-assign]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes."""
+        """Compute the module's result."""
         raise fail(ArgumentError, type(self).__name__, "the module has no forward()", "define forward(self, ...)")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -166,14 +166,15 @@ class Module:
             stack += reversed([(_join(name, key), child) for key, child in _members(vars(module), Module)])
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """What training changes, with dotted names such as "layers.0.weight"; a shared one under its first name."""
+        """Parameters that training changes, with dotted names such as "layers.0.weight"; a shared one under its
+        first name."""
         return self._variables(Parameter)
 
     def parameters(self) -> Iterator[Parameter]:
         return (parameter for _, parameter in self.named_parameters())
 
     def named_buffers(self) -> Iterator[tuple[str, Buffer]]:
-        """What is saved but not trained, with dotted names."""
+        """Tensors that are saved but not trained, with dotted names."""
         return self._variables(Buffer)
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
@@ -226,7 +227,6 @@ class Module:
         return self.train(False)
 
     def static_key(self) -> Any:
-        """What a compiled function that takes this module is compiled for."""
         return (id(self), *[module._training for module in self.modules()])
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
@@ -305,7 +305,7 @@ class Module:
         return self if dtype is None else self.astype(dtype)
 
     def _must_be_dtype(self, given: Any) -> None:
-        """Who writes `to("gpu")` means a device."""
+        """Explain `to("gpu")`: a dtype is expected here."""
         try:
             as_dtype(given)
         except DTypeError:

@@ -13,7 +13,7 @@ from morpho.tensor.state.variable import Parameter
 
 
 class Module(Protocol):
-    """What the table asks of a module; `module.py` has it."""
+    """Interface of modules that the table needs."""
 
     _training: bool
 
@@ -34,7 +34,6 @@ class Module(Protocol):
         ...
 
     def __call__(self, *inputs: Any) -> Any:
-        """What it computes."""
         ...
 
 
@@ -73,7 +72,7 @@ def _as_input(value: Any) -> Any:
 
 
 def _output_shapes(model: Module, inputs: Sequence[Any]) -> dict[int, str]:
-    """What each module gives, by its identity: one call, as after training, of which nothing is computed."""
+    """Output shape of each module, by identity, from one traced call that computes nothing."""
     found: dict[int, str] = {}
 
     def note(module: Module, _: Any, result: Any) -> None:

@@ -25,7 +25,7 @@ unrolled: dict[str, int] = {}  # ops without a rule -> how often a batch became 
 
 
 def row_leaf(shape: Shape, dtype: DType, device: str = "") -> Node:
-    """What stands for one row while a function is traced: a leaf that has no value of its own."""
+    """Leaf node that stands for one row during tracing, without a value."""
     number = next(_rows)
     return make(REGISTRY["parameter"], (), {"index": 0, "shape": shape, "dtype": dtype, "row": number}, device=device)
 
@@ -124,7 +124,7 @@ def permuted(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: 
 
 
 def loop(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
-    """What no rule does at once: the op on every row, the results put together. Counted, and logged once for an op."""
+    """Apply an operation without a batching rule row by row; counted, and logged once for an operation."""
     size = rows.size
     if not isinstance(size, int) or size == 0 or len(node.outputs) > 1:
         raise fail(ArgumentError, "vmap", f"{node.op.name} has no batching rule, and a batch of {size} is no loop",

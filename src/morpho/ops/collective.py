@@ -32,7 +32,7 @@ _Runner = Callable[[str, Attributes, Sequence[Any]], Any]
 
 
 def _alone(name: str, attributes: Attributes, arrays: Sequence[Any]) -> Any:
-    """What collectives are where nobody has said what groups there are."""
+    """Collectives of a process without groups."""
     raise fail(GroupError, name, f"there is no group {attributes['group']}")
 
 
@@ -126,7 +126,7 @@ def of_a_body(sees_outside: bool = True) -> Iterator[set[int]]:
 
 
 def come_after(groups: set[int], made: Sequence[Node]) -> None:
-    """What is written next in these groups comes after a loop, a branch or rows, of which these are the results."""
+    """Order later collectives of these groups after a loop, a branch or rows with these results."""
     order = _order()
     result = next((node for node in made if bounds(product(node.shape))[0] > 0), None)
     if order is None or result is None:

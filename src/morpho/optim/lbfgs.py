@@ -25,7 +25,7 @@ LEAST_CURVATURE = 1e-10  # a change of the gradient along a step below this says
 
 @dataclass
 class _Memory:
-    """What is kept from step to step; vectors of all parameters in a row."""
+    """State between steps; vectors of all parameters in a row."""
 
     count: int  # directions taken
     steps: list[mo.Tensor]  # changes of the parameters, the oldest first ...

@@ -122,7 +122,6 @@ class ParamGroup:
         return dict(self._settings)
 
     def static_key(self) -> Any:
-        """What a compiled step is compiled for."""
         changing = ("lr",) if self._cycled is None else ("lr", "momentum")
         kept = [(name, value) for name, value in self._settings.items() if name not in changing]
         if self._cycled is not None:
@@ -204,7 +203,7 @@ class Optimizer:
         at_least_zero(type(self).__name__, group, "lr", "weight_decay")
 
     def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
-        """What is kept for a parameter, at the beginning; float32 beside half floats."""
+        """Initial state of a parameter; float32 beside half floats."""
         return {}
 
     def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: ParamGroup,
@@ -279,7 +278,7 @@ class Optimizer:
         return f"{type(self).__name__}({sum(1 for _ in self.parameters())} parameters, {first})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
-        """What a copy keeps for its parameters is found by them: those that are copied along, or anew."""
+        """Copy the state together with its parameters: those copied along, or new ones."""
         made: Optimizer = object.__new__(type(self))
         memo[id(self)] = made
         copied = copy.deepcopy(vars(self), memo)
@@ -302,7 +301,6 @@ class Optimizer:
         return (parameter for group in self.param_groups for parameter in group.params)
 
     def static_key(self) -> Any:
-        """What a compiled step that takes this optimiser is compiled for."""
         counts = dict.fromkeys(id(count) for count in self._counts.values())
         return (id(self), tuple(counts), *[(len(group.params), group.static_key()) for group in self.param_groups])
 
@@ -402,7 +400,7 @@ def _with_all(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _signature(rule: type[Optimizer]) -> inspect.Signature:
-    """What a rule is made with: parameters, `lr`, and the other settings by name; or as its own `__init__` says."""
+    """Signature of a rule: parameters, `lr`, and the other settings by name; or that of its own `__init__`."""
     if rule.__init__ is not Optimizer.__init__:
         _, *rest = inspect.signature(rule.__init__).parameters.values()
         return inspect.Signature(rest)

@@ -27,7 +27,7 @@ from morpho.tensor.state.trace import current_trace
 
 
 class LRScheduler:
-    """What schedules have in common; a new one says what becomes of a rate: `rate(base, step, group)`.
+    """Base of schedules; a new one defines its rate: `rate(base, step, group)`.
 
     >>> class Halved(mo.optim.LRScheduler):
     ...     def rate(self, base, step, group):
@@ -289,7 +289,7 @@ class WarmupCosineLR(LRScheduler):
         return base * (self.end_factor + (1 - self.end_factor) * self.left(share))
 
     def left(self, share: float) -> float:
-        """What is left of the rate after a share of the decay."""
+        """Share of the rate left after a share of the decay."""
         return (1 + math.cos(math.pi * share)) / 2
 
 

@@ -35,7 +35,7 @@ from morpho.passes.symmetric import halve_symmetric
 
 @dataclass
 class Report:
-    """What the passes did: nodes before and after, milliseconds, rules applied, and texts when asked for. `program`
+    """Report of the passes: nodes before and after, milliseconds, rules applied, and texts when asked for. `program`
     tells the same of the passes over the program, in steps (`program/pipeline.py`)."""
 
     passes: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Report:
 
 @dataclass
 class Context:
-    """What passes ask for besides the graph. `updates` are (output, input) pairs where the output may take the input's
+    """Input of the passes besides the graph. `updates` are (output, input) pairs where the output may take the input's
     memory; with a `budget`, values are computed again until the bytes that `measure` finds are within it."""
 
     off: frozenset[str] = frozenset()  # what is switched off by name
@@ -138,7 +138,7 @@ checking = False  # tests switch it on: the verifier runs after every pass
 
 
 def switched_off(names: str) -> set[str]:
-    """What a setting of `passes_off` names: passes, the plan of the arena, or loops in registers."""
+    """Passes (or the plan of the arena, or loops in registers) that a setting of `passes_off` names."""
     off = {name.strip() for name in names.split(",") if name.strip()}
     needed = {name: each.needed for name, each in PASSES.items() if each.needed}
     needed[DCE] = "what no output needs is not part of a graph to begin with"

@@ -82,7 +82,7 @@ def _is_in_memory(node: Node) -> bool:
 
 
 def _whole(node: Node) -> Node:
-    """What a value is part of."""
+    """Value that a node is a part of."""
     return look_through(node, lambda view: view.op.name == "slice")[0]
 
 

@@ -1,1 +1,1 @@
-"""What a backend runs: steps over slots of memory, and the passes over such programs."""
+"""Programs of a backend: steps over slots of memory, and the passes over such programs."""

@@ -148,7 +148,7 @@ def _seen(program: Program, step: Step, threads: int, thresholds: DispatchThresh
 
 
 class Touched:
-    """What some steps read and write together."""
+    """Slots that some steps read and write together."""
 
     def __init__(self) -> None:
         self.reads: set[int] = set()

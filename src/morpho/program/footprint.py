@@ -75,7 +75,7 @@ class Footprint:
 
 
 def footprint(program: Program, updates: Updates, threads: int) -> Footprint:
-    """What a call holds while it runs, if nobody else holds its states."""
+    """Memory that a call holds while it runs, if nobody else holds its states."""
     over = {program.outputs[output].slot for output in Uses(program).in_place(updates)}
     steps = [step for step in program.steps if isinstance(step, Step)]
     return Footprint(

@@ -1,4 +1,4 @@
-"""What a program knows of a kernel: its capabilities, not its code.
+"""Interface of a kernel for programs: its capabilities, not its code.
 
 A step of a program calls a kernel over rows and columns. Whoever plans and runs the steps (threads, memory,
 co-scheduling, estimates) asks these questions only, so a backend's kernel is any hashable value that answers them:
@@ -27,8 +27,8 @@ class Kernel(Protocol):
 
     @property
     def role(self) -> Role:
-        """What it is: `gemm` and `gemv` are products (of packed, of unpacked right operands), whose rows x columns are
-        multiply-adds; `pack` writes the right operand of a `gemm`."""
+        """Role of a kernel: `gemm` and `gemv` are products (of packed, of unpacked right operands), whose rows x
+        columns are multiply-adds; `pack` writes the right operand of a `gemm`."""
         return "loop"
 
     @property

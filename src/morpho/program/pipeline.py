@@ -29,7 +29,7 @@ Rows = dict[str, dict[str, float]]  # by pass: steps before and after, milliseco
 
 @dataclass
 class ProgramContext:
-    """What the passes ask for besides the program, and the footprint that the last of them finds."""
+    """Input of the passes besides the program, and the footprint that the last of them finds."""
 
     threads: int
     thresholds: DispatchThresholds

@@ -178,7 +178,7 @@ def _distinct(place: View) -> Size:
 
 
 def _apart_bytes(place: View, number: Callable[[Size], int]) -> int:
-    """What memory moves for one element: itself, or a line of the cache where its neighbours belong to others."""
+    """Bytes that memory moves for one element: itself, or a cache line if its neighbours belong to others."""
     steps = [abs(number(stride)) for size, stride in zip(place.shape, place.strides, strict=True)
              if number(size) > 1 and stride != 0]
     return min(LINE_BYTES, max(place.dtype.itemsize, min(steps, default=1) * place.dtype.itemsize))
@@ -265,7 +265,7 @@ class Control:
 
     @property
     def cost(self) -> Cost:
-        """What stands between its marks costs something, not they."""
+        """Cost of the steps between marks; marks cost nothing."""
         return Cost(0, 0)
 
 

@@ -75,7 +75,7 @@ def part_of(place: View, index: int) -> View:
 
 
 def padded(place: View, pad: Node) -> View:
-    """What a `pad` of a place shows, without memory for it."""
+    """View of a `pad` of a value, without memory for it."""
     offset = place.offset
     for before, stride in zip(pad["before"], place.strides, strict=True):
         offset = offset - before * stride

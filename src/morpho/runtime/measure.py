@@ -1,4 +1,4 @@
-"""What this machine can do, measured: fused multiply-adds and bytes read per second, kept beside the compiled code.
+"""Measured peaks of this machine: fused multiply-adds and bytes read per second, kept beside the compiled code.
 
 The figures bound what any kernel can reach (`cost.estimate.Profile`); `explain()` compares kernels with them.
 """

@@ -223,7 +223,7 @@ class Observed(Metric):
         self.read, self.kind, self.failures = read, kind, 0
 
     def values(self) -> dict[tuple[str, ...], Any]:
-        """What `read` says now; nothing where there is nothing to say. A reader that fails, or gives what is no number,
+        """Current values of `read`; empty if there are none. A reader that fails, or gives what is no number,
         is counted and said once: it takes nobody else's figures away."""
         try:
             found = self.read()

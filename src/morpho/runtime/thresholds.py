@@ -79,7 +79,7 @@ def current() -> DispatchThresholds:
 
 
 def _in_force(chosen: settings.Settings) -> DispatchThresholds:
-    """Those of this machine, with the tuner's choices."""
+    """Thresholds of this machine, with the tuner's choices."""
     found = _kept(chosen) or defaults_for(current_isa().vector_bits)
     choices = _choices(chosen)
     return _joined(found, choices) if choices.rows else found

@@ -32,7 +32,7 @@ class _Coordinates(NamedTuple):
 
 
 class _Matrix:
-    """What all formats have."""
+    """Base of all formats."""
 
     __slots__ = ()
     __array_ufunc__ = None  # NumPy's operators, and a tensor's, leave sparse operands to these classes
@@ -98,7 +98,7 @@ class _Matrix:
 
 
 class _Operators(_Matrix):
-    """Those of the compressed formats."""
+    """Operators of the compressed formats."""
 
     __slots__ = ()
 

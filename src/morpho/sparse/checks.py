@@ -1,4 +1,4 @@
-"""What every function of sparse matrices asks of its operands, and short names for nodes."""
+"""Checks of the operands of sparse functions, and short names for nodes."""
 
 from __future__ import annotations
 

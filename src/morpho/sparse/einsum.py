@@ -147,7 +147,7 @@ def _by_elements(term: str, a: Compressed, items: list[tuple[str, Any]], result:
 
 
 def _added_up(a: Compressed, lines: Tensor, by_rows: bool) -> Tensor:
-    """What every stored element has, added to its row or column."""
+    """Sum of stored elements by row or column."""
     if isinstance(a, CSR) != by_rows:
         order = turned(a.with_data(mo.arange(a.nnz)))
         return op("spmm", lines, order.data, order.indptr, mo.ones(a.nnz, dtype=lines.dtype), axis=0)

@@ -32,7 +32,7 @@ class Solved(NamedTuple):
 
 
 class LeastSquares(NamedTuple):
-    """What `lsqr` found: x, the number of turns, |b - a x| / |b|, and |a^H r| / (|a| |r|) with r = b - a x.
+    """Result of `lsqr`: x, the number of iterations, |b - a x| / |b|, and |a^H r| / (|a| |r|) with r = b - a x.
 
     The residual is small where the system has a solution; the slope, where x is that of least squares (for `damp` that
     of the system with damp x = 0 below it).
@@ -230,7 +230,7 @@ def gmres(a: Any, b: Any, /, *, x0: Any = None, tol: float = 1e-5, restart: int 
 
 
 def _krylov(apply: Apply, r: Tensor, size: int) -> Tensor:
-    """What to add to x: from the basis of r, A r, A^2 r, ... by Arnoldi, and least squares over it."""
+    """Correction of x from the basis r, A r, A^2 r, ... by Arnoldi, and least squares over it."""
     norm = _size(r)
     n, dtype = r.shape[0], r.dtype
     basis = mo.concat([(r / _nonzero(norm))[None, :], mo.zeros((size, n), dtype=dtype)])

@@ -52,7 +52,7 @@ def read_mm(path: str | os.PathLike[str], /) -> CSR | Tensor:
 
 
 def _words(line: str) -> list[str]:
-    """What stands between ASCII's white space; Python's also is made of separators and of other alphabets' spaces."""
+    """Words between ASCII white space; Python's `split` also splits at separators and spaces of other alphabets."""
     return [word.decode() for word in line.encode().split()]
 
 

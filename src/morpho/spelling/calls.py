@@ -261,6 +261,10 @@ def place_surplus(binding: Binding, name: str, places: list[str], parameters: Ma
     if places[-1:] == ["shape"] and all(isinstance(arg, int | np.integer) for arg in args[count - 1:]):
         binding.args = [*args[:count - 1], tuple(int(size) for size in args[count - 1:])]
         return True
+    if len(args) == count + 1 and places in (["x"], ["x1", "x2"]) and isinstance(args[count], mo.Tensor | np.ndarray) \
+            and name not in ORDERS and name not in WIDE and "out" not in binding.extras:
+        binding.args, binding.extras["out"] = args[:count], args[count]  # NumPy's f(x, out) and f(x1, x2, out)
+        return True
     for order in ORDERS.get(name, ()):
         words = order.split()
         if words[:count] != places or len(args) > len(words):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho import scipy as scipy
 from morpho.base.dtypes import as_dtype
 from morpho.spelling.torch_functions import functional_call, stack_module_state
 from morpho.spelling.torch_process import manual_seed

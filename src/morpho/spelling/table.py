@@ -164,6 +164,10 @@ OBJECTS = {  # names that are no functions: what the program sees instead
     "strided": "spaces:strided", "contiguous_format": "spaces:contiguous_format",
     "preserve_format": "spaces:preserve_format", "channels_last": "spaces:channels_last",
     "set_num_interop_threads": "spaces:set_num_threads", "jit": "spaces:jit",
+    "scipy": "spaces:scipy",
+    **{name: f"numpy_objects:{name}" for name in (
+        "asfortranarray", "base_repr", "binary_repr", "broadcast", "format_float_positional", "format_float_scientific",
+        "lib", "ndenumerate", "ndindex", "nditer", "poly1d", "polynomial", "require", "typing")},
 }
 ALL = {**ALIASES, **{name: Alias(name, "both", target) for name, target in {**TYPES, **OBJECTS}.items()}}
 
@@ -174,12 +178,37 @@ def find(name: str) -> Any:
     return None if alias is None else alias.resolve()
 
 
+_LEGACY = """
+RandomState bytes f get_state hypergeometric integers logseries negative_binomial noncentral_chisquare noncentral_f
+power random random_sample ranf rayleigh sample set_state shuffle standard_cauchy standard_exponential standard_gamma
+standard_normal standard_t triangular vonmises wald zipf
+"""
+_SPECIAL = {  # file of morpho/scipy -> what mo.special takes from it
+    "integrals": """
+agm dawsn ellipe ellipk ellipkm1 erfi exp1 expi expn fresnel k0 k0e k1 k1e kn lambertw owens_t shichi sici spence
+voigt_profile wofz""",
+    "hypergeometric": """
+bdtr bdtrc betaincc betainccinv betaincinv chdtr chdtrc chdtri fdtr fdtrc fdtri gammainccinv gammaincinv gdtr gdtrc
+hyp0f1 hyp1f1 hyp2f1 nbdtr nbdtrc pdtr pdtrc stdtr stdtrit""",
+    "polynomials": """
+assoc_laguerre bernoulli bessel_jn boxcox1p cosdg cotdg euler eval_chebyc eval_chebys eval_chebyt eval_chebyu
+eval_gegenbauer eval_genlaguerre eval_hermite eval_hermitenorm eval_jacobi eval_laguerre eval_legendre eval_sh_chebyt
+eval_sh_chebyu eval_sh_legendre exprel factorial2 factorialk inv_boxcox1p jn loggamma lpmn lpmn_values lpmv powm1 rgamma
+roots_chebyt roots_chebyu roots_hermite roots_hermitenorm roots_laguerre roots_legendre sindg sph_harm_y spherical_jn
+stirling2 tandg zetac""",
+}
+_SPECIAL_RENAMED = {  # PyTorch's names
+    "modified_bessel_k0": "integrals.k0", "modified_bessel_k1": "integrals.k1",
+    "scaled_modified_bessel_k0": "integrals.k0e", "scaled_modified_bessel_k1": "integrals.k1e",
+    "p_roots": "polynomials.roots_legendre", "h_roots": "polynomials.roots_hermite",
+    "he_roots": "polynomials.roots_hermitenorm", "l_roots": "polynomials.roots_laguerre",
+    "t_roots": "polynomials.roots_chebyt", "u_roots": "polynomials.roots_chebyu",
+}
 # Names of parts of `mo`: mo.random.default_rng, mo.linalg.matrix_exp, ...
 PARTS = {
     "random": {"default_rng": "generators:default_rng", "Generator": "generators:Generator", "seed": "nn.seed",
                "manual_seed": "torch_process:manual_seed", "rand": "torch_process:rand", "randn": "torch_process:randn",
-               "random": "legacy:random", "random_sample": "legacy:random", "standard_normal": "legacy:standard_normal",
-               "shuffle": "legacy:shuffle", "integers": "legacy:integers"},
+               **{name: f"legacy:{name}" for name in _LEGACY.split()}},
     "linalg": {"matrix_exp": "linalg.expm", "LinAlgError": "errors.ValueFault", "vander": "vander",
                "tensorsolve": "linear_algebra:tensorsolve", "tensorinv": "linear_algebra:tensorinv",
                "lu_factor": "linear_algebra:lu_factor", "lu_solve": "linear_algebra:lu_solve",
@@ -194,7 +223,9 @@ PARTS = {
                 "cosm1": "linear_algebra:cosm1", "radian": "linear_algebra:radian", "huber": "linear_algebra:huber",
                 "pseudo_huber": "linear_algebra:pseudo_huber", "boxcox": "linear_algebra:boxcox",
                 "logaddexp": "logaddexp", "inv_boxcox": "linear_algebra:inv_boxcox",
-                "softplus": "softplus"},
+                "softplus": "softplus",
+                **{name: f"scipy.{file}.{name}" for file, names in _SPECIAL.items() for name in names.split()},
+                **{name: f"scipy.{target}" for name, target in _SPECIAL_RENAMED.items()}},
     "nn": {}, "optim": {"lr_scheduler": "optim"}, "sparse": {}, "tree": {}, "amp": {},
 }
 

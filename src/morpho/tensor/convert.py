@@ -136,7 +136,7 @@ def unplaced(obj: Any) -> Tensor:
 
 
 def following(obj: Any) -> Tensor:
-    """What a user writes beside tensors: numbers, lists and arrays follow them to their device. Arrays around a
+    """Operands beside tensors: numbers, lists and arrays follow them to their device. Arrays around a
     compiled function do not: they are read at every call, where they lie."""
     if type(obj) is LiftedScalar:
         return Tensor.of_node(obj.strong())
@@ -195,7 +195,7 @@ def _copied_elements(tensor: Tensor) -> Tensor | None:
 
 
 def _unlabelled(obj: Any) -> Any:
-    """What an xarray `DataArray` or `Variable` holds: its elements, which may be a tensor."""
+    """Elements of an xarray `DataArray` or `Variable`, which may be a tensor."""
     return obj.data if type(obj).__module__.startswith("xarray.core.") and hasattr(obj, "data") else obj
 
 
@@ -213,7 +213,7 @@ def _is_column(obj: Any) -> bool:
 
 
 def _column(obj: Any, copy: bool | None) -> np.ndarray:
-    """Its elements, without a copy where that can be; what is missing has no number, and is told."""
+    """Elements of a column, without a copy if possible; missing values are an error."""
     if _is_masked(obj):
         masked = int(np.ma.getmaskarray(obj).sum())
         if masked:

@@ -392,8 +392,8 @@ class Tensor(Operators):
         if type(self._node) is Step:
             recording.look(self)
         layout = self._layout
-        if layout[1] if layout is not None else self.ndim:
-            raise fail(ArgumentError, wanted, f"only a 0-dimensional tensor becomes a Python number, not {self.shape}",
+        if (layout[1] if layout is not None else self.ndim) and (wanted == "index" or self.size != 1):
+            raise fail(ArgumentError, wanted, f"only a tensor of one element becomes a Python number, not {self.shape}",
                        "index it, or use any()/all(); `x in list` compares: use any(x is item for item in list)")
         evaluate.counts.syncs += 1
         return self.item()

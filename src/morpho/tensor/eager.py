@@ -98,7 +98,7 @@ def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
 
 
 def scalar_tensor(kind: type, value: Any, dtype: DType) -> Any:
-    """One of NumPy's numbers in memory, whatever its dtype."""
+    """Tensor of a NumPy number in memory, whatever its dtype."""
     memory = (ctypes.c_ubyte * dtype.itemsize).from_buffer_copy(value.tobytes())
     address = _address(memory)
     made: Any = _new(kind)

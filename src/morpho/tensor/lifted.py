@@ -25,7 +25,7 @@ EXACT = 1 << 53  # integers up to it are float64 numbers
 
 @dataclass
 class Lifting:
-    """What a trace did with its lifted numbers, by their places among the function's numbers."""
+    """Lifted numbers of a trace, by their positions among the function's numbers."""
 
     seen: set[int] = field(default_factory=set)  # whose value was asked for: constants of the program
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)  # of integers beside tensors of small dtypes
@@ -58,7 +58,7 @@ class LiftedNumber:
         return self._value
 
     def at(self, values: Any) -> Any:
-        """What it would be with these numbers as arguments, by place."""
+        """Result with these numbers as arguments, by position."""
         return self._at(values)
 
     def as_index(self) -> Node:

@@ -1,7 +1,8 @@
-"""What the namespace says about itself: dtypes, their limits and promotions, devices and capabilities."""
+"""Description of the namespace: dtypes, their limits and promotions, devices and capabilities."""
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,16 @@ class FloatInfo:
     min: float
     smallest_normal: float
     dtype: DType
+
+    @property
+    def tiny(self) -> float:
+        """The smallest normal number, by NumPy's and PyTorch's older name."""
+        return self.smallest_normal
+
+    @property
+    def resolution(self) -> float:
+        """10**-precision, as NumPy and PyTorch have it."""
+        return 10.0 ** -int(-math.log10(self.eps))
 
 
 @dataclass(frozen=True)
@@ -138,10 +149,10 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 class NamespaceInfo:
-    """What `mo.__array_namespace_info__()` returns: capabilities, devices and dtypes, as the standard has it."""
+    """Result of `mo.__array_namespace_info__()`: capabilities, devices and dtypes, as in the standard."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What this implementation can do."""
+        """Capabilities of this implementation."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MOST_DIMENSIONS}
 
     def default_device(self) -> str:
@@ -153,7 +164,7 @@ class NamespaceInfo:
         return [device for device in all_devices() if memory_of(device) == device]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """What Python numbers become without a dtype."""
+        """Default dtypes of Python numbers."""
         _check(device)
         return {"real floating": DEFAULT_FLOAT, "complex floating": DEFAULT_COMPLEX, "integral": DEFAULT_INT,
                 "indexing": DEFAULT_INT}

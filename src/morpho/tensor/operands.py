@@ -1,8 +1,11 @@
-"""What every operation does before it builds a node: coerce, promote, broadcast, with errors at the user's line."""
+"""Steps before every operation builds a node: coerce, promote, broadcast, with errors at the user's line."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType, bool_, promote
@@ -27,6 +30,18 @@ def as_node(value: Any, operation: str) -> Node:
         raise fail(DTypeError, operation, f"{type(value).__name__} is not a tensor or a number ({error})") from error
 
 
+COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+
+
+def _compared(values: tuple[Any, ...], dtype: DType) -> tuple[tuple[Any, ...], DType]:
+    """Python integers beyond an integer dtype as infinities, beside which its numbers compare as they should."""
+    info = np.iinfo(dtype.numpy)
+    if all(type(value) is not int or info.min <= value <= info.max for value in values):
+        return values, dtype
+    return tuple(math.copysign(math.inf, value) if type(value) is int and not info.min <= value <= info.max else value
+                 for value in values), DEFAULT_FLOAT
+
+
 def promoted(operation: str, *values: Any, floating: bool = False) -> list[Node]:
     """Nodes of one dtype: tensors promote among themselves, Python numbers follow. `floating` wants a float result."""
     tensors = [as_node(v, operation) if not (is_scalar(v) or isinstance(v, Dim)) else None for v in values]
@@ -42,6 +57,8 @@ def promoted(operation: str, *values: Any, floating: bool = False) -> list[Node]
     for value, node in zip(values, tensors, strict=True):
         if node is None and not isinstance(value, Dim):
             found = scalar_dtype(value, found, operation)
+    if found.kind in "iu" and operation in COMPARISONS:
+        values, found = _compared(values, found)
     if floating and found.kind in "biu":
         found = DEFAULT_FLOAT
     result = []

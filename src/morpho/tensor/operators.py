@@ -75,7 +75,7 @@ def _load_driver() -> None:
 
 
 def _operator(function: Any, reflected: str = "") -> Any:
-    """What is no array may have an operator of its own for tensors: it is asked then. Else it is an error."""
+    """Let an operand that is no array use its own operator for tensors; without one, raise."""
 
     def operate(self: Tensor, other: Any) -> Any:
         if type(other) not in _NUMBERS and reflected and hasattr(type(other), reflected) and not _is_array(other):

@@ -1,4 +1,4 @@
-"""What Python, notebooks and other processes ask of a tensor besides arithmetic: `round`, `divmod`, `in`, formats,
+"""Protocols of a tensor for Python, notebooks and other processes: `round`, `divmod`, `in`, formats,
 HTML, pickling by value."""
 
 from __future__ import annotations

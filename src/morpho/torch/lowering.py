@@ -94,7 +94,7 @@ def _whole(value: Any) -> int | None:
 
 
 def meta_of(value: Any) -> Meta | None:
-    """What is known of a tensor; None of anything else."""
+    """Metadata of a tensor; None of anything else."""
     if not isinstance(value, torch.Tensor) or value.dtype not in DTYPES:
         return None
     return Meta(tuple(_whole(s) for s in value.shape), tuple(_whole(s) for s in value.stride()), DTYPES[value.dtype])

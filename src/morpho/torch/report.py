@@ -1,4 +1,4 @@
-"""What the backend did: graphs, operations that stayed in PyTorch and why. Nothing falls back silently."""
+"""Report of the backend: graphs, operations that stayed in PyTorch, and the reasons. Nothing falls back silently."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _report = Report()
 
 
 def report() -> Report:
-    """What `torch.compile(backend="morpho")` did so far: print it, or read its counters.
+    """Report on `torch.compile(backend="morpho")` so far: print it, or read its counters.
 
     >>> import torch, morpho.torch
     >>> morpho.torch.reset()

@@ -1,4 +1,4 @@
-"""What goes wrong with files of weights, each class derived from the built-in one a Python user would catch."""
+"""Errors of weight files, each derived from the built-in class that a Python user would catch."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def _commits(reference: Reference, folder: Path) -> list[str]:
 
 
 def _whole(snapshot: Path, file: str | None) -> Path | None:
-    """What is loaded from a snapshot: the folder, or its only GGUF file; None where something is missing."""
+    """Path to load from a snapshot: the folder, or its only GGUF file; None if something is missing."""
     if file is not None:
         return snapshot / file if (snapshot / file).is_file() else None
     if (snapshot / "config.json").is_file():

@@ -1,4 +1,5 @@
-"""What a foreign file says is used, known not to matter, or an error that names key and file: tables of keys.
+"""Tables of keys: a foreign file's key is used, known not to matter, or an error that names key and file: tables of
+keys.
 
 A `KeyTable` maps every key that a kind of file may have to a `Key`: `used` with the kind of value it takes, `only` for
 what is computed for some values alone, `irrelevant` with the reason. One that ends with `*` stands for all that begin
@@ -28,7 +29,7 @@ MOST = 1 << 40  # of any size
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value may be: a test, and the words for it."""
+    """Test of a value, and the words for it."""
 
     fits: Callable[[Any], bool]
     wanted: str
@@ -39,7 +40,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Key:
-    """What becomes of a key: `role` is "used", "only" or "irrelevant"."""
+    """Role of a key: "used", "only" or "irrelevant"."""
 
     role: str
     kind: Kind
@@ -50,7 +51,7 @@ class KeyTable(dict[str, Key]):
     """The keys of one kind of file."""
 
     def find(self, name: str) -> Key | None:
-        """What a key is known as; None where it is not."""
+        """Return a key's entry; None if it is unknown."""
         found = self.get(name)
         if found is None:
             found = next((key for start, key in self.items() if start.endswith("*") and name.startswith(start[:-1])),

@@ -125,7 +125,7 @@ def pull(name: str, *, wheel: str | os.PathLike[str] | None = None,
 
 
 def _told(error: OSError) -> str:
-    """What was refused, without the system's number."""
+    """Message of an error, without the system's number."""
     place = f"{error.filename}: " if error.filename is not None else ""
     return getattr(error, "message", "") or f"{place}{error.strerror or error}"
 

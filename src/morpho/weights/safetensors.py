@@ -159,7 +159,7 @@ class MappedFile:
 
 
 def _advice(file: Any) -> str:
-    """What to do with a file of another kind."""
+    """Advice for a file of another kind."""
     file.seek(0)
     start = file.read(4)
     if start == b"GGUF":

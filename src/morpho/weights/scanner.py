@@ -24,7 +24,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 class Malformed(Exception):
-    """What is wrong with the text, in a few words."""
+    """A malformed text, described in a few words."""
 
 
 class Scanner:

@@ -1,4 +1,4 @@
-"""What rules do to tensors on their way into a model; lazy, and on quantised weights where rows stay whole.
+"""Transforms of tensors on their way into a model; lazy, and on quantised weights where rows stay whole.
 
 A transform takes the tensors it has and how many are wanted in the end, and gives tensors.
 """

@@ -13,7 +13,7 @@ from engine_models import alone, ask, greedy, llama, paused, tokens_of
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
-from morpho.serve.engine.adapter_files import read_adapter
+from morpho.serve.engine.adapters import read_adapter
 from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.request import Event, QueueFull, Request, SamplingParams
 

@@ -18,6 +18,7 @@ from morpho.backends.lowering.lower_pages import lower_page_write, lower_paged_a
 from morpho.backends.lowering.lower_rounded import lower_rounded
 from morpho.backends.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.lowering.lower_sparse import FOLLOWED
+from morpho.backends.lowering.lower_tiles import lower_tiles
 from morpho.backends.lowering.matmul.operand_facts import tuned_words
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import float32
@@ -146,7 +147,7 @@ class GraphLowering(BucketLowering):
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
                    "searchsorted": self.lower_search, "complex": self.lower_complex,
-                   "dft": self.lower_dft, "counted": self.lower_counted,
+                   "dft": self.lower_dft, "counted": self.lower_counted, "tile_kernel": self.lower_tiles,
                    **dict.fromkeys(SPARSE, self.lower_sparse)}
         if node.op.kind == "control":
             lower_control(self, node)
@@ -264,6 +265,9 @@ class GraphLowering(BucketLowering):
         self.program.steps.append(Control("size", 1 + max(numbers, default=-1), "counted", node.origin, node["size"],
                                           value=count, reads=[count]))
         self.views[node.serial] = [View(place.slot, place.offset, node.shape, place.strides, place.dtype), count]
+
+    def lower_tiles(self, node: Node) -> None:
+        lower_tiles(self, node, self.target.kind == "cuda")
 
     def lower_copy_op(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)

@@ -33,7 +33,7 @@ class Ahead(Generic[T]):
             self._error = error
 
     def result(self) -> T:
-        """What the call gave, when it has ended."""
+        """Wait for the call and return its result."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -1,1 +1,1 @@
-"""What this machine has and how fast it is: `morpho doctor`, `bench`, `test-device`."""
+"""The machine and its speed: `morpho doctor`, `bench`, `test-device`."""

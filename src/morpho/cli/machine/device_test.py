@@ -16,7 +16,7 @@ from morpho.cli.machine.bench import CHECKOUT, in_checkout
 
 
 class Program(NamedTuple):
-    """What is computed, and by how much a result may be off the CPU's, relative to its norm; 0: not in a bit."""
+    """A program to run, and the largest error allowed relative to the norm of the CPU's result; 0 means equal bits."""
 
     name: str
     run: Callable[[Any], Any]

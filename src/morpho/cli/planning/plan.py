@@ -26,7 +26,7 @@ from morpho.weights.errors import StorageError
 
 @dataclass
 class Wishes:
-    """What the command line asks for beside the plan itself."""
+    """Options of the command line besides the plan itself."""
 
     json: str | None = None
     pictures: dict[str, Path] = field(default_factory=dict)  # "cluster", "token", "steady", "front" -> file
@@ -202,7 +202,7 @@ def percent(after: float, before: float) -> str:
 
 
 def where(p: planner.Plan) -> list[tuple[str, int, int]]:
-    """Who holds what."""
+    """Layers of each node."""
     return [(stage.node, stage.start, stage.end) for stage in p.stages]
 
 

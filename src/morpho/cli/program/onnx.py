@@ -76,8 +76,8 @@ def profile(model: Path, inputs: Sequence[str] = (), out: Sequence[Path] = (), r
 
 
 def card(model: str | Path, inputs: Sequence[str] = (), given: Mapping[str, Any] | None = None) -> Any:
-    """What `morpho plan model.onnx` plans: the model's layers for these inputs, or for zeros. `given` are the options
-    that the file and its inputs answer themselves."""
+    """The model card of `morpho plan model.onnx`: the model's layers for these inputs, or for zeros. `given` are the
+    options that the file and its inputs answer themselves."""
     from morpho.plan import ModelCard
 
     if said := [name for name, value in (given or {}).items() if value is not None]:

@@ -18,7 +18,7 @@ from morpho.observe.trace.model import Trace
 
 def profile_script(words: Sequence[str], out: Sequence[Path], merge: Sequence[Path], nodes: int, memory: bool,
                    perf_map: bool, jitdump: bool) -> None:
-    """What the command does with its options."""
+    """Profile a script with the options of the command."""
     check_files(out)
     if merge:
         _merge([*merge, *map(Path, words)], out)

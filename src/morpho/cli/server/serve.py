@@ -30,7 +30,7 @@ SHIPPED_NAME = "shipped"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for."""
+    """Options of the command line."""
 
     models: Sequence[str] = ()
     host: str = "127.0.0.1"
@@ -97,7 +97,7 @@ def check_device(name: str) -> None:
 
 
 def _spread(wanted: Wanted, kv_bytes: int | None) -> Any:
-    """What makes engines over pipelines, where that is asked for."""
+    """Maker of engines over pipelines, if the options ask for them."""
     over = Spread(wanted.nodes, wanted.hosts, wanted.plan)
     if not over.wanted:
         return None

@@ -21,7 +21,7 @@ class StopText:
         self.stops, self.found, self._held = tuple(stops), False, ""
 
     def push(self, text: str) -> str:
-        """What can be shown now."""
+        """Add text and return the part that can be shown."""
         self._held += text
         places = [place for stop in self.stops if (place := self._held.find(stop)) >= 0]
         self.found = self.found or bool(places)
@@ -33,7 +33,7 @@ class StopText:
         return shown
 
     def finish(self) -> str:
-        """What was held back and became none."""
+        """Return text that was held back and is no stop string."""
         rest, self._held = self._held, ""
         return rest
 

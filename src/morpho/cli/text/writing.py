@@ -81,7 +81,7 @@ def answer(writer: Writer, prompt: str) -> str:
 
 
 def _generate(network: Any) -> Any:
-    """What makes tokens: a model in this process, or a pipeline of several."""
+    """Generator of tokens: a model in this process, or a pipeline."""
     return network.generate if hasattr(network, "generate") else partial(mo.models.generate, network)
 
 

@@ -233,7 +233,7 @@ def set_product(function: Callable[[DistributedArray, DistributedArray], Distrib
 
 
 def _identity(op: str, dtype: mo.DType) -> float | int | bool:
-    """What changes no maximum, or no minimum: a rank's that has nothing to take it of.
+    """The identity of a maximum or minimum: a rank's that has nothing to take it of.
 
     >>> _identity("max", mo.float32), _identity("min", mo.int8)
     (-inf, 127)
@@ -247,7 +247,7 @@ def _identity(op: str, dtype: mo.DType) -> float | int | bool:
 
 
 def _common(a: tuple[slice, ...], b: tuple[slice, ...]) -> tuple[slice, ...]:
-    """What two blocks have in common."""
+    """The block that two blocks have in common."""
     return tuple(slice(max(p.start, q.start), min(p.stop, q.stop)) for p, q in zip(a, b, strict=True))
 
 

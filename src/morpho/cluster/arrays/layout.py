@@ -1,4 +1,4 @@
-"""Who has which block: a grid of ranks, and how the axes of an array are cut along it."""
+"""Layout of distributed arrays: a grid of ranks, and how the axes of an array are cut along it."""
 
 from __future__ import annotations
 

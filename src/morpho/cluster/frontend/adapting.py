@@ -27,7 +27,7 @@ LEAST_CHANGE = 0.05  # a forecast that is no further from now is no news
 
 
 class Movable(Protocol):
-    """What can be cut anew: a `Pipeline`."""
+    """A pipeline whose layers can move between nodes."""
 
     plan: Plan
 

@@ -1,4 +1,4 @@
-"""What a frontend must know of a model to check what is asked of it: its configuration, not its weights."""
+"""Checks of a request by a model's configuration alone, without its weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.cluster.pipeline.parts import cuts_of
+from morpho.cluster.pipeline.parts import context_of, cuts_of
 from morpho.models.files.loading import outline
 from morpho.models.text.generation import settled
 from morpho.models.text.sampling import Sampling
@@ -36,20 +36,26 @@ class Asking:
     @property
     def context(self) -> int:
         """The most positions of a text."""
-        return int(self.model.context)
+        return context_of(self.model)
 
     @property
     def defaults(self) -> Any:
-        """What its files say about making text."""
+        """Generation settings of the model's files."""
         return self.model.defaults
 
     def requests(self, ids: Any, **settings: Any) -> tuple[list[Asked], bool, Callable[[Any], StopStrings]]:
-        """What `mo.models.generate` would do, as data: for each prompt the fields of a request; whether there are
+        """Requests of `mo.models.generate`, as data: for each prompt the fields of a request; whether there are
         several; and what watches for stop strings after a prompt."""
         if settings.get("seed") is None:
             settings["seed"] = time.time_ns() % (1 << 32)
         found = settled(self.model, ids, **settings)
+        longest = max((len(prompt) for prompt in found.prompts), default=0)
+        if not self.two_parts and longest > self.context:
+            raise fail(ArgumentError, "pipeline", f"a prompt of {longest} tokens is longer than the {self.context} "
+                       "after which this model's angles are others", "use mo.models.generate")
+        counts = found.counts if self.two_parts else [min(count, self.context - len(prompt)) for prompt, count in zip(
+            found.prompts, found.counts, strict=True)]
         rows = [(tuple(prompt), count, found.sampling, int(settings["seed"]), tuple(sorted(found.stops)))
-                for prompt, count in zip(found.prompts, found.counts, strict=True)]
+                for prompt, count in zip(found.prompts, counts, strict=True)]
         return rows, found.several, lambda prompt: StopStrings(found.strings, settings.get("tokenizer"),
                                                                () if self.two_parts else prompt)

@@ -29,7 +29,7 @@ ALONE = 1.25  # texts in a call, on average: so few count as one
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was found: nodes as fast as they showed themselves, and what a pipeline adds; `seen` are the runs."""
+    """Result of a calibration: measured nodes, overheads of a pipeline, and the runs (`seen`)."""
 
     cluster: Cluster
     overheads: Overheads
@@ -167,7 +167,7 @@ def _cooling(seen: Sequence[Seen]) -> Overheads:
 
 
 def _row(some: Sequence[Seen], cold: Overheads) -> float:
-    """What a further text in a call takes, over what the first one does."""
+    """Time of a further text in a call, over that of the first."""
     found = []
     for few, more in ((a, b) for a in some for b in some if a.plan is b.plan and a.texts < b.texts):
         for node in few.stage_s:

@@ -33,7 +33,7 @@ def ledger_path() -> Path:
 
 def predicted(plan: Plan, streams: int, prompt_tokens: int = 0, new_tokens: int = 0, overheads: Overheads | None = None
               ) -> dict[str, Any]:
-    """What a plan says of a run with so many texts at once, with what a pipeline was measured to add (`Overheads`)."""
+    """Predicted figures of a run with so many texts at once and these measured overheads."""
     said = generation(plan, max(streams, 1), prompt_tokens, new_tokens, overheads)
     links = {f"{a.node} -> {b.node}": plan.card.cut_bytes(b.start, a.activation_dtype or "f32")
              for a, b in zip(plan.stages, plan.stages[1:])}
@@ -45,7 +45,7 @@ def predicted(plan: Plan, streams: int, prompt_tokens: int = 0, new_tokens: int 
 
 def measured(answers: Iterable[Answer], said: Mapping[str, Mapping[str, Any]], stage_s: Mapping[str, float]
              ) -> dict[str, Any]:
-    """What a run did: times of its answers, and what its workers said last."""
+    """Figures of a run: times of its answers, and the last reports of its workers."""
     found: dict[str, Any] = {"sent_bytes": {node: row.get("sent_bytes", 0) for node, row in said.items()},
                              "memory_bytes": {node: row.get("memory_bytes", 0) for node, row in said.items()},
                              "stage_s": dict(stage_s)}

@@ -79,7 +79,7 @@ def local_plan(place: str | Path, count: int, streams: int = 1, constraints: Con
 
 
 def load_note(load: float, share: float = 1.0) -> str:
-    """What a prediction made beside a load says of it.
+    """Note on the load of this machine during a prediction.
 
     >>> load_note(0.02)
     'measured before planning: other programs keep 2 % of the cores busy'

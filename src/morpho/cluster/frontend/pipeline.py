@@ -24,7 +24,7 @@ from morpho.cluster.launch.mpiexec import HERE, Hosts, fair_threads, has_cores, 
 from morpho.cluster.pipeline.baseline import FAST, Baseline
 from morpho.cluster.pipeline.placement import faults_of, from_rows, places_of, stored_failures
 from morpho.cluster.pipeline.request import Request
-from morpho.cluster.pipeline.shares import HEADS, check_packed, check_shares
+from morpho.cluster.pipeline.shares import check_packed, check_shares, shared_numbers
 from morpho.cluster.workers.job import WORKER, Job
 from morpho.cluster.workers.reports import end_process, is_running
 from morpho.models.text.sampling import Sampling
@@ -83,7 +83,7 @@ class Pipeline:
         self.network = Asking(self.place)
         family, sizes = self.network.model.model_type, self.network.model.config
         check_shares(family, sizes, places)
-        check_packed(self.place, family, exact, places)
+        check_packed(self.place, exact, places)
         chunk = self.chunk = max(chunk, ENCODER_CHUNK) if self.network.two_parts else chunk
         all_names = [node.name for node in plan.cluster.nodes]
         cores = 0 if hosts.slots else fair_threads(len(places))
@@ -104,7 +104,7 @@ class Pipeline:
         self.overheads: Overheads | None = None  # as `calibrating.calibrated` found them
         width = next(int(config[name]) for name in WIDTHS if name in config)
         config = {"model": self.place, "models": dict(models or {}), "ship": ship, "exact": exact,
-                  "family": family, "sizes": {name: sizes.get(name) for name in HEADS.get(family, ())},
+                  "family": family, "sizes": shared_numbers(family, sizes),
                   "stored": stored_failures(plan, lambda places: check_shares(family, sizes, places)),
                   "width": width, "context": self.network.context, "chunk": chunk,
                   "streams": self.streams, "positions": positions, "threads": threads or cores, "shims": shims or {},
@@ -183,7 +183,7 @@ class Pipeline:
         self._job.write({"cancel": number})
 
     def _open_news(self) -> list[dict[str, Any]]:
-        """What workers that have heard nothing must know: texts on their way, with the tokens there are."""
+        """News for workers that know nothing yet: texts under way, with their tokens so far."""
         texts = [{"request": {**answer.request.to_dict(), "made": answer.made}} for _, answer in sorted(
             self._answers.items()) if not answer.over]
         return [*texts, *({"cancel": number} for number in sorted(self._cancelled)), *self._wishes]
@@ -318,7 +318,7 @@ class Pipeline:
         return self._adapting
 
     def measured(self) -> dict[str, Any]:
-        """What this run did: see `history`."""
+        """Figures of this run; see `history`."""
         with self._lock:
             return history.measured(list(self._done), self.statistics, self.stage_times())
 
@@ -332,7 +332,7 @@ class Pipeline:
 
     @property
     def lock(self) -> threading.RLock:
-        """What guards requests and their tokens: who calls `submit` and `cancel` under a lock takes this one, as
+        """The lock of requests and their tokens: who calls `submit` and `cancel` under a lock takes this one, as
         listeners are called under it."""
         return self._lock
 
@@ -415,7 +415,7 @@ class Pipeline:
                           "workers": status.workers(self.processes, layers, self.statistics, now)})
 
     def _happened(self, event: dict[str, Any]) -> None:
-        """What is not of every day."""
+        """Record an unusual event."""
         self.events.append({**event, "time": time.time()})
         if event["event"] == "epoch" and event["epoch"] == 1 and self._reviving.lacks(
                 [name for name in self._asked_for if name not in event["nodes"]]):

@@ -21,7 +21,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # between attempts: twice as long each
 
 
 class Revivable(Protocol):
-    """What has workers that may die: a `Pipeline`."""
+    """A pipeline whose workers may die and be started again."""
 
     plan: Plan
     processes: dict[str, int]

@@ -1,4 +1,4 @@
-"""What runs at the moment, for `morpho cluster status` and `doctor`: each frontend keeps a small file up to date."""
+"""Running pipelines, for `morpho cluster status` and `doctor`: each frontend keeps a small file up to date."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def clear() -> None:
 
 
 def running() -> list[dict[str, Any]]:
-    """What runs; files of frontends that are gone are removed."""
+    """Running pipelines; files of frontends that are gone are removed."""
     found = []
     for file in sorted(folder().glob("*.json")) if folder().exists() else ():
         try:
@@ -90,7 +90,7 @@ def running() -> list[dict[str, Any]]:
 
 
 def diagnosis(run: Mapping[str, Any], now: float | None = None) -> list[str]:
-    """Who hangs, and who waits for whom: a sentence each; none where all is well.
+    """Sentences that say who hangs and who waits for whom; none where all is well.
 
     >>> run = {"workers": {"a": {"process": 0, "said": 0.0, "doing": "waiting for tokens from b", "streams": 1}}}
     >>> diagnosis(run, now=10.0)

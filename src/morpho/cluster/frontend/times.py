@@ -1,4 +1,4 @@
-"""What workers say of their stages, added up over an epoch: seconds for a token, for a prompt's token, for messages.
+"""Reports of workers on their stages, added up over an epoch: seconds for a token, for a prompt's token, for messages.
 
 >>> times = StageTimes()
 >>> times.add("a", {"tokens": 8, "compute_s": 0.04, "handled": 8, "handling_s": 0.004})
@@ -23,7 +23,7 @@ class StageTimes:
         self._asked: dict[str, tuple[float, float]] = {}
 
     def add(self, node: str, said: Mapping[str, Any]) -> None:
-        """What a worker says of the time since it spoke last."""
+        """Add a worker's report on the time since its last one."""
         sums = self._sums.setdefault(node, dict.fromkeys(COUNTED, 0.0))
         for name in COUNTED:
             sums[name] += said.get(name, 0)

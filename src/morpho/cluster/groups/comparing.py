@@ -68,7 +68,7 @@ def name_of(what: What) -> str:
 
 
 class Comparing:
-    """What a `Board` and a `Wire` have in common: how a rank waits, and what it says.
+    """Base of `Board` and `Wire`: how a rank waits, and what it says.
 
     look: drives MPI, and raises where a rank died or the group was revoked. why: what is known of ranks that do not
     come, a sentence each. give_up: has the others know that this rank does not wait any more."""
@@ -112,7 +112,7 @@ class Comparing:
         """Have the others know why this rank gave up."""
 
     def _texts(self, text: str) -> list[str]:
-        """What every rank says; all are there."""
+        """Words of all ranks, once all have arrived."""
         raise NotImplementedError
 
     # -- waiting -------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Comparing:
             raise self.error()
 
     def error(self) -> MorphoError:
-        """What a call says after this rank or another one has given up."""
+        """Error of a call after this rank or another one has given up."""
         return fail(GroupError, "group", f"the group is given up: {self.verdict}",
                     "the setting collective_timeout is how long a rank waits")
 

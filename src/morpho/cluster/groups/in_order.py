@@ -9,7 +9,7 @@ from morpho.runtime.groups.group import DONE, Later, Work
 
 
 class InOrder:
-    """What a group has started and not waited for.
+    """Operations that a group has started and not waited for.
 
     >>> order, said = InOrder(), []
     >>> works = [order.run(lambda n=n: said.append(n), wait=False) for n in range(3)]

@@ -272,7 +272,7 @@ class MPIGroup(Group):
             self._guarded(lambda: come(what, place))
 
     def _what(self, operation: str, arguments: tuple[Any, ...]) -> What:
-        """What all ranks must have in common."""
+        """Description of an operation that must be equal on all ranks."""
         if operation == "all_reduce":
             buffer, op, dtype = arguments
             return operation, buffer.size, dtype.name, op, self._shared_number(buffer)
@@ -319,7 +319,7 @@ class MPIGroup(Group):
         return True
 
     def _why(self, late: Sequence[int]) -> list[str]:
-        """What is known of ranks that do not come."""
+        """Reports on ranks that are late."""
         rows, known = waiting.others(), []
         for rank in late:
             member = self.members[rank]
@@ -567,7 +567,7 @@ class MPIGroup(Group):
         return False
 
     def _told(self, error: Any) -> MorphoError:
-        """What MPI says, said as ours."""
+        """Turn an error of MPI into one of Morpho's."""
         comparing = self._comparing
         if comparing is not None:
             comparing.verdict = comparing.verdict or comparing.heard()

@@ -28,7 +28,7 @@ BYTE = 1  # ncclUint8
 
 
 class UniqueId(ctypes.Structure):
-    """What the ranks of a communicator share."""
+    """Identifier that the ranks of a communicator share."""
 
     _fields_ = (("internal", ctypes.c_char * UNIQUE_BYTES),)
 
@@ -91,7 +91,7 @@ class NcclGroup(Group):
 
     @property
     def _end(self) -> tuple[Any, Any]:
-        """What every function ends with: the communicator, and the stream of the backend's programs."""
+        """Arguments that every NCCL function ends with: the communicator, and the stream of the backend's programs."""
         return self.communicator, ctypes.c_void_p(self.backend.stream_handle())
 
     def _broadcast(self, buffer: np.ndarray, root: int) -> None:

@@ -34,7 +34,7 @@ class _Meeting:
 
 
 class _World:
-    """What the threads of a group share."""
+    """State that the threads of a group share."""
 
     def __init__(self, members: list[int], died: set[int], condition: threading.Condition) -> None:
         self.members, self.died, self.condition = members, died, condition  # members: numbers among all threads
@@ -226,8 +226,8 @@ def _collective(operation: str, came: dict[int, tuple[str, tuple[Any, ...]]]) ->
 
 
 def run_threads(size: int, function: Callable[[Group], Result]) -> list[Result]:
-    """What `function(group)` gives on each of `size` ranks. One that raises is dead for the others; the first error
-    that is not about a lost rank is raised here.
+    """Run `function(group)` on `size` ranks and return their results. One that raises is dead for the others; the first
+    error that is not about a lost rank is raised here.
 
     >>> def share(group):
     ...     x = np.full(2, group.rank, np.float32)

@@ -44,7 +44,7 @@ class Host:
 
 @dataclass(frozen=True)
 class HostFile:
-    """What a hosts file says."""
+    """Contents of a hosts file."""
 
     path: Path
     hosts: tuple[Host, ...]

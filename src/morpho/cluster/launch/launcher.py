@@ -66,7 +66,7 @@ class Elastic:
 
 @dataclass(frozen=True)
 class Job:
-    """What to start. `program` is a script with its arguments, or -m and a module."""
+    """Ranks to start. `program` is a script with its arguments, or -m and a module."""
 
     program: tuple[str, ...]
     count: int
@@ -244,7 +244,7 @@ def _is_stuck(process: subprocess.Popen[Any], job: Job, ranks: list[told.Rank]) 
 
 
 def _dies_with_us() -> Callable[[], None] | None:
-    """What mpiexec does before it begins: ask the system to be terminated, with its ranks, when this process is
+    """Preparation of mpiexec: ask the system to be terminated, with its ranks, when this process is
     killed. None where the system cannot."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     if library is None or not hasattr(library, "prctl"):

@@ -84,7 +84,7 @@ def write(place: Path, rank: int) -> bool:
 
 
 def running() -> list[dict[str, Any]]:
-    """What was launched here and runs, with what its ranks said last; files of launchers that are gone are removed."""
+    """Launches that run on this machine, with the last report of each rank; files of dead launchers are removed."""
     found = []
     for file in sorted(folder().glob("*.json")) if folder().exists() else ():
         try:
@@ -114,7 +114,7 @@ def _rows(place: Path) -> list[dict[str, Any]]:
 
 
 def _state(rank: told.Rank | None, process: int) -> str:
-    """What keeps a rank from coming, where something does."""
+    """Reason that keeps a rank from arriving, if there is one."""
     if rank is not None and rank.status is not None:
         return f"has ended with status {rank.status}"
     if not is_running(process) or (rank is not None and rank.began and told.started(process) != rank.began):
@@ -123,7 +123,7 @@ def _state(rank: told.Rank | None, process: int) -> str:
 
 
 def sentence(row: Mapping[str, Any], now: float) -> str:
-    """What a rank does, for `status`.
+    """One sentence on a rank's state, for `status`.
 
     >>> sentence({"rank": 1, "process": 7, "state": "", "joining": False, "line": "a.py:3", "calls": []}, 0.0)
     'rank 1: process 7, at a.py:3'
@@ -134,7 +134,7 @@ def sentence(row: Mapping[str, Any], now: float) -> str:
 
 
 def diagnosis(run: Mapping[str, Any], now: float | None = None) -> list[str]:
-    """Who hangs, and who waits for whom: a sentence each; none where all is well.
+    """Sentences that say who hangs and who waits for whom; none where all is well.
 
     >>> call = {"operation": "barrier", "ranks": [0, 1], "number": 3, "peer": None, "since": 0.0, "line": "a.py:9"}
     >>> late = {"rank": 1, "process": 6, "state": "", "joining": False, "time": 20.0, "line": "a.py:4", "calls": [],

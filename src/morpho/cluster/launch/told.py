@@ -1,4 +1,4 @@
-"""What the ranks of this machine tell their launcher, each in a file of its own: mpiexec's status does not say it.
+"""Reports of the ranks of this machine to their launcher, each in a file of its own: mpiexec's status does not say it.
 
 mpiexec ends with 0 where all ranks were killed, and ranks that have come to MPI's start wait there for ever for one
 that ended before. Ranks of other hosts do not see the folder and tell nothing: of those mpiexec's status is all
@@ -87,7 +87,7 @@ telling = Telling()
 
 
 def read(folder: Path) -> list[Rank]:
-    """What has been told so far.
+    """The reports so far.
 
     >>> read(Path("nowhere"))
     []

@@ -126,7 +126,7 @@ class DistributedDataParallel(Module):
         broadcast_states(group, states_of(self.module), int(waited.argmin()))
 
     def _average_joined(self, parameters: list[Any]) -> None:
-        """What `_shadow` answers to: how many buckets there are, what is in them, then each."""
+        """Answer `_shadow`: send the number of buckets, their contents, then each bucket."""
         buckets = planned(parameters, self._bucket_bytes)
         wires = [self.compress or bucket[0].dtype.name for bucket in buckets]
         plan = [[sum(int(each.size) for each in bucket), _JOINED_AS.index(wire)]

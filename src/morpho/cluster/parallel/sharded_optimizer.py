@@ -130,7 +130,7 @@ class ShardedOptimizer:
 
     # -- saving --------------------------------------------------------------------------------------------------------
     def _moved(self, number: int, root: int) -> dict[str, mo.Tensor]:
-        """What is kept of a parameter, from a rank that keeps it."""
+        """State of a parameter, from the rank that keeps it."""
         parameter = self._listed[number]
         group = next(g for g, members in zip(self.inner.param_groups, self._members)
                      if any(parameter is p for p in members))

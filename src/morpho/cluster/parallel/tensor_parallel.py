@@ -7,7 +7,10 @@ gathered have the bits of the whole layer going forward; sums over rows are equa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
@@ -63,26 +66,38 @@ class _Part(Module):
 
     cuts: dict[str, int]
 
-    def _take(self, layer: mo.nn.Module, group: Group | None, **cuts: int) -> None:
+    def _take(self, layer: mo.nn.Module, group: Group | None, widths: Sequence[int] = (), **cuts: int) -> None:
         self.group, self.cuts = world.init() if group is None else group, cuts
-        across = Across(self.group)
+        across, order = Across(self.group), by_member(widths, self.group.size) if len(widths) > 1 else None
         for name in ("weight", "bias"):
             held = vars(layer).get(name)
             if isinstance(held, mo.Quantised):
-                held = _own_rows(held, cuts[name], self.group)
+                held = _own_rows(held, cuts[name], self.group, order)
             elif held is not None:
-                value = held.value if name not in cuts else own_part(held.value, cuts[name], self.group)
+                value = held.value if order is None else mo.take(held.value, order, axis=0)
+                value = value if name not in cuts else own_part(value, cuts[name], self.group)
                 held = mo.nn.Parameter(mo.asarray(value.numpy(copy=True)).astype(held.dtype),
                                        getattr(held, "requires_grad", False))
                 held.across = across if name in cuts else None
             setattr(self, name, held)
 
 
-def _own_rows(weight: mo.Quantised, axis: int, group: Group) -> mo.Quantised:
+def by_member(widths: Sequence[int], members: int) -> np.ndarray:
+    """Rows of matrices of these widths that lie below each other, in the order in which members have them.
+
+    >>> by_member((4, 2), 2).tolist()
+    [0, 1, 4, 2, 3, 5]
+    """
+    begins = np.cumsum([0, *widths[:-1]])
+    return np.concatenate([np.arange(begin + width * member // members, begin + width * (member + 1) // members)
+                           for member in range(members) for begin, width in zip(begins, widths, strict=True)])
+
+
+def _own_rows(weight: mo.Quantised, axis: int, group: Group, order: np.ndarray | None = None) -> mo.Quantised:
     """This rank's outputs of a packed weight, packed as they are."""
     if axis != 0:
         raise fail(ArgumentError, "tensor parallel", "packed weights are cut by their outputs only", "leave exact=True")
-    mine = own_part(weight.data, 0, group)
+    mine = own_part(weight.data if order is None else mo.take(weight.data, order, axis=0), 0, group)
     return mo.Quantised.from_bytes(mine.numpy(copy=True), (int(mine.shape[0]), weight.shape[1]), weight.kind)
 
 
@@ -106,16 +121,18 @@ class ColumnParallelLinear(_Part):
                  parallel_input: bool = False, group: Group | None = None, dtype: Any = mo.float32) -> None:
         self._set(mo.nn.Linear(in_features, out_features, bias, dtype), gather_output, parallel_input, group)
 
-    def _set(self, linear: Any, gather_output: bool, parallel_input: bool, group: Group | None) -> None:
+    def _set(self, linear: Any, gather_output: bool, parallel_input: bool, group: Group | None,
+             widths: Sequence[int] = ()) -> None:
         self.gather_output, self.parallel_input = gather_output, parallel_input
-        self._take(linear, group, weight=0, bias=0)
+        self._take(linear, group, widths, weight=0, bias=0)
 
     @staticmethod
-    def of(linear: Any, gather_output: bool = True, parallel_input: bool = False,
-           group: Group | None = None) -> ColumnParallelLinear:
-        """This rank's part of a layer that all ranks have alike."""
+    def of(linear: Any, gather_output: bool = True, parallel_input: bool = False, group: Group | None = None,
+           widths: Sequence[int] = ()) -> ColumnParallelLinear:
+        """This rank's part of a layer that all ranks have alike; with `widths`, of each of the matrices of these widths
+        that lie side by side in it."""
         made: ColumnParallelLinear = object.__new__(ColumnParallelLinear)
-        made._set(linear, gather_output, parallel_input, group)
+        made._set(linear, gather_output, parallel_input, group, widths)
         return made
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:

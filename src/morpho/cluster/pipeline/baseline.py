@@ -13,8 +13,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Baseline:
-    """What is left out: `scalar` kernels, so many further `copies` of each message, `blocking` sends, one text in a
-    call at a time (`turns`).
+    """Features that a naive pipeline lacks: `scalar` kernels, so many further `copies` of each message, `blocking`
+    sends, one text in a call at a time (`turns`).
 
     >>> NAIVE.settings(2), FAST.settings(2)
     ({'threads': 2, 'isa': 'scalar'}, {'threads': 2})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from morpho.cluster.pipeline.parts import Part
+from morpho.cluster.pipeline.parts import Part, context_of
 from morpho.cluster.pipeline.placement import Place
 from morpho.cluster.pipeline.request import Request, Stream
 from morpho.cluster.pipeline.stage import cache_length
@@ -32,10 +32,10 @@ class Chain:
     def __init__(self, place: str, places: Sequence[Place], chunk: int = 128) -> None:
         self.places, self.chunk = tuple(places), chunk
         self.stages = [make_stage(Part(place), each.start, each.end, chunk) for each in places]
-        self.context = int(self.stages[0].part.model.context)
+        self.context = context_of(self.stages[0].part.model)
 
     def tokens(self, request: Request, made: Sequence[int] = ()) -> list[int]:
-        """What follows a prompt, going on from tokens that were made before."""
+        """Tokens after a prompt, continuing from earlier ones."""
         stream, position = Stream(request, made), 0
         for stage in self.stages:
             two_parts = isinstance(stage, TwoPartStage)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
-from morpho.cluster.pipeline.parts import Part
+from morpho.cluster.pipeline.parts import Part, context_of
 from morpho.cluster.pipeline.stage import Stage
 from morpho.nn.transformer.paged import PagedCache
 from morpho.ops.neural.paged import PAGE
@@ -41,7 +41,7 @@ class PagedStage(Stage):
 
     def __init__(self, part: Part, start: int, end: int, chunk: int, streams: int) -> None:
         super().__init__(part, start, end, chunk)
-        self.most_rows, self.context = max(streams, 1), int(part.model.context)
+        self.most_rows, self.context = max(streams, 1), context_of(part.model)
         self.blocks_of_text = -(-self.context // PAGE)
         self.pages: dict[int, list[int]] = {}  # of each stream, in order
         self._kind = next((p.dtype for p in part.model.parameters()), mo.float32)
@@ -51,7 +51,7 @@ class PagedStage(Stage):
 
     def _make(self, count: int) -> None:
         """Pools of so many pages, with what the old ones hold; functions are made anew for them."""
-        shapes = [self.cuts.heads(self.model, block) for block in self.blocks]
+        shapes = [self.model.cache_shape(block) for block in self.blocks]
         old, self._caches = self._caches, [PagedCache(count, heads, width, self._kind) for heads, width in shapes]
         before = 0
         for held, cache in zip(old, self._caches):
@@ -87,8 +87,8 @@ class PagedStage(Stage):
     @property
     def kv_bytes(self) -> int:
         page = sum(2 * heads * width * PAGE * self._kind.itemsize
-                   for heads, width in (self.cuts.heads(self.model, block) for block in self.blocks))
-        return page * sum(map(len, self.pages.values()))
+                   for heads, width in (self.model.cache_shape(block) for block in self.blocks))
+        return int(page * sum(map(len, self.pages.values())))
 
     @property
     def compiles(self) -> int:

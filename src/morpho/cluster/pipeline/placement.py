@@ -1,4 +1,4 @@
-"""Who runs which layers: the part of a plan that workers need, and which one to run with the workers there are."""
+"""Placement of layers on workers, and the choice of one for the workers that are alive."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def stored_failures(plan: Plan, check: Callable[[Sequence[Place]], None] = lambd
 
 def placement(plan: Plan, alive: Collection[str], stored: Mapping[str, Sequence[Mapping[str, Any]]],
               check: Callable[[Sequence[Place]], None] = lambda places: None) -> tuple[Place, ...]:
-    """What to run with the nodes there are: the plan, what was stored for the death of one, or what is now best. Layers
-    that do not part among as many nodes as are left (`check` says so) are not shared."""
+    """Return the placement for the living nodes: the plan, what was stored for the death of one, or what is now best.
+    Layers that do not part among as many nodes as are left (`check` says so) are not shared."""
     dead = [node.name for node in plan.cluster.nodes if node.name not in alive]
     if not dead:
         return places_of(plan)

@@ -1,4 +1,4 @@
-"""What is asked for, and how far a text has come: enough to go on with it anywhere.
+"""A request, and how far its text has come: enough to go on with it anywhere.
 
 >>> stream = Stream(Request(1, (3, 4), count=5))
 >>> import numpy as np
@@ -85,7 +85,7 @@ MakeStream = Callable[[Request, Sequence[int]], Stream]
 
 
 def longest(*made: list[int]) -> list[int]:
-    """What is known of a text by several workers together: each has its beginning.
+    """The longest known beginning of a text among several workers: each has its beginning.
 
     >>> longest([1, 2], [1, 2, 3], [])
     [1, 2, 3]

@@ -15,11 +15,14 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster.collectives import all_gather, all_reduce
-from morpho.cluster.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear, parallel_attention
+from morpho.cluster.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear, own_part
 from morpho.cluster.pipeline.placement import Place
+from morpho.models.decoder.layers import Experts
+from morpho.models.gpt2 import TransposedLinear
+from morpho.models.registry import family as family_of
 from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
-from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.transformer.attention import Parts
 from morpho.runtime.groups.group import Group
 
 
@@ -37,9 +40,13 @@ class Share:
         return other is not None and (self.index, self.size, self.exact) == (other.index, other.size, other.exact)
 
 
-HEADS: dict[str, tuple[str, ...]] = {  # what a number of members must divide, by family
-    "llama": ("num_attention_heads", "num_key_value_heads", "intermediate_size", "hidden_size"),
-    "gpt2": ("n_head", "n_embd"), "prenorm": ("heads", "kv_heads", "width")}
+def shared_numbers(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a number of members must divide.
+
+    >>> shared_numbers("gpt2", {"n_head": 3, "n_embd": 24, "n_layer": 5})
+    {'n_head': 3, 'n_embd': 24}
+    """
+    return {name: config[name] for name in family_of({"model_type": family}).config_class.shared if config.get(name)}
 
 
 def check_shares(family: str, config: Mapping[str, Any], places: Sequence[Place]) -> None:
@@ -52,58 +59,75 @@ def check_shares(family: str, config: Mapping[str, Any], places: Sequence[Place]
     """
     for place in places:
         count = len(place.members)
-        if count < 2:
-            continue
-        if family not in HEADS:
-            raise fail(ArgumentError, "pipeline", f"layers of the family {family!r} are not shared among nodes",
-                       "plan with tensor=1; those of " + ", ".join(HEADS) + " are shared")
-        for name in HEADS[family]:
-            if (config.get(name) or 0) % count:
-                raise fail(ArgumentError, "pipeline", f"{name}={config[name]} does not part among the {count} nodes of "
-                           f"a stage ({', '.join(place.members)})", "plan with another tensor=N")
+        for name, number in shared_numbers(family, config).items() if count > 1 else ():
+            if number % count:
+                raise fail(ArgumentError, "pipeline", f"{name}={number} does not part among the {count} nodes of a "
+                           f"stage ({', '.join(place.members)})", "plan with another tensor=N")
 
 
-def check_packed(place: str, family: str, exact: bool, places: Sequence[Place]) -> None:
-    """Packed weights of a GGUF file, a Llama's, are shared by their outputs, never added over members.
+def check_packed(place: str, exact: bool, places: Sequence[Place]) -> None:
+    """Packed weights of a GGUF file are shared by their outputs, never added over members.
 
-    >>> check_packed("tiny.gguf", "llama", False, [Place("a", 0, 6, "f32", ("a", "b"))])
+    >>> check_packed("tiny.gguf", False, [Place("a", 0, 6, "f32", ("a", "b"))])
     Traceback (most recent call last):
     ...
     morpho.base.errors.ArgumentError: [pipeline] packed weights of a GGUF file are cut by their outputs ...
     """
-    if not place.lower().endswith(".gguf") or all(len(each.members) == 1 for each in places):
-        return
-    if family != "llama":
-        raise fail(ArgumentError, "pipeline", f"packed weights of the family {family!r} are not shared among nodes",
-                   "plan with tensor=1")
-    if not exact:
+    if not exact and place.lower().endswith(".gguf") and any(len(each.members) > 1 for each in places):
         raise fail(ArgumentError, "pipeline", "packed weights of a GGUF file are cut by their outputs only, and "
                    "exact=False adds parts of products over the nodes of a stage", "leave exact=True")
 
 
-def cut(family: str, model: Any, blocks: Sequence[Any], share: Share) -> None:
+def cut(model: Any, blocks: Sequence[Any], share: Share) -> None:
     """Keep this member's columns of these blocks, and of a head of its own, in place."""
+    for layer in [layer for layer in model.modules() if hasattr(layer, "parts")]:
+        for name in layer.parts().tables:  # every stage has them, whatever its blocks
+            getattr(layer, name).weight = _own(getattr(layer, name).weight, 1, share.group)
+            _count(layer, layer.parts(), share)
     for block in blocks:
-        if family == "gpt2":
-            block.attn, mlp = AttentionShare(block.attn, share), block.mlp
-            mlp.c_fc, mlp.c_proj = TransposedColumns(mlp.c_fc, share.group), _last(mlp.c_proj, share)
-            continue
-        parallel_attention(block.self_attn if family == "llama" else block.attention, share.group, share.exact)
-        mlp = block.mlp if family == "llama" else block.feed_forward
-        if mlp.gate_proj is not None:
-            mlp.gate_proj = ColumnParallelLinear.of(mlp.gate_proj, False, group=share.group)
-        mlp.up_proj = ColumnParallelLinear.of(mlp.up_proj, False, group=share.group)
-        mlp.down_proj = (ColumnParallelLinear.of(mlp.down_proj, True, True, share.group) if share.exact else
-                         RowParallelLinear.of(mlp.down_proj, True, share.group))
+        for layer in [layer for layer in block.modules() if hasattr(layer, "parts")]:
+            _share(layer, layer.parts(), share)
+        for name, part in [*block.named_children()]:
+            if isinstance(part, Experts):
+                setattr(block, name, ExpertsShare(part, share))
     if isinstance(model.lm_head, Linear) and model.lm_head.out_features % share.size == 0:
         model.lm_head = ColumnParallelLinear.of(model.lm_head, True, group=share.group)
+
+
+def _share(layer: Any, parts: Parts, share: Share) -> None:
+    group, last = share.group, getattr(layer, parts.last)
+    for name, widths in parts.columns.items():
+        whole = getattr(layer, name)
+        setattr(layer, name, TransposedColumns(whole, group, parts=len(widths) or 1)
+                if isinstance(whole, TransposedLinear) else ColumnParallelLinear.of(whole, False, False, group, widths))
+    if isinstance(last, TransposedLinear):
+        ending: Module = TransposedColumns(last, group, gathers=True) if share.exact else TransposedRows(last, group)
+    else:
+        ending = (ColumnParallelLinear.of(last, True, True, group) if share.exact else
+                  RowParallelLinear.of(last, True, group))
+    setattr(layer, parts.last, ending)
+    for name in parts.whole:
+        setattr(layer, name, NormOverAll(getattr(layer, name), group))
+    if not parts.tables:
+        _count(layer, parts, share)
+
+
+def _count(layer: Any, parts: Parts, share: Share) -> None:
+    for name in parts.counts:
+        setattr(layer, name, getattr(layer, name) // share.size)
 
 
 def rebind(model: Any, group: Group) -> None:
     """Let what has been cut speak over another group, of the same members."""
     for module in model.modules():
-        if isinstance(module, (ColumnParallelLinear, RowParallelLinear, TransposedColumns, TransposedRows)):
+        if isinstance(module, MEETING):
             module.group = group
+
+
+def _own(whole: Any, axis: int, group: Group) -> mo.nn.Parameter:
+    """This member's part of a parameter."""
+    mine = mo.asarray(own_part(whole.value, axis, group).numpy(copy=True)).astype(whole.dtype)
+    return mo.nn.Parameter(mine, whole.requires_grad)
 
 
 class TransposedColumns(Module):
@@ -133,27 +157,37 @@ class TransposedRows(Module):
         return all_reduce(mo.matmul(x, self.weight), "sum", self.group) + self.bias  # type: ignore[no-any-return]
 
 
-def _last(whole: Any, share: Share) -> Module:
-    """The product that a branch of GPT-2 ends with."""
-    return TransposedColumns(whole, share.group, gathers=True) if share.exact else TransposedRows(whole, share.group)
-
-
 def _columns(whole: Any, group: Group, parts: int) -> Any:
     """A member's columns of a matrix that is `parts` matrices side by side."""
     split = whole.reshape(*whole.shape[:-1], parts, group.size, -1)[..., group.rank, :]
     return split.reshape(*whole.shape[:-1], -1).copy()
 
 
-class AttentionShare(Module):
-    """Some of the heads of GPT-2's attention."""
+class NormOverAll(Module):
+    """A norm over the heads of all members."""
 
-    def __init__(self, whole: Any, share: Share) -> None:
-        self.heads, self.scale = whole.heads // share.size, whole.scale
-        self.c_attn, self.c_proj = TransposedColumns(whole.c_attn, share.group, parts=3), _last(whole.c_proj, share)
+    def __init__(self, norm: Any, group: Group) -> None:
+        self.norm, self.group = norm, group
 
-    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any, mask: Any = None) -> mo.Tensor:
-        joined = self.c_attn(x)
-        width = int(joined.shape[-1]) // 3
-        q, k, v = (split_heads(joined[..., i * width:(i + 1) * width], self.heads) for i in range(3))
-        seen = attend(q, k, v, causal=True, mask=mask, cache=cache, offset=offset, scale=self.scale)
-        return self.c_proj(join_heads(seen))  # type: ignore[no-any-return]
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return own_part(self.norm(all_gather(x, -1, self.group)), -1, self.group)
+
+
+class ExpertsShare(Experts):
+    """Every expert's share of what it has between its products, and of its results."""
+
+    def __init__(self, whole: Experts, share: Share) -> None:
+        self.count, self.used, self._function = whole.count, whole.used, whole._function
+        self.group, self.exact, self.gate = share.group, share.exact, whole.gate
+        self.gate_proj, self.up_proj = (_own(each, 1, share.group) for each in (whole.gate_proj, whole.up_proj))
+        self.down_proj = _own(whole.down_proj, 1 if share.exact else 2, share.group)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        y = super().forward(x)
+        return all_gather(y, -1, self.group) if self.exact else all_reduce(y, "sum", self.group)
+
+    def _between(self, inner: mo.Tensor) -> mo.Tensor:
+        return all_gather(inner, -1, self.group) if self.exact else inner
+
+
+MEETING = (ColumnParallelLinear, RowParallelLinear, TransposedColumns, TransposedRows, NormOverAll, ExpertsShare)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
-from morpho.cluster.pipeline.parts import Part, cuts_of, depth_of, module_at
+from morpho.cluster.pipeline.parts import Part, cuts_of, depth_of
+from morpho.models.cuts import module_at
 from morpho.nn.frozen import Frozen
 from morpho.nn.transformer.attention import KeyValueCache
 
@@ -62,7 +63,7 @@ class Stage:
     @property
     def kv_heads(self) -> int:
         """Heads of keys of a layer here; 0 where there is no block."""
-        return int(self.cuts.heads(self.model, self.blocks[0])[0]) if self.blocks else 0
+        return int(self.model.cache_shape(self.blocks[0])[0]) if self.blocks else 0
 
     def cache_of(self, stream: int, layer: int) -> tuple[np.ndarray, np.ndarray]:
         """Keys and values (1, heads, positions, width) of a layer of a stream: what is there, not a copy."""
@@ -111,12 +112,12 @@ class Stage:
         self.frozen.use()
         with mo.no_grad():
             if self.is_first:
-                x = self.cuts.embed(model, x, position)
+                x = model.begin(x, position)
             for block, cache in zip(self.blocks, caches, strict=True):
-                x = self.cuts.block(block, x, cache, position)
+                x = model.step(block, x, cache, position)
             if not self.is_last:
                 return x.astype(mo.float32)
-            return model.head(module_at(model, self.cuts.norm)(x)[:, -1:]).astype(mo.float32)  # type: ignore[no-any-return]
+            return model.head(model.normed(x)[:, -1:]).astype(mo.float32)  # type: ignore[no-any-return]
 
     @property
     def compiles(self) -> int:
@@ -137,7 +138,7 @@ class Functions:
         self.stage, self.length = stage, length
         model = stage.part.model
         kind = next((p.dtype for p in model.parameters()), mo.float32)
-        shapes = [stage.cuts.heads(model, block) for block in stage.blocks]
+        shapes = [model.cache_shape(block) for block in stage.blocks]
         self.caches = [KeyValueCache(1, heads, length, width, kind) for heads, width in shapes]
         self._inside: int | None = None  # the stream whose caches the states hold
         self._parked: dict[int, list[Any]] = {}

@@ -14,9 +14,12 @@ STREAMS = 8  # texts that a stage computes at once where nobody says how many
 def make_stage(part: Part, start: int, end: int, chunk: int, share: Share | None = None, streams: int = STREAMS
                ) -> Stage:
     """The stage of layers [start, end), or a share of it, of a decoder alone or of an encoder and a decoder. Several
-    streams go through a decoder's whole layers in one call; where members of a stage meet in collectives, or where
-    there is an encoder, they take turns."""
+    streams go through a decoder's whole layers in one call; where members of a stage meet in collectives, where there
+    is an encoder, or where keys cannot lie in pages, they take turns."""
     part.hold(range(start, end), share)
     if hasattr(part.model, "remember"):
         return TwoPartStage(part, start, end, chunk)
-    return Stage(part, start, end, chunk) if share is not None else PagedStage(part, start, end, chunk, streams)
+    out_of_pages: str = getattr(part.model, "not_in_pages", "")
+    if share is not None or out_of_pages:
+        return Stage(part, start, end, chunk)
+    return PagedStage(part, start, end, chunk, streams)

@@ -1,5 +1,5 @@
-"""A stage of a model with an encoder and a decoder (T5): the prompt goes through the encoder's blocks and is remembered
-by the decoder's, then tokens go through the decoder's."""
+"""A stage of a model with an encoder and a decoder (T5, BART): the prompt goes through the encoder's blocks and is
+remembered by the decoder's, then tokens go through the decoder's."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
-from morpho.cluster.pipeline.parts import Part, module_at
+from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.stage import Functions, Stage
-from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.transformer.attention import KeyValueCache, attend
 
 
 class TwoPartStage(Stage):
@@ -20,14 +20,14 @@ class TwoPartStage(Stage):
 
     def __init__(self, part: Part, start: int, end: int, chunk: int) -> None:
         super().__init__(part, start, end, chunk)
-        encoders = len(part.model.encoder.block)
+        blocks = part.model.encoder_blocks
+        encoders = len(blocks)
         self.takes_tokens = start <= encoders + 1 < end
-        self.encoder_blocks = [part.model.encoder.block[layer - 1] for layer in range(max(start, 1), min(
-            end, encoders + 1))]
+        self.encoder_blocks = [blocks[layer - 1] for layer in range(max(start, 1), min(end, encoders + 1))]
         self.ends_encoder = start <= encoders < end
 
     def _block_numbers(self) -> list[int]:
-        encoders = len(self.part.model.encoder.block)
+        encoders = len(self.part.model.encoder_blocks)
         return [layer - encoders - 1 for layer in range(max(self.start, encoders + 1), min(self.end, self.depth - 1))]
 
     def _functions(self, length: int) -> Functions:
@@ -49,7 +49,7 @@ class TwoPartFunctions(Functions):
         super().__init__(stage, length)
         model = stage.part.model
         kind = next((p.dtype for p in model.parameters()), mo.float32)
-        shapes = [stage.cuts.heads(model, block) for block in stage.blocks]
+        shapes = [model.cache_shape(block) for block in stage.blocks]
         self.cross = [KeyValueCache(1, heads, length, width, kind) for heads, width in shapes]
         self.lengths: dict[int, int] = {}  # of prompts
         self.remember = mo.compile(self._remember, dynamic={"x": {1: mo.Dim("n", 1, length)}})
@@ -67,16 +67,16 @@ class TwoPartFunctions(Functions):
         stage.frozen.use()
         with mo.no_grad():
             if stage.is_first:
-                x = model.shared(x)
+                x = model.enter(x, False)
             if stage.encoder_blocks:
-                bias = model.encoder.bias(x.shape[1], x.shape[1])
+                bias = model.bias(False, x.shape[1], x.shape[1])
                 for block in stage.encoder_blocks:
-                    x = block(x, bias)
+                    x = model.encoder_step(block, x, bias)
             if stage.ends_encoder:
-                x = model.encoder.final_layer_norm(x)
+                x = model.leave(x, False)
             for block, cache in zip(stage.blocks, self.cross, strict=True):
-                attention = block.layer[1].part
-                cache.write(*(split_heads(part(x), attention.heads) for part in (attention.k, attention.v)), 0)  # type: ignore[call-arg]
+                keys, values = model.cross_attention(block).keys_and_values(x)
+                cache.write(keys, values, 0)
             return x.astype(mo.float32)
 
     def _decoded(self, x: mo.Tensor, position: mo.Tensor, length: mo.Tensor) -> mo.Tensor:
@@ -84,24 +84,25 @@ class TwoPartFunctions(Functions):
         stage.frozen.use()
         with mo.no_grad():
             if stage.takes_tokens:
-                x = model.shared(x)
+                x = model.enter(x, True, position)
             if stage.blocks:
                 x = self._blocks(x, position, length)
             if not stage.is_last:
                 return x.astype(mo.float32)
-            last = module_at(model, stage.cuts.norm)(x)[:, -1:]
+            last = model.leave(x, True)[:, -1:]
             return mo.reshape(model.head(last), (-1,)).astype(mo.float32)
 
     def _blocks(self, x: mo.Tensor, position: mo.Tensor, length: mo.Tensor) -> mo.Tensor:
-        bias = self.stage.part.model.decoder.bias(x.shape[1], self.length, position)
+        model = self.stage.part.model
+        bias = model.bias(True, x.shape[1], self.length, position)
         seen = mo.reshape(mo.arange(self.length), (1, 1, 1, -1)) < mo.reshape(length, (-1, 1, 1, 1))
         for block, own, cross in zip(self.stage.blocks, self.caches, self.cross, strict=True):
             def look(attention: Any, y: mo.Tensor, cross: KeyValueCache = cross) -> mo.Tensor:
-                q = split_heads(attention.q(y), attention.heads)
-                keys, values = cross.keys.value.astype(q.dtype), cross.values.value.astype(q.dtype)
-                return attention.o(join_heads(attend(q, keys, values, mask=seen, scale=1.0)))  # type: ignore[no-any-return]
+                return attention.over(y, lambda q: attend(  # type: ignore[no-any-return]
+                    q, cross.keys.value.astype(q.dtype), cross.values.value.astype(q.dtype), mask=seen,
+                    scale=model.cross_scale))
 
-            x = block(x, bias, True, look, own, position)
+            x = model.decoder_step(block, x, bias, look, own, position)
         return x
 
     def encode(self, stream: int, x: np.ndarray) -> np.ndarray:

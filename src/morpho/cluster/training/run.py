@@ -193,7 +193,7 @@ def _by_rank_0(group: Group, act: Callable[[], Any]) -> None:
 
 
 def _tell(group: Group, text: str) -> str:
-    """What rank 0 says, on every rank."""
+    """Send a text of rank 0 to every rank."""
     buffer = np.zeros(_MESSAGE_BYTES, np.uint8)
     raw = text.encode()[:_MESSAGE_BYTES]
     buffer[:len(raw)] = np.frombuffer(raw, np.uint8)

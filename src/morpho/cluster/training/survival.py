@@ -41,7 +41,7 @@ class Survivors:
         return self._agreed(True)
 
     def _agreed(self, over: bool) -> bool:
-        """What all ranks of the group come to exactly once before it is given up. Agreement is the only thing that a
+        """Last meeting of all ranks before the group is given up. Agreement is the only thing that a
         revoked group still does together: a rank that waits at its end must not wait there for one that recovers."""
         try:
             return self.group.agree(over)

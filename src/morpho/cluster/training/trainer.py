@@ -174,7 +174,7 @@ class Trainer:
         return self._step.apply(ordered_sum(group, count, shard))
 
     def _wishes(self) -> tuple[bool, bool]:
-        """What this rank asks for: to stop, and for more ranks."""
+        """Wishes of this rank: to stop, and for more ranks."""
         return self._asks, world.wants_more()
 
     # -- plain ---------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Trainer:
 
 
 def _failure(save: Callable[[], Any]) -> Exception | None:
-    """What the system says against saving."""
+    """Error of the system in saving, if there was one."""
     try:
         save()
     except PeerLost:

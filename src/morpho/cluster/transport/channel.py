@@ -37,7 +37,7 @@ LOOK_EVERY_S = 3e-4  # for control messages and deaths
 
 @dataclass
 class Counters:
-    """What has gone over a link."""
+    """Counts of a link's traffic."""
 
     messages: int = 0
     bytes: int = 0

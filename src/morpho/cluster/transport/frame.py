@@ -41,7 +41,7 @@ class TransportError(MorphoError, ConnectionError):
 
 
 class Kind(enum.IntEnum):
-    """What a message is about."""
+    """Subject of a message."""
 
     ACTIVATION = 1  # of tokens of a request, from one stage to the next
     TOKEN = 2  # chosen by the last stage, for the first
@@ -51,7 +51,9 @@ class Kind(enum.IntEnum):
     MEMORY = 6  # what an encoder made, to the decoder's stages
     STOP = 7  # to every worker
     NEWS = 8  # to every worker: JSON of the frontend
-    SHARE = 9  # what a stage computes next, to those that share its layers; `stage` is the length of the cache
+    # What a stage computes next, to those that share its layers: `stage` is the length of the cache, and `final` says
+    # that it is a prompt on its way through an encoder.
+    SHARE = 9
     PIECE = 10  # of a file of weights: its hash and its bytes; `stage` is the file, `request` the number
     CACHE = 11  # keys and values of a layer (`stage`) of a request that another worker has now
 
@@ -66,7 +68,7 @@ _NAMES = dict(enumerate(DTYPES))
 
 
 class Header(NamedTuple):
-    """What a frame says of its payload. `position` is that of its first token; `dtype` is how the payload is sent."""
+    """Header of a frame. `position` is that of the payload's first token; `dtype` is the type it is sent in."""
 
     kind: Kind
     epoch: int

@@ -49,7 +49,7 @@ def decode(payload: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarra
 
 
 def rounded(x: np.ndarray, dtype: str) -> np.ndarray:
-    """What a receiver gets of `x` when it is sent as `dtype`."""
+    """Round `x` as a receiver gets it when it is sent as `dtype`."""
     x = np.ascontiguousarray(x, np.float32)
     raw = np.empty(payload_bytes(dtype, x.shape), np.uint8)
     encode(x, dtype, raw)

@@ -37,7 +37,7 @@ class Home(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """What a rank has caches of, and up to which position of each request."""
+    """Caches of a rank: layers, heads, and the last position of each request."""
 
     rank: int
     start: int
@@ -60,7 +60,7 @@ class Move(NamedTuple):
 
 
 def homes(places: Sequence[Place], nodes: Sequence[str], heads: int) -> list[Home]:
-    """Who holds what in a placement."""
+    """Homes of layers and heads in a placement."""
     return [Home(nodes.index(node), place.start, place.end, heads * index // len(place.members),
                  heads * (index + 1) // len(place.members))
             for place in places for index, node in enumerate(place.members)]
@@ -121,7 +121,7 @@ class Kept:
 
 
 def held_of(said: Sequence[Mapping[str, Any]]) -> tuple[list[Held], int]:
-    """What the workers of a meeting have, and how many heads a layer has (0 where nobody has any)."""
+    """Caches of the workers of a meeting, and the number of heads of a layer (0 if nobody has any)."""
     rows = [(rank, each["kept"]) for rank, each in enumerate(said) if each.get("kept")]
     found = [Held(rank, row["layers"][0], row["layers"][1], row["low"], row["high"],
                   {int(number): at for number, at in row["positions"].items()})

@@ -1,4 +1,4 @@
-"""What a worker knows of all requests: enough to go on with any of them, and no more of those that are over.
+"""A worker's record of all requests: enough to go on with any of them, and no more of those that are over.
 
 >>> ledger = Ledger()
 >>> for number in (1, 2, 3):

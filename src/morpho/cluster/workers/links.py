@@ -1,4 +1,4 @@
-"""Who a worker speaks to in one epoch: the next stage and the one before, the first of all, who shares its layers."""
+"""A worker's neighbours in one epoch: the next stage, the one before, the first, and members that share its layers."""
 
 from __future__ import annotations
 

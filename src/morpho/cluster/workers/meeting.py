@@ -33,7 +33,7 @@ def say_all(mpi: Any, comm: Any, data: Any) -> list[Any]:
 
 
 def digest_of(place: str) -> str:
-    """What tells models apart without reading their weights: configuration, names, sizes and headers of the files; an
+    """Digest of a model without reading its weights: configuration, names, sizes and headers of the files; an
     empty text where there is nothing."""
     path = Path(place)
     files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
@@ -48,7 +48,7 @@ def digest_of(place: str) -> str:
 
 
 def stranger(said: Sequence[dict[str, Any]], secret: bytes, nonce: str) -> str:
-    """Who of these workers does not belong here, as a sentence; empty where all do."""
+    """Name the workers that do not belong here, in a sentence; empty if all do."""
     for each in said:
         if not hmac.compare_digest(each["proof"], proof(secret, nonce, each["node"])):
             return f"the worker on {each['node']} does not know the shared secret"
@@ -60,8 +60,8 @@ def stranger(said: Sequence[dict[str, Any]], secret: bytes, nonce: str) -> str:
 
 
 def other_model(said: Sequence[dict[str, Any]], ship: bool = False) -> str:
-    """Who of these workers has no model, or another one, as a sentence; empty where all have the same, or those that
-    have none can get it from one that has all of it.
+    """Name the workers without the model, or with another one, in a sentence; empty where all have the same, or those
+    that have none can get it from one that has all of it.
 
     >>> rows = [{"node": "a", "model": "m", "digest": "1"}, {"node": "b", "model": "m", "digest": ""}]
     >>> other_model(rows)

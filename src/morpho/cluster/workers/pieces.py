@@ -95,7 +95,7 @@ class Store:
 
     @property
     def place(self) -> str:
-        """What a model is loaded from: the folder, or the one GGUF file in it."""
+        """Path to load the model from: the folder, or the one GGUF file in it."""
         alone = len(self.files) == 1 and self.files[0]["name"].endswith(".gguf")
         return str(self.folder / self.files[0]["name"] if alone else self.folder)
 
@@ -130,7 +130,7 @@ class Store:
         return all(len(self.have[file["name"]]) == -(-file["size"] // PIECE_BYTES) for file in self.files)
 
     def said(self) -> dict[str, list[list[int]]]:
-        """What is there, for whoever sends the rest."""
+        """Pieces that are here, for whoever sends the rest."""
         return {name: runs(numbers) for name, numbers in self.have.items()}
 
 

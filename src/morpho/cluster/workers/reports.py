@@ -61,7 +61,7 @@ class Inbox:
         self._lines: deque[bytes] = deque()
 
     def new(self) -> Iterator[dict[str, Any]]:
-        """What has been written since the last look, whole lines only."""
+        """Whole lines written since the last call."""
         if self._file is None:
             self._file = open(self._path, "rb", buffering=0)
         replaced = os.stat(self._path).st_ino != os.fstat(self._file.fileno()).st_ino  # looked at before reading

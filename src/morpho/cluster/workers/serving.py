@@ -193,7 +193,9 @@ class Serving:
         stage, request = self.stage, self.ledger.requests[number]
         assert isinstance(stage, TwoPartStage)
         try:
-            stage.open(number, cache_length(self.context, request.length(True)))
+            length = cache_length(self.context, request.length(True))
+            stage.open(number, length)
+            self._tell_followers(number, length, x, 0, True)
             found = stage.encode(number, x)
         except MorphoError as error:
             self.end(number, error=str(error))
@@ -254,6 +256,10 @@ class Serving:
         to the same collectives in the same order."""
         assert self.stage is not None
         self.stage.open(header.request, header.stage)
+        if header.final:
+            assert isinstance(self.stage, TwoPartStage)
+            self.stage.encode(header.request, x)
+            return
         self.stage.run(header.request, x, header.position)
         self.expected[header.request] = header.position + x.shape[1]
         if header.request in self.ledger.finished:
@@ -265,9 +271,13 @@ class Serving:
         assert self.stage is not None
         length = cache_length(self.context, self.ledger.requests[number].length(self.two_parts))
         self.stage.open(number, length)
-        for follower in self.links.followers:
-            follower.send_now(Header(Kind.SHARE, self.channels.epoch, self.channels.rank, number, length, position), x)
+        self._tell_followers(number, length, x, position)
         return self.stage.run(number, x, position)
+
+    def _tell_followers(self, number: int, length: int, x: np.ndarray, position: int, encodes: bool = False) -> None:
+        for follower in self.links.followers:
+            follower.send_now(Header(Kind.SHARE, self.channels.epoch, self.channels.rank, number, length, position,
+                                     final=encodes), x)
 
     def _compute(self, pieces: list[Piece]) -> None:
         """A piece of a prompt, or a token of each of several texts, through the stage."""
@@ -302,7 +312,7 @@ class Serving:
             self._choose([piece.number for piece in pieces], found)
 
     def _through(self, pieces: Sequence[Piece]) -> np.ndarray:
-        """What the next stage gets, or logits: a row of each text."""
+        """Run pieces through this stage; return activations for the next stage, or logits, one row for each text."""
         assert self.stage is not None
         if len(pieces) == 1:
             found = self._run(pieces[0].number, pieces[0].x, pieces[0].position)

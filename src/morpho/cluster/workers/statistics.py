@@ -1,4 +1,4 @@
-"""What a worker counts between two reports.
+"""Counts of a worker between two reports.
 
 >>> found = Statistics()
 >>> found.add(3, 1, 0.006, first=False)

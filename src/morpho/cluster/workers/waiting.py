@@ -1,4 +1,4 @@
-"""What waits at a stage: tokens of running texts, of which several go through in one call, and pieces of prompts.
+"""The queue of a stage: tokens of running texts, of which several go through in one call, and pieces of prompts.
 
 They take turns, so that a long prompt holds up the texts that run by one piece at a time.
 
@@ -51,7 +51,7 @@ class Waiting:
             self._reading[piece.number] += 1
 
     def take(self, most: int) -> list[Piece]:
-        """What goes through next: at most so many tokens of different requests, or a piece of a prompt."""
+        """Take the next work: tokens of different requests up to a limit, or a piece of a prompt."""
         if self.tokens and not (self.pieces and self._prompts_turn):
             self._prompts_turn = True
             return [self.tokens.popleft() for _ in range(min(most, len(self.tokens)))]

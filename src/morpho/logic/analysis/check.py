@@ -1,4 +1,4 @@
-"""What a program must keep to: one arity for a predicate, safe variables, one type for a column."""
+"""Rules of a valid program: one arity for a predicate, safe variables, one type for a column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPES = ("symbol", "int", "float")
 
 @dataclass(frozen=True)
 class Type:
-    """What a column holds: `symbol`, `int` or `float`, and the domain it comes from, if it has one."""
+    """Type of a column: `symbol`, `int` or `float`, and the domain it comes from, if any."""
 
     base: str
     domain: str | None = None

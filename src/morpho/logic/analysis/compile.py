@@ -31,7 +31,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Statements:
-    """What a compilation reads: rules without facts, facts' atoms for their types, declarations, loaded columns."""
+    """Input of a compilation: rules without facts, facts' atoms for their types, declarations, loaded columns."""
 
     rules: Sequence[Rule]
     facts: Sequence[Rule]

@@ -91,7 +91,7 @@ def needs(literal: Literal) -> set[Variable]:
 
 
 def binds(literal: Literal, bound: set[Variable]) -> set[Variable] | None:
-    """What a literal gives values to, once `bound` have theirs; None when it cannot be evaluated yet."""
+    """Variables that a literal binds once `bound` are known; None if it cannot be evaluated yet."""
     if isinstance(literal, Atom):
         return set(variables_of(literal))
     if isinstance(literal, Compare):

@@ -238,7 +238,7 @@ class _Lowering:
 
 
 def _given(atom: Atom, shared: Sequence[Variable], bound: set[Variable]) -> list[Literal]:
-    """What stands in front of an auxiliary rule that does not bind all that it shares."""
+    """Literals in front of an auxiliary rule that does not bind all its shared variables."""
     return [] if set(shared) <= bound else [Atom(GIVEN + atom.predicate, tuple(shared))]
 
 

@@ -27,7 +27,7 @@ ROUNDS = 8.0  # of a fixpoint, before anything is known of it
 
 @dataclass(frozen=True)
 class Choice:
-    """What a stratum runs on, and why."""
+    """Engine of a stratum, and the reason for it."""
 
     engine: str
     why: str

@@ -117,7 +117,7 @@ class DenseStratum:
 
 
 def _reader(position: int, delta: dict[str, Any], known: dict[str, Any]) -> Callable[[str, int], Any]:
-    """What atoms read: the one at a position the delta, the others everything."""
+    """Relations that atoms read: the delta at one position, everything at the others."""
     return lambda name, at: delta[name] if at == position else known[name]
 
 
@@ -133,7 +133,7 @@ def largest_change(after: list[Any], before: Any) -> Any:
 
 
 def endless_hint(ring: Semiring) -> str:
-    """What makes values better without end."""
+    """Describe a cycle that makes values better without end."""
     return ("a cycle must not make values better without end" if ring.idempotent else
             "sums over a cycle whose product is 1 or more have no limit")
 

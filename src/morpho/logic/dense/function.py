@@ -22,7 +22,8 @@ from morpho.logic.tuples.relation import Relation
 
 
 class TensorProgram:
-    """What `Program.tensors` returns: call it with tensors for some predicates, and it gives those that rules derive.
+    """A logic program as a differentiable function: call it with tensors for some predicates, and it gives those that
+    rules derive.
 
     >>> program = mo.logic.Program("path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z).")
     >>> program.add("edge", [("a", "b"), ("b", "c")], weights=[0.9, 0.5])

@@ -1,1 +1,1 @@
-"""What truth is: semirings for derivations, connectives and quantifiers for formulas, both by name."""
+"""Semantics by name: semirings for derivations, connectives and quantifiers for formulas."""

@@ -122,7 +122,7 @@ class Aggregate(Term):
 
 
 class Formula:
-    """What is true or false of terms."""
+    """A statement about terms that is true or false."""
 
     place: Place | None
 
@@ -192,7 +192,7 @@ class And(Formula):
 
 @dataclass(frozen=True)
 class Or(Formula):
-    """One of several formulas; of none, false."""
+    """Disjunction of formulas; false if empty."""
 
     parts: tuple[Formula, ...]
     place: Place | None = field(default=None, compare=False, repr=False)
@@ -280,7 +280,7 @@ class Rule:
 
 
 def grouped(formula: Formula) -> str:
-    """Its text, in parentheses unless it is an atom, a comparison or a negation."""
+    """Text of a formula, in parentheses unless it is an atom, a comparison or a negation."""
     return str(formula) if isinstance(formula, Atom | Compare | Not) else f"({formula})"
 
 

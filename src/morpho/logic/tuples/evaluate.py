@@ -47,7 +47,7 @@ class Table:
 
 @dataclass
 class Context:
-    """What rules read: relations by name and version, types, and the semiring."""
+    """Relations by name and version, types, and the semiring."""
 
     read: Callable[[str, str], Relation]
     columns: Mapping[str, tuple[Type, ...]]

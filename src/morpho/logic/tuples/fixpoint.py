@@ -81,7 +81,7 @@ class Evaluator:
 
     def run(self, plan: RulePlan, deltas: Mapping[str, Relation] | None = None,
             old: Mapping[str, Relation] | None = None) -> Relation:
-        """What a rule derives."""
+        """Tuples that a rule derives."""
         versions = {"delta": deltas or {}, "old": old or {}}
 
         def read(name: str, source: str) -> Relation:

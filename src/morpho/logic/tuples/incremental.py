@@ -81,7 +81,7 @@ def _anew(evaluator: Evaluator, stratum: Stratum, base: dict[str, Relation]) -> 
 
 
 def _derived(evaluator: Evaluator, rule: CoreRule, position: int, delta: dict[str, Relation]) -> Relation:
-    """What a rule gives with one of its atoms reading a delta."""
+    """Tuples that a rule derives if one of its atoms reads a delta."""
     return evaluator.run(evaluator.plan(rule, position, {position: "delta"}), delta)
 
 

@@ -96,7 +96,7 @@ class Relation:
         return found
 
     def remembered(self, key: tuple[object, ...]) -> Relation | None:
-        """What `selected` gave for this key before."""
+        """Earlier result of `selected` for this key."""
         return self._parts.get(key)
 
 

@@ -19,7 +19,7 @@ _TESTS = {"=": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal, 
 
 
 class Scope:
-    """What a rule's variables are: their columns, and the type of each."""
+    """Columns and types of a rule's variables."""
 
     def __init__(self, columns: Mapping[Variable, Codes], count: int, types: Mapping[Variable, Type],
                  symbols: Symbols) -> None:

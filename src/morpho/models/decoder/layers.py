@@ -13,7 +13,7 @@ from morpho.nn import init
 from morpho.nn.layers.linear import Linear
 from morpho.nn.layers.norm import LayerNorm, RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.attention import RowCaches, attend, join_heads, split_heads
+from morpho.nn.transformer.attention import Parts, RowCaches, attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import FeedForward, activation
 from morpho.nn.transformer.paged import PagedCache
 from morpho.nn.transformer.positions import RotaryPositions
@@ -51,6 +51,8 @@ class Attention(Module):
         width, depth, heads, kv_heads = shape.width, shape.depth, shape.heads, shape.kv_heads
         self.num_heads, self.num_kv_heads, self.head_dim = heads, kv_heads, depth
         self.rope, self.window, self.scale = rope, shape.windows[layer], shape.scale
+        if shape.scale_by_layer:
+            self.scale = (1 / math.sqrt(depth) if shape.scale is None else shape.scale) / (layer + 1)
         self.joined, self.clip, self.cap, self.qk_norm = shape.joined, shape.clip, shape.score_cap, shape.qk_norm
         if shape.joined:
             self.qkv_proj = Linear(width, (heads + 2 * kv_heads) * depth, shape.qkv_bias, dtype)
@@ -75,6 +77,14 @@ class Attention(Module):
         else:
             seen = capped_attention(q, k, v, self.cap, self.scale, self.window, mask, cache, offset)
         return self.o_proj(join_heads(seen))  # type: ignore[no-any-return]
+
+    def parts(self) -> Parts:
+        columns: dict[str, tuple[int, ...]] = {"q_proj": (), "k_proj": (), "v_proj": ()}
+        if self.joined:
+            widths = tuple(count * self.head_dim for count in (self.num_heads, self.num_kv_heads, self.num_kv_heads))
+            columns = {"qkv_proj": widths if self.joined == "parts" else ()}
+        return Parts(columns, "o_proj", ("num_heads", "num_kv_heads"),
+                     ("q_norm", "k_norm") if self.qk_norm == "all" else ())
 
     def _projected(self, x: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor, mo.Tensor]:
         heads, kv_heads, depth = self.num_heads, self.num_kv_heads, self.head_dim
@@ -133,6 +143,9 @@ class JoinedFeedForward(Module):
         self.gate_up_proj = Linear(shape.width, 2 * shape.hidden, shape.mlp_bias, dtype)
         self.down_proj = Linear(shape.hidden, shape.width, shape.mlp_bias, dtype)
 
+    def parts(self) -> Parts:
+        return Parts({"gate_up_proj": (self.hidden, self.hidden)}, "down_proj", ("hidden",))
+
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         both = self.gate_up_proj(x)
         return self.down_proj(self._function(both[..., :self.hidden]) * both[..., self.hidden:])  # type: ignore
@@ -178,11 +191,15 @@ class Experts(Module):
         total = found[:, 0]
         for number in range(1, self.used):
             total = total + found[:, number]
-        return mo.reshape(total, x.shape)
+        return mo.reshape(total, (*x.shape[:-1], total.shape[-1]))
 
     def _part(self, x: mo.Tensor, gate: mo.Tensor, up: mo.Tensor, down: mo.Tensor) -> mo.Tensor:
         gate, up, down = (mo.matrix_transpose(part) for part in (gate, up, down))
-        return mo.matmul(self._function(mo.matmul(x, gate)) * mo.matmul(x, up), down)
+        return mo.matmul(self._between(self._function(mo.matmul(x, gate)) * mo.matmul(x, up)), down)
+
+    def _between(self, inner: mo.Tensor) -> mo.Tensor:
+        """Hand an expert's inner activations to its last product; shares of experts gather them first."""
+        return inner
 
 
 def feed_forward(shape: Shape, dtype: Any) -> Module:

@@ -6,14 +6,14 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import LanguageModel, checked_positions, key_mask, tied_logits
+from morpho.models.base import BlockModel, checked_positions, key_mask
+from morpho.models.cuts import Cuts
 from morpho.models.decoder.layers import Layer, norm_of
 from morpho.models.decoder.shape import Rope, Shape
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.module import Module
-from morpho.nn.transformer.attention import KeyValueCache
 from morpho.nn.transformer.positions import RotaryPositions, rows_at
 from morpho.nn.transformer.rope_scaling import kind_of, original_length
 
@@ -24,7 +24,6 @@ class Body(Module):
     def __init__(self, shape: Shape, dtype: Any) -> None:
         made: list[tuple[Rope, RotaryPositions]] = []  # layers that turn alike share a table
         width = shape.embed_width or shape.width
-        self.scale, self.offset = shape.embed_scale, shape.position_offset
         self.embed_tokens = Embedding(shape.vocabulary, width, dtype=dtype, std=shape.std)
         rows = shape.learned_positions + shape.position_offset
         self.embed_positions = Embedding(rows, shape.width, dtype=dtype, std=shape.std) if shape.learned_positions \
@@ -41,24 +40,8 @@ class Body(Module):
         self.layers = ModuleList(layers)
         self.norm = norm_of(shape, shape.width, dtype) if shape.final_norm else None
 
-    def forward(self, ids: mo.Tensor, caches: Any, offset: Any, mask: Any, positions: Any,
-                states: list[mo.Tensor] | None) -> mo.Tensor:
-        x = self.embed_tokens(ids)  # (batch, length, width)
-        x = x if self.scale == 1 else x * self.scale
-        x = x if self.project_in is None else self.project_in(x)
-        if self.embed_positions is not None:
-            places = offset if positions is None else positions
-            x = x + rows_at(self.embed_positions.weight, ids.shape[1], places + self.offset)
-        reach = None if caches is None else getattr(caches[0], "length", None)
-        for layer, block in enumerate(self.layers):
-            if states is not None:
-                states.append(x)
-            x = block(x, None if caches is None else caches[layer], offset, mask, positions, reach)
-        x = x if self.norm is None else self.norm(x)
-        return x if self.project_out is None else self.project_out(x)  # type: ignore[no-any-return]
 
-
-class Decoder(LanguageModel):
+class Decoder(BlockModel):
     """A decoder of any family in `families/`, which give it its configuration and its `Shape`.
 
     >>> model = mo.models.create("qwen3", vocab_size=100, hidden_size=12, intermediate_size=16, num_hidden_layers=1,
@@ -66,6 +49,9 @@ class Decoder(LanguageModel):
     >>> model(mo.asarray([[1, 2, 3]])).shape
     (1, 3, 100)
     """
+
+    cuts = Cuts(("model.embed_tokens", "model.embed_positions", "model.project_in"), "model.embed_tokens",
+                "model.layers", ("model.norm", "model.project_out"))
 
     def __init__(self, config: Any, dtype: Any = mo.float32) -> None:
         self._configure(config)
@@ -94,9 +80,24 @@ class Decoder(LanguageModel):
             return self.head(self.hidden(ids, mask=mask, positions=places))
         return super().forward(ids, attention_mask, position_ids, output_hidden_states)
 
-    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
-               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
-        return self.model(ids, caches, offset, mask, positions, states)  # type: ignore[no-any-return]
+    def begin(self, ids: mo.Tensor, places: Any = 0) -> mo.Tensor:
+        body, shape = self.model, self.shape
+        x = body.embed_tokens(ids)
+        x = x if shape.embed_scale == 1 else x * shape.embed_scale
+        x = x if body.project_in is None else body.project_in(x)
+        if body.embed_positions is None:
+            return x  # type: ignore[no-any-return]
+        return x + rows_at(body.embed_positions.weight, ids.shape[1], places + shape.position_offset)  # type: ignore[no-any-return]
+
+    def step(self, block: Any, x: mo.Tensor, cache: Any = None, offset: Any = 0, mask: Any = None,
+             positions: Any = None) -> mo.Tensor:
+        return block(x, cache, offset, mask, positions, getattr(cache, "length", None))  # type: ignore[no-any-return]
+
+    def cache_shape(self, block: Any) -> tuple[int, int]:
+        return block.self_attn.num_kv_heads, self.shape.depth
+
+    def tied_embedding(self) -> Any:
+        return None if self.shape.head else super().tied_embedding()
 
     def head(self, x: mo.Tensor) -> mo.Tensor:
         """Logits of the next token, of the classes of every token (`score`), or of a span's start and end."""
@@ -104,7 +105,7 @@ class Decoder(LanguageModel):
             return self.score(x)  # type: ignore[no-any-return]
         if self.qa_outputs is not None:
             return self.qa_outputs(x)  # type: ignore[no-any-return]
-        found = tied_logits(x, self.model.embed_tokens) if self.lm_head is None else self.lm_head(x)
+        found = super().head(x)
         cap = self.shape.logit_cap
         return found if cap is None else cap * mo.tanh(found / cap)
 
@@ -139,7 +140,3 @@ class Decoder(LanguageModel):
         if self.shape.score_cap is not None:
             return "its capped scores are not computed over pages"
         return "its angles follow from the length of the text" if self.switch is not None else ""
-
-    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
-        return [KeyValueCache(batch, self.shape.kv_heads, length, self.shape.depth, dtype)
-                for _ in range(self.shape.layers)]

@@ -56,6 +56,7 @@ class Shape:
     joined_mlp: bool = False
     qk_norm: str = ""
     scale: float | None = None
+    scale_by_layer: bool = False  # the scores of layer i are divided by i + 1
     score_cap: float | None = None  # scores become cap * tanh(score / cap)
     logit_cap: float | None = None
     embed_scale: float = 1.0
@@ -68,3 +69,47 @@ class Shape:
     embed_width: int | None = None  # of the table of words, where it is another than the layers'
     labels: int = 0
     head: str = ""  # "" for the next token, "sequence", "token" or "span"
+
+    # -- parameters ----------------------------------------------------------------------------------------------------
+    def _norm(self, width: int) -> int:
+        return width * {"rms": 1, "rms1": 1, "layer": 2, "plain": 0}[self.norm]
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of a feed-forward part, or of one of its experts."""
+        biases = (2 if self.gated else 1) * self.hidden + self.width if self.mlp_bias else 0
+        return (3 if self.gated else 2) * self.width * self.hidden + biases
+
+    @property
+    def block_parameters(self) -> int:
+        """Parameters of one block."""
+        queries, keys = self.heads * self.depth, self.kv_heads * self.depth
+        attention = 2 * self.width * (queries + keys) + (queries + 2 * keys if self.qkv_bias else 0)
+        attention += self.width if self.out_bias else 0
+        if self.qk_norm:
+            attention += sum(self._norm(width) for width in ((queries, keys) if self.qk_norm == "all" else
+                                                             (self.depth, self.depth)))
+        router = self.experts * self.width
+        return (attention + router + (self.experts or 1) * self.expert_parameters
+                + len(self.norms) * self._norm(self.width))
+
+    @property
+    def table_parameters(self) -> int:
+        """Parameters of the table of words, which a tied head shares."""
+        return self.vocabulary * (self.embed_width or self.width)
+
+    @property
+    def _projection(self) -> int:
+        return 0 if self.embed_width in (None, self.width) else (self.embed_width or 0) * self.width
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters before the first block."""
+        rows = self.learned_positions + self.position_offset if self.learned_positions else 0
+        return self.table_parameters + rows * self.width + self._projection
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters behind the last block, with a table of words that the head shares."""
+        bias = self.vocabulary if self.head_bias and not self.tied else 0
+        return self.table_parameters + bias + self._projection + (self._norm(self.width) if self.final_norm else 0)

@@ -32,8 +32,8 @@ PAIRS: dict[str, list[tuple[str, str]]] = {  # published -> ours
 _DROPPED = {
     "gpt_neox": [f"gpt_neox.{_LAYER}attention.{name}" for name in ("bias", "masked_bias", "rotary_emb.inv_freq")],
 }
-FAMILIES = ("mistral", "mixtral", "qwen2", "qwen3", "smollm3", "phi3", "gemma2", "gemma3_text", "olmo", "olmo2",
-            "gpt_neox", "opt")
+FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "smollm3", "phi3", "gemma2", "gemma3_text", "olmo",
+            "olmo2", "gpt_neox", "opt")
 HEAD = {"gpt_neox": "embed_out.weight"}  # lm_head.weight elsewhere
 EMBEDDING = {"gpt_neox": "gpt_neox.embed_in.weight", "opt": "model.decoder.embed_tokens.weight"}
 

@@ -19,7 +19,6 @@ Names = Collection[str]
 # The matrix of the head, and the embedding that it is where they are tied.
 HEADS = {
     "gpt2": ("lm_head.weight", "wte.weight"),
-    "llama": ("lm_head.weight", "model.embed_tokens.weight"),
     "bert": ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
     "roberta": ("lm_head.decoder.weight", "embeddings.word_embeddings.weight"),
     "distilbert": ("vocab_projector.weight", "embeddings.word_embeddings.weight"),
@@ -45,10 +44,6 @@ def gpt2(config: Config, names: Names) -> list[Rule]:
         Rule("lm_head.{rest:*}", "lm_head.{rest}"),
         Rule("(transformer.){rest:*}", "{rest}"),
     ]
-
-
-def llama(config: Config, names: Names) -> list[Rule]:
-    return [*_tied_head(config), Rule("model.layers.{i}.self_attn.rotary_emb.inv_freq", None)]
 
 
 def _tied_head(config: Config) -> list[Rule]:
@@ -146,7 +141,7 @@ def resnet(config: Config, names: Names) -> list[Rule]:
     ]
 
 
-TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
+TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "bert": bert, "t5": t5,
                                                              "roberta": roberta, "distilbert": distilbert,
                                                              "bart": bart, "whisper": whisper, "clip": clip,
                                                              "vit": vit, "resnet": resnet,

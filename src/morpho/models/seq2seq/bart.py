@@ -9,19 +9,19 @@ from typing import Any, ClassVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import LanguageModel, key_mask, tied_logits
+from morpho.models.base import tied_logits
 from morpho.models.config import Config
+from morpho.models.cuts import TwoPartCuts
 from morpho.models.encoders.heads import TwoStep, labels_of
-from morpho.models.seq2seq.layers import DecoderLayer, EncoderLayer, cached_cross
+from morpho.models.seq2seq.layers import DecoderLayer, EncoderLayer
+from morpho.models.seq2seq.two_part import Cross, TwoPartModel
 from morpho.models.text.generation_keys import FORCED
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.attention import KeyValueCache
 from morpho.nn.transformer.blocks import ACTIVATIONS
-from morpho.nn.transformer.caches import Caches
 from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, token
@@ -52,6 +52,8 @@ class BartConfig(Config):
     head: str = ""
     labels: int | None = None
     renamed: ClassVar[Mapping[str, str]] = {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads"}
+    shared: ClassVar[tuple[str, ...]] = ("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim",
+                                         "decoder_ffn_dim", "d_model")
     honoured: ClassVar[Mapping[str, Key]] = FORCED
     others: ClassVar[Mapping[str, Key]] = {
         **FORCED, "is_encoder_decoder": only(True), "num_hidden_layers": irrelevant("encoder_layers says it"),
@@ -89,7 +91,7 @@ class Body(Module):
         self.encoder, self.decoder = Stack(config, False, dtype), Stack(config, True, dtype)
 
 
-class Bart(LanguageModel):
+class Bart(TwoPartModel):
     """BART with its head. `model(ids, decoder_ids)` gives logits for each of the decoder's places; `mo.models.generate`
     takes the encoder's ids.
 
@@ -102,6 +104,10 @@ class Bart(LanguageModel):
 
     model_type = "bart"
     config_class = BartConfig
+    cuts = TwoPartCuts(
+        ("model.shared", "model.encoder.embed_positions", "model.encoder.layernorm_embedding"), "model.shared",
+        "model.decoder.layers", (), "model.encoder.layers", (),
+        ("model.shared", "model.decoder.embed_positions", "model.decoder.layernorm_embedding"))
 
     def __init__(self, config: BartConfig, dtype: Any = mo.float32) -> None:
         self._configure(config)
@@ -123,24 +129,26 @@ class Bart(LanguageModel):
         found = self.model.shared(ids)
         return found if self.embed_scale == 1 else found * self.embed_scale  # type: ignore[no-any-return]
 
-    def encode(self, ids: mo.Tensor, mask: Any = None) -> mo.Tensor:
-        """(batch, length) -> (batch, length, width); `mask` is 0 or False at padding."""
-        x = self.model.encoder.begin(self._words(ids), 0)
-        seen = None if mask is None else key_mask("bart", mask, ids)
-        for layer in self.model.encoder.layers:
-            x = layer(x, seen)
+    def enter(self, ids: mo.Tensor, decoder: bool, offset: Any = 0) -> mo.Tensor:
+        return (self.model.decoder if decoder else self.model.encoder).begin(self._words(ids), offset)
+
+    def bias(self, decoder: bool, queries: Any, keys: Any, offset: Any = 0) -> None:
+        return None
+
+    def encoder_step(self, block: Any, x: mo.Tensor, bias: Any) -> mo.Tensor:
+        return block(x, bias)  # type: ignore[no-any-return]
+
+    def decoder_step(self, block: Any, x: mo.Tensor, bias: Any, cross: Cross, cache: Any, offset: Any) -> mo.Tensor:
+        return block(x, cross, cache, offset)  # type: ignore[no-any-return]
+
+    def leave(self, x: mo.Tensor, decoder: bool) -> mo.Tensor:
         return x
 
-    def decode(self, ids: mo.Tensor, memory: mo.Tensor, mask: Any = None) -> mo.Tensor:
-        """The decoder's ids (batch, n) -> (batch, n, width), looking at the encoder's result."""
-        seen = None if mask is None else key_mask("bart", mask, memory[:, :, 0])
-        return self._decoded(ids, None, 0, lambda number: lambda attention, y: attention(y, memory, mask=seen))
+    def cross_attention(self, block: Any) -> Any:
+        return block.encoder_attn
 
-    def _decoded(self, ids: mo.Tensor, caches: Caches | None, offset: Any, cross: Any) -> mo.Tensor:
-        x = self.model.decoder.begin(self._words(ids), offset)
-        for number, layer in enumerate(self.model.decoder.layers):
-            x = layer(x, cross(number), None if caches is None else caches.own[number], offset)
-        return x
+    def cache_shape(self, block: Any) -> tuple[int, int]:
+        return block.self_attn.heads, block.self_attn.depth
 
     def head(self, x: mo.Tensor) -> mo.Tensor:
         if self.final_logits_bias is None:
@@ -148,9 +156,6 @@ class Bart(LanguageModel):
                                                                                            "spans")
         found = tied_logits(x, self.model.shared) if self.lm_head is None else self.lm_head(x)
         return found + self.final_logits_bias
-
-    def forward(self, ids: mo.Tensor, decoder_ids: mo.Tensor, mask: Any = None) -> mo.Tensor:  # type: ignore[override]
-        return self.head(self.decode(mo.asarray(decoder_ids), self.encode(mo.asarray(ids), mask), mask))
 
     # -- heads ---------------------------------------------------------------------------------------------------------
     def _read(self, ids: mo.Tensor, mask: Any) -> mo.Tensor:
@@ -180,29 +185,6 @@ class Bart(LanguageModel):
     @property
     def context(self) -> int:
         return int(self.config["max_position_embeddings"])
-
-    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> Any:
-        heads = self.config["decoder_attention_heads"]
-        depth = self.config["d_model"] // heads
-        own, cross = ([KeyValueCache(batch, heads, length, depth, dtype) for _ in self.model.decoder.layers]
-                      for _ in range(2))
-        return Caches(own, cross, batch)
-
-    def remember(self, ids: mo.Tensor, caches: Caches, lengths: mo.Tensor) -> mo.Tensor:
-        """Encode ids (batch, n), of which the first of each row are text, and keep what the decoder will look at."""
-        memory = self.encode(ids, mo.expand_dims(mo.arange(ids.shape[1]), axis=0) < mo.expand_dims(lengths, axis=1))
-        for layer, cache in zip(self.model.decoder.layers, caches.cross, strict=True):
-            keys, values = layer.encoder_attn.keys_and_values(memory)
-            cache.write(keys, values, 0)
-        caches.lengths.value = lengths
-        return mo.asarray(0)
-
-    def hidden(self, ids: mo.Tensor, caches: Any = None, offset: Any = 0, *, mask: Any = None, positions: Any = None,
-               states: list[mo.Tensor] | None = None) -> mo.Tensor:
-        """The decoder's ids, going on from `offset`, over what `remember` kept."""
-        if caches is None:
-            raise fail(ArgumentError, "bart", "the decoder needs the encoder's result", "call model(ids, decoder_ids)")
-        return self._decoded(ids, caches, offset, cached_cross(caches))
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from morpho.models.base import divided
 from morpho.nn.layers.linear import Linear
 from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.transformer.attention import KeyValueCache, Parts, attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import activation
 
 Cross = Callable[[Any, mo.Tensor], mo.Tensor]
@@ -25,6 +25,9 @@ class Attention(Module):
         self.heads, self.depth = heads, divided(family, width, heads, ("d_model", "attention_heads"))
         self.k_proj = Linear(width, width, key_bias, dtype)
         self.v_proj, self.q_proj, self.out_proj = (Linear(width, width, True, dtype) for _ in range(3))
+
+    def parts(self) -> Parts:
+        return Parts({"q_proj": (), "k_proj": (), "v_proj": ()}, "out_proj", ("heads",))
 
     def keys_and_values(self, memory: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
         return split_heads(self.k_proj(memory), self.heads), split_heads(self.v_proj(memory), self.heads)
@@ -49,6 +52,9 @@ class EncoderLayer(Module):
         self.self_attn_layer_norm = LayerNorm(width, dtype=dtype)
         self.fc1, self.fc2 = Linear(width, hidden, True, dtype), Linear(hidden, width, True, dtype)
         self.final_layer_norm = LayerNorm(width, dtype=dtype)
+
+    def parts(self) -> Parts:
+        return Parts({"fc1": ()}, "fc2")
 
     def part(self, x: mo.Tensor, norm: Module, compute: Callable[[mo.Tensor], mo.Tensor]) -> mo.Tensor:
         """A part with the residual around it."""

@@ -3,7 +3,7 @@ published ones: `encoder.block.0.layer.0.SelfAttention.q.weight`, ..."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,17 +11,18 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import LanguageModel, key_mask, tied_logits
+from morpho.models.base import tied_logits
 from morpho.models.config import Config
+from morpho.models.cuts import TwoPartCuts
+from morpho.models.seq2seq.two_part import Cross, TwoPartModel
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.transformer.attention import KeyValueCache, Parts, attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
-from morpho.nn.transformer.caches import Caches
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, text, used
 
 MOST_APART = 1 << 20  # of relative_attention_max_distance
@@ -48,6 +49,7 @@ class T5Config(Config):
     eos_token_id: int | list[int] | None = 1
     decoder_start_token_id: int | None = 0
     n_positions: int = 512  # tokens that are made where nothing says how many; there is no limit
+    shared: ClassVar[tuple[str, ...]] = ("num_heads", "d_ff", "d_model")
     renamed: ClassVar[Mapping[str, str]] = {"hidden_size": "d_model", "num_attention_heads": "num_heads",
                                             "num_hidden_layers": "num_layers", "head_dim": "d_kv"}
     others: ClassVar[Mapping[str, Key]] = {
@@ -122,11 +124,21 @@ class Attention(Module):
         found = mo.moveaxis(found, -1, -3)
         return mo.expand_dims(found, axis=0) if one else found
 
-    def forward(self, x: mo.Tensor, source: mo.Tensor, bias: mo.Tensor | None, causal: bool = False,
+    def parts(self) -> Parts:
+        tables = () if self.relative_attention_bias is None else ("relative_attention_bias",)
+        return Parts({"q": (), "k": (), "v": ()}, "o", ("heads",), tables=tables)
+
+    def keys_and_values(self, memory: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
+        return split_heads(self.k(memory), self.heads), split_heads(self.v(memory), self.heads)
+
+    def forward(self, x: mo.Tensor, source: mo.Tensor, *, mask: mo.Tensor | None = None, causal: bool = False,
                 cache: KeyValueCache | None = None, offset: Any = 0) -> mo.Tensor:
-        q = split_heads(self.q(x), self.heads)
-        k, v = (split_heads(part(source), self.heads) for part in (self.k, self.v))
-        return self.o(join_heads(attend(q, k, v, causal=causal, mask=bias, scale=1.0, cache=cache, offset=offset)))  # type: ignore[no-any-return]
+        k, v = self.keys_and_values(source)
+        return self.over(x, lambda q: attend(q, k, v, causal=causal, mask=mask, scale=1.0, cache=cache, offset=offset))
+
+    def over(self, x: mo.Tensor, look: Callable[[mo.Tensor], mo.Tensor]) -> mo.Tensor:
+        """Attention over keys and values that were computed before: `look` takes queries."""
+        return self.o(join_heads(look(split_heads(self.q(x), self.heads))))  # type: ignore[no-any-return]
 
 
 class FeedForward(Module):
@@ -139,6 +151,9 @@ class FeedForward(Module):
         for each in names:
             setattr(self, each, Linear(config.d_model, config.d_ff, False, dtype))
         self.wo = Linear(config.d_ff, config.d_model, False, dtype)
+
+    def parts(self) -> Parts:
+        return Parts({"wi_0": (), "wi_1": ()} if self.gated else {"wi": ()}, "wo")
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         inner = self._function(self.wi_0(x)) * self.wi_1(x) if self.gated else self._function(self.wi(x))
@@ -174,7 +189,7 @@ class T5Block(Module):
         """`cross(attention, y)` attends to the encoder's result."""
         first, *middle, last = self.layer
         y = first.layer_norm(x)
-        x = x + first.dropout(first.part(y, y, bias, causal, cache, offset))
+        x = x + first.dropout(first.part(y, y, mask=bias, causal=causal, cache=cache, offset=offset))
         for each in middle:
             x = x + each.dropout(cross(each.part, each.layer_norm(x)))
         return x + last.dropout(last.part(last.layer_norm(x)))  # type: ignore[no-any-return]
@@ -193,7 +208,7 @@ class Stack(Module):
         return self.block[0].layer[0].part.bias(queries, keys, offset)  # type: ignore[no-any-return]
 
 
-class T5(LanguageModel):
+class T5(TwoPartModel):
     """T5 with its head. `model(ids, decoder_ids)` gives logits for each of the decoder's places; `mo.models.generate`
     takes the encoder's ids.
 
@@ -204,6 +219,12 @@ class T5(LanguageModel):
 
     model_type = "t5"
     config_class = T5Config
+    cuts = TwoPartCuts(
+        ("shared",), "shared", "decoder.block", ("decoder.final_layer_norm",), "encoder.block",
+        ("encoder.final_layer_norm",), ("shared",),
+        {f"{stack}.block.0": ("layer.0.layer_norm", *(f"layer.0.SelfAttention.{name}" for name in "qkvo"), *(
+            f"layer.{number}" for number in range(1, count))) for stack, count in (("encoder", 2), ("decoder", 3))})
+    cross_scale = 1.0
 
     def __init__(self, config: T5Config, dtype: Any = mo.float32) -> None:
         self._configure(config)
@@ -215,29 +236,27 @@ class T5(LanguageModel):
             if parameter.ndim == 2 and name.endswith(("q.weight", "k.weight", "v.weight", "o.weight")):
                 parameter.assign(init.normal(parameter.shape, parameter.shape[1] ** -0.5, dtype=dtype))  # type: ignore[arg-type, operator]
 
-    def encode(self, ids: mo.Tensor, mask: Any = None) -> mo.Tensor:
-        """(batch, length) -> (batch, length, width); `mask` is 0 or False at padding."""
-        x = self.encoder.dropout(self.shared(ids))
-        bias = self.encoder.bias(ids.shape[1], ids.shape[1])
-        if mask is not None:
-            bias = mo.where(key_mask("t5", mask, ids), bias, mo.full((), -mo.inf, dtype=bias.dtype))
-        for block in self.encoder.block:
-            x = block(x, bias)
-        return self.encoder.dropout(self.encoder.final_layer_norm(x))  # type: ignore[no-any-return]
+    def enter(self, ids: mo.Tensor, decoder: bool, offset: Any = 0) -> mo.Tensor:
+        return (self.decoder if decoder else self.encoder).dropout(self.shared(ids))  # type: ignore[no-any-return]
 
-    def decode(self, ids: mo.Tensor, memory: mo.Tensor, mask: Any = None) -> mo.Tensor:
-        """The decoder's ids (batch, n) -> (batch, n, width), looking at the encoder's result."""
-        seen = None if mask is None else key_mask("t5", mask, memory[:, :, 0])
-        return self._decoded(ids, None, 0, lambda number, attention, y: attention(y, memory, seen))
+    def bias(self, decoder: bool, queries: Any, keys: Any, offset: Any = 0) -> mo.Tensor:
+        return (self.decoder if decoder else self.encoder).bias(queries, keys, offset)
 
-    def _decoded(self, ids: mo.Tensor, caches: Caches | None, offset: Any, cross: Any) -> mo.Tensor:
-        x = self.decoder.dropout(self.shared(ids))
-        keys = ids.shape[1] if caches is None else caches.own[0].length
-        bias = self.decoder.bias(ids.shape[1], keys, offset)
-        for number, block in enumerate(self.decoder.block):
-            own = None if caches is None else caches.own[number]
-            x = block(x, bias, True, lambda attention, y, number=number: cross(number, attention, y), own, offset)
-        return self.decoder.dropout(self.decoder.final_layer_norm(x))  # type: ignore[no-any-return]
+    def encoder_step(self, block: Any, x: mo.Tensor, bias: Any) -> mo.Tensor:
+        return block(x, bias)  # type: ignore[no-any-return]
+
+    def decoder_step(self, block: Any, x: mo.Tensor, bias: Any, cross: Cross, cache: Any, offset: Any) -> mo.Tensor:
+        return block(x, bias, True, cross, cache, offset)  # type: ignore[no-any-return]
+
+    def leave(self, x: mo.Tensor, decoder: bool) -> mo.Tensor:
+        part = self.decoder if decoder else self.encoder
+        return part.dropout(part.final_layer_norm(x))  # type: ignore[no-any-return]
+
+    def cross_attention(self, block: Any) -> Attention:
+        return block.layer[1].part  # type: ignore[no-any-return]
+
+    def cache_shape(self, block: Any) -> tuple[int, int]:
+        return block.layer[0].part.heads, self.config["d_kv"]
 
     def tied_embedding(self) -> Any:
         return self.shared if self.lm_head is None else None
@@ -248,9 +267,6 @@ class T5(LanguageModel):
             x = x * self.config["d_model"] ** -0.5
         return tied_logits(x, self.shared) if self.lm_head is None else self.lm_head(x)
 
-    def forward(self, ids: mo.Tensor, decoder_ids: mo.Tensor, mask: Any = None) -> mo.Tensor:  # type: ignore[override]
-        return self.head(self.decode(decoder_ids, self.encode(ids, mask), mask))
-
     # -- generation ----------------------------------------------------------------------------------------------------
     @property
     def context(self) -> int:
@@ -260,32 +276,6 @@ class T5(LanguageModel):
     @property
     def usual_length(self) -> int:
         return int(self.config["n_positions"])
-
-    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> Any:
-        heads, depth = self.config["num_heads"], self.config["d_kv"]
-        own, cross = ([KeyValueCache(batch, heads, length, depth, dtype) for _ in self.decoder.block] for _ in range(2))
-        return Caches(own, cross, batch)
-
-    def remember(self, ids: mo.Tensor, caches: Caches, lengths: mo.Tensor) -> mo.Tensor:
-        """Encode ids (batch, n), of which the first of each row are text, and keep what the decoder will look at."""
-        memory = self.encode(ids, mo.expand_dims(mo.arange(ids.shape[1]), axis=0) < mo.expand_dims(lengths, axis=1))
-        for block, cache in zip(self.decoder.block, caches.cross, strict=True):
-            attention = block.layer[1].part
-            cache.write(*(split_heads(part(memory), attention.heads) for part in (attention.k, attention.v)), 0)  # type: ignore[call-arg]
-        caches.lengths.value = lengths
-        return mo.asarray(0)
-
-    def hidden(self, ids: mo.Tensor, caches: Any = None, offset: Any = 0, *, mask: Any = None, positions: Any = None,
-               states: list[mo.Tensor] | None = None) -> mo.Tensor:
-        """The decoder's ids, going on from `offset`, over what `remember` kept."""
-        if caches is None:
-            raise fail(ArgumentError, "t5", "the decoder needs the encoder's result", "call model(ids, decoder_ids)")
-
-        def cross(number: int, attention: Any, y: mo.Tensor) -> mo.Tensor:
-            q = split_heads(attention.q(y), attention.heads)
-            return attention.o(join_heads(caches.over(number, q, scale=1.0)))  # type: ignore
-
-        return self._decoded(ids, caches, offset, cross)
 
 
 SIZES: dict[str, dict[str, Any]] = {

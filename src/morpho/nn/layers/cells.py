@@ -24,7 +24,7 @@ def check_nonlinearity(name: str, nonlinearity: str) -> str:
 
 
 class Steps(Module):
-    """What a kind of recurrence does in a step."""
+    """One step of a kind of recurrence."""
 
     gates = 1
     kept = 1  # tensors that a step hands to the next one
@@ -36,7 +36,7 @@ class Steps(Module):
         raise NotImplementedError
 
     def input_bias(self, given: mo.Tensor, hidden: mo.Tensor) -> mo.Tensor:
-        """What is added to all steps' products at once."""
+        """Bias added to all steps' products at once."""
         return given + hidden
 
     def _parts(self, x: mo.Tensor) -> list[mo.Tensor]:

@@ -16,7 +16,7 @@ from morpho.tensor.state.variable import Parameter
 
 
 class _Convolution(Module):
-    """What convolutions have in common: numbers of channels, the window's settings, a weight and perhaps a bias."""
+    """Base of convolutions: numbers of channels, the window's settings, a weight and perhaps a bias."""
 
     rank = 2
     transposed = False

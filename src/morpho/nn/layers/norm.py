@@ -23,7 +23,7 @@ def _sizes(name: str, normalized_shape: Any) -> tuple[int, ...]:
 
 
 class _LastAxes(Module):
-    """What LayerNorm and RMSNorm share: the last axes are seen as one."""
+    """Base of LayerNorm and RMSNorm, which treat the last axes as one."""
 
     normalized_shape: tuple[int, ...]
     weight: Parameter | None

@@ -22,7 +22,7 @@ from morpho.tensor.state.variable import Parameter
 
 
 class _Recurrent(Steps):
-    """What the three have in common: layers, directions, and the way through time."""
+    """Base of RNN, LSTM and GRU: layers, directions, and the loop over time."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,

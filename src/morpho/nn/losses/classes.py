@@ -48,7 +48,7 @@ def _check_weight(name: str, weight: Any, count: Any) -> None:
 
 def _shares(name: str, weight: Any, classes: mo.Tensor, ignore_index: int,
             dtype: Any) -> tuple[mo.Tensor, mo.Tensor]:
-    """What each target counts for, 0 where it is ignored; and the classes with 0 in those places."""
+    """Weight of each target (0 where it is ignored), and the classes with 0 in those positions."""
     kept = classes.astype(mo.int64) != ignore_index
     safe = mo.where(kept, classes, mo.zeros((), dtype=classes.dtype))
     if weight is None:

@@ -93,8 +93,9 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
 @rounded_loss
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
                         eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean") -> mo.Tensor:
-    """What the distance to a positive example, with a margin, exceeds that to a negative one by: max(0, d(a, p)
-    - d(a, n) + margin). With `swap` the latter is the smaller one of the distances from the anchor and the positive.
+    """Triplet loss with a margin: the distance to a positive example must be smaller than to a negative one, max(0,
+    d(a, p) - d(a, n) + margin). With `swap` the latter is the smaller one of the distances from the anchor and the
+    positive.
 
     >>> zero, one = mo.zeros((1, 2)), mo.ones((1, 2))
     >>> round(mo.nn.triplet_margin_loss(zero, zero, one).item(), 3)

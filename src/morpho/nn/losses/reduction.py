@@ -1,4 +1,4 @@
-"""What all losses share: the reduction at the end, the dtype they are computed in, and shapes that must be alike."""
+"""Parts of all losses: the reduction at the end, the dtype of the computation, and checks of shapes."""
 
 from __future__ import annotations
 

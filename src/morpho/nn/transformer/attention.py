@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,22 @@ from morpho.nn.module import Module
 from morpho.nn.transformer.paged import PagedCache
 from morpho.nn.transformer.positions import RotaryPositions
 from morpho.tensor.state.state import zeros_state
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The way in which several nodes share a layer: a layer's method `parts` gives it.
+
+    `columns` are products of whose results each node computes an equal part, with the widths of the matrices that lie
+    side by side in one (none for a single matrix); `last` is the product of all of that. Each node has its part of the
+    `counts`, such as numbers of heads, and its columns of the `tables`; `whole` are norms that need the results of all.
+    """
+
+    columns: Mapping[str, tuple[int, ...]]
+    last: str
+    counts: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
 
 
 def split_heads(x: mo.Tensor, heads: int) -> mo.Tensor:
@@ -161,6 +178,9 @@ class MultiHeadAttention(Module):
                       scale=self.scale)
         result: mo.Tensor = self.dropout(self.o_proj(join_heads(seen)))
         return result
+
+    def parts(self) -> Parts:
+        return Parts({"q_proj": (), "k_proj": (), "v_proj": ()}, "o_proj", ("num_heads", "num_kv_heads"))
 
     def describe(self) -> str:
         shared = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"

@@ -12,7 +12,7 @@ from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Linear
 from morpho.nn.layers.norm import LayerNorm, RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention, Parts
 from morpho.nn.transformer.positions import RotaryPositions
 
 ACTIVATIONS: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
@@ -78,6 +78,9 @@ class FeedForward(Module):
         inner = self._function(up) if self.gate_proj is None else self._function(self.gate_proj(x)) * up
         result: mo.Tensor = self.down_proj(inner)
         return result
+
+    def parts(self) -> Parts:
+        return Parts({"up_proj": ()} if self.gate_proj is None else {"gate_proj": (), "up_proj": ()}, "down_proj")
 
     def describe(self) -> str:
         return repr(self.activation)

@@ -1,4 +1,4 @@
-"""What decoding keeps where there is an encoder too, and the caches of several texts as those of one batch."""
+"""Caches of decoding beside an encoder, and several texts' caches as those of one batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class JoinedCaches:
 
 
 def joined(texts: Sequence[Any]) -> Any:
-    """What models make as caches of one text each, as those of one batch."""
+    """Join caches of one text each into those of a batch."""
     return JoinedCaches(texts) if isinstance(texts[0], Caches) else _by_layer(texts)
 
 

@@ -85,7 +85,7 @@ def _function(activation: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Layer(Module):
-    """What encoder and decoder layers have in common: attention to themselves, two products, norms, dropout."""
+    """Base of encoder and decoder layers: self-attention, two products, norms, dropout."""
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: str | Callable[..., Any] = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
@@ -101,7 +101,7 @@ class _Layer(Module):
         self.norm_first, self.activation = norm_first, _function(activation)
 
     def _more(self, *settings: Any) -> None:
-        """What a decoder layer has besides."""
+        """Create the parts that only a decoder layer has."""
 
     def _attend(self, x: mo.Tensor, mask: Any, padding: Any) -> mo.Tensor:
         seen = self.self_attn(x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False)[0]

@@ -16,7 +16,7 @@ LEAST_SHARE = 0.02  # of the time: less is no bottleneck
 
 
 def analyse(trace: Trace) -> list[Verdict]:
-    """What binds the program: verdicts by the time that each binds, the longest first.
+    """Find the bottlenecks of a program: verdicts by the time that each binds, the longest first.
 
     >>> from morpho.observe.trace.model import SpanRow
     >>> waits = [SpanRow("data", "make a batch", 1, 0.0, 0.8)]

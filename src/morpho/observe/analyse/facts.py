@@ -38,7 +38,7 @@ class Facts:
                 self.bound.setdefault(self.kind_of(row), []).append(row)
 
     def kind_of(self, row: OpRow) -> str:
-        """What binds a kernel."""
+        """Bottleneck of a kernel."""
         each_s = row.seconds / max(row.calls, 1)
         if each_s < SHORT_S and (row.share < SHORT_LIMIT or (row.bound == "memory" and self.is_cached(row))):
             return "python"

@@ -1,4 +1,4 @@
-"""What the analyser says: kinds of bottlenecks, and a verdict about one of them."""
+"""Kinds of bottlenecks, and a verdict about one of them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def report(trace: Trace) -> str:
 
 
 def over_time(trace: Trace, columns: int = COLUMNS) -> str:
-    """What tensors and arenas held from the beginning to the end, the most in each part of the time.
+    """Memory of tensors and arenas from the beginning to the end, the most in each part of the time.
 
     >>> from morpho.observe.trace.model import MemoryRow
     >>> over_time(Trace("t", 4.0, memory=[MemoryRow(0.0, 0, 1), MemoryRow(1.0, 7, 1), MemoryRow(3.5, 2, 1)]), 4)

@@ -31,7 +31,7 @@ class Leak:
 
 
 def counts() -> dict[str, int]:
-    """What a program that repeats itself may not collect: tensors, nodes, programs, blocks, plans, functions."""
+    """Counts of objects that must not grow: tensors, nodes, programs, blocks, plans, functions."""
     gc.collect()
     stats = pool().stats()
     return {"live bytes": pool().asked_bytes(), "live blocks": int(stats["live_blocks"]),

@@ -1,4 +1,4 @@
-"""Who holds what: blocks of the pool by the line that asked for them, plans and code, free memory, fragmentation."""
+"""Memory by owner: blocks of the pool by the line that allocated them, plans and code, free memory, fragmentation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Report:
 
 
 def report() -> Report:
-    """Who holds memory now. Lines are known for what was asked for inside `mo.memory.track()` or `mo.profile()`.
+    """Report the owners of memory. Lines are known for allocations inside `mo.memory.track()` or `mo.profile()`.
 
     >>> with mo.memory.track():
     ...     x = mo.ones((512, 512)).realise()

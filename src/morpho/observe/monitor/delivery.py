@@ -180,7 +180,7 @@ class Delivery(ForkSafe):
 
 
 def _key(sink: Sink) -> Hashable:
-    """What is equal for one who is told twice."""
+    """Key under which equal sinks are one."""
     if isinstance(sink, Webhook):
         return sink.url
     try:

@@ -1,4 +1,4 @@
-"""What the engine counts, as metrics: read when somebody asks, and only of parts that are loaded."""
+"""Counts of the engine as metrics: read on request, and only of parts that are loaded."""
 
 from __future__ import annotations
 

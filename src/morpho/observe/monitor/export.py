@@ -20,7 +20,7 @@ def _needs(library: str, error: ImportError) -> MorphoError:
 
 
 class Collector:
-    """What prometheus_client asks for its page: every metric as it is at that moment, but for those in `without`."""
+    """Collector for prometheus_client: every metric as it is at that moment, but for those in `without`."""
 
     def __init__(self, registry: Metrics = metrics, without: Collection[str] = ()) -> None:
         self._registry, self._without = registry, frozenset(without)

@@ -35,7 +35,7 @@ NUMBERS = ("time", "process", "cpu_cores", "rss_bytes", "threads", "step_p50_s",
 
 
 class Told(Protocol):
-    """Who is told figures."""
+    """Receiver of figures."""
 
     def tell(self, row: Mapping[str, Any]) -> None: ...
 
@@ -103,7 +103,7 @@ def _sum(name: str) -> float | None:
 
 
 def read_ranks(folder: Path, now: float | None = None) -> list[dict[str, Any]]:
-    """What the ranks of a folder said last, in their order; `late_s` is how long ago. What is no rank's file is left
+    """Last reports of the ranks of a folder, in their order; `late_s` is how long ago. What is no rank's file is left
     out, and so is a field that is no number."""
     now = time.time() if now is None else now
     found = []

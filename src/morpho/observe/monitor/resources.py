@@ -1,4 +1,4 @@
-"""What this process uses of the machine: one read of `/proc/self/stat`, and NVML's answers where there is a GPU."""
+"""Resources of this process: one read of `/proc/self/stat`, and NVML's answers where there is a GPU."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def rss_bytes() -> int:
 
 
 def library_of(filename: str) -> str | None:
-    """Whose code a file is: "morpho", a library's name, or None for the user's own.
+    """Owner of a source file: "morpho", a library's name, or None for the user's own.
 
     >>> library_of(__file__), library_of(threading.__file__), library_of("/home/me/train.py")
     ('morpho', 'threading', None)

@@ -199,7 +199,7 @@ class Recorder:
 
 
 def counters() -> dict[str, float]:
-    """What the process counted so far."""
+    """Counters of the process so far."""
     found: dict[str, float] = {name: value for name, value in vars(evaluate.counts).items()
                                if isinstance(value, int | float)}
     found |= {f"code_{name}": value for name, value in code.counters.snapshot().items()}
@@ -207,7 +207,7 @@ def counters() -> dict[str, float]:
 
 
 def called() -> weakref.WeakKeyDictionary[Any, tuple[int, ...]]:
-    """What each compiled function counted so far. One by one: some are gone when the profile ends."""
+    """Counters of each compiled function so far. One by one: some are gone when the profile ends."""
     return weakref.WeakKeyDictionary({made: _calls(made) for made in list(entries.live)})
 
 
@@ -216,7 +216,7 @@ def _calls(made: Any) -> tuple[int, ...]:
 
 
 def since(before: Mapping[Any, tuple[int, ...]], realisations: float) -> dict[str, float]:
-    """What functions counted since; those that serve single operations of lazy tensors are no functions of the user."""
+    """Counters of functions since a snapshot, without those that serve single operations of lazy tensors."""
     found: dict[str, float] = dict.fromkeys(CALLS, 0)
     made_now = 0
     for made in list(entries.live):
@@ -276,7 +276,7 @@ def remember(addresses: Addresses, totals: Totals, rate_s: float) -> None:
 
 
 class Profile:
-    """What `mo.profile()` gives: after its block, the trace and everything made of it."""
+    """Result of `mo.profile()`: after its block, the trace and everything made of it."""
 
     def __init__(self, name: str, memory: bool) -> None:
         self._recorder = Recorder(name, memory)
@@ -299,7 +299,7 @@ class Profile:
 
     @property
     def verdicts(self) -> list[Any]:
-        """What binds the program, the most important first; each has a kind, a sentence, advice and a gain."""
+        """Bottlenecks, the most important first; each has a kind, a sentence, advice and a gain."""
         from morpho.observe.analyse.analyser import analyse
 
         return analyse(self.trace)

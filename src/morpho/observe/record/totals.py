@@ -43,7 +43,7 @@ class Sum:
 
 @dataclass
 class Totals:
-    """What was drained so far."""
+    """Totals of the events drained so far."""
 
     programs: dict[tuple[int, int], Sum] = field(default_factory=dict)  # (thread, table) -> its runs
     steps: dict[tuple[int, int], Sum] = field(default_factory=dict)  # (thread, row) -> its runs

@@ -33,7 +33,7 @@ def remember(folder: Path) -> None:
 
 
 def folders() -> list[Path]:
-    """Those that are still there, the latest first."""
+    """Folders of runs that still exist, the latest first."""
     try:
         content = list_path().read_bytes()
     except OSError:

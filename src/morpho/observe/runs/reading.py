@@ -40,7 +40,7 @@ class RunRecord:
         return self.ended is not None and not done and time.time() - self.ended < LIVE_S
 
     def summary(self) -> dict[str, Any]:
-        """What a table of runs shows."""
+        """Summary of a run for a table."""
         held = [record["held_out"] for record in self.steps if "held_out" in record]
         best = min((loss for loss in held if not math.isnan(loss)), default=None)
         speeds = [speed for record in self.steps[1:] if (speed := _speed(record)) is not None]  # the first compiles

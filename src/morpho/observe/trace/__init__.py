@@ -1,1 +1,1 @@
-"""What a profile recorded, as plain data: written by the recorder, read by analyser and exporters, kept as JSON."""
+"""A profile as plain data: written by the recorder, read by analyser and exporters, kept as JSON."""

@@ -18,7 +18,7 @@ PIECE_BYTES = 64 << 20  # of a message: MPI counts up to 2 GiB
 
 
 def clock_offset(group: Group, rounds: int = ROUNDS, now: Callable[[], int] = time.time_ns) -> tuple[float, float]:
-    """What to add to this rank's clock for that of rank 0, and how wrong that may be, in seconds. All ranks call it.
+    """Offset of rank 0's clock to this rank's, and its uncertainty, in seconds. All ranks call it.
 
     Rank 0 asks each rank for its time. The answer was given between question and answer; of several rounds the fastest
     says most, and half of what it took bounds the error."""

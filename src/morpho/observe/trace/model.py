@@ -66,7 +66,7 @@ class OpRow:
 
 @dataclass
 class SpanRow:
-    """What Python did for a while: a compilation, a wait for data, a collective, a copy."""
+    """A span of Python: a compilation, a wait for data, a collective, a copy."""
 
     kind: str
     name: str

@@ -1,4 +1,4 @@
-"""What the nodes of a file may say: the attributes of each operator that Morpho takes, and how many inputs.
+"""Valid nodes of a file: the attributes of each operator that Morpho takes, and how many inputs.
 
 The names are those of the operators' specifications, all opsets together, without those that Morpho does not compute.
 An attribute that is not listed is an error of the file: it may change the result.
@@ -123,7 +123,7 @@ ATTRIBUTES: dict[tuple[str, str], frozenset[str]] = {
 
 
 def faults(node: Node, version: int) -> Iterator[str]:
-    """What is wrong with a node of a known operator, in words.
+    """Faults of a node of a known operator, in words.
 
     >>> node = Node("Relu", "", "", ("x", "x"), ("y",), {"slope": 1.0}, {})
     >>> list(faults(node, 20))

@@ -90,7 +90,7 @@ def _collected(call: Call, rows: list[list[Any]], count: int) -> list[Any]:
 
 
 def _nothing(call: Call, place: int, count: int) -> Any:
-    """What a loop without turns collects: as the body declares it, with no rows."""
+    """Empty result of a loop without iterations, as the body declares it."""
     outputs = call.need("body").outputs
     kind = outputs[len(outputs) - count + place].type
     dtype = (element_type(kind.element).dtype if kind and kind.element else None) or mo.float32

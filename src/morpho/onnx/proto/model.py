@@ -35,7 +35,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class TypeInfo:
-    """What a file says of a value: `tensor`, `sequence`, `optional` or `map`; the element type's number; sizes, which
+    """Declared type of a value: `tensor`, `sequence`, `optional` or `map`; the element type's number; sizes, which
     are numbers, names, or None where nothing is said, and None altogether where even their count is open."""
 
     form: str

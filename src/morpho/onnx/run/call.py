@@ -1,4 +1,4 @@
-"""What an operator gets: its node's attributes, the opset, and ways to run bodies and to ask for values."""
+"""Arguments of an operator: its node's attributes, the opset, and ways to run bodies and to ask for values."""
 
 from __future__ import annotations
 

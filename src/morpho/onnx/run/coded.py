@@ -45,7 +45,7 @@ def has_sign(kind: ElementType) -> bool:
 
 @cache
 def table(kind: ElementType) -> Array:
-    """What each code stands for, in float32 (exact for every type)."""
+    """Value of each code, in float32 (exact for every type)."""
     codes = np.arange(1 << kind.bits)
     if kind.name.startswith("uint"):
         return codes.astype(np.float32)

@@ -1,4 +1,4 @@
-"""What is kept of a model's file between processes, so that a later one need not parse and trace it again.
+"""Cache of a model's file between processes, so that a later one need not parse and trace it again.
 
 Two kinds of entries in the folder of compiled code, both by the digest of the file's bytes and of the source that
 traces it: one says what the inputs and outputs are, the others are traces (`tensor/jit/kept_traces.py`), one for each
@@ -73,7 +73,7 @@ class ModelFile:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def header(self) -> Header | None:
-        """What an earlier process noted of this file; None where there is nothing that holds."""
+        """Stored header of this file; None if none is valid."""
         disk = code.disk_cache()
         if disk is None or not self.digest:
             return None

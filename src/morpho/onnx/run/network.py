@@ -76,7 +76,7 @@ class Network:
 
     @property
     def model(self) -> Model:
-        """What the file holds."""
+        """The parsed file."""
         with self._lock:
             if self._model is None:
                 assert self._file is not None, "a header is of a file"
@@ -237,7 +237,7 @@ class Network:
         return made
 
     def _source(self, static: dict[str, Any]) -> ProgramSource | None:
-        """What traces of a program are kept under; None where nothing is kept of the file."""
+        """Key of stored traces of a program; None if nothing of the file is stored."""
         if self._file is None or not self._file.digest:
             return None
         parts = [(name, array.dtype.str, array.shape, array.tobytes()) for name, array in sorted(static.items())]
@@ -363,7 +363,7 @@ class Network:
         return dict(self.program.measure(*free, repeats=repeats))
 
     def explain(self) -> str:
-        """What became of the model at the last call."""
+        """Explain how the last call ran."""
         if self.program is None:
             why = f"since {self._reason}" if self._reason else "it has not been called yet"
             return f"{self.name}: not compiled: {why}"

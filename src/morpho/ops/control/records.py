@@ -60,7 +60,7 @@ def parts(node: Node) -> tuple[Sequence[Node], Sequence[Node], Sequence[Node]]:
 
 
 def slices(xs: Sequence[Node]) -> list[Spec]:
-    """What one turn sees of each of some values."""
+    """Specs of one iteration's slices of some values."""
     return [Spec(x.shape[1:], x.dtype) for x in xs]
 
 

@@ -72,7 +72,7 @@ def _infer_lu(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...
 
 
 def _sizes(x: Any) -> Any:
-    """What LAPACK compares: of complex numbers the sum of the sizes of their parts."""
+    """Magnitudes as LAPACK compares them: of complex numbers the sum of the sizes of their parts."""
     return np.abs(x.real) + np.abs(x.imag) if x.dtype.kind == "c" else np.abs(x)
 
 

@@ -190,7 +190,7 @@ def _turned(x: Node) -> Node:
 
 
 def _gathered(x: Node, like: Node) -> Node:
-    """What `_repeated` spread over the heads that share it, added up again."""
+    """Sum over the heads that share a head of keys: the transpose of `_repeated`."""
     if x.shape == like.shape:
         return x
     group = divide(x.shape[-3], like.shape[-3])

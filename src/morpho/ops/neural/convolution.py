@@ -77,9 +77,10 @@ def window_matrix(attributes: Attributes, x: Any, weight: Sequence[int]) -> Any:
 # -- gradients ---------------------------------------------------------------------------------------------------------
 def transposed(x: Node, weight: Node, sizes: Pair, before: Pair, steps: tuple[int, int], dilations: Pair,
                groups: int) -> Node:
-    """What spreads `x` by the kernels `weight`[C of x, O / groups, KH, KW] over images of `sizes`: the gradient of a
-    convolution's input, and a transposed convolution. Zeros between the elements of x, then an ordinary one; or, where
-    the zeros add nothing to a chain of sums, a convolution for each of the places between two elements."""
+    """Transposed convolution: spread `x` by the kernels `weight`[C of x, O / groups, KH, KW] over images of `sizes`:
+    the gradient of a convolution's input, and a transposed convolution. Zeros between the elements of x, then an
+    ordinary one; or, where the zeros add nothing to a chain of sums, a convolution for each of the places between two
+    elements."""
     channels, per_group = weight.shape[0], weight.shape[1]
     lengths = weight.shape[2:]
     kernels = _flipped(weight)
@@ -109,7 +110,7 @@ class Phase(NamedTuple):
 
 
 def _phases(size: int, length: int, front: int, step: int, dilation: int) -> list[Phase]:
-    """Those of an axis whose kernel touches x at all.
+    """Phases of an axis whose kernel touches x.
 
     >>> [tuple(phase) for phase in _phases(4, 3, 1, 2, 1)]
     [(0, 2, 1, 1, 2, 1, 0), (1, 2, 0, 2, 2, 1, 0)]

@@ -98,7 +98,7 @@ def _normalised(node: Node, centre: bool) -> tuple[Node, Node]:
 
 # -- gradients: half floats are widened once and the result rounded once, as in the composition -----------------------
 def _shares(node: Node) -> Node:
-    """What `shares_of` finds, as the op that takes rows of no elements, whose sizes may be known only at a call."""
+    """The result of `shares_of` for rows of no elements, whose sizes may be known only at a call."""
     return build("softmax", cast(node.inputs[0], node.dtype.compute), axes=node["axes"])
 
 

@@ -1,4 +1,4 @@
-"""What the records share: checks of a pattern, the row of every stored element, the chains of a sum, semirings.
+"""Parts of all sparse records: checks of a pattern, the row of every stored element, the chains of a sum, semirings.
 
 A pattern is CSR's: row r holds the elements `indptr[r]` to `indptr[r + 1]`, of which number j lies in column
 `indices[j]`. Every sum over a row is `CHAINS` chains: the i-th stored element of the row goes to chain i mod 4, each
@@ -23,7 +23,7 @@ CHAINS = 4
 
 
 class Semiring(NamedTuple):
-    """What takes the place of plus and times, in NumPy and in the words of the elementwise ops."""
+    """Replacements of plus and times, in NumPy and as elementwise operations."""
 
     plus: str
     times: str

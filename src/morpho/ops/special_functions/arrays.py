@@ -12,7 +12,7 @@ Array = Any
 
 
 class Arrays:
-    """What a formula may use beside the operators + - * / of its values."""
+    """Functions that a formula may use beside the operators + - * / of its values."""
 
     exp, log, log1p, expm1, sin, cos = np.exp, np.log, np.log1p, np.expm1, np.sin, np.cos
     sqrt, absolute, floor, round, copysign = np.sqrt, np.abs, np.floor, np.rint, np.copysign

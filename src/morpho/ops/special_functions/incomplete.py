@@ -232,7 +232,7 @@ def _beta_fraction(m: Any, a: Any, b: Any, x: Any, away: Any) -> Any:
         return m.where(m.equal(value, 0.0), tiny, value)
 
     def term(n: Any) -> tuple[Any, Any]:
-        """What stands above the n-th line, and what is added to what stands below it."""
+        """Numerator of the n-th fraction, and the term added to its denominator."""
         twice = a + (n + n)
         before = twice - 1.0
         left = (b - n) * x * n

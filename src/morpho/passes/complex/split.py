@@ -54,7 +54,7 @@ def split_complex(graph: Graph) -> Graph:
 
 
 class Splitter:
-    """What every node has become, by serial."""
+    """New form of every node, by serial."""
 
     def __init__(self) -> None:
         self.done: dict[int, Value] = {}
@@ -111,7 +111,7 @@ class Splitter:
         return rebuild(node, [self.whole(child) for child in node.inputs])
 
     def written_out(self, made: Node) -> Value:
-        """What a node stands for, in other nodes."""
+        """A node's value, in other nodes."""
         self.walk(toposort([made], set(self.done)))
         return self.done[made.serial]
 

@@ -26,7 +26,7 @@ Tree = list[tuple[int, int]]  # pairs of subsets of the tensors, as bits, in the
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What is contracted: the labels of each tensor, those of the result, and every label's (largest) size.
+    """A contraction: the labels of each tensor, those of the result, and every label's (largest) size.
 
     A label of one tensor only stands in the result too: it is summed before.
     """

@@ -211,7 +211,7 @@ class Fuser:
         return node.inputs[1:] if node.op.name == "gather" else node.inputs
 
     def gather_base(self, node: Node) -> Node | None:
-        """What a gather reads from memory."""
+        """Value in memory that a gather reads."""
         return node.inputs[0] if node.op.name == "gather" and not only_checks(node) else None
 
     def fits(self, node: Node, child: Node, group: Group) -> bool:

@@ -34,7 +34,7 @@ def _found(graph: Graph) -> tuple[Node, Node] | None:
 
 
 def _parts(node: Node) -> list[Sequence[Node]]:
-    """Its inputs: carries, slices, constants."""
+    """Inputs of a loop: carries, slices, constants."""
     carries = node["carries"]
     count = carries + node.attributes.get("xs", 0)
     return [node.inputs[:carries], node.inputs[carries:count], node.inputs[count:]]

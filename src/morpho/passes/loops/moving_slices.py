@@ -28,7 +28,7 @@ class Affine(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What a gather reads: at every turn one slice of a source along an axis, `form` says which."""
+    """A gather that reads one slice of a source along an axis in every iteration; `form` says which."""
 
     source: Node
     axis: int
@@ -67,7 +67,7 @@ class Turns:
         return self._replaced(found, decided) if found or decided else self.node
 
     def _moved(self, node: Node) -> Moved | None:
-        """What a gather reads, if it is one slice that moves on as much at every turn."""
+        """Slice that a gather reads, if it moves by the same step in every iteration."""
         source, index = node.inputs
         axis = node["axis"]
         size, form = source.shape[axis], self._affine(index)
@@ -169,7 +169,7 @@ class Turns:
                     origin=node.origin)
 
     def _slices(self, moved: Moved) -> Node:
-        """What the turns read of a value, one slice after the other along a first axis."""
+        """Slices that the iterations read of a value, along a new first axis."""
         whole = Body([moved.source]).put([*self.node.inputs, self.node.inputs[0]])[0]
         rest = [axis for axis in range(len(whole.shape)) if axis != moved.axis]
         lines = permute(whole, (moved.axis, *rest))

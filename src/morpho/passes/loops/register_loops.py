@@ -65,7 +65,7 @@ def _may_fail(body: Body) -> bool:
 
 
 def _scalars_of_matrices(node: Node) -> float:
-    """Those of an elimination: a multiply-add for every row, column and step, and selects that exchange rows."""
+    """Scalar operations of an elimination: a multiply-add for every row, column and step, and selects for exchanges."""
     *batch, rows, _ = node.inputs[0].shape
     columns = node.inputs[1].shape[-1] if len(node.inputs) > 1 else rows if node.op.name == "inv" else 0
     if not 1 <= rows <= MOST_FACTORED_ROWS or columns > MOST_FACTORED_ROWS:

@@ -50,7 +50,7 @@ def roll(graph: Graph) -> tuple[Graph, list[int]]:
 
 
 def _label(node: Node) -> tuple[Any, ...]:
-    """What a node has in common with itself a turn later."""
+    """Label of a node that is equal in every iteration."""
     attributes: Any = tuple(sorted(node.attributes.items(), key=lambda item: item[0]))
     if node.op.name == "constant":
         attributes = node.dtype
@@ -317,7 +317,7 @@ class Run:
         return found
 
     def _rows_of(self, place: int) -> Node:
-        """What a moving slice shows at all turns, one row for each."""
+        """Rows that a moving slice reads in all iterations."""
         first = self.node(0, place)
         axis, step = self.moving[place]
         sizes = tuple(self.turns if d == axis else size for d, size in enumerate(first["sizes"]))

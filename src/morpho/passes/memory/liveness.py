@@ -208,8 +208,8 @@ LOOPS = ("scan", "while_loop")
 
 
 def checked_indices(node: Node) -> set[tuple[int, Size]] | None:
-    """What a node checks: indices, by the serial of the value they are views of, and the size they must be less than;
-    None where it may fail in another way, as a loop may be interrupted."""
+    """Indices that a node checks, by the serial of the value they are views of, and the size they must be less
+    than; None where it may fail in another way, as a loop may be interrupted."""
     if node.op.kind in ("host", "collective") or node.op.name in LOOPS or (node.op.kind == "control" and any(
             checked_indices(part) != set() for body in bodies_of(node) for part in body.graph.nodes)):
         return None

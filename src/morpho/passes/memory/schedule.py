@@ -59,7 +59,7 @@ def ordered(outputs: Sequence[Node], sequence: Sequence[Node]) -> Graph:
 
 
 def _with_updates(steps: Steps) -> list[set[int]]:
-    """What must come before each step, updates in place included. Nothing reads an update: no circle can arise."""
+    """Predecessors of each step, updates in place included. Nothing reads an update, so there is no cycle."""
     before = [set(own) for own in steps.before]
     faulty = steps.faulty() if steps.updates else []
     sinks = {step for step, _ in steps.updates}

@@ -39,8 +39,8 @@ def cut_body(node: Node, wanted: Sequence[int], held: Collection[int]) -> Cut:
 
 
 def _walk(results: Sequence[Node], held: Collection[int], space: object) -> tuple[list[Node], list[Node]]:
-    """What some results of a body are computed from, parameters and held results each in the form in which they are
-    read, and the nodes between."""
+    """Nodes that some results of a body are computed from, parameters and held results each in the form in which they
+    are read, and the nodes between."""
     leaves: dict[int, Node] = {}
     seen: dict[int, Node] = {}
     stack = list(reversed(results))

@@ -39,7 +39,7 @@ class Copy:
 
 
 class Trial(NamedTuple):
-    """What dropping some values, while others are kept, would come to."""
+    """Estimated effect of dropping some values while others are kept."""
 
     peak: int
     seconds: float
@@ -140,7 +140,7 @@ class Recomputation:
         return self._cuts[key]
 
     def trial(self, dropped: Sequence[int], kept: Collection[int]) -> Trial:
-        """What dropping these values would come to, without writing the graph."""
+        """Estimate the effect of dropping these values, without writing the graph."""
         steps = self.steps
         copies, seconds = self.copies(dropped, kept)
         sizes, new = list(steps.sizes), dict[int, int]()
@@ -204,7 +204,7 @@ class _Writing:
         return ordered([self.read(node, late=False) for node in source.graph.outputs], sequence)
 
     def read(self, node: Node, after: Node | None = None, late: bool = True) -> Node:
-        """What a step after the peak reads in place of a node: views of copies, of new steps, or as it was. A copy
+        """Replacement of a node for a step after the peak: views of copies, of new steps, or as it was. A copy
         reads what was kept `after` another step."""
         node, chain = look_through(node)
         value = self.source.steps.look[node.serial]
@@ -261,7 +261,7 @@ class _Writing:
         return make(GEMM, [*operands, *outer], attributes, origin=node.origin)
 
     def outer(self, node: Node, leaf: Node, results: dict[int, Node], after: Node) -> Node:
-        """What a leaf of a cut body stands for outside."""
+        """Value outside of a cut body that a leaf stands for."""
         chain: list[Node] = []
         inner = leaf
         while inner.serial not in results and inner.op.name != "parameter":

@@ -42,7 +42,7 @@ class Budget(NamedTuple):
 
 @dataclass
 class Recomputed:
-    """What a budget led to: bytes without it and with it, the kernels that run again, and what they cost."""
+    """Effect of a budget: bytes without it and with it, the kernels that run again, and their cost."""
 
     plain_bytes: int
     budget_bytes: int

@@ -71,7 +71,7 @@ class ModelCard:
 
     @property
     def activation_dtype(self) -> str:
-        """What activations are inside a stage, and what links send unless a plan may send less.
+        """Dtype of activations inside a stage, and what links send unless a plan may send less.
 
         >>> block = Layer("b", "block", 0, 0, 0, 0, weight_bytes=10)
         >>> [ModelCard("toy", (block,), dtype=dtype).activation_dtype for dtype in ("f32", "bf16", "q4")]
@@ -89,7 +89,7 @@ class ModelCard:
         return self.layers[boundary - 1].cut_elements(phase or self.phase) * BYTES_OF[dtype]
 
     def memory_bytes(self, start: int, end: int) -> int:
-        """What a machine needs to run layers [start, end): weights (shared ones once), caches, the largest workspace.
+        """Memory that layers [start, end) need: weights (shared ones once), caches, the largest workspace.
 
         >>> block = Layer("b", "block", 0, 0, 0, 0, weight_bytes=10, kv_bytes=3, workspace_bytes=5)
         >>> ModelCard("toy", (block, block), micro_batches=2).memory_bytes(0, 2)

@@ -1,7 +1,7 @@
-"""Cards of the known families: GPT-2, BERT, T5, Llama and Morpho's own pre-norm transformer, by name, from a
-`config.json`, or from its contents.
+"""Cards of the known families, by name, from a `config.json`, or from its contents: of every decoder by its `Shape`, of
+BERT, T5 and BART by their own sizes.
 
-Sizes are those published; a family is a function from a config to layers. See `docs/planner.md` for the formulas.
+Sizes are those published. See `docs/planner.md` for the formulas.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.cost.layers import BlockShape, linear_flops, norm_flops
+from morpho.models.config import Config as ModelConfig
+from morpho.models.registry import FAMILIES as REGISTERED
+from morpho.models.registry import config_of, names
+from morpho.models.registry import family as family_of
 from morpho.plan.model.layer import BYTES_OF, Layer
 from morpho.plan.model.strict_json import read_limited, strict_json
 
@@ -52,7 +56,7 @@ NAMED: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """What a card is made for."""
+    """Workload of a card: batch, context, types."""
 
     batch: int
     context: int
@@ -87,13 +91,13 @@ def block_layer(name: str, block: BlockShape, work: Workload, encoder: bool = Fa
         prefill_flops=block.flops(rows, work.context, batch, source, source_rows),
         prefill_bytes=weights + block.activations(rows, source_rows) * size + kept,
         decode_flops=once * block.flops(batch, work.context, batch, source, 0),
-        decode_bytes=once * (weights + block.activations(batch) * size + cache),
+        decode_bytes=once * (weights - work.weights(block.unread(batch)) + block.activations(batch) * size + cache),
         weight_bytes=weights, kv_bytes=kept, prefill_cut_elements=rows * block.width + cross,
         decode_cut_elements=batch * block.width, workspace_bytes=block.workspace(rows) * size,
         prefill_reduce_elements=(3 if block.cross else 2) * rows * block.width,
         decode_reduce_elements=once * (3 if block.cross else 2) * batch * block.width, reduces=3 if block.cross else 2,
         key=_key("cross block" if block.cross else "block", block.width, block.hidden, block.heads, block.cached,
-                 int(block.gated), work=work))
+                 int(block.gated), *((block.experts, block.experts_used) if block.experts else ()), work=work))
 
 
 def embedding_layer(width: int, parameters: int, work: Workload) -> Layer:
@@ -155,6 +159,21 @@ class Config:
                        "a config.json as published with the model has it")
         return default
 
+    def called(self, kind: type[ModelConfig], key: str) -> tuple[str, ...]:
+        """A setting's name and its older ones."""
+        older = tuple(theirs for theirs, ours in kind.renamed.items() if ours == key)
+        return (key, *older, *(("n_ctx",) if key == "n_positions" else ()))
+
+    def settings(self, kind: type[ModelConfig]) -> Any:
+        """The family's configuration by the settings that are numbers, names and flags."""
+        known = {*kind.names(), *kind.renamed}
+        plain = {name: value for name, value in self.data.items() if name in known and
+                 isinstance(value, bool | int | float | str)}
+        try:
+            return kind.of("plan", plain)
+        except ArgumentError as error:
+            raise ArgumentError(str(error).replace("[models] ", f"[plan] {self.origin}: ", 1)) from None
+
     def flag(self, name: str, default: bool = False) -> bool:
         """True or false."""
         value = self.data.get(name)
@@ -179,9 +198,10 @@ def card_fields(config: str | Path | Mapping[str, Any], batch: int, context: int
     """The fields of a `ModelCard`; see `ModelCard.from_config`."""
     name, data = _read(config)
     fields, family = Config(data, name), str(data.get("model_type", ""))
-    if family not in FAMILIES:
+    if not is_planned(family):
+        known = [each for each in (*REGISTERED, *FAMILIES) if is_planned(each)]
         raise fail(ArgumentError, "plan", f"{name}: model_type {family!r} is not known",
-                   f"known are {', '.join(sorted(FAMILIES))}; trace other models with ModelCard.from_graph")
+                   f"known are {', '.join(sorted({*known}))}; trace other models with ModelCard.from_graph")
     if dtype not in BYTES_OF:
         raise fail(ValueFault, "plan", f"dtype {dtype!r} is not known", f"use one of {', '.join(BYTES_OF)}")
     context, assumed = (context, ()) if context is not None else _usual_context(fields)
@@ -189,7 +209,7 @@ def card_fields(config: str | Path | Mapping[str, Any], batch: int, context: int
         if not isinstance(value, int) or value <= 0:
             raise fail(ValueFault, "plan", f"{what} is {value!r}", "give a positive whole number")
     work = Workload(batch, context, dtype)
-    layers, shared, phase, notes = FAMILIES[family](fields, work)
+    layers, shared, phase, notes = FAMILIES.get(family, decoder_layers)(fields, work)
     return {"name": name, "layers": layers, "batch": batch, "context": context, "dtype": dtype, "phase": phase,
             "tied": (0, len(layers) - 1) if shared else None, "tied_bytes": work.weights(shared),
             "notes": (*assumed, *notes)}
@@ -219,9 +239,7 @@ def _read(config: str | Path | Mapping[str, Any]) -> tuple[str, Mapping[str, Any
 
 def _registered(name: str) -> Mapping[str, Any]:
     """The configuration that `mo.models.create` would make this model from; models that are fetched have their own."""
-    from morpho.models.registry import config_of, names
-
-    known = [each for each in names() if config_of(each)["model_type"] in FAMILIES]
+    known = [each for each in names() if is_planned(config_of(each)["model_type"])]
     same = {"smollm2": "smollm2-135m"}.get(name, name)
     if same in known:
         return config_of(same)
@@ -249,30 +267,30 @@ def _longer(fields: Config, work: Workload, *names: str) -> tuple[str, ...]:
     return (text,) if work.context > most else ()
 
 
-def _gpt2_layers(fields: Config, work: Workload) -> Family:
-    width, words = fields.size("n_embd"), fields.size("vocab_size")
-    block = BlockShape(width, fields.size("n_inner", default=4 * width), fields.heads("n_head", "n_embd"), biased=True)
-    table = words * width
-    positions = fields.size("n_positions", "n_ctx", default=1024) * width
-    layers = (embedding_layer(width, table + positions, work),
-              *(block_layer(f"block {i}", block, work) for i in range(fields.size("n_layer"))),
-              head_layer(width, words, table + 2 * width, work))
-    return layers, table, "decode", _longer(fields, work, "n_positions", "n_ctx")
+def is_planned(family: str) -> bool:
+    """True for families that have a `Shape`, and for some others: there are cards of them."""
+    return family in FAMILIES or (family in REGISTERED and "width" in family_of({"model_type": family})
+                                  .config_class.numbers)
 
 
-def _llama_layers(fields: Config, work: Workload) -> Family:
-    width, words = fields.size("hidden_size"), fields.size("vocab_size")
-    heads = fields.heads("num_attention_heads", "hidden_size", "num_key_value_heads", "head_dim")
-    key_heads = fields.size("num_key_value_heads", default=heads)
-    block = BlockShape(width, fields.size("intermediate_size"), heads, key_heads,
-                       fields.size("head_dim", default=width // heads), gated=True, norm_parameters=1,
-                       biased=fields.flag("attention_bias"), mlp_biased=fields.flag("mlp_bias"))
-    table = words * width
-    layers = (embedding_layer(width, table, work),
-              *(block_layer(f"block {i}", block, work) for i in range(fields.size("num_hidden_layers"))),
-              head_layer(width, words, table + width, work))
-    shared = table if fields.flag("tie_word_embeddings") else 0
-    return layers, shared, "decode", _longer(fields, work, "max_position_embeddings")
+def decoder_layers(fields: Config, work: Workload) -> Family:
+    """Any decoder, by its `Shape`."""
+    kind = family_of(fields.data).config_class
+    keys = kind.numbers
+    for name in ("width", "vocabulary", "heads", "hidden", "layers"):
+        fields.size(*fields.called(kind, keys[name]), default=1 if kind.default(keys[name]) is None else None)
+    fields.heads(keys["heads"], keys["width"], keys.get("kv_heads", ""), keys.get("depth", ""))
+    shape = fields.settings(kind).shape()
+    formula = BlockShape(shape.width, shape.hidden, shape.heads, shape.kv_heads, shape.depth, gated=shape.gated,
+                         biased=shape.qkv_bias, mlp_biased=shape.mlp_bias, experts=shape.experts,
+                         experts_used=shape.experts_used, norm_parameters=1 if shape.norm in ("rms", "rms1") else 2)
+    block = replace(formula, more_parameters=shape.block_parameters - formula.parameters())
+    width = shape.embed_width or shape.width
+    layers = (embedding_layer(shape.width, shape.embedding_parameters, work),
+              *(block_layer(f"block {i}", block, work) for i in range(shape.layers)),
+              head_layer(width, shape.vocabulary, shape.head_parameters, work))
+    shared = shape.table_parameters if shape.tied else 0
+    return layers, shared, "decode", _longer(fields, work, *fields.called(kind, keys["context"]))
 
 
 def _with_parameters(layer: Layer, count: int, work: Workload) -> Layer:
@@ -318,23 +336,20 @@ def _t5_layers(fields: Config, work: Workload) -> Family:
     return layers, shared, "decode", ()
 
 
-def _prenorm_layers(fields: Config, work: Workload) -> Family:
-    """Morpho's own pre-norm transformer, as `morpho train` makes it."""
-    width, words = fields.size("width"), fields.size("vocab_size")
-    heads = fields.heads("heads", "width", "kv_heads")
-    gated = str(fields.data.get("activation", "swiglu")) in ("swiglu", "geglu", "reglu")
-    norm = 1 if fields.data.get("normalization", "rmsnorm") == "rmsnorm" else 2
-    block = BlockShape(width, fields.size("hidden", default=4 * width), heads, fields.size("kv_heads", default=heads),
-                       gated=gated, biased=fields.flag("attention_bias", True),
-                       mlp_biased=fields.flag("attention_bias", True) and not gated, norm_parameters=norm)
-    table = words * width
-    places = 0 if fields.data.get("use_rope", True) else fields.size("max_seq_len", default=2048) * width
-    layers = (embedding_layer(width, table + places, work),
-              *(block_layer(f"block {i}", block, work) for i in range(fields.size("layers"))),
-              head_layer(width, words, table + norm * width, work))
-    shared = table if fields.flag("tie_embeddings", True) else 0
-    return layers, shared, "decode", _longer(fields, work, "max_seq_len")
+def _bart_layers(fields: Config, work: Workload) -> Family:
+    width, words = fields.size("d_model"), fields.size("vocab_size")
+    table, positions = words * width, (fields.size("max_position_embeddings", default=1024) + 2) * width + 2 * width
+    blocks = {}
+    for side in ("encoder", "decoder"):
+        shape = BlockShape(width, fields.size(f"{side}_ffn_dim"), fields.heads(f"{side}_attention_heads", "d_model"),
+                           biased=True, cross=side == "decoder")
+        blocks[side] = [block_layer(f"{side} {i}", shape, work, encoder=side == "encoder")
+                        for i in range(fields.size(f"{side}_layers"))]
+    blocks["decoder"][0] = _with_parameters(blocks["decoder"][0], positions, work)  # where its tokens enter
+    layers = (embedding_layer(width, table + positions, work), *blocks["encoder"], *blocks["decoder"],
+              head_layer(width, words, table + words, work))
+    shared = table if fields.flag("tie_word_embeddings", True) else 0
+    return layers, shared, "decode", _longer(fields, work, "max_position_embeddings")
 
 
-FAMILIES = {"gpt2": _gpt2_layers, "llama": _llama_layers, "mistral": _llama_layers, "bert": _bert_layers,
-            "t5": _t5_layers, "prenorm": _prenorm_layers}
+FAMILIES = {"bert": _bert_layers, "t5": _t5_layers, "bart": _bart_layers}  # besides those that have a `Shape`

@@ -54,8 +54,8 @@ def layers_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple
 
 
 def _moving(graph: Graph, inputs: set[int]) -> set[int]:
-    """What is computed from the arguments. The rest is known before a call: weights, and what is made of them alone (a
-    norm folded into factors), which every stage makes for itself."""
+    """Nodes that are computed from the arguments. The rest is known before a call: weights, and what is made of them
+    alone (a norm folded into factors), which every stage makes for itself."""
     found = set(inputs)
     for node in graph.nodes:
         if any(child.serial in found for child in node.inputs):

@@ -33,7 +33,7 @@ def _whole(digits: str) -> int:
 
 
 def strict_json(text: str, what: str) -> Any:
-    """What a text holds; `what` names it in complaints.
+    """Parse a JSON text; `what` names it in errors.
 
     >>> strict_json("[1, 2.5]", "it")
     [1, 2.5]

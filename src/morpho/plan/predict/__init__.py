@@ -1,1 +1,1 @@
-"""What a plan is and what it does: the closed-form prediction, quality metrics, and a discrete-event simulator."""
+"""Plans and their predictions: the closed form, quality metrics, and a discrete-event simulator."""

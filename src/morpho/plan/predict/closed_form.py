@@ -99,7 +99,7 @@ def fill(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], constraints
 
 
 def _binds(card: ModelCard, node: Node, stage: Stage, compute_s: float, link_s: float) -> str:
-    """What most of the stage's time is: the link, or the side of the roofline where its layers spend it."""
+    """Bottleneck of a stage: the link, or the side of the roofline on which its layers spend most time."""
     if link_s > compute_s:
         return "link"
     sides = {"compute": 0.0, "memory bandwidth": 0.0, "measured": 0.0}
@@ -165,7 +165,7 @@ def check_cover(card: ModelCard, cluster: Cluster, stages: Sequence[Stage]) -> N
 
 
 def check_constraints(card: ModelCard, stages: Sequence[Stage], constraints: Constraints) -> None:
-    """What was asked for beside memory: exclusions, pins, number of stages, tied layers, types of activations."""
+    """Check constraints beside memory: exclusions, pins, number of stages, tied layers, types of activations."""
     place = {layer: stage for stage in stages for layer in range(stage.start, stage.end)}
     used = {stage: {name for copy in (stage.replicas or (stage.members or (stage.node,),)) for name in copy}
             for stage in stages}

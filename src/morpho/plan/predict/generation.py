@@ -1,4 +1,4 @@
-"""What a pipeline that generates text does with a plan: a closed loop of stages, lines and the way back.
+"""Time of a pipeline that generates text: a closed loop of stages, lines and the way back.
 
 The closed form (`evaluate`) prices one pass; text needs one pass after another: the token that the last stage chose
 goes back to the first, and every message is received, checked, noticed and sent by somebody. `Overheads` are those
@@ -49,7 +49,7 @@ class Overheads:
     row: float = 1.0
 
     def of(self, node: str) -> float:
-        """Those of a node's stage."""
+        """Overheads of a node's stage."""
         return self.stage_s.get(node, 0.0)
 
     def colder(self, idle_s: float) -> float:
@@ -63,7 +63,7 @@ class Overheads:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What texts that are begun together take: `first_token_s` of the first of them, `token_s` between two tokens of
+    """Times of texts that begin together: `first_token_s` of the first of them, `token_s` between two tokens of
     one text, `tokens_per_s` of all from beginning to end.
 
     >>> Generation(0.1, 0.02, 50.0).token_s
@@ -107,7 +107,7 @@ def generation(plan: Plan, texts: int = 1, prompt_tokens: int = 0, new_tokens: i
 
 def _settled(stages: Sequence[Stage], lines: Sequence[float], carried: Sequence[float], texts: float, costs: Overheads
              ) -> tuple[list[float], float]:
-    """What stages take for a text and what a text waits for its next token, where each call is as slow as the wait
+    """Time of the stages for a text, and the wait for its next token, where each call is as slow as the wait
     before it makes it."""
     busy = [stage.compute_s + costs.of(stage.node) for stage in stages]
     rows, token_s = together(busy, lines, carried, texts, costs.row)

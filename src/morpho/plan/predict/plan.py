@@ -1,4 +1,4 @@
-"""What a plan is: stages in order, what they are predicted to do, and the bound that shows how good it is.
+"""A plan: stages in order, their prediction, and the bound that shows how good it is.
 
 A plan knows its model and its cluster, so that `to_json` holds all that a checker needs.
 """
@@ -69,7 +69,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a plan is predicted to do.
+    """Predicted figures of a plan.
 
     `period_s` is the bottleneck: the longest compute or link time of any stage; in the steady state a micro-batch
     leaves the pipeline every period, so `tokens_per_s` is tokens per pass over period (times the data degree).
@@ -95,7 +95,7 @@ class Prediction:
     nodes_used: int
 
     def value(self, objective: str) -> float:
-        """What an objective minimises, in seconds: the period or the latency."""
+        """Value of an objective, in seconds: the period or the latency."""
         if objective == "throughput":
             return self.period_s
         if objective == "latency":
@@ -105,7 +105,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What a plan must respect beside the memory of its nodes.
+    """Constraints of a plan beside the memory of its nodes.
 
     `headroom` is the share of each node's memory that stays free. `pinned` maps a layer to the node it must be on.
     `tied` is "copy" (layers that share weights may lie apart, each with a copy) or "together" (in one stage).
@@ -154,13 +154,13 @@ class Constraints:
         return self.activation_dtypes or (card.activation_dtype,)
 
     def link_dtype(self, card: ModelCard) -> str:
-        """What a link sends where nobody chose: the model's own type if allowed, else the quickest of those allowed."""
+        """Default type of a link: the model's own if allowed, else the quickest of those allowed."""
         allowed = self.link_dtypes(card)
         own = card.activation_dtype
         return own if own in allowed else min(allowed, key=lambda name: (BYTES_OF[name], ACTIVATION_ERROR[name]))
 
     def available_bytes(self, memory_bytes: int) -> int:
-        """What a node of this memory may hold."""
+        """Bytes that a node of this memory may hold."""
         return math.floor(memory_bytes * (1.0 - self.headroom))
 
 

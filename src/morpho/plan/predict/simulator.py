@@ -53,7 +53,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a simulation saw. Rates are of the second half of the passes: the pipeline is full by then.
+    """Record of a simulation. Rates are of the second half of the passes: the pipeline is full by then.
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")

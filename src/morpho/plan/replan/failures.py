@@ -17,7 +17,7 @@ STORAGE_BYTES_PER_S = 1e9  # what a node loads weights with, unless told otherwi
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What follows from the death of a node.
+    """Effect of the death of a node.
 
     `plan` is None where the rest cannot hold the model; `problem` then says why. `reload_bytes` are the weights each
     survivor has to load that it does not hold yet, `reload_s` how long the longest of them takes.
@@ -100,7 +100,7 @@ def _without(plan: Plan, name: str) -> Plan | str:
 
 
 def _renamed(plan: Plan, answer: Plan | str, dead: str, name: str) -> Plan | str:
-    """What holds without `dead` holds without its twin `name`, with `dead` in the twin's place."""
+    """A plan without `dead`, renamed for its twin `name`, with `dead` in the twin's place."""
     if isinstance(answer, str):
         return answer
     cluster = plan.cluster.without([name])

@@ -1,4 +1,4 @@
-"""What a load will be: a line through its history, or smoothing, whichever has been right more often."""
+"""Forecast of a load: a line through its history, or smoothing, whichever has been right more often."""
 
 from __future__ import annotations
 

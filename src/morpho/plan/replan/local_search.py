@@ -35,7 +35,7 @@ def cut_plans(plan: Plan, most: int = 400) -> Iterator[Plan]:
 
 
 def _value(problem: Problem, path: Path, objective: str) -> tuple[float, ...]:
-    """What a path is judged by: the objective, then all its times, so that a tie at the top still has a way down."""
+    """Sort key of a path: the objective, then all its times, to break ties."""
     period, latency = problem.values(path)
     times = [float(problem.time[kind, end] - problem.time[kind, start]) for kind, start, end, _ in path]
     times.sort(reverse=True)

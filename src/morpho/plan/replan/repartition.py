@@ -49,7 +49,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """What to do: `plan` is the one to run from now on (the old one, with its new prediction, unless `changed`).
+    """Decision: `plan` is the one to run from now on (the old one, with its new prediction, unless `changed`).
 
     `gain` is how much more work per second the best other plan does, `move_s` how long the moves stop the pipeline,
     `repaid_s` after how long the new plan has made up for that. `forecasts` are the times that were planned with.
@@ -154,7 +154,7 @@ def _weighed(now: Plan, cluster: Cluster, horizon_s: float, minimum_gain: float,
 
 def _expected(measured: Mapping[str, float], history: Sequence[tuple[float, Mapping[str, float]]], horizon_s: float
               ) -> dict[str, Forecast]:
-    """What to plan with: the measurement, or the forecast for the middle of the horizon where there is a history."""
+    """Load to plan with: the measurement, or the forecast for the middle of the horizon if there is a history."""
     found = {}
     for name, seconds in measured.items():
         if math.isinf(seconds):
@@ -268,7 +268,7 @@ def _forced(plan: Plan, cluster: Cluster, gone: Sequence[str], storage_bytes_per
 
 
 def moves_between(before: Plan, after: Plan) -> tuple[Move, ...]:
-    """What each node must get, weights and caches, in ranges, from the node that has it over the quickest link."""
+    """Ranges of weights and caches that each node must get, from the node that has them over the quickest link."""
     held = held_layers(before.stages)
     alive = {node.name for node in after.cluster.nodes}
     moves: list[Move] = []

@@ -1,4 +1,4 @@
-"""What if: a change of the cluster in words, and the plan that follows from it.
+"""A change of the cluster in words, and the plan that follows from it.
 
     drop node-3                      link a-b 10Gbit/s 0.2ms
     node-2 memory 64GB               node-2 memory_bandwidth 80GB/s

@@ -21,7 +21,7 @@ GIGABYTE = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """What a little more of something is worth: tokens per second won, seconds of latency saved.
+    """Worth of a little more of something: tokens per second won, seconds of latency saved.
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
@@ -90,7 +90,7 @@ def explain(plan: Plan, relief: int = 8, with_failures: bool = True) -> Explanat
 
 
 def binding(plan: Plan, position: int) -> str:
-    """What one stage is bound by, in words."""
+    """Bottleneck of one stage, in words."""
     stage: Stage = plan.stages[position]
     here = f"stage {position + 1} on {'+'.join(stage.members)}, layers [{stage.start}, {stage.end})"
     times = f"computes {format_seconds(stage.compute_s)}"

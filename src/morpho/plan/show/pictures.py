@@ -89,7 +89,7 @@ def _line_width(bandwidth: float, most: float) -> float:
 
 
 def _flows(plan: Plan) -> list[tuple[str, str, int]]:
-    """Who sends to whom, and after which stage."""
+    """Sender, receiver and stage of each flow."""
     return [(before[0], after[0], position) for position, (stage, following) in
             enumerate(zip(plan.stages, plan.stages[1:])) for before, after in zip(stage.replicas, following.replicas)]
 

@@ -83,7 +83,7 @@ TURNS = ((25, 1 << 13, 0.03), (80, 1 << 15, 0.01), (200, 1 << 17, 0.002))
 
 @dataclass
 class _Known:
-    """What the search for a period has: an incumbent, a refuted period with its prices, and the last prices tried."""
+    """State of the search for a period: an incumbent, a refuted period with its prices, and the last prices tried."""
 
     problem: Problem
     path: Placement

@@ -49,7 +49,7 @@ def optimal(request: Request) -> Proposal:
 
 
 def deadline_of(request: Request) -> Deadline:
-    """What `seconds` allow the search, less what completing the plan takes."""
+    """Deadline of the search: `seconds` less the time to complete the plan."""
     seconds = request.options.get("seconds")
     return Deadline(None if seconds is None else 0.9 * float(seconds))
 

@@ -25,7 +25,7 @@ WIDTH = 128
 
 @dataclass(frozen=True)
 class Near:
-    """What one number of copies of the pipeline offers: its own optima, and its front as (latency, period, path)."""
+    """Offer of one number of pipeline copies: its own optima, and its front as (latency, period, path)."""
 
     problem: Problem
     latency: Answer
@@ -122,7 +122,7 @@ def pareto_front(problem: Problem, known: list[tuple[float, float, Placement]], 
 
 
 def undominated(problem: Problem, points: list[tuple[float, float, Placement]]) -> list[tuple[float, float, Placement]]:
-    """Those that no other point beats or equals in latency, period and nodes at once, from low latency to high."""
+    """Points that no other one beats or equals in latency, period and nodes at once, from low latency to high."""
     def nodes(path: Placement) -> int:
         return int(sum(problem.use[stage[0]] for stage in path))
 

@@ -22,7 +22,7 @@ from morpho.plan.predict.plan import Constraints, Stage
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a strategy is asked: model, cluster without excluded nodes, objective, seed, constraints, its options.
+    """Input of a strategy: model, cluster without excluded nodes, objective, seed, constraints, its options.
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a strategy answers: stages, and where it knows them a bound with its witness, a proof, notes.
+    """Answer of a strategy: stages, and where it knows them a bound with its witness, a proof, notes.
 
     >>> from morpho import plan
     >>> plan.Proposal([plan.Stage("a", 0, 14)], notes=["everything on one node"]).optimal
@@ -81,6 +81,6 @@ def register_strategy(name: str) -> Callable[[Strategy], Strategy]:
 
 
 def run_strategy(name: str, request: Request) -> Proposal:
-    """What a strategy proposes, before anything is checked: for strategies that start from another's plan."""
+    """Return a strategy's proposal, unchecked: for strategies that start from another's plan."""
     answer = STRATEGIES[name](request)
     return answer if isinstance(answer, Proposal) else Proposal(answer)

@@ -24,7 +24,7 @@ class Claims:
         self.requests: dict[int, Request] = {}
 
     def request(self, data: int) -> Request:
-        """What was asked for, for so many copies of the pipeline."""
+        """The request, for so many copies of the pipeline."""
         if data not in self.requests:
             plan = self.plan
             self.requests[data] = Request(plan.card, plan.cluster, plan.constraints, data)

@@ -1,4 +1,4 @@
-"""What layers, links and stages cost, in rational numbers: every float of a file is one exactly, and nothing rounds.
+"""Costs of layers, links and stages in rational numbers: every float of a file is one exactly, and nothing rounds.
 
 Everything is computed in the plainest way, layer by layer and node by node; no solver code is used.
 """

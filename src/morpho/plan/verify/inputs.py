@@ -1,4 +1,4 @@
-"""What a plan is about, by content: hashes of its model and its machines, and how they differ from those given."""
+"""Inputs of a plan by content: hashes of its model and its machines, and differences from the given ones."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _tight(plan: Plan, stage: Stage, room: int) -> bool:
 
 
 def _time_faults(plan: Plan) -> list[str]:
-    """What is wrong with the times, rates and counts that a plan states."""
+    """Faults of the times, rates and counts that a plan states."""
     card, said = plan.card, plan.predicted
     costs, prompt = (stage_costs(card, plan.cluster, plan.stages, phase) for phase in (card.phase, "prefill"))
     if costs is None or prompt is None:
@@ -172,7 +172,7 @@ def _time_faults(plan: Plan) -> list[str]:
 
 
 def check_binding(plan: Plan, report: Report) -> None:
-    """What each stage is said to be bound by is what most of its time is."""
+    """Check that the stated bottleneck of each stage is where most of its time goes."""
     card, wrong = plan.card, []
     costs = stage_costs(card, plan.cluster, plan.stages, card.phase)
     for stage, compute, link in zip(plan.stages, *(costs or ((), ()))):

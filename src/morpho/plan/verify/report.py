@@ -1,4 +1,4 @@
-"""What a check found, line by line."""
+"""Findings of a check, line by line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Report:
 
     @property
     def open(self) -> list[str]:
-        """What was not looked at."""
+        """Parts that were not checked."""
         return [line for line in self.lines if line.startswith("open")]
 
     def note(self, good: bool, what: str, wrong: str = "") -> bool:

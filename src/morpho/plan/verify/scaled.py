@@ -29,7 +29,7 @@ DOWN = 1 - 2.0**-48  # more than what three rounded operations can add
 
 @dataclass
 class Request:
-    """What a plan was asked for, with nodes in groups; the same for every claim about one number of copies."""
+    """Request of a plan, with nodes in groups; the same for every claim about one number of copies."""
 
     card: ModelCard
     cluster: Cluster

@@ -26,7 +26,7 @@ class TooLarge(Exception):
 
 
 class Search:
-    """What both searches share: how a state grows, and how many there may be."""
+    """Base of both searches: how a state grows, and how many there may be."""
 
     def __init__(self, scaled: Scaled, proof: Mapping[str, Any], timed: bool) -> None:
         self.scaled, self.request = scaled, scaled.request

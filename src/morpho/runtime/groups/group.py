@@ -177,7 +177,7 @@ class Group(ABC):
         return work
 
     def _call(self, operation: str, *arguments: Any) -> waiting.Call | None:
-        """What is noted of an operation that may have to wait for others."""
+        """Record of an operation that may have to wait for others."""
         if self.size == 1:
             return None
         members = self.members or tuple(range(self.size))

@@ -51,7 +51,7 @@ class Buffer:
         return self.storage.device if isinstance(self.storage, OffHost) else "cpu"
 
     def record(self) -> bytes | None:
-        """What the native entry reads; None for memory of devices whose programs it does not launch, and there for
+        """The native record; None for memory of devices whose programs it does not launch, and there for
         addresses that a wide access cannot take."""
         mark = self.storage.native_mark if isinstance(self.storage, OffHost) else 0
         if isinstance(self.storage, OffHost) and (not mark or self.address % NATIVE_ALIGNMENT):

@@ -73,7 +73,7 @@ def _map(capacity: int) -> tuple[object, int, bool]:
 
 
 def _references_when_alone() -> int:
-    """What `getrefcount` says of a chunk only the pool's set and one local variable know."""
+    """Result of `getrefcount` for a chunk that only the pool's set and one local variable know."""
     chunks, shelf = set[Chunk](), deque[Chunk]()
     shelf.append(Chunk(ALIGNMENT_BYTES))
     chunks.add(shelf[0])

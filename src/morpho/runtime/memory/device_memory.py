@@ -141,8 +141,8 @@ class Part:
 
 
 def holder(backend: Any, nbytes: int) -> tuple[int, Any] | None:
-    """What the native entry needs to make a `DeviceMemory` of so many bytes: the stack of free blocks, and a table of
-    `HolderField`s with what it names; None where the backend has no such blocks."""
+    """Parts from which the native entry makes a `DeviceMemory` of so many bytes: the stack of free blocks, and a table
+    of `HolderField`s with what it names; None where the backend has no such blocks."""
     found = backend.free_blocks(nbytes) if hasattr(backend, "free_blocks") else None
     if found is None:
         return None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """What blocks and pieces of regions have in common: `address`, `nbytes`, and being seen as NumPy.
+    """Base of blocks and pieces of regions: `address`, `nbytes`, and being seen as NumPy.
 
     >>> import morpho as mo
     >>> isinstance(mo.pool.acquire(64), mo.pool.Memory)

@@ -229,7 +229,7 @@ class Pool(ForkSafe):
 
     @property
     def held_bytes(self) -> int:
-        """What it has of the system's memory, in use or free."""
+        """Bytes of the system's memory in this pool, in use or free."""
         return self._held_bytes
 
     def asked_bytes(self) -> int:
@@ -251,7 +251,7 @@ class Pool(ForkSafe):
             return self._give_back(self._epoch)
 
     def stats(self) -> dict[str, int | float]:
-        """What the pool holds and how it did, in bytes of size classes.
+        """Contents and counters of the pool, in bytes of size classes.
 
         `peak_bytes` is the most it ever held, in use or free. `fragmentation_bytes` is what the blocks in use have
         beyond what was asked for, `fragmentation` the same as a share of `live_bytes`.

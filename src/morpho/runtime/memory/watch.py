@@ -1,4 +1,4 @@
-"""Who looks when a pool hands out a block: at the most that is in use, and at the lines that ask."""
+"""Watches of a pool: the peak of memory in use, and the lines that allocate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from morpho.runtime.memory.chunk import Chunk
 
 
 class Watched(Protocol):
-    """What a watch asks a pool."""
+    """Interface of a pool for a watch."""
 
     _held_bytes: int
 

@@ -46,7 +46,7 @@ def abstract(outputs: Sequence[Node], lift: bool = False) -> tuple[Graph, list[B
                      strides=buffer.strides)
 
     def operand(child: Node) -> Node:
-        """What an operation that takes numbers from memory reads instead of `child`."""
+        """Operand that an operation with numbers from memory reads instead of `child`."""
         number = number_below(child)
         if number is None or not is_ordinary(number):
             return done[child.serial]

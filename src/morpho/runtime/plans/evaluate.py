@@ -85,7 +85,7 @@ clock = threading.local()  # .seconds: a list that gets the time of every step r
 
 @dataclass(frozen=True)
 class Made:
-    """What the passes and the lowering give."""
+    """Result of the passes and the lowering."""
 
     optimised: Graph
     program: Program

@@ -82,7 +82,7 @@ def host_fault(outputs: Sequence[Node], step: HostStep, known: Mapping[int, str]
 
 
 def _name(node: Node) -> str:
-    """What the user called."""
+    """Name of the operation as the user wrote it."""
     if node.op.name == "matrix_function":
         return str(node["function"])
     return str(node.attributes.get("called", node.op.name))

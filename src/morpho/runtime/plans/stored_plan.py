@@ -47,7 +47,7 @@ NO_LINE = -1
 
 @dataclass
 class StoredPlan:
-    """What one file holds: the program, and the numbers about the passes that `stats` shows."""
+    """Content of one file: the program, and the numbers about the passes that `stats` shows."""
 
     program: Program
     report: Report

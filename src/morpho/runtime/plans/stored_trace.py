@@ -39,7 +39,7 @@ MOST_BYTES = 1 << 24  # of one trace: a longer one is not worth keeping
 
 @dataclass
 class StoredTrace:
-    """What one file holds."""
+    """Content of one file."""
 
     graph: Graph
     structure: Any  # of the results

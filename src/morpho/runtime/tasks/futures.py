@@ -22,7 +22,7 @@ from morpho.base.errors import ArgumentError, TaskError, TaskTimeout, fail, sent
 
 
 class Scheduler(Protocol):
-    """Who runs futures, as they see it; `scheduler.py` has the one there is."""
+    """Interface of schedulers for futures; `scheduler.py` implements it."""
 
     _pending: set[Any]
 
@@ -56,7 +56,7 @@ epoch = 0  # counts forks: what another process was to run never ends here
 
 
 class Link(Enum):
-    """What a link of a future asks for at its end, in the order in which it is done: callbacks may take long."""
+    """Callback of a future's end, run in order; callbacks may take long."""
 
     WAITER = 1  # wake a thread
     DEPENDENT = 2  # a task lacks one result less, or fails
@@ -75,7 +75,7 @@ class Waiter:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """What a function is called in messages."""
+    """Name of a function in messages."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -267,7 +267,7 @@ def _end(future: Future, state: int, value: Any, only_before: int) -> list[tuple
 
 
 def _feed(task: Future) -> None:
-    """One of the results a task lacks has come."""
+    """Give a task one of the results it waits for."""
     with lock:
         if task._state != PENDING:
             return

@@ -95,7 +95,7 @@ class Rings:
 
 @cache
 def rings() -> Rings:
-    """Those of this process: native code may write to them at any time once it was told of them."""
+    """Rings of this process; native code may write to them at any time after it got their address."""
     return Rings()
 
 

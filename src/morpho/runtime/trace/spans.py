@@ -21,7 +21,7 @@ MOST_SPANS = 1 << 20  # kept of one recording; later ones are counted
 
 
 class Span(NamedTuple):
-    """What a thread did for a while, in nanoseconds of `time.perf_counter_ns`."""
+    """An activity of a thread, in nanoseconds of `time.perf_counter_ns`."""
 
     kind: str  # one of `KINDS`
     name: str

@@ -61,7 +61,7 @@ class DeviceSlice(Slice):
         return lambda: found.enqueue(self.given, self.made, {})
 
     def bits(self, choice: Choice) -> list[bytes]:
-        """What a choice computes, byte for byte."""
+        """Result of a choice, byte for byte."""
         self.call(choice)().wait()
         found = []
         for buffer, size in zip(self.made, self.sizes, strict=True):

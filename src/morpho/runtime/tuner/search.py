@@ -26,7 +26,7 @@ HOPELESS, HOPELESS_PAIRS = 0.6, 2  # a way that takes 1 / 0.6 as long as the hol
 
 @dataclass
 class Found(Generic[Way]):
-    """What a search found for a problem: the default itself where nothing was surely better."""
+    """Result of a search for a problem: the default if nothing was surely better."""
 
     way: Way
     gain: float  # over the default, by the median of the last pairs; 1 of the default

@@ -112,7 +112,7 @@ class Slice:
             ctypes.memmove(self.inputs[root["index"]].address, values.ctypes.data, values.nbytes)
 
     def bits(self, choice: Choice) -> list[bytes]:
-        """What a choice computes, byte for byte."""
+        """Result of a choice, byte for byte."""
         self.call(choice)()
         return [ctypes.string_at(self._shared[name].address, name[2]) for name in sorted(
             name for name in self._shared if name[0] == "result")]

@@ -1,4 +1,4 @@
-"""What may be tried for a problem: choices of the same bits, each a knob away from another, or two.
+"""Candidates of a problem: choices of the same bits, each a knob away from another, or two.
 
 Tile shapes keep the order of k, micro-kernels keep one chain per element, and fusing changes no rounding: see
 `docs/numerics.md`. `tests/runtime/test_tuner_bits.py` compares the bits of all of them.

@@ -1,4 +1,4 @@
-"""What the tuner found, kept beside the compiled code: one JSON file, for its owner alone, with a checksum.
+"""Results of the tuner, kept beside the compiled code: one JSON file, for its owner alone, with a checksum.
 
 The file says which machine and which version of the kernels it is for; on another one it is left alone. Export and
 import are the same format: `morpho tune --export FILE`, `morpho tune --import FILE`.

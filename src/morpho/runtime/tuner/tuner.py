@@ -25,7 +25,7 @@ REACH = 3  # how many times its share of the time a problem may take, where othe
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was found for one problem. `row` is None where the default stays; `rolled_back` where a choice of before
+    """Result for one problem. `row` is None where the default stays; `rolled_back` where a choice of before
     went."""
 
     key: str

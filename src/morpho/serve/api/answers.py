@@ -39,7 +39,7 @@ class Choice:
 
 @dataclass
 class Job:
-    """What one call of the API runs: requests for the engine, and the object that their events become."""
+    """One call of the API: requests for the engine, and the object that their events become."""
 
     requests: Sequence[Request]
     answer: Answer
@@ -74,7 +74,7 @@ class Answer(ABC):
             reader.stream = reader.named = False
 
     def opening(self) -> Iterator[Chunk]:
-        """What is sent before the first event."""
+        """Chunks before the first event."""
         yield from ()
 
     def feed(self, request: int, event: Event) -> Iterator[Chunk]:
@@ -121,7 +121,7 @@ class Answer(ABC):
         return b"".join(map(self.event, self.feed(request, event)))
 
     def closing(self, include_usage: bool) -> bytes:
-        """What is sent after the last event of a stream."""
+        """Bytes after the last event of a stream."""
         return b""
 
     def usage(self) -> dict[str, Any]:
@@ -168,16 +168,16 @@ class Answer(ABC):
         return sse(chunk)
 
     def failed(self, error: ApiError) -> bytes:
-        """What ends a stream that cannot go on."""
+        """Last event of a stream that cannot go on."""
         return sse(error.body())
 
     @abstractmethod
     def _chunks(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:
-        """What says a piece of a text."""
+        """Chunks for a piece of a text."""
 
     @abstractmethod
     def _last_chunks(self, place: int, choice: Choice) -> Iterator[Chunk]:
-        """What ends a text."""
+        """Last chunks of a text."""
 
     @abstractmethod
     def whole(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _number(value: float | None) -> float | None:
 
 
 def failure(event: Event) -> ApiError:
-    """What an end that nobody asked for is told as."""
+    """Error of the API for an end that nobody asked for."""
     told = event.error or "the request was ended by the server"
     if "not answered in" in told:  # the deadline of the engine's request
         return ApiError(504, told, code="timeout")
@@ -209,7 +209,7 @@ class ChoicesAnswer(Answer):
         self._rims: dict[int, tuple[bytes, bytes]] = {}
 
     def written(self, request: int, event: Event) -> bytes:
-        """One that is a piece of text and nothing else, as most are, is put between what is the same in all of them."""
+        """Write an event that is only a piece of text between the constant parts of a chunk, as most are."""
         place = request * self.n + event.index
         choice = self.choices[place]
         ends = event.finish is not None or event.usage is not None
@@ -250,7 +250,7 @@ class ChoicesAnswer(Answer):
 
     @abstractmethod
     def _last_chunk(self, place: int, choice: Choice) -> Chunk:
-        """What ends a stream."""
+        """Last chunk of a stream."""
 
 
 class ChatAnswer(ChoicesAnswer):

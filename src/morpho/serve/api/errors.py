@@ -12,7 +12,7 @@ ANTHROPIC = {401: "authentication_error", 403: "permission_error", 404: "not_fou
 
 
 class ApiError(Exception):
-    """What is answered instead of a result: a status of HTTP and a sentence; `param` names the field of the body.
+    """Error answer: a status of HTTP and a sentence; `param` names the field of the body.
 
     >>> from morpho.serve.api.errors import ApiError
     >>> ApiError(400, "n is too large", "n").body()["error"]["type"]

@@ -150,7 +150,7 @@ class Fields:
             raise self.wrong(field, f"is not supported: {why}")
 
     def left(self) -> dict[str, Any]:
-        """What nobody has taken yet."""
+        """Fields that nobody has taken yet."""
         return dict(self._left)
 
     def finish(self) -> None:

@@ -121,7 +121,7 @@ def _logprobs_of_chat(fields: Fields) -> int | None:
 
 
 def completion_job(fields: Fields, served: Served, limits: Limits, request_id: str) -> Job:
-    """What follows one prompt or several, as texts or as tokens."""
+    """Job of `/v1/completions`: one prompt or several, as texts or as tokens."""
     prompts = _prompts(fields, served, limits)
     grammar = grammar_of(fields, limits)
     told = fields.whole("logprobs", None, most=20)

@@ -155,7 +155,7 @@ class Lines(Answer):
         return self.event(error.told("/api/"))
 
     def closing(self, include_usage: bool) -> bytes:
-        """Who only wants a model to be loaded gets one line."""
+        """Write the one line that answers a request to load a model."""
         return b"" if self.prompts else self.event(self.whole())
 
     def _chunks(self, place: int, news: News, told: dict[str, Any] | None, choice: Choice) -> Iterator[Chunk]:

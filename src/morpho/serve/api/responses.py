@@ -49,7 +49,7 @@ def response_job(fields: Fields, served: Served, limits: Limits, request_id: str
 
 
 def _told(fields: Fields) -> dict[str, Any]:
-    """What the response says of its request; taken out by `_chat`."""
+    """Fields of the request that the response repeats; taken out by `_chat`."""
     left = fields.left()
     return {"instructions": left.get("instructions"), "tools": left.get("tools", []),
             "tool_choice": left.get("tool_choice", "auto"), "text": left.get("text", {"format": {"type": "text"}}),

@@ -59,7 +59,7 @@ class Call:
 
 @dataclass
 class News:
-    """What a piece of an answer adds. `calls` are those that begin, `arguments` goes on with the last one."""
+    """New parts of an answer. `calls` are those that begin, `arguments` goes on with the last one."""
 
     text: str = ""
     reasoning: str = ""
@@ -114,12 +114,12 @@ class ToolText:
         next(self._reader)
 
     def push(self, text: str) -> News:
-        """What is known now."""
+        """Add a piece of text and return the news."""
         self._text += text
         return self._go_on()
 
     def finish(self) -> News:
-        """What waited for the end."""
+        """Return the news that waited for the end."""
         self._final = True
         return self._go_on()
 
@@ -224,7 +224,7 @@ class ToolText:
             yield from self._talk()
 
     def _thoughts(self, ends: tuple[str, ...]) -> Generator[None, None, None]:
-        """What is thought, without the blanks around it, and without those before what is said then."""
+        """Text of thoughts, without the blanks around it and before the answer."""
         self._text, self._at, begun = self._text[self._at:], 0, False
         while True:
             if not begun:

@@ -37,7 +37,7 @@ class Dashboard:
 
     @property
     def address(self) -> str:
-        """What to open in a browser, the token included."""
+        """Address to open in a browser, token included."""
         return f"{self.options.url}/#token={self.token}"
 
     def run(self, when_ready: Callable[[], None] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""What the dashboard shows, as plain data: read from files and from this process when a page asks."""
+"""Data of the dashboard, read from files and from this process when a page asks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Sources:
                 "alerts": alerts.firing()}
 
     def ranks(self) -> dict[str, Any]:
-        """What the ranks that this process started say of themselves."""
+        """Reports of the ranks that this process started."""
         return {"ranks": [] if self._ranks is None else read_ranks(self._ranks)}
 
     # -- pipelines -----------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Sources:
         return {"pipelines": [_pipeline(run, rows) for run in status.running()]}
 
     def ledger(self) -> dict[str, Any]:
-        """What runs of pipelines were predicted to do and did, the latest first, and what nodes are off by."""
+        """Predictions and results of pipeline runs, the latest first, and the error of each node."""
         rows = history.rows()
         return {"rows": [{"time": row.get("time"), "model": row.get("model"), "stages": row.get("stages", []),
                           "streams": row.get("streams"), "errors": history.errors(row),

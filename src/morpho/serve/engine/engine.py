@@ -84,7 +84,7 @@ class Engine:
 
     def _parts(self, model: LanguageModel, kv_bytes: int | None, pages: int | None, max_batch: int,
                max_length: int | None, chunk: int, drafted: int, draft_rows: int) -> tuple[Runner, Pages]:
-        """What computes, and what holds keys and values: pages, or slots where they do not lie in pages."""
+        """Runner, and the holder of keys and values: pages, or slots for models that cannot use pages."""
         if in_slots(model):
             slots = SlotRunner(model, kv_bytes or KV_BYTES, max_batch, max_length)
             return slots, slots.pages

@@ -103,7 +103,7 @@ class Grammars:
         self._closing: np.ndarray | None = None  # True at tokens that may end an item of a list
 
     def matcher(self, grammar: Grammar) -> Matcher:
-        """What follows one text; an error says what is wrong with the grammar."""
+        """Matcher for one text; an error says what is wrong with the grammar."""
         library = _library()
         if self._tokenizer is None:
             raise fail(ArgumentError, "serve", "a grammar needs the tokenizer of the model")
@@ -137,7 +137,7 @@ class Grammars:
                                  limits=library.LLParserLimits(initial_lexer_fuel=MOST_FUEL))
 
     def _unique(self, grammar: Grammar) -> Unique | None:
-        """What follows items that must differ, where a schema asks for that."""
+        """Check of items that must differ, if a schema has `uniqueItems`."""
         schema = json.loads(grammar.source) if grammar.kind == "json_schema" else None
         if not asks_unique(schema):
             return None
@@ -221,7 +221,7 @@ class Matcher:
         return bits[:self._size].astype(bool)
 
     def choice(self) -> tuple[np.ndarray, Without | None]:
-        """What a sampler chooses by: the tokens that may come, and what is left where one would repeat an item."""
+        """Mask for a sampler: allowed tokens, and those left if one would repeat an item."""
         return self.allowed(), None if self.unique is None else self.unique.without
 
     def took(self, token: int) -> bool:

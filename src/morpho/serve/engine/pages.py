@@ -1,4 +1,4 @@
-"""Who holds which page of the KV cache, and which pages begin alike: a radix tree of prefixes, a page a node.
+"""Owners of the pages of the KV cache, and pages with equal beginnings: a radix tree of prefixes, a page a node.
 
 A page is free, private to one sequence, or a node of the tree. A node holds the keys and values of its tokens after
 those of its ancestors; sequences that begin with them lock it and share it, and nobody writes to it again. What nobody
@@ -47,7 +47,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Match:
-    """What the tree has of a prompt: full pages, and perhaps a node whose first tokens are the next ones."""
+    """Cached beginning of a prompt: full pages, and perhaps a node whose first tokens match."""
 
     nodes: tuple[Node, ...]
     partial: Node | None

@@ -31,7 +31,7 @@ MOST_CHOICES = 64
 
 @dataclass(frozen=True)
 class Grammar:
-    """What a text must look like: `source` is a JSON schema as text, a regular expression, or a grammar in Lark's
+    """Form of a text: `source` is a JSON schema as text, a regular expression, or a grammar in Lark's
     notation; `json_object` takes any JSON object and has no source.
 
     >>> from morpho.serve.engine.request import Grammar
@@ -143,7 +143,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a request took: `cached` of the prompt's tokens were not computed, `completion` counts those of all n."""
+    """Tokens of a request: `cached` of the prompt's tokens were not computed, `completion` counts those of all n."""
 
     prompt: int
     completion: int
@@ -161,7 +161,7 @@ class TokenScore(NamedTuple):
 
 @dataclass(frozen=True)
 class Event:
-    """What is new in text number `index` of n: some `text`, which may be empty (a character or a stop string may have
+    """News of text number `index` of n: some `text`, which may be empty (a character or a stop string may have
     begun), the `token` it came with, and its log-probability before temperature and cuts. `finish` says that this text
     ends here; the last event of the request holds its `usage`. `prompt` are the scores of the prompt's tokens, in one
     event of text 0 before any token, where the request asks for them; the first token has none. `stop` is the stop
@@ -229,7 +229,7 @@ class Stream(Protocol):
 
 
 class EngineProtocol(Protocol):
-    """What a server needs of an engine."""
+    """Interface of an engine for a server."""
 
     @property
     def alive(self) -> bool: ...
@@ -245,13 +245,13 @@ class EngineProtocol(Protocol):
         """Why a request would have to wait though the engine lives; None if it would not."""
 
     def stages(self) -> list[dict[str, Any]]:
-        """Who computes which layers, where that is not this process."""
+        """Stages and their layers, if the model is spread over processes."""
 
     def shutdown(self, drain: bool = True, timeout_s: float | None = None) -> None: ...
 
 
 def check_request(request: Request, vocabulary: int, max_length: int, tokenizer: Any) -> None:
-    """What no engine can do for a model of so many tokens is an error."""
+    """Raise for a request that no engine can serve with a model of so many tokens."""
     params = request.params
     for tokens in (request.prompt, params.logit_bias, params.stop_token_ids, params.allowed_token_ids):
         if (wrong := next((token for token in tokens if token >= vocabulary), None)) is not None:

@@ -113,8 +113,8 @@ class ModelRunner:
         self._copy = mo.compile(self._copy_page)
 
     def function(self, name: str, adapted: bool, rows_known: int = 0) -> Any:
-        """One of the six, made when first asked for; with adapters it is another one, and for a number of rows that is
-        known too: programs whose sizes are known are launched by native code on a GPU."""
+        """One of the six functions, compiled at first use; with adapters it is another one, and for a number of rows
+        that is known too: programs whose sizes are known are launched by native code on a GPU."""
         key = name, adapted, rows_known
         if key not in self.functions:
             rows = {0: mo.Dim("rows", 1, self.draft_rows if name == "verify" else self.max_batch)}
@@ -256,7 +256,7 @@ class ModelRunner:
         return self.frozen.refresh()
 
     def cold(self, drafted: bool) -> list[str]:
-        """What `warm` compiles while nobody asks for anything."""
+        """Functions that `warm` compiles while the engine is idle."""
         return ["single", "decode", "prompts", *(["verify"] if drafted else [])]
 
     def warm(self, name: str) -> None:

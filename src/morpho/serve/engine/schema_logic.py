@@ -37,7 +37,7 @@ def refusal(word: str, hint: str = INSTEAD) -> ValueError:
 
 
 def statements(schema: Mapping[str, Any], root: Any, apart: bool) -> list[Any]:
-    """What a schema says by `not`, `if`, `contains` and dependences (`apart`: and by `oneOf`), as schemas that must
+    """Conditions of a schema by `not`, `if`, `contains` and dependences (`apart`: and by `oneOf`), as schemas that must
     hold beside the rest.
 
     >>> from morpho.serve.engine.schema_logic import statements

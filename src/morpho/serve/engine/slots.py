@@ -195,7 +195,7 @@ class SlotRunner:
         return bool(changed)
 
     def cold(self, drafted: bool) -> list[str]:
-        """What `warm` compiles while nobody asks for anything: the functions of each slot, and of those up to it."""
+        """Functions that `warm` compiles while the engine is idle: those of each slot, and of those up to it."""
         return [f"slot {slot}" for slot in range(min(self.pages.total, WARM_SLOTS))]
 
     def warm(self, name: str) -> None:

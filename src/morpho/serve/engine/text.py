@@ -31,7 +31,8 @@ class TextStream:
         self.stopped: str | None = None  # the stop string that ended it
 
     def push(self, token: int, look: bool = True) -> str:
-        """What can be told now; after a stop string nothing comes any more. Without `look` none is looked for."""
+        """Add a token and return text that can be sent; nothing after a stop string. Without `look`, none is looked
+        for."""
         if self._stream is None or self.stopped or token >= self._size:  # models have rows for tokens that are none
             return ""
         mark = self._marks.get(token)
@@ -39,7 +40,7 @@ class TextStream:
         return self._told(self._held + text) if look else text
 
     def finish(self) -> str:
-        """What waited, at the end of the text."""
+        """Return the text that waited for the end."""
         if self._stream is None or self.stopped:
             return ""
         told = self._told(self._held + self._stream.finish())

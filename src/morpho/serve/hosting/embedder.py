@@ -1,4 +1,4 @@
-"""What encoders make of texts. Vectors: the mean of the last layer over a text's tokens (or the first token's, where
+"""Encoders of texts. Vectors: the mean of the last layer over a text's tokens (or the first token's, where
 the folder says so), of length 1. Scores of pairs: the logit of a head with one class. Each has the bits that it has
 alone, whatever it is computed together with."""
 
@@ -20,7 +20,7 @@ POOLINGS = ("mean", "cls")
 
 
 def pooling_of(folder: Path) -> str:
-    """What `1_Pooling/config.json` says, as the sentence-transformers library writes it; without it, the mean."""
+    """Pooling of `1_Pooling/config.json`, as the sentence-transformers library writes it; the mean without it."""
     try:
         said = json.loads((folder / "1_Pooling" / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from morpho.models import load_with_tokenizer
-from morpho.serve.engine.adapter_files import rank_of
+from morpho.serve.engine.adapters import rank_of
 from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.slots import check_adapters
 from morpho.serve.hosting.registry import Spec

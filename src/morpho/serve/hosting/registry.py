@@ -64,7 +64,7 @@ class Spec:
 
 @dataclass
 class _Slot:
-    """What is known of one spec."""
+    """State of one spec."""
 
     spec: Spec
     served: Served | None = None

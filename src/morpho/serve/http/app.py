@@ -42,7 +42,7 @@ def make_app(registry: Registry, options: Options) -> tuple[App, State]:
 
 
 class Address(NamedTuple):
-    """What answers at one address."""
+    """Handler of one address."""
 
     path: str
     app: App

@@ -136,7 +136,7 @@ async def _stream(job: Job, events: Events, send: Send, scope: Scope, timing: _T
     connection: Connection | None = scope.get("morpho.connection")
 
     def push(arrived: list[Arrived]) -> bool:
-        """What can be written now, without waiting for a slow reader: the task does that."""
+        """Write what can be written without waiting for a slow reader; the task writes the rest."""
         if connection is None or not connection.is_free:
             return False
         timing.arrived(sum([event.token is not None for _, event in arrived]))

@@ -62,7 +62,7 @@ def logging_to(stream: Any = None, severity: int = logging.INFO) -> Iterator[Non
 
 @dataclass
 class Record:
-    """What is known of one request when it ends; endpoints fill it in."""
+    """Log record of one request; endpoints fill it in."""
 
     id: str
     begun: float = field(default_factory=time.perf_counter)

@@ -68,8 +68,8 @@ class Metrics:
         _servers.add(registry)
 
     def prepare(self) -> Any:
-        """What counts: the library is imported when the first request has been answered, or before, by whoever has
-        time."""
+        """Load the counters: the library is imported when the first request has been answered, or before, by whoever
+        has time."""
         with self._lock:
             if self._made is None:
                 self._made = _Counting(self._registry)
@@ -118,7 +118,7 @@ def _stages(said: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Any]:
 
 
 class _Engines:
-    """What engines say of themselves at the moment of asking."""
+    """Figures of the engines at the moment of a request."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

@@ -62,7 +62,7 @@ async def version_of_server(scope: Scope, receive: Receive, send: Send, state: S
 
 
 async def show(scope: Scope, receive: Receive, send: Send, state: State) -> None:
-    """What is known of one model, which is loaded for that."""
+    """Describe one model, after loading it."""
     fields = await read_fields(scope, receive, state.options)
     fields = Fields({"model": fields.take("name"), **fields.left()})  # its older name
     fields.flag("verbose")

@@ -1,4 +1,4 @@
-"""Who may ask, and how: the Host and Origin headers, the token, and headers that bind a browser. One ASGI layer around
+"""Access control: the Host and Origin headers, the token, and headers that bind a browser. One ASGI layer around
 everything else.
 
 A page on another site can make a browser send requests here, also to 127.0.0.1, and with a name of its own that points

@@ -155,7 +155,7 @@ async def figures(scope: Scope, receive: Receive, send: Send, state: State) -> N
 
 
 async def live(scope: Scope, receive: Receive, send: Send, state: State) -> None:
-    """What the page shows of the engines."""
+    """State of the engines, for the page."""
     engines = [{"model": served.name, "alive": served.engine.alive, **served.engine.stats().to_dict(),
                 "stages": served.engine.stages()}
                for served in state.registry.loaded() if served.engine is not None]

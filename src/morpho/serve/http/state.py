@@ -1,4 +1,4 @@
-"""What all endpoints of one server share, and what they do to every request: the body, the model, the errors."""
+"""State that all endpoints share, and their common work: the body, the model, the errors."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def beside(size: int, call: Callable[..., Any], *args: Any) -> Any:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What any error is told as."""
+    """Turn any error into one of the API."""
     if isinstance(error, ApiError):
         return error
     told = getattr(error, "message", "") or str(error)

@@ -24,7 +24,7 @@ PLAIN = ("temperature", "top_k", "top_p", "min_p", "seed", "repetition_penalty",
 
 
 def to_plain(params: SamplingParams, index: int) -> dict[str, Any]:
-    """What the last stage must know of a request's text number `index`, as data for JSON.
+    """Sampling settings of a request's text number `index` for the last stage, as data for JSON.
 
     >>> from morpho.serve.spread.choosing import of_plain, to_plain
     >>> from morpho.serve.engine.request import Grammar, SamplingParams
@@ -40,7 +40,7 @@ def to_plain(params: SamplingParams, index: int) -> dict[str, Any]:
 
 
 def of_plain(said: Mapping[str, Any]) -> tuple[SamplingParams, int]:
-    """What `to_plain` described."""
+    """Read what `to_plain` wrote."""
     grammar = None if said["grammar"] is None else Grammar(*said["grammar"])
     params = SamplingParams(logit_bias={token: bias for token, bias in said["logit_bias"]}, grammar=grammar,
                             allowed_token_ids=tuple(said["allowed_token_ids"]),

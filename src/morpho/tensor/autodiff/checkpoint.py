@@ -52,7 +52,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
 
 
 def _made_from(results: Sequence[Node], given: Sequence[Node], before: int) -> list[Node]:
-    """What a region is made from: what it was given, and the tensors of its surroundings that it uses.
+    """Inputs of a region: its arguments, and captured tensors that it uses.
 
     A node that needs neither and existed before stands outside, as someone may hold its value.
     """

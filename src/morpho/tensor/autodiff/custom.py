@@ -75,6 +75,32 @@ def with_derivative(operation: str, value: Tensor, argument: Tensor, pull: Calla
     return form.result(value, linear(pull), linear(push))  # type: ignore[no-any-return]
 
 
+def with_slopes(operation: str, value: Tensor, arguments: Sequence[Tensor],
+                slopes: Sequence[Callable[..., Tensor] | None]) -> Tensor:
+    """An elementwise function's value, with a formula for its slope with respect to each argument (None: no gradient
+    flows there). A slope that calls the same function has slopes itself."""
+    form = _Form(operation, arguments)
+
+    def at(nodes: Sequence[Node]) -> list[Tensor]:
+        return [Tensor.of_node(node) for node in nodes]
+
+    def pull(nodes: Sequence[Node], given: Sequence[Tangent]) -> list[Tangent]:
+        if given[0] is None:
+            return [None] * len(slopes)
+        cotangent = Tensor.of_node(given[0])
+        return [None if slope is None else (slope(*at(nodes)) * cotangent).program() for slope in slopes]
+
+    def push(nodes: Sequence[Node], given: Sequence[Tangent]) -> list[Tangent]:
+        total: Tensor | None = None
+        for slope, tangent in zip(slopes, given, strict=True):
+            if slope is not None and tangent is not None:
+                part = slope(*at(nodes)) * Tensor.of_node(tangent)
+                total = part if total is None else total + part
+        return [None if total is None else total.program()]
+
+    return form.result(value, pull, push)  # type: ignore[no-any-return]
+
+
 class _Form:
     """How the arguments of a function with a derivative of the user's are arranged, and their tensors in one line. The
     derivative is made anew wherever it is wanted, from the arguments there."""
@@ -98,7 +124,7 @@ class _Form:
         return [unflatten(structure, items) for structure, _ in self.structures]
 
     def trees(self, nodes: Sequence[Node]) -> list[Any]:
-        """What the function is called with, for these arguments."""
+        """Arguments of the function, as trees."""
         items = iter(self.arranged(nodes))
         return [self.fixed[number] if number in self.fixed else next(items)
                 for number in range(len(self.fixed) + len(self.structures))]

@@ -83,7 +83,7 @@ Linear = Callable[[Sequence[Node], Any], Sequence[Tangent]]  # of values, linear
 
 def transposed(linear: Linear, nodes: Sequence[Node], specs: Sequence[Spec], given: Sequence[Tangent],
                at: float = 1) -> list[Tangent]:
-    """What the transpose of a linear function makes of what is given: the function takes nodes, and values of these
+    """Transpose of a linear function, applied to given values: the function takes nodes, and values of these
     specs, in which it is linear; what is given is arranged like its results.
 
     It is differentiated on leaves that stand for the nodes, however long the programs below those are. A linear

@@ -64,7 +64,7 @@ DONE = object()  # in a tensor's `_track`: the gradient of its program was taken
 
 
 class Tracked:
-    """What a tensor that wants its gradient collects, and hooks that see each gradient before it is added."""
+    """Gradient that a tensor collects, and hooks that see each gradient before it is added."""
 
     __slots__ = ("grad", "hooks", "program", "wanted")
 

@@ -102,7 +102,7 @@ def _rounded(found: Tensor, dtype: DType) -> Tensor:
 
 
 def low_dtype(family: str, wanted: str) -> DType | None:
-    """What a family of operations is computed in under `autocast=wanted`; None for its operands' own dtype."""
+    """Dtype of a family of operations under `autocast=wanted`; None for the operands' own dtype."""
     if wanted != "auto":
         return as_dtype(wanted)
     low_s, full_s = measured(family)

@@ -150,7 +150,7 @@ def closed(traces: Sequence[tuple[Sequence[Node], Sequence[Node]]],
 
 
 def _surroundings(leaves: Sequence[Node], outputs: Sequence[Node], own: Collection[int]) -> list[Node]:
-    """What a body reads besides its parameters: values that do not depend on them, but numbers."""
+    """Captured values of a body besides its parameters, without numbers."""
     inside = {leaf.serial for leaf in leaves}
     below = toposort(outputs, set(inside))
     for node in below:

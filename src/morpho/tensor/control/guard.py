@@ -1,4 +1,4 @@
-"""What a loop finds around it and may be an error: computed before the loop, but only where that takes a turn.
+"""Captured values of a loop that may be errors: computed before the loop, if it has at least one iteration.
 
 `mo.while_loop(test, lambda x: x + mo.linalg.inv(a), x)` inverts `a` once. Where the test fails at once there is no turn
 that asks for the inverse, and no error of a singular `a`. Values that cannot fail are computed in any case.

@@ -52,7 +52,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
 
 
 class Start(NamedTuple):
-    """What a loop begins with: tensors, their structure, and which of them were Python numbers."""
+    """Initial values of a loop: tensors, their structure, and which of them were Python numbers."""
 
     carries: list[Tensor]
     structure: Any

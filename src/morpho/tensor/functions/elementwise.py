@@ -44,6 +44,10 @@ def of_record(name: str) -> Callable[..., Tensor]:
 
     def one(x: Any) -> Tensor:
         (node,) = promoted(name, x, floating=op.floating)
+        if node.dtype.is_complex and name in ("sigmoid", "silu"):
+            value = Tensor.of_node(node)
+            rising = 1.0 + exp(negative(value))
+            return divide(1.0 if name == "sigmoid" else value, rising)
         if is_logical:
             node = truth(node)
         elif node.dtype is bool_ and name == "sign":  # PyTorch's; NumPy has none

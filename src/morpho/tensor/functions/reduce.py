@@ -344,7 +344,7 @@ def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, include_i
 
 
 def scanned(name: str, x: Any, axis: Any) -> tuple[Node, int]:
-    """What a running operation goes along: a vector needs no axis named, and a number is a vector of one, as in
+    """Input and axis of a running operation: a vector needs no axis named, and a number is a vector of one, as in
     NumPy."""
     node = as_node(x, name)
     node = node if node.shape else reshape(node, (1,))

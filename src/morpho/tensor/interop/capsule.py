@@ -102,7 +102,7 @@ class Foreign:
 
 
 class Imported(NamedTuple):
-    """What a capsule holds; strides in elements."""
+    """Contents of a capsule; strides in elements."""
 
     owner: Foreign
     device: tuple[int, int]

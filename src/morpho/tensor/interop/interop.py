@@ -203,7 +203,7 @@ def _no_memory(kind: str) -> Exception:
 
 
 def _not_exported(x: Any, error: Exception) -> Exception:
-    """What a producer says about memory that it does not give, as a sentence of ours."""
+    """Error of a producer that does not give its memory, as a sentence of Morpho's."""
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     return fail(ImportRefused, "from_dlpack", f"the {type(x).__name__} does not give its memory ({reason})",
                 "make a plain array of it with its own library first")

@@ -72,7 +72,7 @@ def handed_over(device: str, stream: Any) -> int:
 
 
 def lent(buffer: Buffer, device: str, stream: Any) -> Lent:
-    """What keeps an exported tensor alive."""
+    """Owner that keeps an exported tensor alive."""
     return Lent(buffer.storage, backend_of(device), handed_over(device, stream))
 
 

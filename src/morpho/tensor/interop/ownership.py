@@ -1,4 +1,4 @@
-"""Who else may write the memory of an array: what nobody can is taken without a copy, as its value cannot change."""
+"""Other owners of an array's memory: arrays that nobody can write are taken without a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DLPack calls when memory comes back, in machine code.
+"""Callback of DLPack for returned memory, in machine code.
 
 Consumers drop a capsule, or the last array over its memory, while an exception of theirs is on its way: no Python code
 may run then, and a function of `ctypes` would lose the exception. The native ones put it aside, call a Python function

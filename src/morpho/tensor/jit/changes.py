@@ -41,7 +41,7 @@ class Changes:
         return False
 
     def told(self) -> str:
-        """What changed most often, and what to do."""
+        """Name the argument that changed most often, and a remedy."""
         (what, hint), _ = self._counts.most_common(1)[0]
         value = self._now[what, hint]
         return f"{what} changes from call to call{f' ({value} now)' if value else ''}; {hint}"

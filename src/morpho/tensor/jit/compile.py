@@ -58,8 +58,9 @@ class Compiled(CompiledFunction):
         return statistics(self)
 
     def explain(self) -> str:
-        """What was folded, merged, removed, fused and planned for the last signature, and what it cost; after `measure`
-        or a call inside `mo.profile()` also the time of every step and the share of the machine's limit it reached.
+        """Explain the last signature: what was folded, merged, removed, fused and planned, and its cost; after
+        `measure` or a call inside `mo.profile()` also the time of every step and the share of the machine's limit it
+        reached.
 
         A step stands with the operations fused into it, the first few by name, and its sizes: rows x columns of a loop;
         of a product rows x length of its sums x columns, with the number of products before them if there are several.

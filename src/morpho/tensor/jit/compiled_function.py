@@ -1,4 +1,4 @@
-"""What a compiled function is, below the ways of calling it: the original, how it is compiled, and counts of calls."""
+"""A compiled function below its ways of calling: the original, its compilation, and counts of calls."""
 
 from __future__ import annotations
 

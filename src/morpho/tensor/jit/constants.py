@@ -18,7 +18,7 @@ from morpho.tensor.jit.specialise import NOTHING, Prepared, Specialisation
 
 
 def prepared(made: Entry, chosen: Specialisation, captured: list[Tensor], addresses: list[int]) -> Prepared:
-    """What depends on the captured tensors alone, computed anew when one of them has changed."""
+    """Values that depend on captured tensors alone, computed anew when one of those has changed."""
     found = chosen.prepared if captured else NOTHING
     if found is None or not found.fits(captured):
         changing = _is_being_written(chosen.captured)  # asked while `captured` holds the memory: nobody begins after it

@@ -130,7 +130,7 @@ def _walk(tree: Any, form: Any, path: str, operation: str, found: list[Owner]) -
 
 
 def _matched(form: Any, children: Mapping[Any, Any], path: str, operation: str, kind: str) -> Mapping[Any, Any]:
-    """What a form says of each child."""
+    """Entries of a form for each child."""
     if not form:
         return {}
     if not _is_tree(form):

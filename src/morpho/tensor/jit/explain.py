@@ -1,4 +1,4 @@
-"""What a compiled function did, as numbers and in words."""
+"""Report on a compiled function, as numbers and in words."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _product_lines(program: Program) -> list[str]:
 
 
 def predicted_seconds(compiled: CompiledFunction) -> list[float]:
-    """What the machine would need for each step of the last signature at its measured limits, which are those of
+    """Predicted seconds of each step of the last signature at the machine's measured limits, which are those of
     float32, and at the sizes that were measured; 0 for steps of the host."""
     from morpho.runtime.measure import machine_profile
 
@@ -127,7 +127,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _peak_lines(stats: dict[str, Any]) -> list[str]:
-    """What a call holds at most, and what is computed again to keep a budget."""
+    """Lines on a call's peak memory, and on values computed again for a budget."""
     parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in stats["predicted_bytes"].items() if nbytes)
     lines = [f"  a call holds {format_bytes(stats['predicted_peak_bytes'])}: {parts}"]
     found = stats["recomputed"]

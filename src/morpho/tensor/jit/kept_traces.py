@@ -24,7 +24,7 @@ from morpho.tensor.state.trace import Trace
 
 
 class TraceSource(Protocol):
-    """What the function is made of: a model's file."""
+    """Source of a function: a model's file."""
 
     identity: str  # a digest of all of it
 

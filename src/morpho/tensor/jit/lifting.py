@@ -38,7 +38,7 @@ class Constant(Exception):
 
 
 class Numbers:
-    """What is known of the numbers of one compiled function."""
+    """State of the numbers of one compiled function."""
 
     def __init__(self) -> None:
         self.lifted: dict[tuple[Path, str], tuple[int, int]] = {}  # by the name of the type; of integers, the limits
@@ -187,7 +187,7 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> dict[Path, Any] |
 
 # -- traces ----------------------------------------------------------------------------------------------------------
 def lifted_arguments(parameters: list[Tensor], numbers: Mapping[int, Any], lifting: Lifting) -> list[Any]:
-    """What the function is called with: its tensors, and lifted numbers of these values."""
+    """Arguments of the function: its tensors, and lifted numbers with these values."""
     found: list[Any] = list(parameters)
     for number, value in numbers.items():
         kind = LiftedScalar if isinstance(value, np.generic) else LiftedNumber

@@ -32,7 +32,7 @@ class _Entry:
 
 
 class SharedPacks:
-    """What was packed, by what it was packed from. `taken` counts packs that were not made again."""
+    """Packed copies by their source. `taken` counts packs that were not made again."""
 
     def __init__(self) -> None:
         self._entries: dict[Key, _Entry] = {}

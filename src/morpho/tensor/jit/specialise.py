@@ -36,7 +36,7 @@ class Binding(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was computed once from constants, and the tensors it was computed from."""
+    """Values computed once from constants, and the tensors they were computed from."""
 
     layouts: list[Any]  # of the captured tensors
     storages: list[Any]  # held, so that nobody writes these elements in place
@@ -95,7 +95,7 @@ class Specialisation:
 
     @property
     def entry_plan(self) -> ExecutionPlan:
-        """What the native entry runs: the plan itself, or the one launch of a program of another device."""
+        """Plan that the native entry runs: the plan itself, or the one launch of a program of another device."""
         return self.served or self.plan
 
     @property
@@ -129,7 +129,7 @@ class Specialisation:
 
 
 def layout_of(tensor: Tensor) -> tuple[Any, ...]:
-    """What code is compiled for besides a tensor's address; borrowed memory is never packed, so whose it is counts."""
+    """Properties of a tensor that code is compiled for, besides its address; borrowed memory is never packed."""
     found = tensor.elements()
     return found.shape, found.strides, found.dtype, found.writable, found.device
 

@@ -93,7 +93,7 @@ def _known(made: CompiledFunction, key: Any) -> Specialisation | None:
 
 def _key_of(made: CompiledFunction, structure: Any, tensors: list[Tensor],
             owned: list[Owner]) -> tuple[Any, list[tuple[Any, ...]]]:
-    """What a program is compiled for, as a key, and the specs of its tensors."""
+    """Key of a program, and the specs of its tensors."""
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
     named = tuple([(name, weakened(tree)) for name, tree in structure])
     key: Any = (named, tuple(specs), settings.get().code_key(), threads.wanted_threads(), thresholds.current(),
@@ -148,7 +148,7 @@ def _count(made: CompiledFunction, is_first: bool) -> None:
 
 
 def _assumptions(made: CompiledFunction, key: Any) -> tuple[Any, ...]:
-    """What earlier traces of this signature found out about objects that may change: modes, settings of theirs."""
+    """Assumptions of earlier traces of this signature about objects that may change: modes, settings of theirs."""
     known = made.assumed.get(key)
     return tuple([assumption.key for assumption in known.values()]) if known else ()
 
@@ -199,7 +199,7 @@ def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
 
 
 def _computes(chosen: Specialisation) -> str:
-    """What a function does, whatever the sizes of its arguments and the numbers in it: a digest of its steps and of the
+    """Digest of what a function computes, whatever its sizes and numbers: of its steps and of the
     shapes of what it captured."""
     steps = [step.label for step in chosen.plan.program.steps]
     held = [(str(tensor.dtype), tensor.shape) for tensor in chosen.captured]
@@ -344,7 +344,7 @@ def _call_original(made: CompiledFunction, arguments: dict[str, Any]) -> Any:
 
 
 def _by_position(made: CompiledFunction, structure: Any) -> list[Any] | None:
-    """What a plain call gives by position for this structure: LEAF for a tensor, else what gives the object itself;
+    """Positional arguments of a plain call of this structure: LEAF for a tensor, else what gives the object itself;
     None where there is no such call. Parameters at the end that have their defaults are left out."""
     parameters = list(made.signature.parameters.values())
     if "out" in made.signature.parameters:

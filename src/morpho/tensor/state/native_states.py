@@ -86,7 +86,7 @@ class States:
                 state.move(device)
 
     def shown(self) -> States:
-        """What is told of them, without them."""
+        """The states without their values."""
         made = States([], [], {})
         made.count = self.count
         return made
@@ -98,7 +98,7 @@ class States:
         return sum(states[number]._tensor.nbytes for number, output in self.updates if output not in self.aliases)
 
     def table(self, plan: ExecutionPlan) -> np.ndarray:
-        """What the entry reads: per state a `StateRow`. Its addresses are those of slots, which stay, and so does it: a
+        """Table of the entry: per state a `StateRow`. Its addresses are those of slots, which stay, and so does it: a
         call under way holds this object, whatever becomes of the specialisation."""
         if self.rows is not None:
             return self.rows

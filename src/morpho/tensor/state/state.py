@@ -177,7 +177,7 @@ class State:
 
     @property
     def place(self) -> tuple[str, bool]:
-        """What programs are compiled for besides shape and dtype: its device, and whether its owner has left it."""
+        """Device of a state, and whether its owner has left it: programs are compiled for both."""
         return self._held.device, self._is_left
 
     def move(self, device: str) -> None:
@@ -197,7 +197,7 @@ class State:
         self.move(device)
 
     def leave(self) -> None:
-        """Its owner takes another state in its stead: programs that were compiled for this one are made again."""
+        """Detach a state that its owner has replaced: programs compiled for it are made again."""
         self._is_left = True
         _say_moved()
 

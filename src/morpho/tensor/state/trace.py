@@ -19,14 +19,14 @@ _traces = itertools.count()
 
 
 class Slot(Protocol):
-    """What a trace asks of a state: its current value."""
+    """Interface of a state for a trace: its current value."""
 
     @property
     def _tensor(self) -> Tensor: ...
 
 
 class Trace:
-    """What a function being traced reads and writes besides its arguments."""
+    """Values that a traced function reads and writes besides its arguments."""
 
     def __init__(self, first_parameter: int, whole: bool = False) -> None:
         self.next_parameter, self.whole = first_parameter, whole  # whole: nothing may run on the host

@@ -107,7 +107,7 @@ def _refuse_gradient(tensor: Tensor) -> None:
 
 
 class Cache(ObjectCache):
-    """What `mo.cache(...)` makes.
+    """A cache from `mo.cache(...)`.
 
     >>> import morpho as mo
     >>> store = mo.cache(memory="1MiB", name="squares")
@@ -173,7 +173,7 @@ class Memoised:
         return self.cache.get_or_create(self.key(*args, **options), lambda: self._made(*args, **options))
 
     def _made(self, *args: Any, **options: Any) -> Any:
-        """What a run changes of its own globals and closure (a counter) makes no other version."""
+        """Globals and closure variables that a run itself changes (a counter): they make no new version."""
         try:
             return self._function(*args, **options)
         finally:
@@ -215,7 +215,6 @@ class Memoised:
         self.cache.remove(self.key(*args, **options))
 
     def stats(self) -> dict[str, Any]:
-        """Those of the cache."""
         return self.cache.stats()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

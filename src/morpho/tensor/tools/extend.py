@@ -90,7 +90,7 @@ def _check_name(operation: str, name: Any, is_taken: bool) -> None:
 
 
 def _signature(function: Any) -> inspect.Signature | None:
-    """What the function of an operation takes; NumPy's do not always tell."""
+    """Signature of an operation's function; NumPy's do not always have one."""
     try:
         return None if isinstance(function, np.ufunc) else inspect.signature(function)
     except (TypeError, ValueError):

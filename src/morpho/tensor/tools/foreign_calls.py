@@ -106,6 +106,55 @@ def hint_calls(namespace: dict[str, Any], names: Collection[str]) -> None:
                 made.__module__, made.__qualname__ = namespace["__name__"], name
 
 
+_BINARY = """
+add subtract multiply divide floor_divide remainder pow maximum minimum fmax fmin logical_and logical_or logical_xor
+bitwise_and bitwise_or bitwise_xor hypot logaddexp gcd lcm atan2 equal not_equal less less_equal greater greater_equal
+bitwise_left_shift bitwise_right_shift copysign nextafter heaviside fmod ldexp
+"""
+_UNARY = """
+negative abs sqrt square exp log sin cos tan tanh sign floor ceil reciprocal logical_not bitwise_invert
+"""
+UFUNC_METHODS = ("reduce", "accumulate", "outer", "at", "reduceat")
+ufunc_methods: list[Callable[[str, str], Callable[..., Any]]] = []  # of `mo.spelling`, by method and function
+
+
+_INPUTS = {**dict.fromkeys(_BINARY.split(), 2), **dict.fromkeys(_UNARY.split(), 1)}
+
+
+def add_ufunc_methods(namespace: Mapping[str, Any], names: Collection[str] = _INPUTS.keys()) -> None:
+    """Put NumPy's methods of ufuncs on the functions that have them; what they call is loaded at the first call."""
+    for name in names:
+        function, inputs = namespace.get(name), _INPUTS.get(name)
+        if function is None or inputs is None:
+            continue
+        function.nin, function.nout, function.nargs = inputs, 1, inputs + 1
+        for kind in UFUNC_METHODS if inputs == 2 else ("at",):
+            setattr(function, kind, functools.partial(_ufunc_method, kind, name))
+
+
+def _ufunc_method(kind: str, name: str, /, *args: Any, **options: Any) -> Any:
+    return ufunc_methods[0](kind, name)(*args, **options)
+
+
+keyless_draws: list[Callable[[str, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any]] = []
+
+
+def accept_keyless(namespace: dict[str, Any], names: Collection[str]) -> None:
+    """Have functions of `mo.random` answer NumPy's calls, which have no key, from the stream of `mo.manual_seed`."""
+    for name in names:
+        namespace[name] = _keyless(name, namespace[name])
+
+
+def _keyless(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if "key" in options or (args and getattr(args[0], "dtype", None) == "uint32") or not keyless_draws:
+            return function(*args, **options)
+        return keyless_draws[0](name, function, args, options)
+
+    return call
+
+
 respellings: list[Callable[[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any]] = []  # of `mo.spelling`
 
 
@@ -151,7 +200,7 @@ def refusal_of(function: Callable[..., Any], args: tuple[Any, ...], options: Map
 
 def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any],
             name: str = "") -> Exception | None:
-    """What to raise for an error of `function(*args, **options)` where it says that the function does not take these
+    """Error to raise if `function(*args, **options)` failed because it does not take these
     arguments; None for any other error. To be asked in the frame that made the call."""
     if type(error) is not TypeError or _frames(error) > 1 + _wrappers(function):
         return None  # something that the function ran has raised it
@@ -208,7 +257,7 @@ def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], opt
 
 def _instead(name: str, unknown: list[str], parameters: Mapping[str, inspect.Parameter], by_place: list[str],
              ) -> list[str]:
-    """What to write instead of these keywords."""
+    """Suggested spellings for these keywords."""
     import difflib
 
     named, placed, others = [], [], []
@@ -234,8 +283,8 @@ def _instead(name: str, unknown: list[str], parameters: Mapping[str, inspect.Par
 
 
 def _by_name(name: str, parameters: Mapping[str, inspect.Parameter], by_place: list[str], args: tuple[Any, ...]) -> str:
-    """What to do with arguments that have no place: sizes, and tensors of a list, are one argument; others have names.
-    """
+    """Suggestion for arguments that cannot be positional: sizes, and tensors of a list, are one argument; others have
+    names."""
     rest = args[max(len(by_place) - 1, 0):]
     if by_place[:2] == ["x", "memory"]:
         return "keys and values are of one tensor: write (query, memory), or (x) alone"

@@ -109,7 +109,7 @@ PLACES = {"sparse": SPARSE, "tree": TREE, "nn": NN, "optim": OPTIM, "amp": AMP, 
 
 
 def advice(name: str, place: str = "mo") -> str:
-    """What to use instead of a name that Morpho, or a part of it, does not have; empty where nothing comes close."""
+    """Suggestion for a name that Morpho, or a part of it, does not have; empty if nothing comes close."""
     if place == "mo":
         if name in SAME:
             return f"use mo.{SAME[name]}"

@@ -230,7 +230,8 @@ def _at_rest() -> Iterator[None]:
 
 
 def _rates() -> ContractionRates:
-    """What contractions reach: operations of a product, bytes of a sweep, and what a further small product costs."""
+    """Measured rates of contractions: operations of a product, bytes of a sweep, and the cost of a further small
+    product."""
     size, more = 512, 16
     small = ones((4, 4)).realise()
 

@@ -109,7 +109,8 @@ def serve(group: Group) -> int:
 
 
 def stats(scheduler: Scheduler | None = None) -> dict[str, Any]:
-    """What a scheduler did: tasks executed and stolen, busy seconds per worker, imbalance, and the engine's threads.
+    """Statistics of a scheduler: tasks executed and stolen, busy seconds per worker, imbalance, and the engine's
+    threads.
 
     >>> mo.tasks.map(abs, [-1, 2]) and mo.tasks.stats()["executed"] > 0
     True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -163,11 +164,27 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+def _of_arrays(check: Callable[..., Any]) -> Callable[..., Any]:
+    """An assertion of NumPy, with tensors, also those in lists and dictionaries, given as arrays."""
+    @functools.wraps(check)
+    def call(*arguments: Any, **options: Any) -> Any:
+        return check(*[_arrays(one) for one in arguments], **options)
+
+    return call
+
+
+def _arrays(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.numpy()
+    if type(value) in (list, tuple):
+        return type(value)(map(_arrays, value))
+    return {key: _arrays(one) for key, one in value.items()} if type(value) is dict else value
+
+
 def __getattr__(name: str) -> Any:
     """NumPy's assertions, `mo.testing.assert_allclose` and its like: they take tensors as they are."""
     if name.startswith("assert_"):
-        if name == "assert_close":  # PyTorch's
-            return np.testing.assert_allclose
-        if hasattr(np.testing, name):
-            return getattr(np.testing, name)
+        own = "assert_allclose" if name == "assert_close" else name  # PyTorch's name
+        if hasattr(np.testing, own):
+            return _of_arrays(getattr(np.testing, own))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -63,7 +63,7 @@ class Structure:
         return f"Structure({self.build(iter([_Star()] * self.count))!r})"
 
     def matched(self, tree: Any, operation: str) -> list[Any]:
-        """What a tree has at the places of this one's leaves."""
+        """Values of a tree at the positions of this one's leaves."""
         if self._kind is None:
             return [tree]
         keys, content = _branches(tree)

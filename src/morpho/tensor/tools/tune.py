@@ -27,7 +27,7 @@ SLICE_S = 2e-3
 
 @dataclass(frozen=True)
 class TuneReport:
-    """What tuning found. `whole` is how many times faster the whole function is than with the defaults, by the median
+    """Result of tuning. `whole` is how many times faster the whole function is than with the defaults, by the median
     of pairs; None where it was not tried.
 
     >>> import morpho as mo

@@ -196,7 +196,7 @@ def _largest(rows: Tensor, kept: Tensor, bag: Tensor, ids: Tensor, bags: int) ->
 
 
 def _sized(value: Tensor, meta: Meta | None) -> Tensor:
-    """What PyTorch keeps of it: a result that nobody reads has another size, and is zeros."""
+    """Result in the size that PyTorch kept: one that nobody reads has another size, and is zeros."""
     assert meta is not None
     fits = tuple(value.shape) == meta.shape
     return cast(value, meta.dtype) if fits else mo.zeros(tuple(s or 0 for s in meta.shape), dtype=meta.dtype)

@@ -117,7 +117,7 @@ def _averages(size: int, out: int) -> np.ndarray:
 
 
 def _precise(x: Tensor) -> type[np.floating[Any]]:
-    """What weights of a sum are computed in."""
+    """Dtype of the weights of a sum."""
     return np.float64 if x.dtype is mo.float64 else np.float32
 
 

@@ -17,7 +17,7 @@ from morpho.base.dtypes import DType
 
 @dataclass(frozen=True)
 class Meta:
-    """What PyTorch found about one tensor while it traced: sizes (a symbolic one is None), steps and dtype."""
+    """Metadata of a traced PyTorch tensor: sizes (a symbolic one is None), steps and dtype."""
 
     shape: tuple[int | None, ...]
     strides: tuple[int | None, ...]
@@ -36,7 +36,7 @@ class Meta:
 
 @dataclass(frozen=True)
 class Context:
-    """What an entry may ask for besides its arguments."""
+    """Input of an entry besides its arguments."""
 
     results: tuple[Meta | None, ...]  # of its outputs
     operands: tuple[Any, ...]  # its positional arguments with `Meta` for tensors

@@ -50,7 +50,7 @@ _log = logging.getLogger("morpho")
 
 @dataclass(frozen=True)
 class GgufConfig:
-    """What a model's builder needs to know; a width is a count of values.
+    """Configuration for a model's builder; a width is a count of values.
 
     `norm_eps` and `rope_theta` are None where the file does not say, `rope_dimensions` is the width of a head then.
     `tied` tells that the output matrix is the embedding's.
@@ -109,7 +109,7 @@ class GgufFile:
 
     @cached_property
     def fields(self) -> dict[str, Any]:
-        """What the header says of the model, without the name of its architecture before each key."""
+        """Fields of the header that describe the model, without the architecture's name before each key."""
         before = text_of(self.metadata, "general.architecture") + "."
         return {key.removeprefix(before): value for key, value in self.metadata.items()
                 if key.startswith(before) and key not in self.ignore}

@@ -1,4 +1,4 @@
-"""What the header of a GGUF file may say: which keys are used, which do not matter, and which are refused."""
+"""Keys of a GGUF header: used ones, irrelevant ones, and refused ones."""
 
 from __future__ import annotations
 

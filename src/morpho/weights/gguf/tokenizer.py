@@ -115,7 +115,7 @@ def _only(metadata: Mapping[str, Any], name: str, key: str, value: Any) -> None:
 
 
 def text_of(fields: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """What a key says, if it is a text."""
+    """Value of a key, if it is a text."""
     found = fields.get(key, default)
     if not isinstance(found, str):
         raise fail(FileFault, "load_gguf", f"{key} is {shortened(found)}, not a text")

@@ -66,7 +66,7 @@ class BytePairs(Tokenizer):
         return frozenset(self.specials.values())
 
     def token_bytes(self, number: int) -> bytes:
-        """What a token stands for; one with a character that stands for no byte is its own text."""
+        """Bytes of a token; a token with a character outside the byte alphabet is its own text."""
         text = self._text_of_number.get(number)
         if text is None:
             raise fail(IndexFault, "decode", f"token {number} is not in the vocabulary")

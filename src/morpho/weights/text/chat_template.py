@@ -30,7 +30,7 @@ class TemplateStop(Exception):
 
 
 class _Budget:
-    """What one rendering may still do."""
+    """Remaining budget of one rendering."""
 
     def __init__(self) -> None:
         self.steps, self.counted, self.until_s = MOST_STEPS, MOST_STEPS, time.thread_time() + MOST_S
@@ -215,7 +215,7 @@ def _too_large() -> TemplateStop:
 
 
 def _counted(values: Iterable[Any]) -> Iterator[Any]:
-    """What a loop goes through, with each turn paid for."""
+    """Items of a loop, counting each iteration."""
     for value in values:
         _spend()
         yield value

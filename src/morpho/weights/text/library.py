@@ -114,8 +114,8 @@ class LibraryTokenizer(Tokenizer):
         return _LibraryStream(self, specials, after)
 
     def token_bytes(self, number: int) -> bytes:
-        """What a token adds to a text that has begun. A special token is its own text, a number without a token no
-        bytes."""
+        """Bytes that a token adds to a text that has begun. A special token is its own text, a number without a token
+        no bytes."""
         piece: Piece = self._library.id_to_token(number) or ""
         if not piece or number in self._special_numbers:
             return piece.encode() if isinstance(piece, str) else piece
@@ -177,7 +177,6 @@ class _LibraryStream(StreamDecoder):
         return text
 
     def finish(self) -> str:
-        """What is left."""
         text = self._new_text() if self._waiting else ""
         self._before, self._waiting = self._waiting or self._before, []
         return text
@@ -226,7 +225,7 @@ def _flat(part: Any, inner: str) -> list[Mapping[str, Any]]:
 
 # -- the bytes of a token ----------------------------------------------------------------------------------------------
 def _steps(decoder: Mapping[str, Any], name: str) -> Iterator[Step]:
-    """What each part of a decoder does to a token in the middle of a text. What a part does to the first or the last
+    """Work of each part of a decoder on a token in the middle of a text. What a part does to the first or the last
     token alone, or to the whole text after Fuse, is no part of a token."""
     fused = False
     for part in _flat(decoder, "decoders"):

@@ -1,4 +1,4 @@
-"""What a `tokenizer.json` puts around a text, where Morpho does that itself: a template that has the text once."""
+"""Post-processor of a `tokenizer.json` that Morpho runs itself: a template that has the text once."""
 
 from __future__ import annotations
 

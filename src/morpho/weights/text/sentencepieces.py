@@ -67,7 +67,7 @@ class SentencePieces(Tokenizer):
         return frozenset(self.specials.values())
 
     def token_bytes(self, number: int) -> bytes:
-        """What a token stands for; a token may be one byte of a character."""
+        """Bytes of a token; a token may be one byte of a character."""
         if number not in self._bytes:
             raise fail(IndexFault, "decode", f"token {number} is not in the vocabulary")
         return self._bytes[number]

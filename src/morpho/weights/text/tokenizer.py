@@ -1,4 +1,4 @@
-"""What every tokenizer does: texts to numbers and back, also a token at a time."""
+"""Interface of every tokenizer: texts to numbers and back, also token by token."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token_bytes(self, number: int) -> bytes:
-        """What a token stands for; a token may hold a part of a character only."""
+        """Bytes of a token, which may hold only a part of a character."""
 
     def decode(self, ids: Iterable[int], *, specials: bool = False) -> str:
         """The text of token numbers, special tokens left out unless asked for. Bytes that are not UTF-8 become `�`."""
@@ -161,7 +161,7 @@ class StreamDecoder:
         return self._decoder.decode(self._tokenizer._shown(number, self._specials))
 
     def finish(self) -> str:
-        """What is left: `�` for a character that was never completed."""
+        """Return the rest: `�` for a character that was never completed."""
         return self._decoder.decode(b"", True)
 
 

@@ -1,4 +1,4 @@
-"""What `tokenizer.json` and `tokenizer_config.json` may say: which keys are used, which do not matter, and which are
+"""Keys of `tokenizer.json` and `tokenizer_config.json`: which keys are used, which do not matter, and which are
 refused. Values inside a part of the pipeline are looked at by what runs it."""
 
 from __future__ import annotations

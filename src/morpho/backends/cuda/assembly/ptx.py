@@ -11,8 +11,7 @@ from functools import cache
 from typing import Any
 
 from morpho.backends.code.compiler import llvm as host_llvm
-from morpho.backends.cuda.assembly import hopper_runtime
-from morpho.backends.cuda.assembly.nvptx_runtime import RUNTIME
+from morpho.backends.cuda.assembly.intrinsics import functions
 from morpho.backends.cuda.assembly.verify import verify
 from morpho.backends.cuda.codegen.grid import ENTRY
 from morpho.base.errors import CompileError, fail
@@ -51,8 +50,7 @@ def device_text(text: str, architecture: str = "sm_90a") -> str:
         text = BEGIN.sub(r"\g<0>  call void @gpu.grid_wait(ptr %ctx)\n", text)
     align = 64 if "@gpu.tma_load_" in text else 8  # tensor maps among the words
     return ENTRY.sub(rf"define ptx_kernel void @\1(ptr byval([\2 x i64]) align {align} %p)", text).replace(
-        "ptr %ctx", "ptr null") + RUNTIME + hopper_runtime.functions(text) + (
-            hopper_runtime.GRID_WAIT if comes_early(architecture) else hopper_runtime.NO_GRID_WAIT)
+        "ptr %ctx", "ptr null") + functions(text, comes_early(architecture))
 
 
 def assembly(text: str, architecture: str = "sm_90a") -> str:

@@ -1,7 +1,7 @@
 """Writing code for one thread of a grid.
 
 A kernel is `define void @kernel_x(ptr %p, ptr %ctx)`: `%p` are the words it was launched with, `%ctx` the grid, of
-which it asks by the functions `@gpu.*`. On a GPU these are intrinsics (`nvptx_runtime.py`), on the CPU they are the
+which it asks by the functions `@gpu.*`. On a GPU these are intrinsics (`assembly/intrinsics.py`), on the CPU the
 emulator's (`emulator/runtime.py`); all the rest is the same text.
 
 The words: a header (`Header`), the addresses of the operands, then the kernel's numbers.

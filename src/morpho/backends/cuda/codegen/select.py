@@ -16,9 +16,11 @@ from morpho.backends.cuda.gradients.scatter import ScatterRows, on_grid
 from morpho.backends.cuda.gradients.scatter_lines import ScatterLines
 from morpho.backends.cuda.sparse.products import spmm_teams
 from morpho.backends.cuda.sparse.reductions import reduce_teams, sddmm_teams
+from morpho.backends.cuda.tiles.kernel import TileGrid
 from morpho.backends.kernels.loops.loop_spec import LoopKernel
 from morpho.backends.kernels.loops.sequential.scatter import ScatterKernel
 from morpho.backends.kernels.sparse.kernels import RowReduceKernel, SddmmKernel, SpmmKernel
+from morpho.backends.kernels.tiles.spec import TileKernel
 from morpho.base.dims import product, upper
 from morpho.program.program import Step
 
@@ -126,6 +128,8 @@ def device_kernel(step: Step) -> DeviceKernel:
     if made is not None:  # of this backend's own lowering
         found: DeviceKernel = made(step)
         return found
+    if isinstance(step.kernel, TileKernel):
+        return TileGrid(step.kernel)
     body = plain(step.kernel) if isinstance(step.kernel, LoopKernel) else step.kernel
     if isinstance(body, LoopKernel):
         found_loop = loop_kernel(step, body)

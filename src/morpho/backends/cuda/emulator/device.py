@@ -26,9 +26,8 @@ from morpho.backends.cuda.driver.launch_code import LaunchTable
 from morpho.backends.cuda.driver.tensor_map import TensorMap
 from morpho.backends.cuda.emulator.addresses import on_device, on_host, words_on_host
 from morpho.backends.cuda.emulator.guards import SCRATCH_BYTES, guarded
-from morpho.backends.cuda.emulator.hopper import functions
+from morpho.backends.cuda.emulator.meanings import functions
 from morpho.backends.cuda.emulator.runtime import EXCHANGE_WORDS, LINE_BYTES, STACK_BYTES, Context, runtime_text
-from morpho.backends.cuda.emulator.tensor_cores import tensor_cores
 from morpho.base.errors import DeviceError, MemoryLimit, MorphoError, fail
 from morpho.base.target import isa_named
 from morpho.base.units import format_bytes
@@ -159,8 +158,7 @@ class EmulatedDevice:
         verify(text)
         name = "emulated_" + hashlib.sha256(text.encode()).hexdigest()[:24]
         lines: list[str] = []
-        checked = guarded(ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + tensor_cores(text) + functions(text),
-                          lines)
+        checked = guarded(ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + functions(text), lines)
         full = checked + runtime_text().replace("@emu.run(", f"@{name}_run(")
         full = full.replace("@kernel_", f"@{name}_kernel_")
         fibers = any(word in text for word in MEETING)

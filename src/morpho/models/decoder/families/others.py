@@ -106,6 +106,10 @@ class OPTConfig(Config):
         "attention_dropout": NO_DROPOUT, "dropout": irrelevant("of training"), "layerdrop": irrelevant("of training"),
         "activation_dropout": irrelevant("of training")}
     kinds: ClassVar[Mapping[str, Kind]] = {"activation_function": one_of(*ACTIVATIONS), "head": one_of(*HEADS)}
+    numbers: ClassVar[Mapping[str, str]] = {
+        "width": "hidden_size", "vocabulary": "vocab_size", "heads": "num_attention_heads", "hidden": "ffn_dim",
+        "layers": "num_hidden_layers", "context": "max_position_embeddings"}
+    shared: ClassVar[tuple[str, ...]] = ("num_attention_heads", "ffn_dim", "hidden_size")
 
     def shape(self) -> Shape:
         width, count = self.hidden_size, self.num_hidden_layers

@@ -45,6 +45,12 @@ class RotaryConfig(Config):
     kinds: ClassVar[Mapping[str, Kind]] = {
         "hidden_act": one_of(*ACTIVATIONS), "rope_theta": number(10000.0, above=0), "head": one_of(*HEADS),
         "layer_types": KINDS, "max_window_layers": whole(28)}
+    numbers: ClassVar[Mapping[str, str]] = {
+        "width": "hidden_size", "vocabulary": "vocab_size", "heads": "num_attention_heads",
+        "kv_heads": "num_key_value_heads", "depth": "head_dim", "hidden": "intermediate_size",
+        "layers": "num_hidden_layers", "context": "max_position_embeddings"}
+    shared: ClassVar[tuple[str, ...]] = ("num_attention_heads", "num_key_value_heads", "intermediate_size",
+                                         "hidden_size")
     family: ClassVar[str] = ""
     partial: ClassVar[bool] = False  # whether a part of a head may turn only
     scalings: ClassVar[tuple[str, ...]] = (*USUAL, "longrope")
@@ -94,7 +100,8 @@ class RotaryConfig(Config):
         """The angles of a layer; `share` of a head turns."""
         depth = int(self.depth * share)
         if depth % 2 or not depth:
-            raise fail(ArgumentError, self.family, f"{depth} numbers of a head turn, and pairs of numbers are turned")
+            count = f"head_dim={depth} is odd" if share == 1 else f"{depth} numbers of a head turn"
+            raise fail(ArgumentError, self.family, f"{count}, and pairs of numbers are turned")
         scaling = {key: value for key, value in (self.rope_scaling or {}).items()
                    if key not in ("rope_theta", "partial_rotary_factor")}
         if scaling.get("rope_type", scaling.get("type", "default")) == "default":

@@ -119,7 +119,7 @@ def bit_cast(call: Call, x: Any) -> Any:
 
 @FAMILY.op("Constant")
 def constant(call: Call) -> Any:
-    """One of several attributes holds it."""
+    """Value of a Constant node, from whichever attribute holds it."""
     attributes = call.attributes
     if "value" in attributes:
         return attributes["value"]

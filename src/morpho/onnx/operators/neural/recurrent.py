@@ -71,7 +71,7 @@ class Cell:
         self.clip = (lambda x: x) if clip is None else (lambda x: mo.clip(x, -clip, clip))
 
     def inputs(self, x: Any) -> Any:
-        """What inputs add to the gates, for all steps in one product."""
+        """Contribution of the inputs to the gates, for all steps in one product."""
         y = mo.matmul(x, self.weight)
         return y if self.input_bias is None else y + self.input_bias
 

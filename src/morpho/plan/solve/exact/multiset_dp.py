@@ -124,7 +124,7 @@ class MultisetDP:
                  spent + errors[option] <= problem.budget) for option in range(len(errors))]
 
     def _counted(self, option: int) -> np.ndarray | int:
-        """What a link of an option adds to the digits; nothing for the most exact type, or without a budget."""
+        """Digits that an option's link adds; none for the most exact type, or without a budget."""
         return self.marks[self.problem.kinds + option - 1] if option and self.problem.budget is not None else 0
 
     def _next(self, level: Level) -> Level:

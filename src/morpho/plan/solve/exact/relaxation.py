@@ -38,12 +38,12 @@ class RelaxedPath:
 
 
 def capacities(problem: Problem) -> np.ndarray:
-    """What there is of everything with a price: nodes of each pool, and stages; (pools + 1,)."""
+    """Capacity of everything with a price: nodes of each pool, and stages; (pools + 1,)."""
     return np.append(problem.caps, problem.max_stages).astype(float)
 
 
 def tolls(problem: Problem, prices: np.ndarray) -> np.ndarray:
-    """What a stage of each kind pays, (kinds,)."""
+    """Toll of a stage of each kind, (kinds,)."""
     return prices[problem.pool] * problem.use + prices[-1]  # type: ignore[no-any-return]
 
 

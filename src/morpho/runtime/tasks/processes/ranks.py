@@ -121,7 +121,7 @@ def send(group: Group, rank: int, data: np.ndarray, tag: int) -> None:
 
 
 def receive(group: Group, rank: int, tag: int) -> np.ndarray:
-    """What `send` sent."""
+    """Receive what `send` sent."""
     length = np.empty(1, np.int64)
     group.recv(length, rank, tag)
     data = np.empty(int(length[0]), np.uint8)

@@ -44,7 +44,7 @@ def _places(name: str, obj: Any, length: int) -> Any:
 
 
 def _edited(name: str, edit: Any, *given: Any) -> Any:
-    """What NumPy makes of a line of numbers."""
+    """Apply a NumPy edit to a line of numbers."""
     try:
         return edit(*given)
     except (IndexError, ValueError) as error:

@@ -49,7 +49,7 @@ def fmin(x1: Any, x2: Any, /) -> Tensor:
 
 
 def fmod(x1: Any, x2: Any, /) -> Tensor:
-    """What is left of x1 / x2, with the sign of x1 (`mo.remainder` has that of x2); an integer by 0 is 0.
+    """Rest of x1 / x2, with the sign of x1 (`mo.remainder` has that of x2); an integer by 0 is 0.
 
     >>> mo.fmod([7.0, -7.0], [3.0, 3.0]).tolist()
     [1.0, -1.0]

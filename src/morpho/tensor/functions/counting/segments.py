@@ -25,7 +25,7 @@ MODES = {"sum": "add", "add": "add", "prod": "mul", "mul": "mul", "amax": "max",
 
 
 def first_value(mode: str, dtype: DType) -> Any:
-    """What a combination begins with, and what one of nothing is."""
+    """Initial value of a combination, and its result if it is empty."""
     if mode in ("add", "mean"):
         return 0
     if mode == "mul":

@@ -84,7 +84,7 @@ class Region:
         return self._combined("min", value)
 
     def apply(self, function: Callable[[Tensor], Any]) -> Tensor:
-        """What a function makes of it; once, however often indices name an element."""
+        """Apply a function to the elements, once each, however often indices name an element."""
         return self.set(function(self.get()))
 
     def _combined(self, mode: str, value: Any) -> Tensor:

@@ -70,7 +70,7 @@ class Fancy:
 
     @property
     def called(self) -> str:
-        """What an error calls the operation: the number of several indices together says nothing to a user."""
+        """Name of the operation in errors, without the internal number of combined indices."""
         return "index" if len(self.indexed) == 1 else "indices"
 
     @property

@@ -347,7 +347,7 @@ def chosen(mask: Node, x: Tensor, other: Node) -> Node:
 
 
 def assigned(x: Tensor, key: Any, value: Any) -> Node:
-    """What x is after x[key] = value."""
+    """Value of x after x[key] = value."""
     given = as_value(value, x)
     mask = lone_mask(key, x)
     if mask is not None and product(given.shape) == 1:  # no count is needed: choose, and stay lazy
@@ -390,7 +390,7 @@ def lone_mask(key: Any, x: Tensor) -> Node | None:
 
 
 def as_value(value: Any, x: Tensor) -> Node:
-    """What is assigned, in the tensor's dtype, which an assignment does not change."""
+    """The assigned value in the tensor's dtype, which an assignment does not change."""
     if is_scalar(value):
         if isinstance(value, complex) and not x.dtype.is_complex:
             raise fail(ArgumentError, "setitem", f"the number {value} does not fit {x.dtype}")

@@ -9,9 +9,11 @@ from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.shapes import normalise_axes
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, reshape
+from morpho.tensor.autodiff.grad_mode import detached
 from morpho.tensor.autodiff.precision import in_class, widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
+from morpho.tensor.functions import reduce
 from morpho.tensor.functions.reduce import finished
 from morpho.tensor.operands import as_node, broadcasted, promoted
 from morpho.tensor.recorded import recorded
@@ -136,6 +138,12 @@ def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
     array([-inf, -inf], dtype=float32)
     """
     number = as_node(x, "logsumexp")
+    if number.dtype.is_complex:
+        value = Tensor.of_node(number)
+        most = reduce.max(Tensor.of_node(detached(ew.real(value).node)), axis=axis, keepdims=True)
+        most = ew.where(ew.isfinite(most), most, 0.0)
+        total = ew.log(reduce.sum(ew.exp(value - most), axis=axis, keepdims=True)) + most
+        return total if keepdims else reduce.sum(total, axis=axis)
     if not number.shape and axis in (None, 0, -1, (0,), (-1,)):
         return finished("logsumexp", _float("logsumexp", x), (), keepdims)
     node = _rows("logsumexp", x, axis)

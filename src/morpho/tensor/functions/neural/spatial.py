@@ -1,4 +1,4 @@
-"""What convolutions and poolings share: images of one or two spatial axes, and the forms their arguments come in."""
+"""Parts of convolutions and poolings: images of one or two spatial axes, and the forms of their arguments."""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ def _together(group: Labels, labels: Labels) -> bool:
 
 
 def wish_for(labels: Iterable[str], partner: Labels, result: Iterable[str]) -> Wish:
-    """What a contraction with `partner` would like of a tensor: its kept, its summed labels next to each other."""
+    """Preferred layout of a tensor before a contraction with `partner`: its kept and summed labels next to each
+    other."""
     labels, kept = tuple(labels), {*result}
     summed = tuple(label for label in partner if label in labels and label not in kept)
     if not summed:
@@ -220,7 +221,7 @@ def _matmul(one: Node, other: Node) -> Node:
 
 
 def held_bytes(dtype: DType) -> int:
-    """What an element of a contraction's result takes in memory: truth values lie there as what they are counted in,
+    """Bytes of an element of a contraction's result: truth values lie there as what they are counted in,
     between a product and the next one too; all others, small integers and half floats among them, as they are.
 
     >>> held_bytes(bool_), held_bytes(float32)

@@ -84,7 +84,7 @@ def _with_quantised(x1: Any, x2: Any, algorithm: str, dtype: DType | None) -> Te
 
 
 def _fast(a: Node, b: Node) -> str:
-    """What `auto` stands for: under `fast` another algorithm where it was measured to be faster on this machine."""
+    """Algorithm of `auto`: under `fast` another one if it was measured to be faster on this machine."""
     sizes = (*a.shape[-2:], b.shape[-1])
     if not settings.get().fast or a.dtype not in (float32, float64) or not all(isinstance(s, int) for s in sizes):
         return "auto"

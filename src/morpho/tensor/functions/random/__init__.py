@@ -32,7 +32,7 @@ from morpho.tensor.functions.random.counts import binomial, geometric, poisson
 from morpho.tensor.functions.random.gamma import beta, chisquare, dirichlet, gamma, student_t
 from morpho.tensor.functions.random.keys import bits, fold_in, key, split
 from morpho.tensor.functions.random.picking import categorical, choice, multinomial
-from morpho.tensor.tools.foreign_calls import hint_calls
+from morpho.tensor.tools.foreign_calls import accept_keyless, hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
 
 __all__ = ["bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice", "dirichlet",
@@ -46,4 +46,7 @@ def __dir__() -> list[str]:
 
 
 hint_calls(globals(), __all__)
+accept_keyless(globals(), ("beta", "binomial", "chisquare", "choice", "dirichlet", "exponential", "gamma", "geometric",
+                           "gumbel", "laplace", "logistic", "lognormal", "multinomial", "multivariate_normal", "normal",
+                           "pareto", "permutation", "poisson", "randint", "uniform", "weibull"))
 __getattr__ = module_attribute("random", __name__)  # a hint for names of other libraries

@@ -22,7 +22,7 @@ from morpho.tensor.sync import realised_array
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` finds."""
+    """Result of `unique_all`."""
 
     values: Tensor
     indices: Tensor
@@ -31,14 +31,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` finds."""
+    """Result of `unique_counts`."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` finds."""
+    """Result of `unique_inverse`."""
 
     values: Tensor
     inverse_indices: Tensor

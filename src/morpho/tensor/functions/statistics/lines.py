@@ -1,4 +1,4 @@
-"""What statistics go along: the reduced axes as one last axis, and the result given its axes back."""
+"""Lines of statistics: the reduced axes as one last axis, and the result with its axes restored."""
 
 from __future__ import annotations
 

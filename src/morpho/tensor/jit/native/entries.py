@@ -21,7 +21,7 @@ from morpho.runtime.trace import spans
 
 
 class Tables(Protocol):
-    """What the entries set of the tables of one signature (`SignatureTables`)."""
+    """Fields of a signature's tables (`SignatureTables`) that the entries set."""
 
     serves: settings.Settings | None
     is_right: bool
@@ -30,7 +30,7 @@ class Tables(Protocol):
 
 
 class Entry(Protocol):
-    """What the entries know of a compiled function (`native_entry.NativeEntry`)."""
+    """Interface of a compiled function for the entries (`native_entry.NativeEntry`)."""
 
     entry: int | None
     specialisations: dict[Any, Any]

@@ -1,4 +1,4 @@
-"""What the native entry reads to serve the calls of one signature: tables, filled for one specialisation of it.
+"""Tables of the native entry for the calls of one signature, filled for one specialisation of it.
 
 A compiled function has one set of them per signature, in a chain: what the first does not serve goes to the next, and
 from the last to Python.

@@ -1,6 +1,6 @@
 """PageRank of a graph with 400,000 links: a sparse matrix as an argument of one native loop.
 
-    python examples/28_pagerank.py
+    python examples/29_pagerank.py
 """
 
 import time

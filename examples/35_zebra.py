@@ -1,6 +1,6 @@
 """Who owns the zebra? Five houses, fifteen clues, one rule; its joins are ordered so that each clue filters at once.
 
-    python examples/44_zebra.py
+    python examples/35_zebra.py
 """
 
 import morpho as mo

@@ -1,6 +1,6 @@
 """A model behind OpenAI's API, in this process: a stream, a chat with a tool, and figures.
 
-    python examples/28_serve.py [MODEL]
+    python examples/31_serve.py [MODEL]
 
 MODEL is a folder or a GGUF file; without one, the small model that ships with Morpho goes on with a text. The same from
 a shell is `morpho serve MODEL`, and any client of OpenAI's API can ask it.

@@ -1,6 +1,6 @@
 """A model over three workers, one of which is killed in mid-text: the text is that of one process.
 
-    python examples/45_pipeline.py
+    python examples/36_pipeline.py
 """
 
 import os

@@ -1,6 +1,6 @@
 """Breadth-first search by a semiring: a step of the search is a product with (or, and) for plus and times.
 
-    python examples/29_breadth_first_search.py
+    python examples/30_breadth_first_search.py
 """
 
 import collections

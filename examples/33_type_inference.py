@@ -1,7 +1,7 @@
 """Types of a small functional language by rules: every expression gets the types that its parts allow, and an
 expression without one is an error that a rule finds.
 
-    python examples/42_type_inference.py
+    python examples/33_type_inference.py
 """
 
 import morpho as mo

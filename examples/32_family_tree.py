@@ -1,6 +1,6 @@
 """A family tree: recursion, negation, counting, aggregates and quantifiers, with a proof of one answer.
 
-    python examples/41_family_tree.py
+    python examples/32_family_tree.py
 """
 
 import morpho as mo

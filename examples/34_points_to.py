@@ -1,6 +1,6 @@
 """Points-to analysis (Andersen 1994): which variables may point to which objects, from the assignments of a program.
 
-    python examples/43_points_to.py
+    python examples/34_points_to.py
 """
 
 import numpy as np

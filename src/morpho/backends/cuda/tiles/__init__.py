@@ -1,0 +1,1 @@
+"""Kernels over tiles on a grid of blocks."""

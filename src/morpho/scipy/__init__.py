@@ -1,0 +1,30 @@
+"""SciPy's functions on tensors: what `mo.special` has beyond its own ops.
+
+SciPy is not needed, and not used. Everything is composed of Morpho's functions: it is compiled, runs on a GPU, and is
+differentiated as far as each function says.
+
+>>> import morpho.scipy as scipy
+>>> round(scipy.special.exp1(1.0).item(), 4)
+0.2194
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PARTS = {"special": "morpho.tensor.functions.special", "linalg": "morpho.linalg", "fft": "morpho.tensor.functions.fft",
+          "sparse": "morpho.sparse"}
+_FILES = ("integrals", "polynomials", "hypergeometric")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return importlib.import_module(_PARTS[name])
+    if name in _FILES:
+        return importlib.import_module(f"morpho.scipy.{name}")
+    raise AttributeError(f"module 'morpho.scipy' has no attribute {name!r}", name=name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_PARTS)

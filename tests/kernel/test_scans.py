@@ -1,0 +1,57 @@
+"""Running sums, products and extremes of long lines on the emulated GPU: kernels of the engine over tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.backends.cuda.emulator.install import install
+from morpho.backends.cuda.tiles.scans import LEAST, TILE
+
+LENGTHS = (LEAST - 1, LEAST, TILE, TILE + 1, 2 * TILE + 77)
+REFERENCES: dict[str, Any] = {"cumulative_sum": np.cumsum, "cumulative_prod": np.cumprod,
+                              "cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate}
+
+
+def of(name: str, x: mo.Tensor, axis: int = -1) -> np.ndarray:
+    result = getattr(mo, name)(x, axis=axis)
+    return np.asarray((result[0] if isinstance(result, tuple) else result).numpy())
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_whole_numbers_have_numpys_values(length: int, rng: np.random.Generator) -> None:
+    x = rng.integers(-9, 9, length)
+    assert np.array_equal(of("cumulative_sum", mo.asarray(x).to(install())), np.cumsum(x))
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_lines_of_floats(name: str, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, TILE + 500, 3)).astype(np.float32)
+    x = 1 + x * 1e-3 if name == "cumulative_prod" else x
+    there = mo.asarray(x).to(install())
+    want = REFERENCES[name](x.astype(np.float64), axis=1)
+    got = of(name, there, 1)
+    np.testing.assert_allclose(got, want, 1e-4, 1e-3)
+    if name in ("cummax", "cummin"):
+        assert got.tobytes() == of(name, mo.asarray(x), 1).tobytes()
+    line = np.ascontiguousarray(x[0, :, 0])  # the bits do not depend on what lies around the line
+    assert of(name, mo.asarray(line).to(install())).tobytes() == np.ascontiguousarray(got[0, :, 0]).tobytes()
+
+
+def test_many_tiles_add_their_totals_in_parts(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    from morpho.backends.cuda.tiles import scans
+
+    monkeypatch.setattr(scans, "TILE", 128)
+    monkeypatch.setattr(scans, "BEFORE", 128)
+    x = rng.integers(-9, 9, 128 * 300 + 5).astype(np.int32)
+    assert np.array_equal(of("cumulative_sum", mo.asarray(x).to(install())), np.cumsum(x))
+
+
+def test_half_floats_carry_float32(rng: np.random.Generator) -> None:
+    x = mo.asarray(rng.standard_normal(TILE + 9).astype(np.float32)).astype("bfloat16")
+    want = np.cumsum(x.astype("float32").numpy().astype(float))
+    got = mo.cumulative_sum(x.to(install())).astype("float32").numpy()
+    np.testing.assert_allclose(got, want, 0.01, 0.01)
