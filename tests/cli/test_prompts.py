@@ -46,7 +46,7 @@ def test_a_prompt_of_more_than_255_bytes() -> None:
     assert len(LONG.encode()) > 255
     assert call("run", LONG, "--tokens", "2", "--temperature", "0").startswith(LONG)
     found = CliRunner().invoke(app, ["run", "word " * 30_000])
-    assert "tokens, and there is room for 256" in str(found.exception) and found.stdout == ""  # and is not repeated
+    assert "tokens, more than the limit of 256" in str(found.exception) and found.stdout == ""  # and is not repeated
     assert "no model of that name" in refused("run", "x" * 5000, "Once")
     assert "no model of that name" in refused("run", "a/" * 4000, "Once")
     assert "surrogate" in refused("run", "\udcff\udcfe")

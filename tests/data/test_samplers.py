@@ -76,7 +76,7 @@ def test_subsets() -> None:
     assert len(part) == 3 and part[0][1].item() == 50
     both = data.ConcatDataset([part, data.Subset(rows, [0])])
     assert [y.tolist() for _, y in data.DataLoader(both, batch_size=3)] == [[50, 10, 30], [0]]
-    with pytest.raises(IndexError, match="item 4 is asked for, and there are 4"):
+    with pytest.raises(IndexError, match="item 4 is out of range: there are 4"):
         both[4]
     assert [len(one) for one in data.random_split(range(10), [3, 7])] == [3, 7]
     parts = data.random_split(range(10), [0.25, 0.25, 0.5], seed=2)
@@ -147,7 +147,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: data.ConcatDataset([]), "no dataset"), (lambda: data.ConcatDataset([Stream(2)]), "Stream has no length"),
     (lambda: data.Subset(3, [1]), "int has no numbered items"), (lambda: next(iter(data.Sampler())), "no order"),
     (lambda: next(iter(data.IterableDataset())), "define __iter__"),
-    (lambda: data.DataLoader([1], shuffle=True, sampler=[0]), "shuffle and sampler both say"),
+    (lambda: data.DataLoader([1], shuffle=True, sampler=[0]), "shuffle and sampler both set"),
     (lambda: data.DataLoader([1], batch_size=2, batch_sampler=[[0]]), "leave batch_size and drop_last out"),
     (lambda: data.DataLoader([1], sampler=3), "sampler of type int has no order"),
     (lambda: data.DataLoader(Stream(3), shuffle=True), "come as they come, and shuffle is given"),

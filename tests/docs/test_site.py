@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from docs import build
-from docs.tools import measurements, outside, pictures, public, reference
+from docs.tools import error_texts, measurements, outside, pictures, public, reference
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "morpho"
@@ -51,6 +51,14 @@ def test_pictures_are_as_drawn() -> None:
     assert pictures.stale() == [], "run python -m docs.tools.pictures"
     for name in pictures.PICTURES:
         assert f'viewBox="0 0 {pictures.WIDTH} ' in (pictures.STATIC / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_error_texts_are_listed_without_private_words() -> None:
+    """The list has every error text, and none of them uses a word that only this project knows."""
+    texts = dict(error_texts.error_texts())
+    assert len(texts) > 1500
+    private = re.compile(r"\b(?:doors?|rooms?|houses?|seams?|strangers?|a turn|turns are|is told|was told)\b")
+    assert [place for place, said in texts.items() if any(map(private.search, said))] == []
 
 
 def test_losses_and_wins_stand_in_their_sections() -> None:

@@ -48,7 +48,7 @@ def test_settings_of_files(tmp_path: Path) -> None:
     for kind, settings, complaint in (
             (mo.models.ImageFeatures, {"resample": 5}, r"resample is 5.*2 \(bilinear\)"),
             (mo.models.ImageFeatures, {"size": {"longest_edge": 3}}, "size is"),
-            (mo.models.ImageFeatures, {"do_flip": True}, "do_flip is True, and what that means is not known"),
+            (mo.models.ImageFeatures, {"do_flip": True}, "do_flip is True, which Morpho does not know"),
             (mo.models.LogMel, {"dither": 0.5}, r"dither is 0\.5, and only"),
             (mo.models.LogMel, {"n_fft": -4}, "n_fft is -4")):
         file.write_text(json.dumps(settings))

@@ -149,7 +149,7 @@ def test_the_work_for_stop_strings_does_not_grow_with_the_text() -> None:
 def test_it_ends_when_the_context_is_full() -> None:
     model = _model("gpt2", n_positions=14)
     assert len([*mo.models.generate(model, IDS)]) == 3 == len([*mo.models.generate(model, IDS, max_new_tokens=50)])
-    with pytest.raises(ArgumentError, match="15 tokens, and there is room for 14"):
+    with pytest.raises(ArgumentError, match="15 tokens, more than the limit of 14"):
         mo.models.generate(model, [1] * 15)
     generator = mo.models.Generator(model)
     generator.start([1] * 14)

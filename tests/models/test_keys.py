@@ -15,7 +15,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError
 from morpho.models.config import COMMON, Config
 from morpho.models.files.loading import _generation
-from morpho.models.registry import family
+from morpho.models.registry import families, family
 from morpho.models.text.generation_keys import GENERATION, Defaults
 from tests.models.make_references import drawn
 from tests.models.test_references import CASES
@@ -146,7 +146,7 @@ def _check_result(folder: Folder, key: str, config: dict[str, Any], what: str) -
 @pytest.mark.parametrize("kind", [*NAMES, *OWN])
 def test_every_key_changed(kind: str, folders: dict[str, Folder]) -> None:
     folder = folders[kind]
-    kinds = family(folder.config).config_class
+    kinds = family(folder.config).model.config_class
     for key in dict.fromkeys([*folder.config, *kinds.table()]):
         if key.endswith("*") or key == "model_type":
             continue
@@ -174,7 +174,7 @@ def test_every_key_of_another_kind(kind: str, folders: dict[str, Folder], sample
 @pytest.mark.parametrize("kind", [*NAMES, *OWN])
 def test_keys_that_nobody_knows(kind: str, folders: dict[str, Folder]) -> None:
     folder = folders[kind]
-    with pytest.raises(ArgumentError, match=r"config\.json: logit_bias is 3, and what that means is not known.*ignore"):
+    with pytest.raises(ArgumentError, match=r"config\.json: logit_bias is 3, which Morpho does not know.*ignore"):
         folder.observe({**folder.config, "logit_bias": 3})
     (folder.place / "config.json").write_text(json.dumps({**folder.config, "logit_bias": 3, "colour": None}))
     assert mo.models.load(folder.place, ignore=["logit_bias"]).config == folder.settings
@@ -238,7 +238,7 @@ def test_every_key_of_generation(tmp_path: Path) -> None:
                 assert f"{file}: {key} is" in str(error) and known.role != "irrelevant", (key, value)
             else:
                 assert (after != before) == (known.role == "used"), (key, value)
-    with pytest.raises(ArgumentError, match=r"generation_config\.json: mood is 'glad', and what that means"):
+    with pytest.raises(ArgumentError, match=r"generation_config\.json: mood is 'glad', which Morpho does not know"):
         said({**base, "mood": "glad"})
 
 
@@ -268,10 +268,8 @@ def test_defaults_are_used_and_saved(folders: dict[str, Folder], tmp_path: Path)
 
 def test_the_tables_are_whole() -> None:
     """Each field of each family is in its table as used, and no table says one thing twice."""
-    from morpho.models.registry import FAMILIES
-
-    for name in FAMILIES:
-        kind: type[Config] = family({"model_type": name}).config_class
+    for name in families():
+        kind: type[Config] = families()[name].model.config_class
         table = kind.table()
         assert all(table[field].role == "used" for field in kind.names())
     assert all(key.why for table in (COMMON, GENERATION) for key in table.values() if key.role == "irrelevant")

@@ -85,7 +85,7 @@ def test_backward_twice() -> None:
 
 
 def test_what_has_no_gradient_says_so() -> None:
-    with pytest.raises(ArgumentError, match="nothing below this value wants a gradient"):
+    with pytest.raises(ArgumentError, match="nothing that this value was computed from requires a gradient"):
         mo.ones(2).sum().backward()
     x = leaf(1.0, 2.0)
     with pytest.raises(DTypeError, match="has no gradient"):

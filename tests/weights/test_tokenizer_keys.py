@@ -83,7 +83,7 @@ def test_every_key_of_the_document(files: Files) -> None:
                 neutral = known.role != "used" or value in (None, [], {}) or key == "padding"
                 assert neutral or after != files.before, (key, value)
                 assert after == files.before or known.role == "used", (key, value)
-    with pytest.raises(FileFault, match=r"tokenizer\.json: mood is 'glad', and what that means is not known"):
+    with pytest.raises(FileFault, match=r"tokenizer\.json: mood is 'glad', which Morpho does not know"):
         files.seen({**files.document, "mood": "glad"})
     assert files.seen({**files.document, "mood": "glad"}, ignore=["mood"]) == files.before
 

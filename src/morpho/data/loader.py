@@ -88,7 +88,7 @@ class DataLoader:
             ("shuffle", self.shuffle), ("sampler", self.sampler is not None),
             ("batch_sampler", self.batch_sampler is not None)) if is_given]
         if len(given) > 1:
-            raise fail(ArgumentError, "DataLoader", f"{' and '.join(given)} both say what comes when", "give one")
+            raise fail(ArgumentError, "DataLoader", f"{' and '.join(given)} both set the order of items", "give one")
         if self.batch_sampler is not None and (self.batch_size != 1 or self.drop_last):
             raise fail(ArgumentError, "DataLoader", "a batch_sampler says itself how large batches are",
                        "leave batch_size and drop_last out")

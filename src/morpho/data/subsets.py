@@ -65,7 +65,7 @@ class ConcatDataset(Dataset):
     def __getitem__(self, number: int) -> Any:
         place = number + len(self) if number < 0 else number
         if not 0 <= place < len(self):
-            raise fail(IndexFault, "ConcatDataset", f"item {number} is asked for, and there are {len(self)}")
+            raise fail(IndexFault, "ConcatDataset", f"item {number} is out of range: there are {len(self)}")
         which = bisect_right(self.cumulative_sizes, place)
         return self.datasets[which][place - (self.cumulative_sizes[which - 1] if which else 0)]
 

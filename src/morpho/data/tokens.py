@@ -137,7 +137,7 @@ class TokenFile(Dataset):
         """Windows with the token behind them, (count, length + 1)."""
         numbers = np.asarray(numbers)
         if numbers.size and (numbers.min() < 0 or numbers.max() >= len(self)):
-            raise fail(IndexFault, "TokenFile", f"window {int(numbers.max())} is asked for, and there are {len(self)}")
+            raise fail(IndexFault, "TokenFile", f"window {int(numbers.max())} is out of range: there are {len(self)}")
         found = np.empty((len(numbers), self.length + 1), np.int32)
         for row, number in enumerate(numbers.tolist()):
             found[row] = self.tokens[number * self.stride:number * self.stride + self.length + 1]

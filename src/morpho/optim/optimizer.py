@@ -76,7 +76,7 @@ class ParamGroup:
     def __setitem__(self, name: str, value: Any) -> None:
         self[name]  # an unknown name is an error
         if name == "params":
-            raise fail(ArgumentError, "optim", "the parameters of a group stay those it was made with",
+            raise fail(ArgumentError, "optim", "the parameters of a group cannot be replaced",
                        "use add_param_group for others")
         if self._settings[name] == value:
             return

@@ -164,7 +164,7 @@ class Histogram(Metric):
             rising = False
         if not rising:
             raise fail(ArgumentError, "metrics", f"the bounds of {name} do not rise: {tuple(bounds)}",
-                       "give numbers, each larger than the one before; what is larger than all has a bucket by itself")
+                       "give numbers, each larger than the one before; larger values have a bucket of their own")
         self.left_out = 0
 
     def observe(self, value: float, *labels: str) -> None:

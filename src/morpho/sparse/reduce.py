@@ -16,7 +16,8 @@ def _axis(name: str, axis: Any) -> int | None:
     if axis is None:
         return None
     if axis not in (0, 1, -1, -2):
-        raise fail(ArgumentError, name, f"axis {axis!r} is none of a matrix", "0 for columns, 1 for rows, None for all")
+        raise fail(ArgumentError, name, f"axis {axis!r} is not an axis of a matrix",
+                   "0 for columns, 1 for rows, None for all")
     return int(axis) % 2
 
 

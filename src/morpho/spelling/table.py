@@ -163,8 +163,9 @@ OBJECTS = {  # names that are no functions: what the program sees instead
     "get_num_interop_threads": "torch_process:get_num_threads", "lax": "spaces:lax",
     "strided": "spaces:strided", "contiguous_format": "spaces:contiguous_format",
     "preserve_format": "spaces:preserve_format", "channels_last": "spaces:channels_last",
-    "set_num_interop_threads": "spaces:set_num_threads", "jit": "spaces:jit",
-    "scipy": "spaces:scipy",
+    "set_num_interop_threads": "spaces:set_num_threads", "True_": "spaces:True_", "False_": "spaces:False_",
+    "jit": "spaces:jit",
+    "scipy": "spaces:scipy", "stats": "scipy.stats", "signal": "scipy.signal", "ndimage": "scipy.ndimage",
     **{name: f"numpy_objects:{name}" for name in (
         "asfortranarray", "base_repr", "binary_repr", "broadcast", "format_float_positional", "format_float_scientific",
         "lib", "ndenumerate", "ndindex", "nditer", "poly1d", "polynomial", "require", "typing")},

@@ -69,7 +69,7 @@ class KeyTable(dict[str, Key]):
                 continue
             key = self.find(name)
             if key is None:
-                raise fail(kind, operation, f"{where}{full} is {shortened(value)}, and what that means is not known",
+                raise fail(kind, operation, f"{where}{full} is {shortened(value)}, which Morpho does not know",
                            f"if it does not matter, go on without it: ignore=[{full!r}]" if file else "")
             if key.kind.fits(value):
                 continue

@@ -81,7 +81,7 @@ def card(model: str | Path, inputs: Sequence[str] = (), given: Mapping[str, Any]
     from morpho.plan import ModelCard
 
     if said := [name for name, value in (given or {}).items() if value is not None]:
-        raise fail(ArgumentError, "plan", f"--{said[0]} is not for an ONNX file, whose weights and inputs say it",
+        raise fail(ArgumentError, "plan", f"--{said[0]} is not for an ONNX file, whose sizes come from its inputs",
                    "give --input NAME=FILE.npy for other sizes")
     network = _loaded(model)
     arrays = _arrays(network, inputs, zeros=True)
@@ -151,8 +151,8 @@ def _write(path: Path, arrays: dict[str, Any]) -> None:
     plain = {name: array for name, array in arrays.items()
              if isinstance(array, np.ndarray) and array.dtype.kind in "biufc"}
     if len(plain) != len(arrays):
-        raise fail(ArgumentError, "run", "an output is a text, a sequence, or of a type that NumPy has not: --output "
-                                         "cannot hold it")
+        raise fail(ArgumentError, "run", "an output is a text, a sequence, or of a type that NumPy does not have: "
+                                         "--output cannot hold it")
     if path.suffix == ".npy" and len(plain) == 1:
         with atomic_file(path) as file:  # by its method alone: NumPy's own writing hides why the system refuses
             np.save(SimpleNamespace(write=file.write), next(iter(plain.values())))

@@ -579,5 +579,5 @@ class MPIGroup(Group):
         if error.Get_error_class() in kinds or self._has_lost():
             _lost.set()
             return fail(PeerLost, "group", f"a rank of the group died or left ({text})",
-                        "revoke() tells the others, shrink() gives the group of those that live")
+                        "revoke() notifies the others, shrink() returns the group of living ranks")
         return fail(GroupError, "group", f"MPI says, on rank {self.rank} of {self.size}: {text}")

@@ -56,7 +56,7 @@ class NcclGroup(Group):
         status = int(getattr(self.handle, name)(*given))
         if status:
             raise fail(GroupError, "nccl", f"{name} gave the status {status}",
-                       "set NCCL_DEBUG=WARN to hear what it says")
+                       "set NCCL_DEBUG=WARN to see its messages")
 
     def split(self, color: int | None, key: int = 0) -> Group | None:
         found = self.over.split(color, key)

@@ -140,10 +140,10 @@ class ThreadGroup(Group):
     def _check_alive(self, *ranks: int) -> None:
         world = self._world
         if world.revoked:
-            raise fail(PeerLost, "group", "the group was revoked", "shrink() gives the group of those that live")
+            raise fail(PeerLost, "group", "the group was revoked", "shrink() returns the group of living ranks")
         lost = [rank for rank in world.lost() if not ranks or rank in ranks]
         if lost:
-            raise fail(PeerLost, "group", f"rank {lost[0]} died", "shrink() gives the group of those that live")
+            raise fail(PeerLost, "group", f"rank {lost[0]} died", "shrink() returns the group of living ranks")
 
     def _sleep(self, operation: str) -> None:
         if not self._world.condition.wait(WAIT_S):

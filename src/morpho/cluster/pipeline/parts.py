@@ -19,8 +19,8 @@ def cuts_of(model: Any) -> Cuts:
     """How a model is cut; one of a family that cannot be is an error that says so."""
     cuts: Cuts | None = getattr(model, "cuts", None)
     if cuts is None:
-        raise fail(ArgumentError, "pipeline", f"models of the family {model.model_type!r} are not cut into stages",
-                   "those that make text of text are")
+        raise fail(ArgumentError, "pipeline", f"models of the family {model.model_type!r} cannot be cut into stages",
+                   "use a decoder, or an encoder-decoder for text")
     return cuts
 
 

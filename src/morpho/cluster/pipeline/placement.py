@@ -102,5 +102,5 @@ def placement(plan: Plan, alive: Collection[str], stored: Mapping[str, Sequence[
             found = places_of(adapt(alone, {name: math.inf for name in dead}).plan)
         return found
     except MorphoError as error:
-        raise fail(ArgumentError, "pipeline", f"{', '.join(dead)} gone, and there is no plan without: "
+        raise fail(ArgumentError, "pipeline", f"{', '.join(dead)} died, and no plan works without: "
                                               f"{error.message or error}", line="") from None

@@ -50,7 +50,7 @@ def checked_ids(ids: Any, most: int, model: LanguageModel) -> list[int]:
     if not found:
         raise fail(ArgumentError, "generate", "the prompt is empty", "begin with one token at least")
     if len(found) > most:
-        raise fail(ArgumentError, "generate", f"the prompt has {len(found)} tokens, and there is room for {most}",
+        raise fail(ArgumentError, "generate", f"the prompt has {len(found)} tokens, more than the limit of {most}",
                    "cut it, or keep its end only")
     return found
 

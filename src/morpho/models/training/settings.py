@@ -78,7 +78,7 @@ class Settings:
         for name, value in found.items() if isinstance(found, dict) else ():
             fits = kinds.get(name) is type(value) or (kinds.get(name) is float and type(value) is int)
             if not fits:
-                raise fail(FileFault, "train", f"{path} has the setting {name}={value!r}, which is none of a run",
+                raise fail(FileFault, "train", f"{path} has the setting {name}={value!r}, which no run has",
                            "begin another run")
         if not isinstance(found, dict):
             raise fail(FileFault, "train", f"{path} holds no settings", "begin another run")

@@ -77,7 +77,7 @@ def _check_mode(name: str, mode: Any, align_corners: Any) -> None:
 def _sizes(name: str, lengths: Any, size: Any, scale_factor: Any) -> tuple[list[int], list[float]]:
     """The new length of each axis, and the way in the old one from one element of the new to the next."""
     if (size is None) == (scale_factor is None):
-        raise fail(ArgumentError, name, "one of size and scale_factor is wanted")
+        raise fail(ArgumentError, name, "exactly one of size and scale_factor must be given")
     given = scale_factor if size is None else size
     items = list(given) if isinstance(given, tuple | list) else [given] * len(lengths)
     if len(items) != len(lengths):
@@ -191,7 +191,7 @@ class Upsample(Module):
                  align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> None:
         _check_mode("Upsample", mode, align_corners)
         if (size is None) == (scale_factor is None):
-            raise fail(ArgumentError, "Upsample", "one of size and scale_factor is wanted")
+            raise fail(ArgumentError, "Upsample", "exactly one of size and scale_factor must be given")
         self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
         self.recompute_scale_factor = recompute_scale_factor
 

@@ -155,7 +155,7 @@ class Trace:
         """A trace from plain data; an error says what does not belong."""
         if not isinstance(read, dict) or read.get("version") != VERSION:
             raise fail(ArgumentError, "profile", f"{origin} is no trace of version {VERSION}",
-                       "profile again; a Perfetto file is written from a trace and is none", line="")
+                       "profile again; a Perfetto file cannot be read back", line="")
         lists = {"ops": OpRow, "spans": SpanRow, "events": EventRow, "memory": MemoryRow}
         known: dict[str, Any] = {}
         for name, value in _known(Trace, read, origin).items():

@@ -84,12 +84,13 @@ def with_bodies(node: Node, function: Callable[[Body], Body]) -> Node:
 # -- shapes ------------------------------------------------------------------------------------------------------------
 def _same(operation: str, wanted: Sequence[Spec], found: Sequence[Spec]) -> None:
     if len(wanted) != len(found):
-        raise fail(ShapeError, operation, f"a turn returns {len(found)} carried values, {len(wanted)} go in")
+        raise fail(ShapeError, operation, f"an iteration returns {len(found)} carried values, {len(wanted)} go in")
     for number, (one, other) in enumerate(zip(wanted, found, strict=True)):
         if one != other:
             raise fail(ShapeError, operation,
                        f"carried value {number} goes in as {_told([one])} and comes out as {_told([other])}",
-                       "a turn must return what it was given: cast or reshape it, or begin with another value")
+                       "an iteration must return values like its inputs: cast or reshape them, or begin with "
+                       "another value")
 
 
 def _infer_scan(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:

@@ -82,6 +82,14 @@ def _run(program: TileProgram, arrays: list[Any], grid: Sequence[int], levels: L
              levels[1:])
 
 
+def apply(program: TileProgram, inputs: Sequence[Node], grid: Sequence[Size], results: Sequence[tuple[Any, Any]],
+          label: str, fills: Sequence[Any] = ()) -> Node:
+    """The node of a program on its inputs. `results`: shape and dtype of each; `fills`: values they begin with."""
+    return build("tile_kernel", *inputs, program=program.text, grid=tuple(grid), levels=(), label=label,
+                 fills=tuple(fills) or (UNDEFINED,) * len(results), shapes=tuple(tuple(shape) for shape, _ in results),
+                 dtypes=tuple(dtype for _, dtype in results))
+
+
 def _rule(node: Node, cotangents: Any) -> Sequence[Node | None]:
     rule = GRADIENTS.get(node["label"])
     if rule is None:

@@ -323,5 +323,5 @@ def _chain(plan: Plan, copy: int, phase: str, shared: list[set[str]]) -> Iterato
             seconds = link_seconds(card, cluster, stage, following, phase)
             if math.isinf(seconds):
                 raise fail(ArgumentError, "plan", f"there is no link {stage.node} -> {following.node}",
-                           "play plans whose neighbouring stages are linked")
+                           "simulate plans whose neighbouring stages are linked")
             yield _Step(name, "link", position, seconds, ends)

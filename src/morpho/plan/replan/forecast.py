@@ -44,7 +44,7 @@ def forecast(times_s: Sequence[float], values: Sequence[float], at_s: float, met
     if any(after <= before for before, after in pairwise(times_s)):
         raise fail(ValueFault, "forecast", "the times do not increase", "sort the history by time")
     if any(not (math.isfinite(value) and value > 0) for value in values):
-        raise fail(ValueFault, "forecast", "a value is not positive", "leave out what was not measured")
+        raise fail(ValueFault, "forecast", "a value is not positive", "leave out values that were not measured")
     if method not in (*METHODS, "auto"):
         raise fail(ArgumentError, "forecast", f"there is no method {method!r}", f"use auto, {' or '.join(METHODS)}")
     tried = []

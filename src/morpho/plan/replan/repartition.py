@@ -194,7 +194,7 @@ def measured_cluster(plan: Plan, measured: Mapping[str, float]) -> Cluster:
             predicted = next(stage.compute_s for stage in plan.stages for copy in stage.replicas if name in copy)
             nodes[name] = _slower(nodes[name], seconds / predicted)
         else:
-            raise fail(ArgumentError, "adapt", f"{name!r} has no stage in the plan, and is none of its links",
+            raise fail(ArgumentError, "adapt", f"{name!r} is neither a stage nor a link of the plan",
                        f"measure {', '.join([*stage_of, *ends])}")
     return replace(cluster, nodes=tuple(nodes[node.name] for node in cluster.nodes))
 

@@ -283,7 +283,7 @@ def require_fit(card: ModelCard, cluster: Cluster, constraints: Constraints) -> 
         short = card.memory_bytes(position, position + 1) - room
         if short > 0:
             raise fail(MemoryLimit, "plan", f"layer {position} ({layer.name}) needs "
-                       f"{format_bytes(card.memory_bytes(position, position + 1))} and the roomiest node, {name}, has "
+                       f"{format_bytes(card.memory_bytes(position, position + 1))} and the largest node, {name}, has "
                        f"{format_bytes(room)} to give: {format_bytes(short)} short",
                        "use a larger node, a smaller dtype, context or batch, or less headroom")
 

@@ -433,8 +433,8 @@ def device_of(outputs: Sequence[Node]) -> str:
     found = next((node.device for node in outputs if node.device), "")
     for node in outputs:
         if node.device not in ("", found):
-            raise fail(DeviceError, "realise", f"values on {found} and on {node.device} are asked for together",
-                       "ask for those of one device at a time")
+            raise fail(DeviceError, "realise", f"values on {found} and on {node.device} are needed by one evaluation",
+                       "evaluate the values of one device at a time")
     return on_device.running(found)
 
 

@@ -434,7 +434,8 @@ def _thread_count(count: int | None) -> int:
 
 def _checked_futures(items: Any) -> list[Future]:
     if not isinstance(items, Future | Iterable):
-        raise fail(ArgumentError, "tasks", f"{type(items).__name__} is no list of futures", "pass what submit returned")
+        raise fail(ArgumentError, "tasks", f"{type(items).__name__} is not a list of futures",
+                   "pass what submit returned")
     found = [items] if isinstance(items, Future) else list(items)
     for item in found:
         if not isinstance(item, Future):

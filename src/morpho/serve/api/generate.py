@@ -194,7 +194,7 @@ def tokens_of(given: Any, served: Served, name: str, most: int, specials: bool =
 
 
 def too_long(served: Served, name: str) -> ApiError:
-    return ApiError(400, f"'{name}' has more tokens than the model's context of {served.context} has room for", name,
+    return ApiError(400, f"'{name}' has more tokens than the model's context of {served.context} holds", name,
                     "context_length_exceeded")
 
 

@@ -112,5 +112,5 @@ def _texts(fields: Fields, name: str, limits: Limits) -> list[str]:
         raise fields.wrong(name, f"is not a text, or a list of 1 to {limits.inputs} texts")
     texts: list[Any] = [each.get("text") if isinstance(each, dict) else each for each in several]
     if not all(isinstance(text, str) and text for text in texts):
-        raise fields.wrong(name, "holds what is no text, or an empty one")
+        raise fields.wrong(name, "must hold texts that are not empty")
     return texts

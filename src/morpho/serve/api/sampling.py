@@ -174,7 +174,7 @@ def _structured(given: Fields, limits: Limits, names: dict[str, str] | None = No
         if not isinstance(choices, list) or not 1 <= len(choices) <= MOST_ALTERNATIVES:
             raise given.wrong(name, f"is not a list of 1 to {MOST_ALTERNATIVES} texts")
         if not all(isinstance(each, str) and each for each in choices):
-            raise given.wrong(name, "holds what is no text, or an empty one")
+            raise given.wrong(name, "must hold texts that are not empty")
         found.append(Grammar("regex", "|".join(f"({re.escape(each)})" for each in choices)))
     given.finish()
     if len(found) != 1:

@@ -103,7 +103,7 @@ class SamplingParams:
                 _check_whole(name, getattr(self, name), 0, MOST_LOGPROBS)
         _check_whole("min_tokens", self.min_tokens, 0, self.max_tokens)
         if not all(isinstance(text, str) and text for text in self.stop):
-            raise fail(ArgumentError, "serve", f"stop={self.stop!r} holds what is no text, or an empty one")
+            raise fail(ArgumentError, "serve", f"stop={self.stop!r} must hold texts that are not empty")
         for token, bias in self.logit_bias.items():
             _check_whole("a token of logit_bias", token, 0)
             _check_number("logit_bias", bias, -math.inf, math.inf)

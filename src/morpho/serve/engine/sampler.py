@@ -65,7 +65,7 @@ class Sampler:
         found = self._biased(logits)
         if allowed is not None:
             if not allowed.any():
-                raise fail(ArgumentError, "serve", "what the request allows leaves no token here")
+                raise fail(ArgumentError, "serve", "the request allows no token at this position")
             found[~allowed] = -np.inf
         if not self.params.min_p or greedy:
             return self.sampling.choose(found, self.seen, self.rng)

@@ -177,7 +177,7 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
     if not leaves:
         if any(node.serial in tracked and tracked[node.serial]() is None for node in order):
             raise _gone()
-        raise fail(ArgumentError, "backward", "nothing below this value wants a gradient",
+        raise fail(ArgumentError, "backward", "nothing that this value was computed from requires a gradient",
                    "use nn.Parameter, or requires_grad_() on the tensors whose gradients you want; inside a compiled "
                    "function call backward() there, its results have no gradient outside")
     start = _cotangent(tensor, root, gradient)

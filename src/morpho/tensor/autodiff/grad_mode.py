@@ -82,7 +82,7 @@ def check_own(nodes: Iterable[Node], trace: Any) -> None:
         if node.op.name == "parameter" and "row" in node.attributes:
             raise fail(ArgumentError, "vmap", "a value inside the function stands for every row at once and has no "
                                               "number of its own",
-                       "use mo.where instead of if, keep numpy() and item() outside, and return what is wanted")
+                       "use mo.where instead of if, keep numpy() and item() outside, and return the result")
         if node.op.name == "parameter" and node.attributes.get("trace") not in (None, trace and trace.number):
             raise fail(CompileError, "compile", "a tensor left the compiled function that made it, other than in its "
                                                 "result, and has no value",

@@ -76,10 +76,10 @@ def _length(inputs: Sequence[Tensor], length: Any) -> Size:
     if length is not None:
         asked = length if isinstance(length, Dim) else as_whole(length)
         if asked is None or (isinstance(asked, int) and asked < 0):
-            raise fail(ArgumentError, "scan", f"length={length!r} is not a number of turns")
+            raise fail(ArgumentError, "scan", f"length={length!r} is not a number of iterations")
         sizes.append(asked)
     if not sizes:
-        raise fail(ArgumentError, "scan", "without xs nothing says how many turns there are", "give length=")
+        raise fail(ArgumentError, "scan", "without xs the number of iterations is unknown", "give length=")
     if any(size != sizes[0] for size in sizes):
         raise fail(ShapeError, "scan", f"the first axes of xs, and length=, differ: {sizes}")
     return sizes[0]
@@ -138,7 +138,7 @@ def _carry_of(traced: Traced, operation: str, structure: Any) -> tuple[list[Node
     carry, ys = traced.structure[-1]
     if carry != structure:
         raise fail(ArgumentError, operation, f"the carry goes in as {structure} and comes out as {carry}",
-                   "a turn must return a carry of the structure it was given")
+                   "an iteration must return a carry of the same structure")
     check_tensors(operation, ys, "the output of a turn")
     return traced.outputs[:_count(carry)], ys
 
@@ -155,7 +155,7 @@ def _all_of(traced: Traced, operation: str, structure: Any) -> tuple[list[Node],
     """The carried values of a loop whose turn returns nothing else."""
     if traced.structure != structure:
         raise fail(ArgumentError, operation, f"the carry goes in as {structure} and comes out as {traced.structure}",
-                   "a turn must return a value of the structure it was given")
+                   "an iteration must return a value of the same structure")
     return traced.outputs, _NOTHING
 
 
@@ -240,7 +240,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
             raise fail(ValueFault, "fori_loop", f"the bound {bound} leaves int64")
     turns = upper - start if isinstance(upper, Dim) else max(end - start, 0)  # type: ignore[operator]
     if not isinstance(turns, Dim) and turns >= MOST:
-        raise fail(ValueFault, "fori_loop", f"{turns} turns are more than int64 counts")
+        raise fail(ValueFault, "fori_loop", f"{turns} iterations are more than int64 can count")
 
     def turn(value: Any, number: Tensor) -> Any:
         at = Tensor.of_node(add(number.node, constant(start, int64))) if start else number

@@ -272,7 +272,7 @@ def pad(x: Any, /, widths: Any, *, value: Any = 0, mode: str = "constant", const
     if constant_values is not None:
         if isinstance(constant_values, tuple | list) or not (value == 0):
             raise fail(ArgumentError, "pad", "constant_values is several numbers, or stands beside a value",
-                       "give one number, and pad in turns for several")
+                       "give one number, and pad one side after another for several")
         value = constant_values
     pairs = _widths(widths, len(node.shape))
     if all(p == (0, 0) for p in pairs):

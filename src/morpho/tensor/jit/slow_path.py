@@ -59,7 +59,7 @@ def call(made: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
         return made.function(*args, **kwargs)  # its operations are what the batch is made of
     if any(isinstance(leaf, Tensor) and is_differentiated(leaf) for leaf in leaves):
         if out is not None:
-            raise fail(ArgumentError, made.__name__, "out= takes values, and an argument here wants a gradient",
+            raise fail(ArgumentError, made.__name__, "out= takes values, and an argument requires a gradient",
                        "leave out= away, or call it inside `with mo.no_grad():`")
         return made.function(*args, **kwargs)  # its operations are what the gradient goes through
     tensors = [_argument(leaf) for leaf in leaves]

@@ -47,7 +47,7 @@ def render_chat(messages: Sequence[Mapping[str, Any]], template: str, *, reply: 
     '<|im_start|>user\\nHello<|im_end|>\\n<|im_start|>assistant\\n'
     """
     if not template:
-        raise fail(FileFault, "render_chat", "there is no template of a chat",
+        raise fail(FileFault, "render_chat", "this model has no chat template",
                    "write the text yourself and encode it: special tokens in it are understood")
     fits = None if tools else _template_pattern().fullmatch(re.sub(r"\s+\Z", "", template).replace('"', "'"))
     if not fits:

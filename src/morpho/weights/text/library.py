@@ -78,7 +78,7 @@ class LibraryTokenizer(Tokenizer):
         over = 0 if most is None else len(rows) - most
         places = [place for place, row in enumerate(rows) if row[2] == 1]
         if over > 0 and over >= len(places):
-            raise fail(ArgumentError, "encode_pair", f"the first text leaves no room in {most} tokens for the second",
+            raise fail(ArgumentError, "encode_pair", f"the first text fills all {most} tokens",
                        "cut it")
         left = {*places[len(places) - over:]} if over > 0 else set()
         kept = [row for place, row in enumerate(rows) if place not in left]

@@ -217,7 +217,7 @@ def _byte_pairs(model: Mapping[str, Any], specials: dict[str, int], name: str, o
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise fail(FileFault, "load_tokenizer", f"{name} has no vocabulary and merges")
     if not all(type(number) is int and 0 <= number < 1 << 31 for number in vocabulary.values()):
-        raise fail(FileFault, "load_tokenizer", f"{name} has tokens whose numbers are no numbers")
+        raise fail(FileFault, "load_tokenizer", f"{name} has token ids that are not numbers")
     others = {**options["added"], **specials}
     plain = {text: number for text, number in vocabulary.items() if others.get(text) != number}
     if len({*plain.values(), *others.values()}) != len(plain) + len(others):

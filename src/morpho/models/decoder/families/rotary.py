@@ -109,7 +109,7 @@ class RotaryConfig(Config):
         for name in ("short_factor", "long_factor", "factors"):
             if name in scaling and len(scaling[name]) != depth // 2:
                 raise fail(ArgumentError, self.family, f"rope_scaling.{name} has {len(scaling[name])} numbers, not "
-                                                       f"{depth // 2}, half of what turns of a head")
+                                                       f"{depth // 2}, half of a head's rotated width")
         return Rope(depth, self.rope_theta, scaling or None)
 
     def shape_of(self, **others: Any) -> Shape:

@@ -34,7 +34,7 @@ def key(seed: int, /) -> Tensor:
     number = as_integer(seed, "random.key", "the seed")
     if not 0 <= number < 1 << 64:
         raise fail(ValueFault, "random.key", f"the seed {shown(number)} is not in 0..2**64-1",
-                   "take it modulo 2**64, or hash what is longer")
+                   "take it modulo 2**64, or hash a longer number")
     return unplaced(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
 
 

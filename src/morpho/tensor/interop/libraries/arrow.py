@@ -162,7 +162,7 @@ def _refusal(kind: str, where: str) -> MorphoError:
         return fail(DTypeError, "asarray", f"{where} holds strings or bytes, which are no numbers",
                     "encode them first: a tokenizer, categories, or .cast")
     told = next((text for start, text in OTHERS.items() if kind.startswith(start)), f"values of Arrow's type {kind!r}")
-    return fail(DTypeError, "asarray", f"{where} holds {told}, which no tensor has", "cast it to a number first")
+    return fail(DTypeError, "asarray", f"{where} holds {told}, which no tensor can hold", "cast it to a number first")
 
 
 def _refuse_nulls(array: Any, where: str) -> None:
