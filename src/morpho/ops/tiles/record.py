@@ -18,7 +18,6 @@ from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ANY, JOINT, Attributes, Op, Spec, register
-from morpho.ops.tiles.interpret import Interpreter
 from morpho.ops.tiles.ir import Array, TileProgram, decode
 
 GRADIENTS: dict[str, Callable[..., Sequence[Node | None]]] = {}  # by a kernel's label: of (node, cotangents)
@@ -72,6 +71,8 @@ def _storage(dtype: DType) -> np.dtype:
 
 
 def _run(program: TileProgram, arrays: list[Any], grid: Sequence[int], levels: Levels) -> None:
+    from morpho.ops.tiles.interpret import Interpreter
+
     if not levels:
         Interpreter(program, arrays, grid).run()
         return
