@@ -17,6 +17,7 @@ from morpho.spelling.torch_process import manual_seed
 dtype = as_dtype
 euler_gamma = 0.57721566490153286060
 Size: Any = tuple
+True_, False_ = True, False
 s_, index_exp = np.s_, np.index_exp
 floating, integer, number, inexact = np.floating, np.integer, np.number, np.inexact
 complexfloating, generic = np.complexfloating, np.generic

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.driver.layout import BYTES_DATA, WORD, WRITABLE
 
 LINE_WORDS = 8  # words of a cache line (64 bytes): counters of different threads lie on different lines (false sharing)
@@ -266,6 +266,15 @@ class Distances(NamedTuple):
     track: int
 
 
+class RecordField(IntEnum):
+    """The words of a tensor's record (`layout.py`); the strides stand behind the shape."""
+
+    ADDRESS = 0
+    FLAGS = 1
+    KIND = 2  # the dtype's code, the mark of the device, the rank
+    SHAPE = 3
+
+
 class PoolField(IntEnum):
     """The threads' meeting place; the first words are the C library's mutex and condition variables."""
 
@@ -344,10 +353,11 @@ class Function:
 
     def __init__(self, name: str, arguments: str, result: str) -> None:
         self.e = Emitter(1)
-        self.head = f"define {result} @{name}({arguments}) nounwind {{\nentry:\n"
+        self.head = f"{result} @{name}({arguments}) nounwind"
 
-    def text(self) -> str:
-        return self.head + self.e.text() + "\n}\n"
+    def text(self, *frame: str) -> str:
+        """The function; lines of its `frame` stand before all that was written."""
+        return defined(self.head, *(f"  {line}\n" for line in frame), self.e.text())
 
     def address(self, table: str, index: Value | int) -> str:
         return self.e.offset(table, "i64", index)
@@ -421,7 +431,7 @@ class Function:
     def check_writable(self, tensor: str, record: str, slow: str, at: Distances) -> None:
         """Memory that is to be written over must allow it, and nothing but its tensor may hold it."""
         e = self.e
-        self.go_unless(e.icmp("ne", self.word(record, 1) & WRITABLE, 0), slow)
+        self.go_unless(e.icmp("ne", self.word(record, RecordField.FLAGS) & WRITABLE, 0), slow)
         storage = e.load_pointer(e.offset(tensor, "i8", at.storage))
         self.go_unless(e.icmp("eq", e.load(storage, "i32", 1), 1), slow)
 

@@ -18,7 +18,6 @@ from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ANY, JOINT, Attributes, Op, Spec, register
-from morpho.ops.tiles.interpret import Interpreter
 from morpho.ops.tiles.ir import Array, TileProgram, decode
 
 GRADIENTS: dict[str, Callable[..., Sequence[Node | None]]] = {}  # by a kernel's label: of (node, cotangents)
@@ -72,6 +71,8 @@ def _storage(dtype: DType) -> np.dtype:
 
 
 def _run(program: TileProgram, arrays: list[Any], grid: Sequence[int], levels: Levels) -> None:
+    from morpho.ops.tiles.interpret import Interpreter
+
     if not levels:
         Interpreter(program, arrays, grid).run()
         return
@@ -80,6 +81,14 @@ def _run(program: TileProgram, arrays: list[Any], grid: Sequence[int], levels: L
     for row in range(size):
         _run(program, [array[row] if moves else array for array, moves in zip(arrays, flags, strict=True)], grid,
              levels[1:])
+
+
+def apply(program: TileProgram, inputs: Sequence[Node], grid: Sequence[Size], results: Sequence[tuple[Any, Any]],
+          label: str, fills: Sequence[Any] = ()) -> Node:
+    """The node of a program on its inputs. `results`: shape and dtype of each; `fills`: values they begin with."""
+    return build("tile_kernel", *inputs, program=program.text, grid=tuple(grid), levels=(), label=label,
+                 fills=tuple(fills) or (UNDEFINED,) * len(results), shapes=tuple(tuple(shape) for shape, _ in results),
+                 dtypes=tuple(dtype for _, dtype in results))
 
 
 def _rule(node: Node, cotangents: Any) -> Sequence[Node | None]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from morpho.backends.code.emit import Emitter
+from morpho.backends.code.emit import Emitter, defined
 
 FUNCTION = re.compile(r"^define [^\n]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 _HEAD = re.compile(r"@([\w.]+)\(([^)]*)\)")
@@ -155,5 +155,5 @@ def guard_text(now: str, halvings: int, table: int, fault: int, scratch: int, th
         for index, word in enumerate(words):
             e.store(word, e.offset(first, "i64", index))
     e.line(f"%target = select i1 {inside.name}, ptr %p, ptr {e.load_pointer(context, scratch)}")
-    return (f"define internal ptr @emu.guard(ptr %p, i64 %bytes, i64 %number) noinline {{\nentry:\n{e.text()}\n"
-            "  ret ptr %target\n}\n" + e.outside())
+    e.line("ret ptr %target")
+    return defined("internal ptr @emu.guard(ptr %p, i64 %bytes, i64 %number) noinline", e.text()) + e.outside()

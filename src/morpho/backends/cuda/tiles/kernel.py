@@ -69,6 +69,9 @@ class GpuDevice:
     def barrier(self) -> None:
         self.e.barrier()
 
+    def report(self, status: Value) -> None:
+        self.e.report(status)
+
     def joined(self, code: TileCode, sums: Buffer, count: int, combine: Combine) -> Value:
         """Each warp adds all partial sums: halves in registers, then by shuffles."""
         e, lane = self.e, self.thread & (WARP - 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, CACHE_LINE, Emitter, Value
+from morpho.backends.code.emit import BITS, CACHE_LINE, Emitter, Value, defined
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 
@@ -116,7 +116,7 @@ class Routine:
 
     def text(self) -> str:
         given = ", ".join(f"{kind} %{name}" for name, kind in self.arguments.items())
-        return f"define internal void @{self.name}({given}) nounwind {{\nentry:\n{self.e.text()}\n  ret void\n}}\n"
+        return defined(f"internal void @{self.name}({given}) nounwind", self.e.text(), "\n  ret void")
 
 
 def call(e: Emitter, routine: Routine, *arguments: Value | str | int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.gemm.gemm import EPILOGUE, GEMM, GemmKernel
 from morpho.backends.kernels.gemm.microkernel import MicroKernel, StoringMicroKernel, places_of_batch, sum_type
@@ -56,9 +56,9 @@ class GemmCode:
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
         if wide:
             texts = [text.replace(") nounwind {", f") nounwind {wide} {{") for text in texts]
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
         declarations |= self.e.declarations
-        return "".join(texts) + head + body + "\n}\n" + "\n".join(sorted(declarations)) + "\n"
+        main = defined(f"i32 @{name}({SIGNATURE}) nounwind", body)
+        return "".join(texts) + main + "\n".join(sorted(declarations)) + "\n"
 
     def parts(self) -> list[Any]:
         """The internal functions, each with `write()`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
@@ -26,8 +26,9 @@ class SparseCode:
         e = self.e
         e.line(f"ret i32 {e.load('%fault', 'i32', 1).name}")
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n  %fault = alloca i32, align 4\n"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        frame = "  %fault = alloca i32, align 4\n"
+        text = defined(f"i32 @{name}({SIGNATURE}) nounwind {wide}", frame, e.text())
+        return text + "\n".join(sorted(e.declarations)) + "\n"
 
     def fail_if(self, condition: Value, code: int = FAULT_INDEX) -> None:
         e = self.e

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from morpho.backends.code import scalars
 from morpho.backends.code.elementwise import emit
 from morpho.backends.code.emit import BITS, Emitter, Value
-from morpho.backends.code.kernel_abi import SIGNATURE
+from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.backends.code.vector_math import BY_TABLE
 from morpho.backends.kernels.tiles.spec import TileKernel
 from morpho.base.dtypes import DType, bool_, int64
@@ -90,6 +90,9 @@ class Device(Protocol):
 
     def units(self, shape: ir.Tile) -> tuple[int, int]:
         """Rows and lanes of a block of `dot` that is computed at once."""
+
+    def report(self, status: Value) -> None:
+        """Put a fault among those of the run."""
 
     def align(self, buffer: Buffer, lanes: int) -> int | None:
         """Bytes that the address of a chunk of a buffer is a multiple of; None: the element's."""
@@ -797,6 +800,10 @@ class TileCode:
     def eval_load(self, one: Operation, chunk: Chunk, row: Any, column: Any, lanes: int) -> Value:
         return self.accesses[one.result.number].load(chunk, row, column, lanes)
 
+    def do_require(self, one: Operation) -> None:
+        e = self.e
+        self.device.report(e.select(self.scalar(one.inputs[0]), e.constant(0, "i32", 1), FAULT_INDEX))
+
     def do_store(self, one: Operation) -> None:
         self.put(one, lambda access, chunk, value: access.store(chunk, value))
 
@@ -1053,6 +1060,9 @@ class CpuDevice:
     def barrier(self) -> None:
         pass
 
+    def report(self, status: Value) -> None:
+        self.e.store(self.e.load("%status", "i32", 1) | status, "%status")
+
     def align(self, buffer: Buffer, lanes: int) -> int | None:
         return None
 
@@ -1110,10 +1120,12 @@ def written(kernel: TileKernel, isa: Isa) -> tuple[str, int]:
     device = CpuDevice(isa)
     code = TileCode(kernel, device)
     e = device.e
+    e.line("%status = alloca i32, align 4")
+    e.store(e.constant(0, "i32", 1), "%status")
     with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as programs:
         code.write_program(programs.index)
         programs.next()
-    e.line("ret i32 0")
+    e.line(f"ret i32 {e.load('%status', 'i32', 1).name}")
     text = f"define i32 @tile_kernel_name({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + e.outside()
     return text, code.most
 

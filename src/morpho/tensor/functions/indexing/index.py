@@ -26,7 +26,7 @@ from morpho.tensor.device import on
 from morpho.tensor.eager import row
 from morpho.tensor.functions.indexing.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
-from morpho.tensor.functions.searching.selection import is_data, selected, unravelled
+from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected, unravelled
 from morpho.tensor.lifted import lifted_index
 from morpho.tensor.operands import as_node
 from morpho.tensor.recorded import view
@@ -230,6 +230,8 @@ def positions(mask: Tensor, operation: str, reason: str) -> list[Tensor]:
     """The positions at which a mask holds, a tensor per axis."""
     if is_data(mask):
         return unravelled(selected(mask, operation), mask.shape)
+    if is_compacted(mask):
+        return unravelled(compacted(mask), mask.shape)
     found = realised_array(mask, operation, reason, "use mo.where, or multiply by the mask")
     if not mask.program().device:  # nobody has put it anywhere
         return [unplaced(part) for part in np.nonzero(found)]

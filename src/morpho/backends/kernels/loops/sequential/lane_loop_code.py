@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.loops.sequential.lane_loop import LaneLoop
 from morpho.backends.kernels.loops.sequential.register_loop import Carry
@@ -49,8 +49,8 @@ class LaneLoopCode(RegisterLoopCode):
             self.over_elements(first, last, self.elements)
         e.line("ret i32 0")
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
-        return (f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n{ROOM}{e.text()}\n}}\n"
-                + "\n".join(sorted(e.declarations)) + "\n")
+        text = defined(f"i32 @{name}({SIGNATURE}) nounwind {wide}", ROOM, e.text())
+        return text + "\n".join(sorted(e.declarations)) + "\n"
 
     def over_elements(self, first: Value, last: Value, write: Callable[[Value], None]) -> None:
         """Vectors of elements, then the rest of them."""
