@@ -31,8 +31,9 @@ BY_KEYWORD = {
     **dict.fromkeys(("max", "min", "median", "nanmedian"), ("", "dim", "keepdim")),
     "logspace": ("", "", "", "base"),
 }
-# Elements of equal size have no order that PyTorch promises.
-TIES = ("argsort", "sort", "topk", "kthvalue", "mode", "msort", "median", "nanmedian", "linalg.eig", "linalg.eigvals")
+# Elements of equal size have no order that PyTorch promises, eigenvectors no sign.
+TIES = ("argsort", "sort", "topk", "kthvalue", "mode", "msort", "median", "nanmedian", "linalg.eig", "linalg.eigvals",
+        "linalg.eigh")
 DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty", "new_empty", "uniform", "exponential",
          "cauchy", "geometric", "log_normal", "rrelu", "fractional_max_pool", "data_ptr", "lobpcg", "as_strided",
          "resize", "jiterator", "svd_lowrank", "pca_lowrank")
@@ -105,7 +106,7 @@ class Spelled:
 
         class Recorder(TorchFunctionMode):
             def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-                if spelled.call is None and getattr(function, "__name__", "") == name:
+                if spelled.call is None and getattr(function, "__name__", "") in (name, op.name.replace(".", "_")):
                     spelled.call = (list(args), dict(kwargs or {}))
                     spelled.is_method = not callable(getattr(torch, name, None)) and (
                         getattr(torch.Tensor, name, None) is function)
@@ -232,7 +233,7 @@ def compare(tally: Tally, op: Any, dtype: str, device: str, gradients: bool, sam
             outcome = "another order of ties"
         tally.count(outcome, label, note)
         if gradients and outcome == "equal" and dtype == "float32" and op.supports_autograd and isinstance(
-                sample.input, torch.Tensor):
+                sample.input, torch.Tensor) and getattr(own[0], "shape", None) == tuple(sample.input.shape):
             compare_slopes(tally, label, op, function, arguments, named, own, own_named)
 
 

@@ -39,7 +39,7 @@ DIFFERENCES = {
     "polygamma": "NaN below zero, as SciPy", "special.polygamma": "NaN below zero, as SciPy",
     "transpose": "the order of all axes; mo.swapaxes exchanges two",
     "transpose_copy": "the order of all axes; mo.swapaxes exchanges two",
-    "searchsorted": "indices are int64", "bucketize": "indices are int64", "histogramdd": "counts are float64",
+    "bucketize": "indices are int64", "histogramdd": "counts are float64",
 }
 # PyTorch's keywords in NumPy's words, for the call that is compared.
 KEYWORDS = {"dim": "axis", "keepdim": "keepdims", "correction": "ddof", "unbiased": "ddof", "input": "a"}

@@ -47,13 +47,6 @@ def lstsq(input: Any, b: Any, rcond: Any = None, *, driver: str | None = None) -
     return mo.linalg.lstsq(input, b) if rcond is None else mo.linalg.lstsq(input, b, rcond)
 
 
-def vander(x: Any, N: int | None = None) -> mo.Tensor:
-    """PyTorch's: powers rise, and lines may be stacked. NumPy's `vander`, of one line with falling powers, is
-    `mo.vander`."""
-    x = mo.asarray(x)
-    return x[..., None] ** mo.arange(x.shape[-1] if N is None else N)
-
-
 def lu_factor(A: Any, *, pivot: bool = True) -> Factored:
     """The factors in one matrix, and for each row the one that it is exchanged with, counted from 1 as PyTorch's are
     (SciPy's are counted from 0)."""
@@ -108,6 +101,14 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
         return mo.take_along_axis(found, _order(pivots, B.shape[-2], back=True)[..., None], axis=-2)
     B = mo.take_along_axis(B, _order(pivots, B.shape[-2])[..., None], axis=-2)
     return solve(LU, solve(LU, B, upper=False, unitriangular=True), upper=True)
+
+
+def vander(x: Any, *, N: int | None = None) -> mo.Tensor:
+    """Powers of each number in a row, from the first on; `mo.vander`, which is NumPy's, begins with the last."""
+    x = mo.atleast_1d(mo.asarray(x))
+    count = x.shape[-1] if N is None else N
+    lines = mo.broadcast_to(mo.expand_dims(x, axis=-1), (*x.shape, max(count - 1, 0)))
+    return mo.cumulative_prod(mo.concat([mo.ones((*x.shape, 1), dtype=x.dtype), lines], axis=-1), axis=-1)
 
 
 def solve_ex(A: Any, B: Any, *, check_errors: bool = False) -> Checked:

@@ -25,7 +25,6 @@ class HostPrograms:
 
     @cached_property
     def cpu(self) -> CpuBackend:
-        """Who makes them."""
         return CpuBackend()
 
     def run(self, node: Node, given: Sequence[np.ndarray]) -> tuple[np.ndarray, ...] | None:
