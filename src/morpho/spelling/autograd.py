@@ -1,5 +1,4 @@
-"""`torch.autograd` and `x.data`: gradients of values that were computed already, functions with a backward of their
-own, and the value of a tensor without its gradient.
+"""`torch.autograd`: gradients of values that were computed already, and functions with a backward of their own.
 
 >>> x = mo.asarray(2.0).requires_grad_()
 >>> (slope,) = mo.autograd.grad(x ** 3, x, create_graph=True)
@@ -22,108 +21,6 @@ from morpho.ir.node import Node
 from morpho.ops.algebra import add, cast, constant_like, zeros_like
 from morpho.tensor.autodiff.grad_mode import detached
 from morpho.tensor.autodiff.gradient import gradients_of
-from morpho.tensor.state import variable
-
-
-# -- the value of a tensor without its gradient ------------------------------------------------------------------------
-class Data(mo.Tensor):
-    """The result of `x.data`: the elements of `x` without a gradient. An assignment to it is one to `x`,
-    gradients or not."""
-
-    __slots__ = ("owner",)
-
-    def __init__(self, owner: mo.Tensor) -> None:
-        self.owner, self._track = owner, None
-
-    def __getitem__(self, key: Any) -> Any:
-        return DataPart(self, key)
-
-    _node = property(lambda self: self.owner._node, lambda self, node: setattr(self.owner, "_node", node))
-    _layout = property(lambda self: self.owner._layout)
-    _record = property(lambda self: self.owner._record)
-    _storage = property(lambda self: self.owner._storage)
-
-    def program(self) -> Node:
-        return detached(self.owner.program())
-
-    @property
-    def node(self) -> Node:
-        return self.program()
-
-    def claim(self) -> None:
-        self.owner.claim()
-
-    def release_leaf(self) -> None:
-        self.owner.release_leaf()
-
-    def version(self) -> tuple[Any, Any]:
-        return self.owner.version()
-
-    def replace(self, node: Node) -> None:
-        with mo.no_grad():
-            self.owner[...] = mo.Tensor.of_node(node)
-
-    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
-        if self.owner.version() != version:
-            return False
-        self.replace(node)
-        return True
-
-    def __reduce__(self) -> Any:
-        return self.owner.detach().__reduce__()
-
-
-class DataPart(Data):
-    """`x.data[key]`: what is assigned to it is assigned to that part of `x`."""
-
-    __slots__ = ("key", "value")
-
-    def __init__(self, owner: mo.Tensor, key: Any) -> None:
-        super().__init__(owner)
-        self.key, self.value = key, mo.Tensor.of_node(mo.Tensor.of_node(owner.program())[key].program())
-
-    _node = property(lambda self: self.value._node, lambda self, node: setattr(self.value, "_node", node))
-    _layout = property(lambda self: self.value._layout)
-    _record = property(lambda self: self.value._record)
-    _storage = property(lambda self: self.value._storage)
-
-    def program(self) -> Node:
-        return self.value.program()
-
-    def claim(self) -> None:
-        self.value.claim()
-
-    def release_leaf(self) -> None:
-        self.value.release_leaf()
-
-    def version(self) -> tuple[Any, Any]:
-        return self.value.version()
-
-    def replace(self, node: Node) -> None:
-        self.value.replace(node)
-        with mo.no_grad():
-            self.owner[self.key] = mo.Tensor.of_node(node)
-
-    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
-        self.replace(node)
-        return True
-
-
-class VariableData(variable.Variable):
-    """The result of `parameter.data`: the same state without a gradient."""
-
-    __slots__ = ()
-
-    def __getitem__(self, key: Any) -> Any:
-        return DataPart(self, key)
-
-
-def data_of(tensor: mo.Tensor) -> mo.Tensor:
-    if not isinstance(tensor, variable.Variable):
-        return Data(tensor)
-    alias = object.__new__(VariableData)
-    alias.state, alias._track = tensor.state, None
-    return alias
 
 
 # -- gradients of values that were computed already --------------------------------------------------------------------

@@ -357,25 +357,10 @@ def _parts(root: Node, leaves: list[Node]) -> list[Node | None]:
 
 
 recording.set_gradients(_parts)
-
-
-def _data(tensor: Tensor) -> Tensor:
-    from morpho.spelling.autograd import data_of
-
-    return data_of(tensor)
-
-
-def _set_data(tensor: Tensor, value: Any) -> None:
-    with no_grad():
-        _data(tensor)[...] = value
-
-
 METHODS: dict[str, Any] = {
     "backward": backward, "detach": detach, "register_hook": register_hook, "retain_grad": retain_grad,
     "requires_grad_": set_requires_grad,
     "requires_grad": property(requires_grad, lambda tensor, wanted: (set_requires_grad(tensor, wanted), None)[1],
                               doc="Whether gradients flow to this tensor; set it to ask for its own."),
-    "data": property(_data, _set_data, doc="The value without its gradient; what is assigned to it is assigned to the "
-                                           "tensor. (NumPy's buffer is memoryview(x).)"),
     "grad": property(get_grad, set_grad, doc="The gradient that `backward` has collected, or None."),
 }

@@ -187,3 +187,109 @@ class Buffer(Variable):
     def defer(self, value: Tensor) -> None:
         """Give it another value that is computed when it is read, or with the next step of an optimiser."""
         defer(self.state, value)
+
+
+# -- the value of a tensor without its gradient ------------------------------------------------------------------------
+class Data(Tensor):
+    """The result of `x.data`: the elements of `x` without a gradient. An assignment to it is one to `x`,
+    gradients or not."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Tensor) -> None:
+        self.owner, self._track = owner, None
+
+    def __getitem__(self, key: Any) -> Any:
+        return DataPart(self, key)
+
+    _node = property(lambda self: self.owner._node, lambda self, node: setattr(self.owner, "_node", node))
+    _layout = property(lambda self: self.owner._layout)
+    _record = property(lambda self: self.owner._record)
+    _storage = property(lambda self: self.owner._storage)
+
+    def program(self) -> Node:
+        return detached(self.owner.program())
+
+    @property
+    def node(self) -> Node:
+        return self.program()
+
+    def claim(self) -> None:
+        self.owner.claim()
+
+    def release_leaf(self) -> None:
+        self.owner.release_leaf()
+
+    def version(self) -> tuple[Any, Any]:
+        return self.owner.version()
+
+    def replace(self, node: Node) -> None:
+        with no_grad():
+            self.owner[...] = Tensor.of_node(node)
+
+    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
+        if self.owner.version() != version:
+            return False
+        self.replace(node)
+        return True
+
+    def __reduce__(self) -> Any:
+        return self.owner.detach().__reduce__()
+
+
+class DataPart(Data):
+    """`x.data[key]`: what is assigned to it is assigned to that part of `x`."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, owner: Tensor, key: Any) -> None:
+        super().__init__(owner)
+        self.key, self.value = key, Tensor.of_node(Tensor.of_node(owner.program())[key].program())
+
+    _node = property(lambda self: self.value._node, lambda self, node: setattr(self.value, "_node", node))
+    _layout = property(lambda self: self.value._layout)
+    _record = property(lambda self: self.value._record)
+    _storage = property(lambda self: self.value._storage)
+
+    def program(self) -> Node:
+        return self.value.program()
+
+    def claim(self) -> None:
+        self.value.claim()
+
+    def release_leaf(self) -> None:
+        self.value.release_leaf()
+
+    def version(self) -> tuple[Any, Any]:
+        return self.value.version()
+
+    def replace(self, node: Node) -> None:
+        self.value.replace(node)
+        with no_grad():
+            self.owner[self.key] = Tensor.of_node(node)
+
+    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
+        self.replace(node)
+        return True
+
+
+class VariableData(Variable):
+    """The result of `parameter.data`: the same state without a gradient."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        return DataPart(self, key)
+
+
+def data_of(tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, Variable):
+        return Data(tensor)
+    alias = object.__new__(VariableData)
+    alias.state, alias._track = tensor.state, None
+    return alias
+
+
+def assign_data(tensor: Tensor, value: Any) -> None:
+    with no_grad():
+        data_of(tensor)[...] = value
