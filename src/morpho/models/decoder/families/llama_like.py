@@ -65,7 +65,7 @@ class MixtralConfig(MistralConfig):
 
 @dataclass
 class QwenConfig(RotaryConfig):
-    """What Qwen2 and Qwen3 share: the first `max_window_layers` layers see all, the others a window, if it is on."""
+    """Settings of Qwen2 and Qwen3: the first `max_window_layers` layers see all, the others a window, if it is on."""
 
     vocab_size: int = 151936
     intermediate_size: int = 22016
