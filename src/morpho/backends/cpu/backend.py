@@ -114,6 +114,10 @@ class CpuBackend:
         code.adopt(objects, {}, isa)
         return CpuExecutable(lowered, defaults_for(self.target.vector_bits))
 
+    def program(self, graph: Graph) -> CpuExecutable:
+        """A graph's program in this process, whose code is compiled when it is asked for."""
+        return CpuExecutable(self.lower(graph), defaults_for(self.target.vector_bits))
+
     def synchronize(self) -> None:
         """Everything is over when its call returns."""
 
