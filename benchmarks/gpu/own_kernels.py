@@ -19,6 +19,7 @@ import numpy as np
 import morpho as mo
 from benchmarks.gpu.timing import morpho_seconds, torch_seconds
 from morpho import kernel as mk
+from morpho.backends.registry import backend_of
 from morpho.ir.node import build
 from morpho.runtime.memory.device_memory import upload
 from morpho.tensor.core import Tensor
@@ -94,6 +95,7 @@ class Case:
     tolerance: float = 1e-4
     nbytes: float = 0
     flops: float = 0
+    waits: bool = False  # whether its size is data: it is timed by the host's clock, as PyTorch's is
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -146,7 +148,29 @@ def cases(torch: Any, small: bool) -> list[Case]:
                               lambda t, theirs=theirs: getattr(t, theirs)(-1),
                               lambda t, name=name: np.cumsum(t, -1, dtype=np.float64) if name == "cumulative_sum"
                               else np.maximum.accumulate(t, -1), 2e-3, nbytes=8 * line.size))
+    for count in (mega,) if small else (1 << 20, mega):
+        numbers, line = rng.integers(0, 1 << 16, count).astype(np.int32), floats(count)
+        found += [
+            Case(f"bincount {count}", [numbers], lambda t: mo.bincount(t, length=1 << 16), None,
+                 lambda t: torch.bincount(t, minlength=1 << 16), lambda t: np.bincount(t, minlength=1 << 16), 0),
+            Case(f"nonzero {count}", [(line > 0).astype(np.int32)], lambda t: mo.nonzero(t)[0], None,
+                 lambda t: t.nonzero()[:, 0], np.flatnonzero, 0, waits=True),
+            Case(f"x[x > 0] {count}", [line], lambda t: t[t > 0], None, lambda t: t[t > 0], lambda t: t[t > 0], 0,
+                 waits=True),
+            Case(f"unique {count}", [numbers], mo.unique_values, None, torch.unique if torch else abs, np.unique, 0,
+                 waits=True)]
     return found
+
+
+def host_seconds(work: Callable[[], Any], wait: Callable[[], Any]) -> float:
+    """The median time of calls that wait for the device themselves."""
+    times = []
+    for _ in range(9):
+        start = time.perf_counter()
+        work()
+        wait()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[4]
 
 
 def one(device: str, torch: Any, case: Case) -> None:
@@ -173,7 +197,12 @@ def one(device: str, torch: Any, case: Case) -> None:
             outputs = function(*tensors)
             return morpho_seconds(device, list(outputs) if isinstance(outputs, tuple) else [outputs], buffers)
 
-        ours, theirs = seconds(case.ours), torch_seconds(lambda: case.theirs(*torch_arrays))
+        if case.waits:
+            gpu: Any = backend_of(device)
+            ours = host_seconds(lambda: case.ours(*there).realise(), gpu.synchronize)
+            theirs = host_seconds(lambda: case.theirs(*torch_arrays), torch.cuda.synchronize)
+        else:
+            ours, theirs = seconds(case.ours), torch_seconds(lambda: case.theirs(*torch_arrays))
         words.append(f"{1e6 * ours:9.1f} us, PyTorch {1e6 * theirs:9.1f} ({theirs / ours:.2f}x)")
         if case.engine is not None:
             engine = seconds(case.engine)

@@ -3,20 +3,24 @@ whole model."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.errors import ArgumentError
 from morpho.cluster.frontend.local import card_of
 from morpho.cluster.groups.threads import run_threads
 from morpho.cluster.pipeline.parts import Part
 from morpho.cluster.pipeline.shares import Share
 from morpho.cluster.pipeline.stages import make_stage
 from morpho.cluster.pipeline.two_parts import TwoPartStage
-from morpho.models.registry import FAMILIES as REGISTERED
-from morpho.models.registry import family
+from morpho.models import registry
+from morpho.models.decoder.families.rotary import RotaryConfig
+from morpho.models.decoder.family import decoder_family
+from morpho.models.registry import families
 from morpho.models.text.generators import TwoPartGenerator
 from morpho.plan.model.configs import is_planned
 
@@ -97,6 +101,7 @@ def check_everywhere(where, name, sizes):
     for found in run_threads(2, lambda group: of_a_chain(
             [make_stage(Part(folder), 0, depth, 128, Share(group.rank, 2, group))], model, ())):
         assert np.array_equal(found[0], whole[0])
+    return model
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -104,7 +109,39 @@ def test_a_pipeline_and_shares_have_the_bits_of_the_whole(tmp_path, family):
     check_everywhere(tmp_path, *FAMILIES[family])
 
 
+@dataclass
+class BloomConfig(RotaryConfig):
+    """A family that nobody has heard of: LayerNorms after the parts, scaled embeddings, joined matrices."""
+
+    hidden_act: str = "relu2"
+    beta: float = 2.0
+    family: ClassVar[str] = "bloomlet"
+
+    def shape(self):
+        return self.shape_of(activation=self.hidden_act, eps=1e-5, norm="layer", embed_scale=self.beta, mlp_bias=True,
+                             norms={"after_attention": "norm_1", "after_mlp": "norm_2"}, gated=False, joined="parts")
+
+
+@pytest.fixture
+def bloomlet(monkeypatch):
+    monkeypatch.setattr(registry, "_records", dict(families()))
+    return registry.register(decoder_family(
+        "bloomlet", "Bloomlet", BloomConfig, sizes={"bloomlet-tiny": SMALL}, head="unembed.weight", pairs=[
+            ("unembed.weight", "lm_head.weight"), ("trunk.{rest:*}", "model.{rest}")],
+        embedding="trunk.embed_tokens.weight"))
+
+
+def test_a_new_family_is_a_record(tmp_path, bloomlet):
+    """It is created, saved under its published names, loaded, planned, cut into stages and shared."""
+    model = check_everywhere(tmp_path, "bloomlet-tiny", {})
+    assert type(model).__name__ == "Bloomlet" and "bloomlet-tiny" in mo.models.list()
+    stored = mo.weights.load(tmp_path)
+    assert {name.split(".")[0] for name in stored} == {"unembed", "trunk"}
+    with pytest.raises(ArgumentError, match="there is a family 'bloomlet' already"):
+        registry.register(replace(bloomlet))
+
+
 def test_no_family_is_forgotten():
-    texts = {name for name in REGISTERED if hasattr(family({"model_type": name}), "cuts")}
+    texts = {name for name, family in families().items() if family.cuts is not None}
     assert texts == {*FAMILIES} and len(texts) == 17
     assert all(is_planned(name) for name in texts)

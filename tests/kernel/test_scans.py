@@ -55,3 +55,33 @@ def test_half_floats_carry_float32(rng: np.random.Generator) -> None:
     want = np.cumsum(x.astype("float32").numpy().astype(float))
     got = mo.cumulative_sum(x.to(install())).astype("float32").numpy()
     np.testing.assert_allclose(got, want, 0.01, 0.01)
+
+
+# -- counts and selections ---------------------------------------------------------------------------------------------
+def test_counts_of_whole_numbers(rng: np.random.Generator) -> None:
+    x = rng.integers(0, 50, 3001)
+    there = mo.asarray(x).to(install())
+    f = mo.compile(lambda t: mo.bincount(t, length=60))
+    assert np.array_equal(f(there).numpy(), np.bincount(x, minlength=60)) and "TileGrid" in str(f.explain())
+    with pytest.raises(mo.errors.IndexFault, match="scatter_add"):
+        mo.bincount(there, length=20).numpy()
+    y = rng.random(2000).astype(np.float32)
+    assert np.array_equal(mo.histogram(mo.asarray(y).to(install()), bins=20, range=(0, 1))[0].numpy(),
+                          np.histogram(y, 20, (0, 1))[0])
+
+
+@pytest.mark.parametrize("length", [255, 256, 5000])
+def test_what_a_mask_selects_stays_on_the_device(length: int, rng: np.random.Generator) -> None:
+    x = np.round(rng.standard_normal((length, 2)).astype(np.float32), 1)
+    x[x < 0] = 0
+    there = mo.asarray(x).to(install())
+    for got, want in zip(mo.nonzero(there), np.nonzero(x), strict=True):
+        assert np.array_equal(got.numpy(), want) and got.device == install()
+    assert np.array_equal(there[there > 0.5].numpy(), x[x > 0.5])
+    assert np.array_equal(there[there[:, 0] > 0].numpy(), x[x[:, 0] > 0])
+    assert there[there > 100].shape == (0,)
+    assert np.array_equal(mo.flatnonzero(there).numpy(), np.flatnonzero(x))
+    assert np.array_equal(mo.argwhere(there).numpy(), np.argwhere(x))
+    wants = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    for got, want in zip(mo.unique_all(there), wants, strict=True):
+        assert np.array_equal(got.numpy().reshape(-1), want.reshape(-1))

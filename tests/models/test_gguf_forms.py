@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from docs.tools import families as families_page
 from morpho.base.errors import MorphoError
-from morpho.models.files.gguf_forms import FORMS
-from morpho.models.files.names import published
+from morpho.models.files.gguf import forms
+from morpho.models.registry import record
+from morpho.weights.mapping import rename
 
 SIZES = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 64, "eos_token_id": 1}
@@ -40,8 +42,12 @@ OWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # architecture -> set
 }
 
 
+def test_the_page_has_what_the_records_say() -> None:
+    assert families_page.page(families_page.PAGE.read_text()) == families_page.PAGE.read_text()
+
+
 def test_every_form_is_here() -> None:
-    assert OWN.keys() == FORMS.keys()
+    assert OWN.keys() == forms().keys()
 
 
 @pytest.fixture(params=sorted(OWN))
@@ -49,7 +55,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, rng: np.random.Generat
     """A model with random weights, and a file with them as the converter writes one."""
     form = request.param
     settings, said = OWN[form]
-    model = mo.models.create(FORMS[form].family, **{**SIZES, **settings})
+    model = mo.models.create(forms()[form][0].name, **{**SIZES, **settings})
     for parameter in model.parameters():
         parameter.assign(mo.asarray(rng.normal(0, 0.4, parameter.shape).astype("f")))
     written = tmp_path / "model.gguf"
@@ -74,7 +80,7 @@ def test_an_epsilon_is_not_made_up(files: tuple[Any, Path]) -> None:
 def test_what_a_form_needs(form: str, key: str, tmp_path: Path) -> None:
     """Keys without which llama.cpp does not load a file, or loads one that the converter never writes."""
     settings, said = OWN[form]
-    model = mo.models.create(FORMS[form].family, **{**SIZES, **settings})
+    model = mo.models.create(forms()[form][0].name, **{**SIZES, **settings})
     _write(tmp_path / "model.gguf", form, model, {name: value for name, value in said.items() if name != key})
     with pytest.raises(MorphoError, match=rf"\.{key} is not there"):
         mo.models.load(tmp_path / "model.gguf")
@@ -106,7 +112,8 @@ def _write(path: Path, form: str, model: Any, said: dict[str, Any]) -> None:
         {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32,
          float: writer.add_float32}[type(value)](f"{name}.{key}", value)
     writer.add_uint32("tokenizer.ggml.eos_token_id", 1)
-    state = {key: tensor.numpy() for key, tensor in published(model.model_type, config, model.state_dict()).items()}
+    rules = record(model.model_type).names.published(config)
+    state = {key: tensor.numpy() for key, tensor in rename(model.state_dict(), rules).items()}
     for key, array in _converted(form, state, config).items():
         theirs = table.get_name(key, try_suffixes=(".weight", ".bias"))
         assert theirs is not None, key
@@ -156,7 +163,7 @@ def test_the_models_logits(files: tuple[Any, Path]) -> None:
     ("olmo", "new_key", 1)])
 def test_what_is_not_computed_is_refused_by_name(form: str, key: str, value: Any, tmp_path: Path) -> None:
     settings, said = OWN[form]
-    _write(tmp_path / "odd.gguf", form, mo.models.create(FORMS[form].family, **{**SIZES, **settings}),
+    _write(tmp_path / "odd.gguf", form, mo.models.create(forms()[form][0].name, **{**SIZES, **settings}),
            {**said, key: value})
     with pytest.raises(MorphoError, match=rf"odd\.gguf: {form}\.{key}"):
         mo.models.load(tmp_path / "odd.gguf")

@@ -15,7 +15,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError
 from morpho.models.config import COMMON, Config
 from morpho.models.files.loading import _generation
-from morpho.models.registry import family
+from morpho.models.registry import families, family
 from morpho.models.text.generation_keys import GENERATION, Defaults
 from tests.models.make_references import drawn
 from tests.models.test_references import CASES
@@ -70,7 +70,7 @@ class Folder:
         self.config, weights = _base(kind)
         mo.weights.save(place, weights)
         self.observed, self.settings = self.observe(self.config)
-        self.given = family(self.config).checked_config(self.config).to_dict()
+        self.given = family(self.config).model.checked_config(self.config).to_dict()
 
     def observe(self, config: dict[str, Any], said: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """What a model of this configuration does, and the configuration it has in the end."""
@@ -113,7 +113,7 @@ def _changed(key: str, value: Any) -> Any:
 
 def _check(folder: Folder, key: str, config: dict[str, Any], what: str) -> None:
     """The rule, for one changed key."""
-    models = family(folder.config)
+    models = family(folder.config).model
     known, ours = models.config_class.table().find(key), models.config_class.renamed.get(key, key)
     try:
         settings = models.checked_config(config, file="config.json").to_dict()
@@ -146,7 +146,7 @@ def _check_result(folder: Folder, key: str, config: dict[str, Any], what: str) -
 @pytest.mark.parametrize("kind", [*NAMES, *OWN])
 def test_every_key_changed(kind: str, folders: dict[str, Folder]) -> None:
     folder = folders[kind]
-    kinds = family(folder.config).config_class
+    kinds = family(folder.config).model.config_class
     for key in dict.fromkeys([*folder.config, *kinds.table()]):
         if key.endswith("*") or key == "model_type":
             continue
@@ -161,7 +161,7 @@ def test_every_key_changed(kind: str, folders: dict[str, Folder]) -> None:
 def test_every_key_of_another_kind(kind: str, folders: dict[str, Folder], sample: Callable[..., Any]) -> None:
     """What the table lets through must do something; most is an error before the weights are looked at."""
     folder = folders[kind]
-    models = family(folder.config)
+    models = family(folder.config).model
     for key, known in models.config_class.table().items():
         if key.endswith("*") or key == "model_type" or known.role == "irrelevant":
             continue
@@ -268,10 +268,8 @@ def test_defaults_are_used_and_saved(folders: dict[str, Folder], tmp_path: Path)
 
 def test_the_tables_are_whole() -> None:
     """Each field of each family is in its table as used, and no table says one thing twice."""
-    from morpho.models.registry import FAMILIES
-
-    for name in FAMILIES:
-        kind: type[Config] = family({"model_type": name}).config_class
+    for name in families():
+        kind: type[Config] = families()[name].model.config_class
         table = kind.table()
         assert all(table[field].role == "used" for field in kind.names())
     assert all(key.why for table in (COMMON, GENERATION) for key in table.values() if key.role == "irrelevant")

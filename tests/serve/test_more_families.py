@@ -12,7 +12,7 @@ from engine_models import greedy, paused, tokens_of
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
-from morpho.models.registry import FAMILIES
+from morpho.models.registry import families
 from morpho.models.text.generation_keys import Defaults
 from morpho.models.text.generators import JoinedGenerators
 from morpho.serve.engine.engine import Engine
@@ -57,7 +57,7 @@ REFUSED = {"resnet", "vit", "mlp", "cnn", "clip", "whisper"}
 
 
 def test_no_family_is_forgotten() -> None:
-    assert {name.partition(",")[0] for name in SERVED} | ELSEWHERE | VECTORS | REFUSED == {*FAMILIES}
+    assert {name.partition(",")[0] for name in SERVED} | ELSEWHERE | VECTORS | REFUSED == {*families()}
 
 
 ALWAYS = SLOTS | {"mistral", "opt"}  # of the others, which are decoders by the same parts, some each time

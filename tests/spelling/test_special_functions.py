@@ -196,6 +196,47 @@ def test_a_slope_of_a_parameter_is_an_error() -> None:
         mo.grad(lambda a: S.hyp1f1(a, 2.0, 1.0))(mo.asarray(1.5))
 
 
+DENSITIES: dict[str, tuple[Callable[..., Any], Callable[..., Any], float]] = {
+    "norm": (lambda x: mo.stats.norm.logpdf(x, 0.5, 2.0), lambda x: mp.log(mp.npdf(x, 0.5, 2)), 1e-14),
+    "norm tail": (lambda x: mo.stats.norm.sf(x * 4), lambda x: mp.ncdf(-x * 4), 1e-13),
+    "gamma": (lambda x: mo.stats.gamma.cdf(x, 2.5, scale=2.0), lambda x: gamma_share(2.5, x / 2), 1e-13),
+    "beta": (lambda x: mo.stats.beta.cdf(x / 10, 2.0, 3.5), lambda x: share(2, 3.5, x / 10), 1e-12),
+    "t": (lambda x: mo.stats.t.logpdf(x, 3.0), lambda x: mp.log(2 / (mp.pi * mp.sqrt(3) * (1 + x * x / 3)**2)), 1e-13),
+    "cauchy": (mo.stats.cauchy.cdf, lambda x: mp.mpf(1) / 2 + mp.atan(x) / mp.pi, 1e-14),
+    "poisson": (lambda x: mo.stats.poisson.logpmf(3, x), lambda x: 3 * mp.log(x) - x - mp.log(6), 1e-13),
+    "chi2": (lambda x: mo.stats.chi2.sf(x, 3.0), lambda x: 1 - gamma_share(1.5, x / 2), 1e-13),
+}
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_distributions(name: str) -> None:
+    function, reference, bound = DENSITIES[name]
+    values, truth = function(mo.asarray(A, dtype=mo.float64)).numpy(), exact(reference, (A,))
+    assert np.max(np.abs(values - truth) / np.maximum(np.abs(truth), 1e-300)) < bound
+    assert mo.testing.check_gradients(function, mo.asarray(1.3, dtype=mo.float64)) < 1e-6
+
+
+def test_parts_without_scipy() -> None:
+    line = mo.asarray(np.sin(np.arange(64.0)))
+    assert mo.signal.convolve([1, 2, 3], [0, 1], "same").tolist() == [0, 1, 2]
+    frequencies, _, spectra = mo.signal.stft(line, nperseg=16)
+    assert frequencies.shape == (9,) and np.allclose(mo.signal.istft(spectra, nperseg=16)[1][:64].numpy(), line.numpy())
+    assert mo.ndimage.map_coordinates([[0.0, 1.0], [2.0, 3.0]], [[0.5], [0.25]], order=1).tolist() == [1.25]
+    image = mo.asarray([[0.0, 1.0], [2.0, 5.0]], dtype=mo.float64)
+    assert mo.testing.check_gradients(lambda p: mo.ndimage.map_coordinates(image, [p, p], order=1),
+                                      mo.asarray([0.3], dtype=mo.float64)) < 1e-6
+    assert mo.stats.rankdata([10, 30, 20, 20]).tolist() == [1.0, 4.0, 2.5, 2.5]
+    assert tuple(float(one) for one in mo.stats.mode(mo.asarray([1, 2, 2, 1, 3]))) == (1.0, 2.0)
+    assert mo.stats.norm(1.0, 2.0).mean().item() == 1.0 and mo.scipy.stats is mo.stats
+    for call, text in ((lambda: mo.stats.norm.pdf(1.0, 2, 3, 4), "takes at most 3 positional arguments but 4 were"),
+                       (lambda: mo.stats.beta.pdf(0.5, 2.0), "misses the argument 'b'"),
+                       (lambda: mo.stats.norm.pdf(0.5, mean=2.0), "unexpected keyword argument 'mean'"),
+                       (lambda: mo.ndimage.zoom(mo.ones((2, 2)), 2), "order=3 is not taken"),
+                       (lambda: mo.signal.convolve([1], [2], "all"), "use 'full', 'same' or 'valid'")):
+        with pytest.raises(mo.errors.ArgumentError, match=text):
+            call()
+
+
 def test_complex_functions() -> None:
     z = RNG.uniform(-5, 5, 12) + 1j * RNG.uniform(-2, 5, 12)
     truth = np.array([complex(mp.exp(-mp.mpc(x) ** 2) * mp.erfc(-1j * mp.mpc(x))) for x in z])

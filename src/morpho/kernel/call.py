@@ -13,7 +13,7 @@ import numpy as np
 from morpho.base.dims import Dim, Size
 from morpho.base.dtypes import DType, as_dtype
 from morpho.base.errors import ArgumentError, MorphoError, fail
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node
 from morpho.ops.sources import pick
 from morpho.ops.tiles import record
 from morpho.ops.tiles.builder import Refusal
@@ -197,10 +197,8 @@ class Kernel:
             fills.append(record.INPUT if isinstance(one, Tensor) else
                          record.UNDEFINED if one.fill is None else one.fill)
         given = [operands[array.name] for array in record.inputs_of(program, fills)]
-        made = build("tile_kernel", *[one.node for one in given if isinstance(one, Tensor)], program=program.text,
-                     grid=grid, levels=(), label=self.label, fills=tuple(fills),
-                     shapes=tuple(tuple(operands[array.name].shape) for array in written),
-                     dtypes=tuple(array.dtype for array in written))
+        made = record.apply(program, [one.node for one in given if isinstance(one, Tensor)], grid,
+                            [(operands[array.name].shape, array.dtype) for array in written], self.label, fills)
         if len(written) == 1:
             return Tensor.of_node(made)
         return tuple(Tensor.of_node(pick(made, number)) for number in range(len(written)))

@@ -4,7 +4,7 @@ outputs) there."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from morpho.models.base import BlockModel, divided
 from morpho.models.config import Config
 from morpho.models.cuts import Cuts
 from morpho.models.decoder.shape import Shape
+from morpho.models.family import Family, Names, Settings, tied_head
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
@@ -23,6 +24,7 @@ from morpho.nn.transformer.attention import KeyValueCache, Parts, attend, join_h
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.nn.transformer.positions import LearnedPositions
 from morpho.tensor.state.variable import Parameter
+from morpho.weights import Rule
 from morpho.weights.keys import Key, Kind, irrelevant, one_of
 
 
@@ -176,3 +178,16 @@ SIZES: dict[str, dict[str, int]] = {
     "gpt2-large": {"n_embd": 1280, "n_layer": 36, "n_head": 20},
     "gpt2-xl": {"n_embd": 1600, "n_layer": 48, "n_head": 25},
 }
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    return [
+        *tied_head(settings),
+        Rule("(transformer.)h.{i}.attn.bias", None),  # masks
+        Rule("(transformer.)h.{i}.attn.masked_bias", None),
+        Rule("lm_head.{rest:*}", "lm_head.{rest}"),
+        Rule("(transformer.){rest:*}", "{rest}"),
+    ]
+
+
+FAMILIES = (Family("gpt2", GPT2, SIZES, Names("lm_head.weight", "wte.weight", _names)),)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from morpho.models.decoder.families.rotary import RotaryConfig
-from morpho.models.decoder.model import Decoder
+from morpho.models.decoder.family import decoder_family
 from morpho.models.decoder.shape import Shape
+from morpho.models.family import Gguf
+from morpho.models.files.gguf_forms import either_eps, paired
 from morpho.models.rope_keys import USUAL
+from morpho.weights import GgufFile
 from morpho.weights.keys import Key, irrelevant, only
 
 
@@ -36,13 +39,19 @@ class LlamaConfig(RotaryConfig):
                              windows=(self.sliding_window,) * self.num_hidden_layers)
 
 
-class Llama(Decoder):
-    model_type, config_class = "llama", LlamaConfig
-
-
 SIZES: dict[str, dict[str, Any]] = {
     "llama": {},
     "smollm2-135m": {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
                      "num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192,
                      "rms_norm_eps": 1e-5, "rope_theta": 100000.0, "tie_word_embeddings": True},
 }
+
+def _llama(file: GgufFile) -> dict[str, Any]:
+    sizes = file.config
+    return {**either_eps(file), "sliding_window": sizes.window,
+            "attention_scale": sizes.attention_scale, "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+            "mlp_bias": "blk.0.ffn_up.bias" in file.tensors}
+
+
+FAMILIES = (decoder_family("llama", "Llama", LlamaConfig, sizes=SIZES,
+                            gguf=Gguf("llama", _llama, paired())),)

@@ -8,46 +8,50 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Model
+from morpho.models.family import Family
 
-# model_type -> file in this folder, and class
-FAMILIES = {
-    "gpt2": ("gpt2", "GPT2"),
-    "llama": ("llama", "Llama"),
-    "bert": ("encoders.bert", "Bert"),
-    "t5": ("seq2seq.t5", "T5"),
-    "prenorm": ("transformer", "PreNormTransformer"),
-    "resnet": ("vision.resnet", "ResNet"),
-    "vit": ("vision.vit", "ViT"),
-    "mlp": ("small", "MLP"),
-    "cnn": ("small", "CNN"),
-    "roberta": ("encoders.roberta", "Roberta"),
-    "distilbert": ("encoders.distilbert", "DistilBert"),
-    "bart": ("seq2seq.bart", "Bart"),
-    "whisper": ("seq2seq.whisper", "Whisper"),
-    "clip": ("vision.clip", "CLIP"),
-    "mistral": ("decoder.families.llama_like", "Mistral"),
-    "mixtral": ("decoder.families.llama_like", "Mixtral"),
-    "qwen2": ("decoder.families.llama_like", "Qwen2"),
-    "qwen3": ("decoder.families.llama_like", "Qwen3"),
-    "smollm3": ("decoder.families.llama_like", "SmolLM3"),
-    "phi3": ("decoder.families.llama_like", "Phi3"),
-    "gemma2": ("decoder.families.gemma", "Gemma2"),
-    "gemma3_text": ("decoder.families.gemma", "Gemma3"),
-    "olmo": ("decoder.families.others", "Olmo"),
-    "olmo2": ("decoder.families.others", "Olmo2"),
-    "gpt_neox": ("decoder.families.others", "NeoX"),
-    "opt": ("decoder.families.others", "OPT"),
-}
+FILES = ("gpt2", "llama", "encoders.bert", "seq2seq.t5", "transformer", "vision.resnet", "vision.vit", "small",
+         "encoders.roberta", "encoders.distilbert", "seq2seq.bart", "seq2seq.whisper", "vision.clip",
+         "decoder.families.llama_like", "decoder.families.gemma", "decoder.families.others")
+_unread = [*FILES]
+_records: dict[str, Family] = {}
 
 
-def _family(model_type: Any) -> tuple[type[Model], dict[str, dict[str, Any]]]:
-    """The class, and the settings of each of its models by name; a family without a table has one, of its own name."""
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise fail(ArgumentError, "models", f"there is no family {model_type!r}", "one of " + ", ".join(FAMILIES))
-    file, name = FAMILIES[model_type]
-    module = importlib.import_module("morpho.models." + file)
-    return getattr(module, name), getattr(module, "SIZES", {model_type: {}})
+def register(family: Family) -> Family:
+    """Add a family: from then on it is created, loaded, saved, planned, cut and shared as all others."""
+    if _records.get(family.name, family) is not family:
+        raise fail(ArgumentError, "models", f"there is a family {family.name!r} already")
+    _records[family.name] = family
+    return family
+
+
+def _read() -> None:
+    """Register the families of the next file."""
+    for family in importlib.import_module("morpho.models." + _unread[0]).FAMILIES:
+        register(family)
+    _unread[:1] = []
+
+
+def families() -> dict[str, Family]:
+    """All families by `model_type`.
+
+    >>> from morpho.models.registry import families
+    >>> families()["gemma2"].title
+    'Gemma2'
+    """
+    while _unread:
+        _read()
+    return _records
+
+
+def record(model_type: Any) -> Family:
+    """The record of a family."""
+    known = isinstance(model_type, str)
+    while known and _unread and model_type not in _records:
+        _read()
+    if not known or model_type not in _records:
+        raise fail(ArgumentError, "models", f"there is no family {model_type!r}", "one of " + ", ".join(families()))
+    return _records[model_type]
 
 
 def names() -> list[str]:
@@ -56,7 +60,7 @@ def names() -> list[str]:
     >>> "gpt2-xl" in mo.models.list()
     True
     """
-    return sorted(name for model_type in FAMILIES for name in _family(model_type)[1])
+    return sorted(name for family in families().values() for name in family.sizes)
 
 
 def create(name: str, *, dtype: Any = mo.float32, **overrides: Any) -> Any:
@@ -66,8 +70,8 @@ def create(name: str, *, dtype: Any = mo.float32, **overrides: Any) -> Any:
     >>> model.parameter_count()
     1816
     """
-    kind, sizes = _named("models.create", name)
-    return kind.from_config({**sizes, **overrides}, strict=True, dtype=dtype)
+    family, sizes = _named("models.create", name)
+    return family.model.from_config({**sizes, **overrides}, strict=True, dtype=dtype)
 
 
 def config_of(name: str) -> dict[str, Any]:
@@ -77,15 +81,18 @@ def config_of(name: str) -> dict[str, Any]:
     >>> config_of("smollm2-135m")["num_hidden_layers"]
     30
     """
-    kind, sizes = _named("models.config_of", name)
-    return {"model_type": kind.model_type, **kind.checked_config(sizes, strict=True).to_dict()}
+    family, sizes = _named("models.config_of", name)
+    return {"model_type": family.name, **family.model.checked_config(sizes, strict=True).to_dict()}
 
 
-def _named(operation: str, name: str) -> tuple[type[Model], dict[str, Any]]:
-    for model_type in FAMILIES:
-        kind, sizes = _family(model_type)
-        if name in sizes:
-            return kind, sizes[name]
+def _named(operation: str, name: str) -> tuple[Family, Mapping[str, Any]]:
+    while True:
+        for family in _records.values():
+            if name in family.sizes:
+                return family, family.sizes[name]
+        if not _unread:
+            break
+        _read()
     raise fail(ArgumentError, operation, f"there is no model {name!r}", "one of " + ", ".join(names()))
 
 
@@ -97,12 +104,12 @@ def from_config(config: Mapping[str, Any], *, dtype: Any = mo.float32) -> Any:
     >>> mo.models.from_config(model.config).config == model.config
     True
     """
-    return family(config).from_config(config, dtype=dtype)
+    return family(config).model.from_config(config, dtype=dtype)
 
 
-def family(config: Mapping[str, Any]) -> type[Model]:
-    """The class of the models that a configuration is of."""
+def family(config: Mapping[str, Any]) -> Family:
+    """The family that a configuration is of."""
     if "model_type" not in config:
         raise fail(ArgumentError, "models.from_config", "the configuration has no model_type",
-                   "one of " + ", ".join(FAMILIES))
-    return _family(config["model_type"])[0]
+                   "one of " + ", ".join(families()))
+    return record(config["model_type"])

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import morpho as mo
 from morpho.models.base import Model
 from morpho.models.config import Config
+from morpho.models.family import Family
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.convolution import Conv2d
 from morpho.nn.layers.dropout import Dropout
@@ -93,3 +94,6 @@ class CNN(Model):
             x = mo.max_pool2d(mo.relu(convolution(x)), 2)
         x = mo.reshape(x, (x.shape[0], self.hidden.in_features))
         return self.output(self.dropout(mo.relu(self.hidden(x))))  # type: ignore[no-any-return]
+
+
+FAMILIES = (Family("mlp", MLP, {"mlp": {}}), Family("cnn", CNN, {"cnn": {}}))

@@ -14,6 +14,7 @@ from morpho.models.base import BlockModel, divided
 from morpho.models.config import Config
 from morpho.models.cuts import Cuts
 from morpho.models.decoder.shape import Rope, Shape
+from morpho.models.family import Family
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
@@ -123,6 +124,9 @@ SIZES: dict[str, dict[str, int]] = {
     "prenorm-base": {"width": 768, "layers": 12, "heads": 12, "hidden": 3072},
     "prenorm-large": {"width": 1024, "layers": 24, "heads": 16, "hidden": 4096},
 }
+
+
+FAMILIES = (Family("prenorm", PreNormTransformer, SIZES),)
 
 
 def _sized(name: str, vocab_size: int, max_seq_len: int, others: dict[str, Any]) -> PreNormTransformer:

@@ -1,11 +1,11 @@
-"""SciPy's functions on tensors: what `mo.special` has beyond its own ops.
+"""SciPy's functions on tensors: `mo.stats`, `mo.signal`, `mo.ndimage`, and what `mo.special` has beyond its own ops.
 
 SciPy is not needed, and not used. Everything is composed of Morpho's functions: it is compiled, runs on a GPU, and is
 differentiated as far as each function says.
 
 >>> import morpho.scipy as scipy
->>> round(scipy.special.exp1(1.0).item(), 4)
-0.2194
+>>> round(scipy.stats.norm.cdf(1.96).item(), 4), round(scipy.special.exp1(1.0).item(), 4)
+(0.975, 0.2194)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 _PARTS = {"special": "morpho.tensor.functions.special", "linalg": "morpho.linalg", "fft": "morpho.tensor.functions.fft",
           "sparse": "morpho.sparse"}
-_FILES = ("integrals", "polynomials", "hypergeometric")
+_FILES = ("stats", "signal", "ndimage", "continuous", "discrete", "hypergeometric", "integrals", "polynomials")
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +27,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(_PARTS)
+    return sorted([*_PARTS, "stats", "signal", "ndimage"])

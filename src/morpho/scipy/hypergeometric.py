@@ -19,7 +19,7 @@ from morpho.scipy.integrals import refuse_slopes, wide, with_slopes
 EPS = 1e-17
 
 
-def _series(ratio: Callable[[Any], mo.Tensor], like: mo.Tensor, most: int) -> mo.Tensor:
+def _series(ratio: Callable[[Any], mo.Tensor], like: mo.Tensor, most: int) -> Any:
     """1 + r(0) + r(0) r(1) + ..., until all terms are below the last digit."""
     one = mo.ones_like(like)
 
@@ -124,10 +124,13 @@ _sloped_0f1: Callable[..., Any] = with_slopes(lambda v, z: _series(lambda k: z /
 
 # -- inverses ------------------------------------------------------------------------------------------------------
 def _root(share: Callable[[mo.Tensor], mo.Tensor], density: Callable[[mo.Tensor], mo.Tensor], wanted: mo.Tensor,
-          low: mo.Tensor, high: mo.Tensor, start: mo.Tensor, rising: bool) -> mo.Tensor:
+          low: mo.Tensor, high: mo.Tensor, start: mo.Tensor, rising: bool) -> Any:
     """x in low..high with share(x) = wanted: Newton's steps, and halves of the interval where they leave it."""
-    def step(_: Any, state: Any) -> Any:
-        x, low, high = state
+    def going(state: Any) -> Any:
+        return mo.logical_and(state[3] < 90, state[4])
+
+    def step(state: Any) -> Any:
+        x, low, high, count, _ = state
         miss = share(x) - wanted
         above = miss > 0 if rising else miss < 0
         low, high = mo.where(above, low, x), mo.where(above, x, high)
@@ -136,9 +139,11 @@ def _root(share: Callable[[mo.Tensor], mo.Tensor], density: Callable[[mo.Tensor]
         inside = mo.logical_and(new > low, new < high)
         middle = mo.where(low > 0, mo.sqrt(low) * mo.sqrt(high), 0.5 * (low + high))
         middle = mo.where(high > 4 * low, middle, 0.5 * (low + high))
-        return mo.where(miss == 0, x, mo.where(inside, new, middle)), low, high
+        new = mo.where(miss == 0, x, mo.where(inside, new, middle))
+        return new, low, high, count + 1, mo.any(mo.abs(new - x) > 2e-16 * mo.abs(x))
 
-    return mo.fori_loop(0, 90, step, (start, low, high))[0]
+    state = (start, low, high, mo.asarray(0, dtype=mo.int64), mo.asarray(True))
+    return mo.while_loop(going, step, state)[0]
 
 
 def _gamma_density(a: mo.Tensor, x: mo.Tensor) -> mo.Tensor:

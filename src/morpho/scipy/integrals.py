@@ -26,14 +26,13 @@ EULER = 0.57721566490153286061
 
 def wide(name: str, *values: Any) -> tuple[list[mo.Tensor], Any]:
     """The arguments as float64 of one shape, and the dtype of the result."""
-    tensors = [mo.asarray(value) for value in values]
-    numbers = [tensor if tensor.dtype.is_float else tensor.astype(mo.float32) for tensor in tensors
-               if not isinstance(values[0], int | float) or tensor.ndim or len(tensors) == 1]
+    tensors = [mo.asarray(value, dtype=mo.float64) if isinstance(value, int | float) else mo.asarray(value)
+               for value in values]
     if any(tensor.dtype.is_complex for tensor in tensors):
         raise fail(mo.errors.DTypeError, name, "it takes real numbers", "take the real part")
-    plain = [tensor for tensor, value in zip(tensors, values, strict=True) if not isinstance(value, int | float | bool)]
-    kinds = [tensor.dtype if tensor.dtype.is_float else mo.float32 for tensor in plain or numbers or tensors]
-    dtype = mo.result_type(*kinds)
+    kinds = [tensor.dtype if tensor.dtype.is_float else mo.float32
+             for tensor, value in zip(tensors, values, strict=True) if not isinstance(value, int | float)]
+    dtype = mo.result_type(*kinds) if kinds else mo.float32
     return [tensor.astype(mo.float64) for tensor in mo.broadcast_arrays(*tensors)], dtype
 
 

@@ -147,8 +147,9 @@ def _operand(recording: Any, x: Any) -> Step | None:
     """The step of what stands among tensors, or None where it has none."""
     kind = _tensor[0]
     if type(x) is not kind:
-        if isinstance(x, kind):  # a parameter or buffer: its value lies in a tensor of its state
-            return recording.operand(x, x.state._tensor)  # type: ignore[no-any-return]
+        if isinstance(x, kind):  # a parameter or buffer: its value lies in a tensor of its state; `x.data` has none
+            state = getattr(type(x), "state", None) and x.state
+            return None if state is None else recording.operand(x, state._tensor)  # type: ignore[no-any-return]
         if not isinstance(x, np.ndarray | np.generic | list):
             return None
         x = _following[0](x)

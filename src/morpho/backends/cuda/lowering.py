@@ -12,6 +12,7 @@ from morpho.backends.cuda.gemm.quantised.lower import QuantisedLowering
 from morpho.backends.cuda.grouped.schedule import grouped
 from morpho.backends.cuda.sparse.transposed import TransposedLowering
 from morpho.backends.cuda.tiles.scans import ScanLowering
+from morpho.backends.cuda.tiles.scatters import CountLowering
 from morpho.base.dims import Size
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import defaults_for
@@ -23,7 +24,8 @@ from morpho.program.plan_memory import plan_memory
 from morpho.program.program import Program
 
 
-class CudaLowering(DecodeLowering, ConvLowering, QuantisedLowering, TransposedLowering, ScanLowering):
+class CudaLowering(DecodeLowering, ConvLowering, QuantisedLowering, TransposedLowering, ScanLowering,
+                   CountLowering):
     """Products, convolutions, attention, long sorts and transposed sparse products have kernels of their own here."""
 
     def lower_lapack(self, node: Node) -> None:

@@ -38,7 +38,7 @@ def lower_tiles(lowering: Builder, node: Node, on_gpu: bool) -> None:
 
 
 def add_step(lowering: Builder, node: Node, program: TileProgram, views: Sequence[View], grid: Sequence[Size],
-             levels: record.Levels, on_gpu: bool) -> None:
+             levels: record.Levels, on_gpu: bool, label: str = "") -> None:
     """The step of a program on arrays at some places. `levels`: axes around the grid, for each a size and which arrays
     have it in front of their own axes."""
     numbers: dict[str, Any] = {"grid": [*grid, 1, 1, 1][:3], "levels": [size for size, _ in levels]}
@@ -55,6 +55,6 @@ def add_step(lowering: Builder, node: Node, program: TileProgram, views: Sequenc
     largest = max((product(value.shape) for one in program.operations for value in one.results), default=1)
     sizes = " x ".join(str(size) for size in grid)
     writes = tuple(number for number, array in enumerate(program.arrays) if array.written)
-    lowering.add(Step(kernel, tuple(views), writes, kernel.record.values(**numbers), rows, largest, program.name,
-                      node.origin, scratch=0 if on_gpu else code_of(kernel, current_isa())[1],
+    lowering.add(Step(kernel, tuple(views), writes, kernel.record.values(**numbers), rows, largest,
+                      label or program.name, node.origin, scratch=0 if on_gpu else code_of(kernel, current_isa())[1],
                       choice=f"a kernel over tiles, {sizes} programs"))

@@ -19,7 +19,7 @@ from morpho.cluster.parallel.tensor_parallel import ColumnParallelLinear, RowPar
 from morpho.cluster.pipeline.placement import Place
 from morpho.models.decoder.layers import Experts
 from morpho.models.gpt2 import TransposedLinear
-from morpho.models.registry import family as family_of
+from morpho.models.registry import record
 from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import Parts
@@ -46,7 +46,7 @@ def shared_numbers(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
     >>> shared_numbers("gpt2", {"n_head": 3, "n_embd": 24, "n_layer": 5})
     {'n_head': 3, 'n_embd': 24}
     """
-    return {name: config[name] for name in family_of({"model_type": family}).config_class.shared if config.get(name)}
+    return {name: config[name] for name in record(family).model.config_class.shared if config.get(name)}
 
 
 def check_shares(family: str, config: Mapping[str, Any], places: Sequence[Place]) -> None:

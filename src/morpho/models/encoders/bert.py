@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,8 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import key_mask, tied_logits
 from morpho.models.config import Config
 from morpho.models.encoders.encoder import Dense, SelfAttention
-from morpho.models.encoders.heads import KINDS, WithHeads, labels_of
+from morpho.models.encoders.heads import KINDS, WithHeads, labels_of, parts_of
+from morpho.models.family import Family, Names, Settings
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
@@ -22,6 +23,7 @@ from morpho.nn.module import Module
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
+from morpho.weights import Rule
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only
 
 
@@ -208,3 +210,25 @@ SIZES: dict[str, dict[str, Any]] = {
     "bert-base": {},
     "bert-large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
 }
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    old = [rule for ours, theirs in (("weight", "gamma"), ("bias", "beta")) for rule in (
+        Rule(f"cls.{{rest:*}}.{theirs}", f"cls.{{rest}}.{ours}"),
+        Rule(f"(bert.){{rest:*}}.{theirs}", f"bert.{{rest}}.{ours}"))]
+    head = [Rule("cls.predictions.decoder.weight", None)] if settings["tie_word_embeddings"] else []
+    if "cls.predictions.decoder.bias" in names:  # newer files say it twice, and this one is added
+        head += [Rule("cls.predictions.bias", None), Rule("cls.predictions.decoder.bias", "cls.predictions.bias")]
+    return [
+        Rule("(bert.)embeddings.position_ids", None),
+        Rule("cls.seq_relationship.{what}", None),  # of the next sentence
+        *head,
+        *old,
+        *(Rule(f"{name}.{{rest:*}}", f"{name}.{{rest}}") for name in ("cls", "classifier", "qa_outputs")),
+        Rule("(bert.){rest:*}", "bert.{rest}"),
+    ]
+
+
+FAMILIES = (Family("bert", Bert, SIZES, Names(
+    "cls.predictions.decoder.weight", "embeddings.word_embeddings.weight", _names,
+    parts=parts_of("bert", "cls.predictions"))),)

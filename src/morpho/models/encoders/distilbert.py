@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,8 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import divided, key_mask, tied_logits
 from morpho.models.config import Config
 from morpho.models.encoders.bert import first_values
-from morpho.models.encoders.heads import KINDS, WithHeads, labels_of
+from morpho.models.encoders.heads import KINDS, WithHeads, labels_of, parts_of
+from morpho.models.family import Family, Names, Settings
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import LayerNorm
@@ -21,6 +22,7 @@ from morpho.nn.transformer.attention import attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
+from morpho.weights import Rule
 from morpho.weights.keys import Key, Kind, irrelevant, one_of
 
 EPS = 1e-12
@@ -166,3 +168,17 @@ class DistilBert(WithHeads):
 
 
 SIZES: dict[str, dict[str, Any]] = {"distilbert-base": {}}
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    heads = ("vocab_transform", "vocab_layer_norm", "vocab_projector", "pre_classifier", "classifier", "qa_outputs")
+    return [
+        *([Rule("vocab_projector.weight", None)] if settings["tie_word_embeddings"] else []),
+        *(Rule(f"{name}.{{rest:*}}", f"{name}.{{rest}}") for name in heads),
+        Rule("(distilbert.){rest:*}", "distilbert.{rest}"),
+    ]
+
+
+FAMILIES = (Family("distilbert", DistilBert, SIZES, Names(
+    "vocab_projector.weight", "embeddings.word_embeddings.weight", _names,
+    parts=parts_of("distilbert", "vocab_"))),)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Model
+from morpho.models.family import Settings
 from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
 
@@ -41,7 +43,7 @@ class WithHeads(Model):
                        f"make it with head={kind!r}, or load a file that has one")
 
     def first(self, x: mo.Tensor) -> mo.Tensor:
-        """What the head for texts reads: the vector of the first token, through whatever the family has there."""
+        """Input of the head for texts: the vector of the first token, through whatever the family has there."""
         return x[:, 0]
 
     def classify(self, x: mo.Tensor) -> mo.Tensor:
@@ -66,3 +68,26 @@ def labels_of(family: str, head: str, labels: int | None) -> int:
     if head in ("sequence", "token") and labels is None:
         raise fail(ArgumentError, family, f"head={head!r} needs labels=, the number of classes")
     return labels or 2
+
+
+def parts_of(family: str, masked: str) -> Callable[[Settings, Any], dict[str, Any]]:
+    """A function that says which parts and head a file of an encoder has; names of the masked tokens' head begin with
+    `masked`."""
+    def parts(settings: Settings, weights: Any) -> dict[str, Any]:
+        pooler = {} if family == "distilbert" else {"pooler": any("pooler." in name for name in weights)}
+        return {**pooler, "masked_lm": any(name.startswith(masked) for name in weights),
+                **_head(family, settings, weights)}
+    return parts
+
+
+def _head(family: str, settings: Settings, weights: Any) -> dict[str, Any]:
+    """A classifier reads texts where something stands before it, or where `architectures` says so; else tokens."""
+    if "qa_outputs.weight" in weights:
+        return {"head": "span"}
+    last = next((name for name in ("classifier.out_proj.weight", "classifier.weight") if name in weights), None)
+    if last is None:
+        return {}
+    said = " ".join(map(str, settings.get("architectures") or ()))
+    texts = "out_proj" in last or "pre_classifier.weight" in weights or "SequenceClassification" in said or (
+        family == "bert" and "TokenClassification" not in said and any("pooler." in name for name in weights))
+    return {"head": "sequence" if texts else "token", "labels": int(weights.shapes[last][0])}

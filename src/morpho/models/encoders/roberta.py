@@ -3,7 +3,7 @@ the published ones: `roberta.encoder.layer.0.attention.self.query.weight`, `lm_h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,13 +12,15 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import key_mask, tied_logits
 from morpho.models.config import Config
 from morpho.models.encoders.bert import Body, Embeddings, first_values
-from morpho.models.encoders.heads import KINDS, TwoStep, WithHeads, labels_of
+from morpho.models.encoders.heads import KINDS, TwoStep, WithHeads, labels_of, parts_of
+from morpho.models.family import Family, Names, Settings
 from morpho.nn.layers.linear import Linear
 from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
 from morpho.nn.transformer.blocks import ACTIVATIONS
 from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
+from morpho.weights import Rule
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, token
 
 
@@ -124,3 +126,19 @@ SIZES: dict[str, dict[str, Any]] = {
     "roberta-large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
                       "intermediate_size": 4096},
 }
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    head = [Rule("lm_head.decoder.weight", None)] if settings["tie_word_embeddings"] else []
+    if "lm_head.decoder.bias" in names:  # the same numbers twice, and this one is added
+        head += [Rule("lm_head.bias", None), Rule("lm_head.decoder.bias", "lm_head.bias")]
+    return [
+        Rule("(roberta.)embeddings.position_ids", None), *head,
+        *(Rule(f"{name}.{{rest:*}}", f"{name}.{{rest}}") for name in ("lm_head", "classifier", "qa_outputs")),
+        Rule("(roberta.){rest:*}", "roberta.{rest}"),
+    ]
+
+
+FAMILIES = (Family("roberta", Roberta, SIZES, Names(
+    "lm_head.decoder.weight", "embeddings.word_embeddings.weight", _names,
+    parts=parts_of("roberta", "lm_head."))),)

@@ -1,4 +1,4 @@
-"""A decoder from a GGUF file, of any architecture in `gguf_forms.py`."""
+"""A decoder from a GGUF file, of any architecture that a family's record has."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.models.family import Family, Gguf
 from morpho.models.files.filling import check_depth, filled, kept, wanted
-from morpho.models.files.gguf_forms import FORMS, Form, form_of
-from morpho.models.registry import from_config
+from morpho.models.registry import families, from_config
 from morpho.models.text.generation_keys import Defaults
 from morpho.nn import init
 from morpho.weights import FileFault, GgufFile, NameFault, match
@@ -23,7 +23,7 @@ def from_gguf(file: GgufFile, dtype: Any, packed: bool, keep: Callable[[Any], No
     """The model, with weights packed as the file has them or not. Every key of the header is used, known not to
     matter, or an error that names it."""
     name = file.path.name
-    config, form = config_of_gguf(file), _form(file)
+    config, form = config_of_gguf(file), _form(file)[1]
     with init.undrawn():
         model = from_config(config, dtype=dtype)
     try:
@@ -43,12 +43,12 @@ def from_gguf(file: GgufFile, dtype: Any, packed: bool, keep: Callable[[Any], No
 
 def config_of_gguf(file: GgufFile) -> dict[str, Any]:
     """The settings of a model, out of a file's header, which is checked."""
-    form = _form(file)
-    check_model(file.metadata, file.path.name, file.ignore)
+    family, form = _form(file)
+    check_model(file.metadata, file.path.name, file.ignore, form.architecture, form.keys)
     sizes = file.config
     before = sizes.architecture
     check_depth({f"{before}.block_count": sizes.layers}, len(file.tensors), file.path.name)
-    if sizes.rope_dimensions != sizes.head_width and form.family not in ("phi3", "gpt_neox"):
+    if sizes.rope_dimensions != sizes.head_width and not form.partial:
         raise fail(FileFault, "models.load", f"{file.path.name}: {before}.rope.dimension_count is "
                                              f"{sizes.rope_dimensions}, and only {before}.attention.key_length, "
                                              f"{sizes.head_width}, is computed")
@@ -59,7 +59,7 @@ def config_of_gguf(file: GgufFile) -> dict[str, Any]:
     ends = [file.metadata[key] for key in (f"tokenizer.ggml.{end}_token_id" for end in ENDS) if key in file.metadata]
     ends = [*dict.fromkeys(ends)]
     return {
-        "model_type": form.family, "vocab_size": sizes.vocab_size, "hidden_size": sizes.width,
+        "model_type": family.name, "vocab_size": sizes.vocab_size, "hidden_size": sizes.width,
         "intermediate_size": sizes.feed_forward, "num_hidden_layers": sizes.layers, "head_dim": sizes.head_width,
         "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads,
         "max_position_embeddings": sizes.context, "rope_theta": sizes.rope_theta or 10000.0,
@@ -67,13 +67,19 @@ def config_of_gguf(file: GgufFile) -> dict[str, Any]:
         "eos_token_id": (ends[0] if len(ends) == 1 else ends) if ends else None, **form.settings(file)}
 
 
-def _form(file: GgufFile) -> Form:
-    found = form_of(file)
-    if found is None:
-        form = file.metadata.get("general.architecture")
-        raise fail(ArgumentError, "models.load", f"{file.path.name}: general.architecture is {shortened(form)}, which "
-                                                 "cannot be built", "files of " + ", ".join(FORMS) + " can")
-    return found
+def forms() -> dict[str, tuple[Family, Gguf]]:
+    """Families that GGUF files hold, by architecture; those of experts by their own name."""
+    return {family.name if family.gguf.experts else family.gguf.architecture: (family, family.gguf)
+            for family in families().values() if family.gguf is not None}
+
+
+def _form(file: GgufFile) -> tuple[Family, Gguf]:
+    architecture, has_experts = file.metadata.get("general.architecture"), bool(file.fields.get("expert_count"))
+    known = [(family, form) for family, form in forms().values() if form.architecture == architecture]
+    if not known:
+        raise fail(ArgumentError, "models.load", f"{file.path.name}: general.architecture is "
+                   f"{shortened(architecture)}, which cannot be built", "files of " + ", ".join(forms()) + " can")
+    return next((each for each in known if each[1].experts == has_experts), known[0])
 
 
 def _scaling(file: GgufFile) -> dict[str, Any] | None:

@@ -17,13 +17,12 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail, sentence
 from morpho.base.python.ahead import Ahead
 from morpho.models.base import LanguageModel
-from morpho.models.files import names
+from morpho.models.family import Family
 from morpho.models.files.filling import check_depth, filled, kept, wanted
 from morpho.models.files.gguf import from_gguf
 from morpho.models.files.json_file import read_json
-from morpho.models.files.parts import with_parts
 from morpho.models.quantization_keys import block_size
-from morpho.models.registry import family
+from morpho.models.registry import family, record
 from morpho.models.registry import names as names_of_models
 from morpho.models.rounding import check_activations, round_activations
 from morpho.models.text.generation_keys import GENERATION, Defaults
@@ -33,11 +32,12 @@ from morpho.weights import FileFault, MissingFile, NameFault, load_gguf, load_to
 from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
 from morpho.weights.keys import Key, KeyTable
-from morpho.weights.mapping import Rule, choose
+from morpho.weights.mapping import Rule, choose, rename
 from morpho.weights.pull import MODELS
 from morpho.weights.scaled import ScaledWeights, with_scales
 
 LOG = logging.getLogger("morpho")
+PREFIXES = ("", "transformer.", "bert.", "roberta.", "distilbert.")  # before an embedding's name in some files
 SHIPPED = Path(__file__).parent.parent / "shipped"  # the small model that comes with Morpho
 
 
@@ -139,7 +139,7 @@ def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
     if not hasattr(model, "config"):
         raise fail(ArgumentError, "models.save", f"{type(model).__name__} is no model of a family: it has no config",
                    "save its weights with mo.weights.save(path, model.state_dict())")
-    mo.weights.save(place, names.published(model.model_type, model.config, model.state_dict()), **others)
+    mo.weights.save(place, rename(model.state_dict(), record(model.model_type).names.published(model.config)), **others)
     with atomic_file(place / "config.json") as file:
         file.write(json.dumps(_written(model), indent=1).encode())
     said = model.defaults.to_dict() if isinstance(model, LanguageModel) else {}
@@ -158,7 +158,7 @@ def _written(model: Any) -> dict[str, Any]:
 
 
 def _elsewhere(name: str) -> str:
-    """What to do where there is no folder or file of this name."""
+    """Hint for a name that is neither a folder nor a file."""
     if name in MODELS:
         return f"fetch it: morpho models pull {name}, then load mo.weights.model_path({name!r})"
     if name in names_of_models():
@@ -188,19 +188,19 @@ def _unfilled(folder: Path, dtype: Any, ignore: Collection[str]) -> tuple[Any, A
         raise fail(MissingFile, "models.load", f"{folder} has no config.json",
                    "give the folder of a model as the hubs have them, with config.json and model.safetensors")
     with naming(file):
-        kind = family(config)
+        known = family(config)
+    kind = known.model
     kind.checked_config(config, file=str(file), ignore=ignore)
     said = _generation(folder, config, ignore, kind.config_class.honoured)
     weights = with_scales(load_weights(folder), block_size("models.load", str(file), config, ignore))
-    config = with_parts(kind.model_type, config, weights)
+    config = {**known.names.parts(config, weights), **config}  # what the file says goes before
     check_depth(config, len(weights), "config.json")
-    config = _untied(kind, config, weights, folder)  # type: ignore[assignment]
+    config = _untied(known, config, weights, folder)  # type: ignore[assignment]
     with init.undrawn(), naming(file):
         model = kind.from_config(config, dtype=dtype, ignore=ignore)
     if isinstance(model, LanguageModel):
         _take_over(model, said)
-    table = names.TABLES.get(model.model_type)
-    return model, weights, table(model.config, [*weights]) if table else (), config
+    return model, weights, known.names.rules(model.config, [*weights]), config
 
 
 def _stays(name: str, rules: Sequence[Rule]) -> bool:
@@ -223,9 +223,10 @@ def part_ranges(folder: Path, keep: Callable[[Any], None]) -> list[tuple[str, in
         _, sources, made = choose(name, rules)
         if any(target in targets for target in made):
             needed.update(sources)
-    pairs = [names.HEADS.get(model.model_type, ("", "")), *names.TWICE.get(model.model_type, {}).items()]
+    known = record(model.model_type).names
+    pairs = [(known.head, known.embedding), *known.twice.items()]
     for pair in pairs:
-        alike = {start + name for name in pair for start in names.PREFIXES if start + name in weights}
+        alike = {start + name for name in pair for start in PREFIXES if start + name in weights}
         if alike & needed:
             needed |= alike
     places = [place for name in sorted(needed) for place in weights.places(name)]
@@ -245,7 +246,7 @@ def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str]
 
 
 def _take_over(model: LanguageModel, said: Mapping[str, Any]) -> None:
-    """What a file says about making text."""
+    """Take over the settings of text generation from a file."""
     model.defaults = Defaults.of(said)
     for name in ("eos_token_id", "decoder_start_token_id"):
         if said.get(name) is not None and name in model.config:
@@ -253,10 +254,11 @@ def _take_over(model: LanguageModel, said: Mapping[str, Any]) -> None:
     model.eos_token_id = model.config["eos_token_id"]
 
 
-def _untied(kind: Any, config: Mapping[str, Any], weights: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+def _untied(known: Family, config: Mapping[str, Any], weights: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """The configuration with a head of its own where the file holds another one than the embedding, which is said; and
     the same numbers where a file holds them twice."""
-    for name, other in names.TWICE.get(kind.model_type, {}).items():
+    kind = known.model
+    for name, other in known.names.twice.items():
         if name in weights and other in weights and not _equal(weights[name], weights[other]):
             raise fail(FileFault, "models.load", f"{folder}: {name} differs from {other}, and one of them is used only")
     biases = [weights.get(f"cls.predictions.{name}") for name in ("bias", "decoder.bias")]
@@ -264,8 +266,8 @@ def _untied(kind: Any, config: Mapping[str, Any], weights: Mapping[str, Any], fo
             and not _equal(*biases):
         LOG.warning(sentence("models.load", f"{folder}: cls.predictions.decoder.bias is not cls.predictions.bias: the "
                                             "decoder's is kept", line=""))
-    head, embedding = names.HEADS.get(kind.model_type, ("", ""))
-    embedding = next((start + embedding for start in names.PREFIXES if start + embedding in weights), "")
+    head = known.names.head
+    embedding = next((name for start in PREFIXES if (name := start + known.names.embedding) in weights), "")
     tied = config.get("tie_word_embeddings", kind.config_class.default("tie_word_embeddings")) if head else False
     if not tied or head not in weights or not embedding or _equal(weights[head], weights[embedding]):
         return config
@@ -294,7 +296,7 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def _sizes(config: Mapping[str, Any], model: Any) -> str:
-    """What the configuration says of the weights and their shapes, for others than those."""
+    """Sizes in the configuration, for an error about names or shapes of weights."""
     kind = model.config_class
     given = {kind.renamed.get(name, name) for name, value in config.items() if value is not None}
     numbers = {name: value for name, value in model.config.items() if not isinstance(value, float | dict)

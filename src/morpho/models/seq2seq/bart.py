@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from morpho.models.base import tied_logits
 from morpho.models.config import Config
 from morpho.models.cuts import TwoPartCuts
 from morpho.models.encoders.heads import TwoStep, labels_of
+from morpho.models.family import Family, Names, Settings, tied_head
 from morpho.models.seq2seq.layers import DecoderLayer, EncoderLayer
 from morpho.models.seq2seq.two_part import Cross, TwoPartModel
 from morpho.models.text.generation_keys import FORCED
@@ -24,6 +25,7 @@ from morpho.nn.module import Module
 from morpho.nn.transformer.blocks import ACTIVATIONS
 from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
+from morpho.weights import Rule
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, token
 
 OFFSET = 2  # rows of a table of positions before the first one
@@ -192,3 +194,27 @@ SIZES: dict[str, dict[str, Any]] = {
                   "decoder_attention_heads": 12, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072},
     "bart-large": {},
 }
+
+
+TWICE = {f"model.{part}.embed_tokens.weight": "model.shared.weight" for part in ("encoder", "decoder")}
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    shared = "model.shared.weight"
+    old = [Rule(name, None) for name in TWICE] if shared in names else [
+        Rule("model.decoder.embed_tokens.weight", None), Rule("model.encoder.embed_tokens.weight", shared)]
+    head = [Rule("final_logits_bias", None)] if settings["head"] else []
+    return [*tied_head(settings), *old, *head]
+
+
+def _parts(settings: Settings, weights: Any) -> dict[str, Any]:
+    if "final_logits_bias" in weights:
+        return {}
+    if "qa_outputs.weight" in weights:
+        return {"head": "span"}
+    last = "classification_head.out_proj.weight"
+    return {"head": "sequence", "labels": int(weights.shapes[last][0])} if last in weights else {}
+
+
+FAMILIES = (Family("bart", Bart, SIZES, Names(
+    "lm_head.weight", "model.shared.weight", _names, twice=TWICE, parts=_parts)),)

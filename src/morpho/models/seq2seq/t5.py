@@ -14,6 +14,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import tied_logits
 from morpho.models.config import Config
 from morpho.models.cuts import TwoPartCuts
+from morpho.models.family import Family, Names, Settings, tied_head
 from morpho.models.seq2seq.two_part import Cross, TwoPartModel
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
@@ -23,6 +24,7 @@ from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache, Parts, attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
+from morpho.weights import Rule
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, text, used
 
 MOST_APART = 1 << 20  # of relative_attention_max_distance
@@ -283,3 +285,17 @@ SIZES: dict[str, dict[str, Any]] = {
     "t5-base": {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12},
     "t5-large": {"d_model": 1024, "d_ff": 4096, "num_layers": 24, "num_heads": 16},
 }
+
+
+TWICE = {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"}
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    return [
+        *tied_head(settings),
+        *(Rule(name, None) for name in TWICE),
+        Rule("decoder.block.{i}.layer.1.EncDecAttention.relative_attention_bias.weight", None),  # never used
+    ]
+
+
+FAMILIES = (Family("t5", T5, SIZES, Names("lm_head.weight", "shared.weight", _names, twice=TWICE)),)

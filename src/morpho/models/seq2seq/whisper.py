@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.models.base import LanguageModel, tied_logits
 from morpho.models.config import Config
+from morpho.models.family import Family, Names, Settings
 from morpho.models.seq2seq.layers import DecoderLayer, EncoderLayer, cached_cross
 from morpho.models.text.generation_keys import FORCED
 from morpho.models.text.listening import transcribed
@@ -25,6 +26,7 @@ from morpho.nn.transformer.attention import KeyValueCache
 from morpho.nn.transformer.blocks import ACTIVATIONS
 from morpho.nn.transformer.caches import Caches
 from morpho.nn.transformer.positions import rows_at
+from morpho.weights import Rule
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only
 
 _PROMPT = irrelevant("the tokens that a caller begins with say it")
@@ -189,3 +191,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "whisper-base": {"d_model": 512, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 8,
                      "decoder_attention_heads": 8, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048},
 }
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    return [Rule("proj_out.weight", None)] if settings["tie_word_embeddings"] else []
+
+
+FAMILIES = (Family("whisper", Whisper, SIZES, Names(
+    "proj_out.weight", "model.decoder.embed_tokens.weight", _names)),)

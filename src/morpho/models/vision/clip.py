@@ -11,6 +11,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Model, divided, key_mask
 from morpho.models.config import COMMON, Config
+from morpho.models.family import Family, Names, Settings
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.convolution import Conv2d
@@ -21,7 +22,7 @@ from morpho.nn.transformer.attention import attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
-from morpho.weights import keys
+from morpho.weights import Rule, keys
 from morpho.weights.keys import Key, KeyTable, Kind, irrelevant, used
 
 _FACTOR = irrelevant("of first values")
@@ -192,7 +193,7 @@ class VisionTower(Module):
 
 
 class Compared(NamedTuple):
-    """What CLIP gives: `logits` (images, texts), and the vectors of both, of length 1."""
+    """Result of CLIP: `logits` (images, texts), and the vectors of both, of length 1."""
 
     logits: mo.Tensor
     image_embeds: mo.Tensor
@@ -238,3 +239,10 @@ class CLIP(Model):
 
 
 SIZES: dict[str, dict[str, Any]] = {"clip-vit-b32": {}}
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    return [Rule("{tower}.embeddings.position_ids", None)]
+
+
+FAMILIES = (Family("clip", CLIP, SIZES, Names(rules=_names)),)

@@ -1,5 +1,5 @@
 """ResNet by the names of torchvision's files: `conv1.weight`, `layer1.0.bn1.running_mean`, `fc.weight`, ... Folders of
-transformers' ResNetForImageClassification are read too: their settings become ours; `files/names.py` has the names."""
+transformers' ResNetForImageClassification are read too: their settings and names become ours."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Model
 from morpho.models.config import COMMON, Config
+from morpho.models.family import Family, Names, Settings
 from morpho.nn import init
 from morpho.nn.containers import Sequential
 from morpho.nn.layers.batch_norm import BatchNorm2d
 from morpho.nn.layers.convolution import Conv2d
 from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
-from morpho.weights import keys
+from morpho.weights import Rule, keys
 from morpho.weights.keys import KeyTable, Kind, irrelevant, one_of, only, used
 
 
@@ -140,7 +141,7 @@ class ResNet(Model):
         self.fc = Linear(channels, config.num_classes, True, dtype)
 
     def features(self, x: mo.Tensor) -> mo.Tensor:
-        """What the last stage gives: (batch, channels, height / 32, width / 32)."""
+        """Result of the last stage: (batch, channels, height / 32, width / 32)."""
         x = mo.max_pool2d(mo.relu(self.bn1(self.conv1(x))), 3, stride=2, padding=1)
         for stage in range(len(self.config["layers"])):
             x = vars(self)[f"layer{stage + 1}"](x)
@@ -155,3 +156,22 @@ SIZES: dict[str, dict[str, Any]] = {
     "resnet34": {"layers": [3, 4, 6, 3]},
     "resnet50": {"block": "bottleneck", "layers": [3, 4, 6, 3]},
 }
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    """Files of transformers; torchvision's are named as the model is."""
+    parts = {"convolution": "conv", "normalization": "bn"}
+    blocks = [(f"layer.{number}", {theirs: f"{ours}{number + 1}" for theirs, ours in parts.items()})
+              for number in range(3)]
+    blocks.append(("shortcut", {theirs: f"downsample.{number}" for number, theirs in enumerate(parts)}))
+    return [
+        *(Rule(f"(resnet.)embedder.embedder.{theirs}.{{what}}", f"{ours}1.{{what}}")
+          for theirs, ours in parts.items()),
+        *(Rule(f"(resnet.)encoder.stages.{stage}.layers.{{i}}.{place}.{theirs}.{{what}}",
+               f"layer{stage + 1}.{{i}}.{ours}.{{what}}")
+          for stage in range(len(settings["layers"])) for place, both in blocks for theirs, ours in both.items()),
+        Rule("classifier.1.{what}", "fc.{what}"),
+    ]
+
+
+FAMILIES = (Family("resnet", ResNet, SIZES, Names(rules=_names)),)

@@ -3,7 +3,7 @@ hub: `vit.encoder.layer.0.attention.attention.query.weight`, ..."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Model
 from morpho.models.config import Config
 from morpho.models.encoders.encoder import Dense, SelfAttention
+from morpho.models.family import Family, Names, Settings
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.convolution import Conv2d
@@ -21,6 +22,7 @@ from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.tensor.state.variable import Parameter
+from morpho.weights import Rule
 from morpho.weights.keys import Key, Kind, irrelevant, one_of
 
 
@@ -159,3 +161,23 @@ SIZES: dict[str, dict[str, Any]] = {
     "vit-b16": {},
     "vit-l16": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
 }
+
+
+def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
+    """Files of later versions name the parts of a layer otherwise."""
+    here = "vit.encoder.layer.{i}."
+    parts = {"attention.q_proj": "attention.attention.query", "attention.k_proj": "attention.attention.key",
+             "attention.v_proj": "attention.attention.value", "attention.o_proj": "attention.output.dense",
+             "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
+    return [
+        Rule("vit.pooler.{rest:*}", None),
+        *(Rule(f"vit.layers.{{i}}.{theirs}.{{what}}", f"{here}{ours}.{{what}}") for theirs, ours in parts.items()),
+        Rule("vit.layers.{i}.{rest:*}", here + "{rest}"),
+    ]
+
+
+def _parts(settings: Settings, weights: Any) -> dict[str, Any]:
+    return {} if "id2label" in settings else {"num_labels": 2}  # published files leave two labels unsaid
+
+
+FAMILIES = (Family("vit", ViT, SIZES, Names(rules=_names, parts=_parts)),)

@@ -140,6 +140,12 @@ def sum(tile: Any, axis: int | None = None) -> Any:
 
 
 @_primitive
+def require(condition: Any) -> None:
+    """Report an index outside its axis unless a condition of one value holds."""
+    _outside("require")
+
+
+@_primitive
 def prod(tile: Any, axis: int | None = None) -> Any:
     """Return the product of a tile, or of its rows or columns, in a fixed order."""
     _outside("prod")

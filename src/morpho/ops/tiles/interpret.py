@@ -273,6 +273,11 @@ class Interpreter:
             self.note_read(one, places, inside)
         return [np.where(inside, array[places], other)]
 
+    def do_require(self, one: Operation, inputs: list[Any], values: dict[int, Any]) -> list[Any]:
+        if not inputs[0]:
+            raise self.fail(IndexFault, "an index lies outside its axis")
+        return []
+
     def do_store(self, one: Operation, inputs: list[Any], values: dict[int, Any]) -> list[Any]:
         places, inside = self.indices(one, inputs[1:], one.inputs[0])
         if self.check:

@@ -544,6 +544,12 @@ class Reader:
     def where(self, *given: Any) -> Value:
         return self.builder.map("where", *given)
 
+    def require(self, condition: Any) -> None:
+        value = self.builder.cast(self.builder.constant(condition), bool_)
+        if value.shape:
+            raise Refusal(f"require takes one value, not a tile of shape {value.shape}")
+        self.builder.add("require", (value,), None)
+
     def prod(self, *given: Any, **named: Any) -> Value:
         return self.reduction("prod", *given, **named)
 

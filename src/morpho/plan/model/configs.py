@@ -14,9 +14,7 @@ from typing import Any
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.cost.layers import BlockShape, linear_flops, norm_flops
 from morpho.models.config import Config as ModelConfig
-from morpho.models.registry import FAMILIES as REGISTERED
-from morpho.models.registry import config_of, names
-from morpho.models.registry import family as family_of
+from morpho.models.registry import config_of, families, names, record
 from morpho.plan.model.layer import BYTES_OF, Layer
 from morpho.plan.model.strict_json import read_limited, strict_json
 
@@ -199,7 +197,7 @@ def card_fields(config: str | Path | Mapping[str, Any], batch: int, context: int
     name, data = _read(config)
     fields, family = Config(data, name), str(data.get("model_type", ""))
     if not is_planned(family):
-        known = [each for each in (*REGISTERED, *FAMILIES) if is_planned(each)]
+        known = [each for each in (*families(), *FAMILIES) if is_planned(each)]
         raise fail(ArgumentError, "plan", f"{name}: model_type {family!r} is not known",
                    f"known are {', '.join(sorted({*known}))}; trace other models with ModelCard.from_graph")
     if dtype not in BYTES_OF:
@@ -269,13 +267,12 @@ def _longer(fields: Config, work: Workload, *names: str) -> tuple[str, ...]:
 
 def is_planned(family: str) -> bool:
     """True for families that have a `Shape`, and for some others: there are cards of them."""
-    return family in FAMILIES or (family in REGISTERED and "width" in family_of({"model_type": family})
-                                  .config_class.numbers)
+    return family in FAMILIES or (family in families() and families()[family].has_shape)
 
 
 def decoder_layers(fields: Config, work: Workload) -> Family:
     """Any decoder, by its `Shape`."""
-    kind = family_of(fields.data).config_class
+    kind = record(fields.data["model_type"]).model.config_class
     keys = kind.numbers
     for name in ("width", "vocabulary", "heads", "hidden", "layers"):
         fields.size(*fields.called(kind, keys[name]), default=1 if kind.default(keys[name]) is None else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from morpho.base.errors import fail
@@ -41,19 +42,17 @@ YARN = {"rope.scaling.original_context_length": _size, "rope.scaling.yarn_beta_f
         "rope.scaling.yarn_beta_slow": _scale, "rope.scaling.yarn_ext_factor": only(1.0, 1, -1.0, -1),
         "rope.scaling.yarn_attn_factor": only(1.0, 1), "rope.scaling.yarn_log_multiplier": _off}
 _DENSE = {"expert_count": _off, "expert_used_count": _off}
-_ALL = {**_DENSE, "attention.scale": _off, "attention.sliding_window": _off}  # every layer sees all
+# Where architectures differ from Llama's.
+ALL_SEEN = {**_DENSE, "attention.scale": _off, "attention.sliding_window": _off}  # by every layer
 _WINDOW = {**_DENSE, "attention.scale": _off, "rope.scaling.type": used(keys.one_of("none", "linear")),
            "final_logit_softcapping": used(keys.number(least=0))}
-OTHERS: dict[str, dict[str, keys.Key]] = {  # where an architecture differs from Llama's
-    "llama": {}, "qwen2": _ALL, "qwen3": _ALL, "smollm3": _ALL, "olmo2": _ALL,
-    "olmo": {**_ALL, "attention.clamp_kqv": used(keys.number(least=0))},
-    "gemma2": {**_WINDOW, "attn_logit_softcapping": used(keys.number(least=0))},
-    "gemma3": {**_WINDOW, "attention.sliding_window_pattern": _size, "rope.freq_base_swa": _scale},
-    "phi3": {**_DENSE, "attention.scale": _off, "rope.scaling.original_context_length": _size,
-             "rope.scaling.attn_factor": used(keys.number(least=0)), "rope.scaling.type": only("none", "longrope"),
-             "rope.scaling.factor": _off},
-    "gptneox": {**_ALL, "use_parallel_residual": used(keys.flag())},
-}
+OLMO = {**ALL_SEEN, "attention.clamp_kqv": used(keys.number(least=0))}
+GEMMA2 = {**_WINDOW, "attn_logit_softcapping": used(keys.number(least=0))}
+GEMMA3 = {**_WINDOW, "attention.sliding_window_pattern": _size, "rope.freq_base_swa": _scale}
+PHI3 = {**_DENSE, "attention.scale": _off, "rope.scaling.original_context_length": _size,
+        "rope.scaling.attn_factor": used(keys.number(least=0)), "rope.scaling.type": only("none", "longrope"),
+        "rope.scaling.factor": _off}
+NEOX = {**ALL_SEEN, "use_parallel_residual": used(keys.flag())}
 REQUIRED = ("block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count")
 GENERAL = KeyTable({
     "general.architecture": used(keys.text()), "general.name": used(keys.text()),
@@ -89,15 +88,17 @@ TOKENIZER = KeyTable({f"tokenizer.{name}": key for name, key in {
 }.items()})
 
 
-def check_model(metadata: Mapping[str, Any], file: str, ignore: Collection[str] = ()) -> None:
-    """Every key of a file is known; one that changes the result and is not computed is an error."""
+def check_model(metadata: Mapping[str, Any], file: str, ignore: Collection[str] = (), architecture: str = "llama",
+                others: Mapping[str, keys.Key] = MappingProxyType({})) -> None:
+    """Every key of a file is known; one that changes the result and is not computed is an error. `others` are keys that
+    differ from Llama's."""
     form = metadata.get("general.architecture", "llama")
-    if not isinstance(form, str) or form not in OTHERS:
+    if form != architecture:
         raise fail(FileFault, "load_gguf", f"{file}: general.architecture is {shortened(form)}, which is not known")
     for name in REQUIRED:
         if metadata.get(f"{form}.{name}") is None:
             raise fail(FileFault, "load_gguf", f"{file}: {form}.{name} is not there")
-    model = {**MODEL, **OTHERS[form]}
+    model = {**MODEL, **others}
     if metadata.get(f"{form}.rope.scaling.type") == "yarn":
         del model["rope.scaling.yarn_*"]
         model = {**model, **YARN}

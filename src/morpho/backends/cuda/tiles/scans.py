@@ -121,12 +121,12 @@ class ScanLowering(GraphLowering):
 
         if not long:
             (program,) = programs(name, node.dtype, tile_of(length), 0)
-            add_step(self, node, program, [line(source), line(target)], (1,), levels, True)
+            add_step(self, node, program, [line(source), line(target)], (1,), levels, True, node.op.name)
         else:
             tiles = -(-length // TILE)
             first, second = programs(name, node.dtype, TILE, BEFORE if tiles > 128 else 128)
             sums = self.new_slot((*[node.shape[d] for d in outer], tiles), node.dtype.compute)
-            add_step(self, node, first, [line(source), sums], (tiles,), levels, True)
+            add_step(self, node, first, [line(source), sums], (tiles,), levels, True, node.op.name)
             three = tuple((size, (True, True, True)) for size, _ in levels)
-            add_step(self, node, second, [line(source), sums, line(target)], (tiles,), three, True)
+            add_step(self, node, second, [line(source), sums, line(target)], (tiles,), three, True, node.op.name)
         self.views[node.serial] = [target]

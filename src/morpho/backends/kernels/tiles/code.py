@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from morpho.backends.code import scalars
 from morpho.backends.code.elementwise import emit
 from morpho.backends.code.emit import BITS, Emitter, Value
-from morpho.backends.code.kernel_abi import SIGNATURE
+from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.backends.code.vector_math import BY_TABLE
 from morpho.backends.kernels.tiles.spec import TileKernel
 from morpho.base.dtypes import DType, bool_, int64
@@ -91,6 +91,9 @@ class Device(Protocol):
     def units(self, shape: ir.Tile) -> tuple[int, int]:
         """Rows and lanes of a block of `dot` that is computed at once."""
 
+    def report(self, status: Value) -> None:
+        """Put a fault among those of the run."""
+
     def align(self, buffer: Buffer, lanes: int) -> int | None:
         """Bytes that the address of a chunk of a buffer is a multiple of; None: the element's."""
 
@@ -98,6 +101,7 @@ class Device(Protocol):
         """A test for whole accesses of arrays, where a device needs one, and the alignment behind it."""
 
     syncscope: str
+    padding: int  # elements between rows of a buffer
 
 
 def is_matrix(shape: ir.Tile) -> bool:
@@ -150,7 +154,8 @@ class TileCode:
     def allocate(self, shape: ir.Tile, dtype: DType, element: str = "") -> Buffer:
         element = element or stored_type(dtype)
         rows, columns = sides(shape)
-        buffer = Buffer(self.top, element, rows, columns, pitch_of(shape))
+        apart = self.device.padding if rows > 1 and columns > 1 else 0
+        buffer = Buffer(self.top, element, rows, columns, pitch_of(shape) + apart)
         self.top = -(-buffer.end // 64) * 64
         self.most = max(self.most, self.top)
         return buffer
@@ -399,7 +404,8 @@ class TileCode:
             if one is not None and value.number not in self.buffers:
                 if one.name == "load" and not self.accesses[value.number].is_vector:
                     plain = False
-                if one.name == "map" and one.attributes["op"] in BY_TABLE:
+                if (one.name == "map" and one.attributes["op"] in BY_TABLE) or (
+                        one.name == "view" and one.attributes["kind"] == "transpose"):
                     plain = False
                 stack += one.inputs if one.name != "load" else self.accesses[value.number].tiles
         return self.device.lanes(shape, widest, plain)
@@ -797,6 +803,10 @@ class TileCode:
     def eval_load(self, one: Operation, chunk: Chunk, row: Any, column: Any, lanes: int) -> Value:
         return self.accesses[one.result.number].load(chunk, row, column, lanes)
 
+    def do_require(self, one: Operation) -> None:
+        e = self.e
+        self.device.report(e.select(self.scalar(one.inputs[0]), e.constant(0, "i32", 1), FAULT_INDEX))
+
     def do_store(self, one: Operation) -> None:
         self.put(one, lambda access, chunk, value: access.store(chunk, value))
 
@@ -1013,7 +1023,7 @@ class Access:
 class CpuDevice:
     """A thread of the CPU: chunks are vectors, in order."""
 
-    syncscope = ""
+    syncscope, padding = "", 0
 
     def __init__(self, isa: Isa) -> None:
         self.isa = isa
@@ -1052,6 +1062,9 @@ class CpuDevice:
 
     def barrier(self) -> None:
         pass
+
+    def report(self, status: Value) -> None:
+        self.e.store(self.e.load("%status", "i32", 1) | status, "%status")
 
     def align(self, buffer: Buffer, lanes: int) -> int | None:
         return None
@@ -1110,10 +1123,12 @@ def written(kernel: TileKernel, isa: Isa) -> tuple[str, int]:
     device = CpuDevice(isa)
     code = TileCode(kernel, device)
     e = device.e
+    e.line("%status = alloca i32, align 4")
+    e.store(e.constant(0, "i32", 1), "%status")
     with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as programs:
         code.write_program(programs.index)
         programs.next()
-    e.line("ret i32 0")
+    e.line(f"ret i32 {e.load('%status', 'i32', 1).name}")
     text = f"define i32 @tile_kernel_name({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + e.outside()
     return text, code.most
 

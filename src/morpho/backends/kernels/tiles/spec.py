@@ -28,6 +28,10 @@ class TileKernel(Kernel):
         return max(1, sum(one.name == "map" for one in self.program.operations))
 
     @property
+    def may_fault(self) -> bool:
+        return any(one.name == "require" for one in self.program.operations)
+
+    @property
     def record(self) -> Record:
         """The grid, sizes of the levels, and of each array its shape, strides and strides of the levels."""
         fields = ["grid[3]", f"levels[{self.levels}]"]

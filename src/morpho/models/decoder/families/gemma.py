@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig, windows
-from morpho.models.decoder.model import Decoder
+from morpho.models.decoder.family import decoder_family
 from morpho.models.decoder.shape import Rope, Shape
+from morpho.models.family import Gguf
+from morpho.models.files.gguf_forms import NORMS_AROUND, QK_NORMS, eps, gguf_rules, needed
 from morpho.models.rope_keys import check_rope
 from morpho.nn.transformer.blocks import ACTIVATIONS
+from morpho.weights import GgufFile, Rule
+from morpho.weights.gguf.keys import GEMMA2, GEMMA3
 from morpho.weights.keys import Key, Kind, irrelevant, number, one_of, only
+from morpho.weights.transforms import shift
 
 NORMS = {"before_attention": "input_layernorm", "after_attention": "post_attention_layernorm",
          "before_mlp": "pre_feedforward_layernorm", "after_mlp": "post_feedforward_layernorm"}
@@ -20,7 +25,7 @@ NORMS = {"before_attention": "input_layernorm", "after_attention": "post_attenti
 
 @dataclass
 class GemmaConfig(RotaryConfig):
-    """What Gemma 2 and 3 share."""
+    """Settings of Gemma 2 and 3."""
 
     vocab_size: int = 256000
     hidden_size: int = 2304
@@ -124,9 +129,42 @@ class Gemma3Config(GemmaConfig):
         return {"sliding_attention": local.rope(), "full_attention": self.rope()}
 
 
-class Gemma2(Decoder):
-    model_type, config_class = "gemma2", Gemma2Config
+def _gemma(file: GgufFile) -> dict[str, Any]:
+    """Scores are scaled by the width of a head, in the models of 27 billion by that of the layers over the heads."""
+    sizes, large = file.config, {"gemma2": 46, "gemma3": 62}[file.config.architecture]
+    width = sizes.width / sizes.heads if sizes.layers == large else sizes.head_width
+    return {**eps(file), "query_pre_attn_scalar": width, "sliding_window": sizes.window,
+            "final_logit_softcapping": file.fields.get("final_logit_softcapping") or None}
 
 
-class Gemma3(Decoder):
-    model_type, config_class = "gemma3_text", Gemma3Config
+def _gemma2(file: GgufFile) -> dict[str, Any]:
+    """The first files do not say caps and windows; llama.cpp has them nevertheless. 0 is none."""
+    said = {name: file.fields.get(key, constant) or None for name, key, constant in (
+        ("attn_logit_softcapping", "attn_logit_softcapping", 50.0),
+        ("final_logit_softcapping", "final_logit_softcapping", 30.0),
+        ("sliding_window", "attention.sliding_window", 4096))}
+    full = {} if said["sliding_window"] else {"layer_types": ["full_attention"] * file.config.layers}
+    return {**_gemma(file), **said, **full}
+
+
+def _gemma3(file: GgufFile) -> dict[str, Any]:
+    period = file.fields.get("attention.sliding_window_pattern", 6) if file.config.window else 1
+    return {**_gemma(file), "sliding_window_pattern": period,
+            "rope_theta": needed(file, "rope.freq_base"),
+            "rope_local_base_freq": file.fields.get("rope.freq_base_swa", 10000.0)}
+
+
+def _gemma_rules(names: dict[str, str]) -> Callable[[GgufFile], list[Rule]]:
+    """Norms are kept less 1 here, and whole in such files."""
+    def rules(file: GgufFile) -> list[Rule]:
+        shifted = [Rule(f"blk.{{i}}.{theirs}.weight", f"model.layers.{{i}}.{ours}.weight", shift(-1.0))
+                   for theirs, ours in names.items()]
+        return [Rule("output_norm.weight", "model.norm.weight", shift(-1.0)), *shifted, *gguf_rules({})]
+    return rules
+
+
+FAMILIES = (
+    decoder_family("gemma2", "Gemma2", Gemma2Config, gguf=Gguf("gemma2", _gemma2, _gemma_rules(NORMS_AROUND), GEMMA2)),
+    decoder_family("gemma3_text", "Gemma3", Gemma3Config,
+                   gguf=Gguf("gemma3", _gemma3, _gemma_rules({**NORMS_AROUND, **QK_NORMS}), GEMMA3)),
+)

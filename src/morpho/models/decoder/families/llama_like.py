@@ -8,8 +8,12 @@ from typing import Any, ClassVar
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig, windows
-from morpho.models.decoder.model import Decoder
+from morpho.models.decoder.family import LAYER, Stacked, decoder_family
 from morpho.models.decoder.shape import Shape
+from morpho.models.family import Gguf, Settings
+from morpho.models.files.gguf_forms import PLAIN_NORMS, QK_NORMS, either_eps, eps, gguf_rules, halves, needed, paired
+from morpho.weights import GgufFile, Rule
+from morpho.weights.gguf.keys import ALL_SEEN, PHI3
 from morpho.weights.keys import Key, Kind, irrelevant, number, only
 
 
@@ -61,7 +65,7 @@ class MixtralConfig(MistralConfig):
 
 @dataclass
 class QwenConfig(RotaryConfig):
-    """What Qwen2 and Qwen3 share: the first `max_window_layers` layers see all, the others a window, if it is on."""
+    """Settings of Qwen2 and Qwen3: the first `max_window_layers` layers see all, the others a window, if it is on."""
 
     vocab_size: int = 151936
     intermediate_size: int = 22016
@@ -215,25 +219,55 @@ class Phi3Config(RotaryConfig):
                              ropes=(self.rope(self.partial_rotary_factor or 1.0),) * self.num_hidden_layers)
 
 
-class Mistral(Decoder):
-    model_type, config_class = "mistral", MistralConfig
+def _experts(settings: Settings) -> Stacked:
+    """The matrices of a layer's experts, one by one in files and stacked here."""
+    count, sizes = settings["num_local_experts"], (settings["intermediate_size"], settings["hidden_size"])
+    return [([f"model.{LAYER}block_sparse_moe.experts.{number}.{theirs}.weight" for number in range(count)],
+             f"model.{LAYER}mlp.{ours}", shape)
+            for theirs, ours, shape in (("w1", "gate_proj", sizes), ("w3", "up_proj", sizes),
+                                        ("w2", "down_proj", sizes[::-1]))]
 
 
-class Mixtral(Decoder):
-    model_type, config_class = "mixtral", MixtralConfig
+def _gguf_mixtral(file: GgufFile) -> dict[str, Any]:
+    return {**either_eps(file), "sliding_window": file.config.window,
+            "num_local_experts": file.fields["expert_count"],
+            "num_experts_per_tok": needed(file, "expert_used_count")}
 
 
-class Qwen2(Decoder):
-    model_type, config_class = "qwen2", Qwen2Config
+def _gguf_experts(file: GgufFile) -> list[Rule]:
+    stacked = [Rule(f"blk.{{i}}.ffn_{theirs}_exps.weight", f"model.layers.{{i}}.mlp.{theirs}_proj")
+               for theirs in ("gate", "up", "down")]
+    return [*stacked, Rule("blk.{i}.ffn_gate_inp.weight", "model.layers.{i}.mlp.gate.weight"),
+            *gguf_rules(PLAIN_NORMS, file.config.heads, file.config.kv_heads)]
 
 
-class Qwen3(Decoder):
-    model_type, config_class = "qwen3", Qwen3Config
+def _gguf_phi3(file: GgufFile) -> dict[str, Any]:
+    sizes, found = file.config, file.tensors
+    made = {**eps(file), "sliding_window": sizes.window,
+            "partial_rotary_factor": sizes.rope_dimensions / sizes.head_width}
+    if "rope_factors_long.weight" not in found:
+        return made
+    tables = {name: found[f"rope_factors_{name}.weight"].numpy().astype(float).tolist()  # type: ignore[union-attr]
+              for name in ("long", "short")}
+    length = needed(file, "rope.scaling.original_context_length")
+    scaling = {"rope_type": "longrope", "long_factor": tables["long"], "short_factor": tables["short"],
+               "original_max_position_embeddings": length}
+    said = file.fields.get("rope.scaling.attn_factor")
+    return {**made, "rope_scaling": scaling if not said else {**scaling, "attention_factor": said}}
 
 
-class SmolLM3(Decoder):
-    model_type, config_class = "smollm3", SmolLM3Config
+def _phi3_rules(file: GgufFile) -> list[Rule]:
+    return [*(Rule(f"rope_factors_{name}.weight", None) for name in ("long", "short")),  # read with the settings
+            *gguf_rules({**PLAIN_NORMS, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"})]
 
 
-class Phi3(Decoder):
-    model_type, config_class = "phi3", Phi3Config
+FAMILIES = (
+    decoder_family("mistral", "Mistral", MistralConfig),
+    decoder_family("mixtral", "Mixtral", MixtralConfig, stacked=_experts, pairs=[
+        (f"model.{LAYER}block_sparse_moe.gate.weight", f"model.{LAYER}mlp.gate.weight")],
+        gguf=Gguf("llama", _gguf_mixtral, _gguf_experts, experts=True)),
+    decoder_family("qwen2", "Qwen2", Qwen2Config, gguf=Gguf("qwen2", eps, halves(PLAIN_NORMS), ALL_SEEN)),
+    decoder_family("qwen3", "Qwen3", Qwen3Config, gguf=Gguf("qwen3", eps, halves(PLAIN_NORMS, QK_NORMS), ALL_SEEN)),
+    decoder_family("smollm3", "SmolLM3", SmolLM3Config, gguf=Gguf("smollm3", eps, paired(), ALL_SEEN)),
+    decoder_family("phi3", "Phi3", Phi3Config, gguf=Gguf("phi3", _gguf_phi3, _phi3_rules, PHI3, partial=True)),
+)

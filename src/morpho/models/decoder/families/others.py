@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from morpho.base.errors import fail
 from morpho.models.base import divided
 from morpho.models.config import Config
 from morpho.models.decoder.families.rotary import HEADS, NO_DROPOUT, RotaryConfig
-from morpho.models.decoder.model import Decoder
+from morpho.models.decoder.family import LAYER, decoder_family
 from morpho.models.decoder.shape import Shape
+from morpho.models.family import Gguf
+from morpho.models.files.gguf_forms import PLAIN_NORMS, QK_NORMS, eps, gguf_rules, halves, needed, paired
 from morpho.nn.transformer.blocks import ACTIVATIONS
+from morpho.weights import FileFault, GgufFile, Rule
+from morpho.weights.gguf.keys import ALL_SEEN, NEOX, OLMO
 from morpho.weights.keys import Key, Kind, irrelevant, number, one_of
+from morpho.weights.transforms import heads_together
 
 
 @dataclass
@@ -127,17 +133,47 @@ class OPTConfig(Config):
             position_offset=2, embed_width=self.word_embed_proj_dim, head=self.head, labels=self.labels or 0)
 
 
-class Olmo(Decoder):
-    model_type, config_class = "olmo", OlmoConfig
+_NEOX = [("gpt_neox.embed_in.weight", "model.embed_tokens.weight"), ("embed_out.{what}", "lm_head.{what}"),
+         ("gpt_neox.final_layer_norm.{what}", "model.norm.{what}"),
+         *((f"gpt_neox.{LAYER}{theirs}.{{what}}", f"model.{LAYER}{ours}.{{what}}") for theirs, ours in (
+             ("attention.query_key_value", "self_attn.qkv_proj"), ("attention.dense", "self_attn.o_proj"),
+             ("mlp.dense_h_to_4h", "mlp.up_proj"), ("mlp.dense_4h_to_h", "mlp.down_proj"))),
+         ("gpt_neox.{rest:*}", "model.{rest}")]
+_OPT = [("model.decoder.embed_positions.weight", "model.embed_positions.weight"),
+        ("model.decoder.final_layer_norm.{what}", "model.norm.{what}"),
+        *((f"model.decoder.{LAYER}{theirs}.{{what}}", f"model.{LAYER}{ours}.{{what}}") for theirs, ours in (
+            ("self_attn.out_proj", "self_attn.o_proj"), ("fc1", "mlp.up_proj"), ("fc2", "mlp.down_proj"))),
+        ("model.decoder.{rest:*}", "model.{rest}")]
 
 
-class Olmo2(Decoder):
-    model_type, config_class = "olmo2", Olmo2Config
+def _neox(file: GgufFile) -> dict[str, Any]:
+    sizes = file.config
+    return {"layer_norm_eps": needed(file, "attention.layer_norm_epsilon"),
+            "use_parallel_residual": needed(file, "use_parallel_residual"),
+            "rotary_pct": sizes.rope_dimensions / sizes.head_width,
+            "attention_bias": "blk.0.attn_qkv.bias" in file.tensors}
 
 
-class NeoX(Decoder):
-    model_type, config_class = "gpt_neox", NeoXConfig
+def _olmo(file: GgufFile) -> dict[str, Any]:
+    if abs(needed(file, "attention.layer_norm_epsilon") - 1e-5) > 1e-9:
+        raise fail(FileFault, "models.load", f"{file.path.name}: olmo.attention.layer_norm_epsilon is "
+                                             f"{file.config.norm_eps}, and only 1e-05 is computed")
+    return {"clip_qkv": file.fields.get("attention.clamp_kqv") or None}
 
 
-class OPT(Decoder):
-    model_type, config_class = "opt", OPTConfig
+def _neox_rules(file: GgufFile) -> list[Rule]:
+    return [Rule("blk.{i}.attn_qkv.{what}", "model.layers.{i}.self_attn.qkv_proj.{what}",
+                 heads_together(file.config.heads)),
+            Rule("output_norm.{what}", "model.norm.{what}"), *gguf_rules(PLAIN_NORMS)]
+
+
+FAMILIES = (
+    decoder_family("olmo", "Olmo", OlmoConfig, gguf=Gguf("olmo", _olmo, paired(), OLMO)),
+    decoder_family("olmo2", "Olmo2", Olmo2Config, gguf=Gguf("olmo2", eps, halves(QK_NORMS, {
+        "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}), ALL_SEEN)),
+    decoder_family("gpt_neox", "NeoX", NeoXConfig, pairs=_NEOX, prefix="gpt_neox",
+                   head="embed_out.weight", embedding="gpt_neox.embed_in.weight", dropped=[
+                       f"gpt_neox.{LAYER}attention.{name}" for name in ("bias", "masked_bias", "rotary_emb.inv_freq")],
+                   gguf=Gguf("gptneox", _neox, _neox_rules, NEOX, partial=True)),
+    decoder_family("opt", "OPT", OPTConfig, pairs=_OPT, embedding="model.decoder.embed_tokens.weight"),
+)

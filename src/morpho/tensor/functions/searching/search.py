@@ -17,7 +17,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
 from morpho.tensor.functions.indexing.fancy import wrapped
 from morpho.tensor.functions.reduce import truth
-from morpho.tensor.functions.searching.selection import is_data, selected, unravelled
+from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected, unravelled
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.scalars import DEFAULT_FLOAT, is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
@@ -170,6 +170,8 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
         raise fail(ShapeError, "nonzero", "a 0-dimensional tensor has no positions")
     if is_data(found):
         return tuple(unravelled(selected(Tensor.of_node(truth(found.node)), "nonzero"), found.shape))
+    if is_compacted(found):
+        return tuple(unravelled(compacted(Tensor.of_node(truth(found.node))), found.shape))
     array = realised_array(found, "nonzero", "the number of elements that are not zero depends on data", "use mo.where")
     return tuple(on(borrowed(part), found.device) for part in np.nonzero(array))
 

@@ -15,10 +15,26 @@ from morpho.ops.sources import pick
 from morpho.tensor.autodiff.grad_mode import has_rows, tracing
 from morpho.tensor.core import Tensor, uses_parameters
 
+LEAST = 256  # elements on a GPU; fewer are quicker on the host
+
 
 def is_data(x: Tensor) -> bool:
     """Whether a value is known only when the function being compiled runs."""
     return tracing.current is not None and not x.is_realised and uses_parameters([x.node])
+
+
+def is_compacted(x: Tensor) -> bool:
+    """Whether the elements that are not zero are found on the device of a tensor (`compaction.py`)."""
+    count = product(x.shape)
+    return (tracing.current is None and x.device.split(":")[0].split("_")[0] == "cuda" and isinstance(count, int)
+            and LEAST <= count < 1 << 31 and not x.dtype.is_complex)
+
+
+def compacted(mask: Tensor) -> Tensor:
+    """Positions at which a mask on a device holds, in the mask read as a line; their number goes to the host."""
+    from morpho.tensor.functions.searching.compaction import compacted
+
+    return compacted(mask)
 
 
 def selected(mask: Tensor, operation: str) -> Tensor:

@@ -17,7 +17,7 @@ from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
 from morpho.tensor.functions.move import slice_node
-from morpho.tensor.functions.searching.selection import is_data, selected
+from morpho.tensor.functions.searching.selection import is_compacted, is_data, selected
 from morpho.tensor.sync import realised_array
 
 
@@ -52,6 +52,10 @@ def _unique(name: str, x: Any) -> UniqueAll:
                    "take x.detach() where the gradient may end, or mo.sort(x)")
     if is_data(tensor):
         return _unique_later(name, tensor)
+    if is_compacted(tensor):
+        from morpho.tensor.functions.searching.compaction import unique_on_device
+
+        return UniqueAll(*unique_on_device(tensor))
     array = realised_array(tensor, name, "the number of different elements depends on data")
     values, first, inverse, counts = np.unique(
         array.reshape(-1), return_index=True, return_inverse=True, return_counts=True, equal_nan=False)

@@ -17,7 +17,7 @@ from morpho.tensor.functions.arranging.axes import ravel
 from morpho.tensor.functions.move import concat, moveaxis
 from morpho.tensor.functions.reduce import truth
 from morpho.tensor.functions.searching.search import nonzero, searchsorted, take, take_along_axis
-from morpho.tensor.functions.searching.selection import is_data, selected
+from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected
 from morpho.tensor.functions.searching.sets import unique_all
 from morpho.tensor.functions.searching.sorting import argsort, sort
 from morpho.tensor.operands import as_node, promoted
@@ -175,7 +175,7 @@ def argwhere(x: Any, /) -> Tensor:
     [[0, 1], [1, 0]]
     """
     tensor = Tensor.of_node(as_node(x, "argwhere"))
-    if is_data(tensor):
+    if is_data(tensor) or is_compacted(tensor):
         parts = [Tensor.of_node(reshape(part.node, (*part.shape, 1))) for part in nonzero(tensor)]
         return concat(parts, axis=1)
     array = realised_array(tensor, "argwhere", "the number of elements that are not zero depends on data")
@@ -191,6 +191,8 @@ def flatnonzero(x: Any, /) -> Tensor:
     tensor = Tensor.of_node(as_node(x, "flatnonzero"))
     if is_data(tensor):
         return selected(Tensor.of_node(truth(tensor.node)), "flatnonzero")
+    if is_compacted(tensor):
+        return compacted(Tensor.of_node(truth(tensor.node)))
     array = realised_array(tensor, "flatnonzero", "the number of elements that are not zero depends on data")
     return on(borrowed(np.flatnonzero(array).astype(np.int64)), tensor.device)
 
