@@ -48,10 +48,12 @@ NUMPY_MEANS = {
     "linalg.solve": "only a line is a vector", "unfold": "nn.functional's; x.unfold is the method",
     "repeat": "each element several times; mo.tile is PyTorch's",
 }
+NUMPY_MEANS["linalg.lu_factor"] = "the row of each place, which linalg.lu_solve takes; PyTorch's are exchanges"
 NUMPY_MEANS["sort"] = "the sorted elements alone; with dim= the pair"
 NUMPY_MEANS["polygamma"] = NUMPY_MEANS["special.polygamma"] = "NaN below zero, as SciPy"
-# Elements of equal size have no order that PyTorch promises.
-TIES = ("argsort", "sort", "topk", "kthvalue", "mode", "msort", "median", "nanmedian", "linalg.eig", "linalg.eigvals")
+# Elements of equal size have no order that PyTorch promises, eigenvectors no sign.
+TIES = ("argsort", "sort", "topk", "kthvalue", "mode", "msort", "median", "nanmedian", "linalg.eig", "linalg.eigvals",
+        "linalg.eigh")
 DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty", "new_empty", "uniform", "exponential",
          "cauchy", "geometric", "log_normal", "rrelu", "fractional_max_pool", "data_ptr", "lobpcg", "as_strided",
          "resize", "jiterator", "svd_lowrank", "pca_lowrank")
@@ -120,7 +122,7 @@ class Spelled:
 
         class Recorder(TorchFunctionMode):
             def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-                if spelled.call is None and getattr(function, "__name__", "") == name:
+                if spelled.call is None and getattr(function, "__name__", "") in (name, op.name.replace(".", "_")):
                     spelled.call = (list(args), dict(kwargs or {}))
                     spelled.is_method = not hasattr(torch, name) and getattr(torch.Tensor, name, None) is function
                 return function(*args, **(kwargs or {}))
@@ -240,7 +242,7 @@ def compare(tally: Tally, op: Any, dtype: str, device: str, gradients: bool, sam
             outcome = "another order of ties"
         tally.count(outcome, label, note)
         if gradients and outcome == "equal" and dtype == "float32" and op.supports_autograd and isinstance(
-                sample.input, torch.Tensor):
+                sample.input, torch.Tensor) and getattr(own[0], "shape", None) == tuple(sample.input.shape):
             compare_slopes(tally, label, op, function, arguments, named, own, own_named)
 
 

@@ -42,6 +42,14 @@ def lu_solve(LU: Any, pivots: Any, B: Any) -> mo.Tensor:
                                       upper=True)
 
 
+def vander(x: Any, *, N: int | None = None) -> mo.Tensor:
+    """Powers of each number in a row, from the first on; `mo.vander`, which is NumPy's, begins with the last."""
+    x = mo.atleast_1d(mo.asarray(x))
+    count = x.shape[-1] if N is None else N
+    lines = mo.broadcast_to(mo.expand_dims(x, axis=-1), (*x.shape, max(count - 1, 0)))
+    return mo.cumulative_prod(mo.concat([mo.ones((*x.shape, 1), dtype=x.dtype), lines], axis=-1), axis=-1)
+
+
 def solve_ex(A: Any, B: Any, *, check_errors: bool = False) -> Checked:
     return Checked(mo.linalg.solve(A, B), mo.zeros(mo.asarray(A).shape[:-2], dtype=mo.int32))
 

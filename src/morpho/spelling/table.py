@@ -210,7 +210,7 @@ PARTS = {
     "random": {"default_rng": "generators:default_rng", "Generator": "generators:Generator", "seed": "nn.seed",
                "manual_seed": "torch_process:manual_seed", "rand": "torch_process:rand", "randn": "torch_process:randn",
                **{name: f"legacy:{name}" for name in _LEGACY.split()}},
-    "linalg": {"matrix_exp": "linalg.expm", "LinAlgError": "errors.ValueFault", "vander": "vander",
+    "linalg": {"matrix_exp": "linalg.expm", "LinAlgError": "errors.ValueFault", "vander": "linear_algebra:vander",
                "tensorsolve": "linear_algebra:tensorsolve", "tensorinv": "linear_algebra:tensorinv",
                "lu_factor": "linear_algebra:lu_factor", "lu_solve": "linear_algebra:lu_solve",
                "solve_ex": "linear_algebra:solve_ex", "inv_ex": "linear_algebra:inv_ex",

@@ -574,7 +574,7 @@ class Emitter:
         return "\n".join(self.lines)
 
     def outside(self) -> str:
-        """What stands beside the function: its intrinsics and its table of constants, with a gap after each. LLVM would
+        """Text beside the function: its intrinsics and its table of constants, with a gap after each. LLVM would
         read neighbours together, and then hold one of them in a register until its use."""
         table = ""
         if self.table:

@@ -40,7 +40,7 @@ class StepField(IntEnum):
 
 
 class ControlKind(IntEnum):
-    """What a step does that is no kernel: `program.Control`."""
+    """Kind of a step that is no kernel: `program.Control`."""
 
     LOOP = -2
     END = -3
@@ -152,7 +152,7 @@ BINDING_WORDS = 6
 
 
 class ContextField(IntEnum):
-    """What a compiled function's entry needs besides the program, for calls of one signature."""
+    """Fields of a compiled function's entry besides the program, for calls of one signature."""
 
     PROGRAM = 0
     TENSOR_TYPE = 1
@@ -216,7 +216,7 @@ class ContextField(IntEnum):
 
 
 class CommonField(IntEnum):
-    """What the tables of one compiled function share."""
+    """Fields that the tables of one compiled function share."""
 
     CALLS = 0  # that its entry served
     LAST = 1  # the tables that served the last one; 0 when that went through Python
@@ -242,7 +242,7 @@ class StateRow(IntEnum):
 
 
 class OutputRow(IntEnum):
-    """What the entry needs to make a new output."""
+    """Fields from which the entry makes a new output."""
 
     BYTES = 0
     RECORD = 1  # its record, but for the address
@@ -310,7 +310,7 @@ class PoolField(IntEnum):
 
 
 class BudgetField(IntEnum):
-    """What all threads of the process share: the engine's and those of `runtime/tasks/scheduler.py`."""
+    """Fields that all threads of the process share: the engine's and those of `runtime/tasks/scheduler.py`."""
 
     RUNNING = 0  # task workers awake now
     HELPERS = 1  # engine threads at work beside the callers

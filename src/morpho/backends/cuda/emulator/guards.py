@@ -30,7 +30,7 @@ SCRATCH_BYTES = 1024
 
 
 class Root(Enum):
-    """What a pointer of a function is derived from."""
+    """Origin of a pointer of a function."""
 
     OWN = 0  # stack, constants, the emulator's own memory
     CONTEXT = 1  # the emulator's words
@@ -56,7 +56,7 @@ def type_bytes(text: str) -> int:
 
 
 def _root_of(expression: str, roots: dict[str, Root]) -> Root | None:
-    """What the pointer that an instruction gives is derived from, None where it gives no pointer or not yet known."""
+    """Origin of the pointer that an instruction gives; None if it gives no pointer, or it is not yet known."""
     if expression.startswith("alloca"):
         return Root.OWN
     if offset := _OFFSET.match(expression):

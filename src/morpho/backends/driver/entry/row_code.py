@@ -18,7 +18,7 @@ CODES = 31  # bits of a record's third word that are the dtype's code; the devic
 
 
 class RowField(IntEnum):
-    """What it needs beyond the first words of a `ContextField` table."""
+    """Fields beyond the first words of a `ContextField` table."""
 
     QUIET = int(ContextField.SIZE)  # address of a word that is 0 while the function must not serve
     ITEM_SIZES = QUIET + 1  # table: bytes of an element, by the dtype's code

@@ -1,4 +1,4 @@
-"""What the kernels of attention share: numbers, where operands lie, scratch, and the module around the routines."""
+"""Parts of the kernels of attention: numbers, addresses of operands, scratch, and the module around the routines."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class WindowMicroKernel(MicroKernel):
 
 
 class WeightGradientCode:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of weight gradient kernels."""
 
     def __init__(self, kernel: WeightGradientKernel, isa: Isa) -> None:
         self.kernel, self.isa = kernel, isa

@@ -24,7 +24,7 @@ def generate(kernel: ColumnFftKernel, isa: Isa, name: str) -> str:
 
 
 class ColumnFft:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of column kernels."""
 
     def __init__(self, kernel: ColumnFftKernel, isa: Isa, name: str) -> None:
         self.kernel, self.name, self.lanes = kernel, name, kernel.lanes

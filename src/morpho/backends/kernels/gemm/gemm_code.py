@@ -26,7 +26,7 @@ def generate(kernel: GemmKernel, isa: Isa, name: str) -> str:
 
 
 class GemmCode:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of gemm kernels."""
 
     record = GEMM  # the kernel's numbers; those of the epilogue follow
     values_per_step = 1  # values of k that a register tile takes at once
@@ -212,7 +212,7 @@ class GemmCode:
         self.over_rows(rows, lambda height, row: self.multiply(height, row, panel, depth, target, first))
 
     def prefetch_panel(self, panel: str, number: Value, rows: Value) -> None:
-        """What the micro-kernels of a panel prefetch: the next panel, a share of it with each of the rows."""
+        """Prefetch the next panel from the micro-kernels of a panel, a share of it with each of the rows."""
         if self.register.prefetches:
             self.next_panel = self.panel_after(panel, number)
             self.share = self.share_of_row(rows)

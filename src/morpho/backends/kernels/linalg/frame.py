@@ -1,4 +1,4 @@
-"""What the code of all matrix kernels shares: the operands of a matrix of the batch, and matrices in scratch memory."""
+"""Parts of the code of all matrix kernels: the operands of a matrix of the batch, and matrices in scratch memory."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def generate(kernel: QuantisedPackKernel, isa: Isa, name: str) -> str:
 
 
 class PackCode:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of quantised pack kernels."""
 
     def __init__(self, kernel: QuantisedPackKernel, isa: Isa) -> None:
         self.width, self.layout = kernel.width, LAYOUTS[kernel.kind]

@@ -1,4 +1,4 @@
-"""What the generators share: row starts that stay inside their arrays, pieces of the merge path, checked indices."""
+"""Parts of the generators: row starts that stay inside their arrays, pieces of the merge path, checked indices."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class SparseCode:
 
     def maybe(self, condition: Value, values: Sequence[Value], more: Callable[[list[Value]], list[Value]]
               ) -> list[Value]:
-        """What `more` makes of values where a condition holds, else they themselves."""
+        """Values of `more` where a condition holds, else the values themselves."""
         e = self.e
         before, then, after = e.block, e.fresh("then"), e.fresh("after")
         e.branch_if(condition, then, after)

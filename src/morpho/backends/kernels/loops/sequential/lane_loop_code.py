@@ -83,14 +83,14 @@ class LaneLoopCode(RegisterLoopCode):
         return found
 
     def read(self, number: int) -> Value:
-        """What all elements share in every lane, for those that have their own; constants as they are wanted."""
+        """Value that all elements share, in every lane; constants in the wanted form."""
         name, dtype, _, attributes = self.kernel.instructions[number]
         if name == "constant":
             return self.e.constant(attributes[0], scalars.register_type(dtype))
         return self.e.splat(self.values[number])
 
     def first(self, carry: Carry) -> Value:
-        """What is carried into the first turn; one number of those that are the same for all."""
+        """Initial value of a carry; one number if it is the same for all."""
         if carry.value not in self.uniform:
             return super().first(carry)
         dtype = self.kernel.operands[carry.operand].dtype

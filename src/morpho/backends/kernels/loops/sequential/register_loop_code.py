@@ -99,7 +99,7 @@ class RegisterLoopCode:
             self.store(phi, carry.operand, carry.offset)
 
     def first(self, carry: Carry) -> Value:
-        """What is carried into the first turn."""
+        """Initial value of a carry."""
         return self.load(carry.operand, carry.offset)
 
     def next(self, carry: Carry) -> Value:

@@ -13,7 +13,7 @@ from morpho.base.machine import Isa
 
 
 def first_value(kernel: ScanKernel) -> float | int:
-    """What the chain begins with: combined with x it is x. -0.0 + x is x, and 0.0 + -0.0 is not."""
+    """Initial value of the chain: combined with x it is x. -0.0 + x is x, and 0.0 + -0.0 is not."""
     if kernel.name == "sum":
         return -0.0 if kernel.dtype.is_float else 0
     if kernel.name == "prod":

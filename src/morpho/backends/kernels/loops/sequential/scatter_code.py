@@ -52,7 +52,7 @@ class ScatterCode:
         return self.function(name)
 
     def function(self, name: str) -> str:
-        """What has been written, with its end."""
+        """The finished text of a function."""
         e, memory = self.e, "  %fault = alloca i32, align 4\n"
         e.line(f"ret i32 {e.load('%fault', 'i32', 1).name}")
         if self.kernel.divides:
