@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wide_ranks
+from starting import run_ranks
 from test_training import model_of_a_thread, parameters
 from training_ranks import batch
 
@@ -140,6 +142,15 @@ def test_a_sharded_model_learns_as_a_whole_one(reshard: bool) -> None:
     for got, _, kept in found:
         np.testing.assert_allclose(got, whole, atol=1e-6)
         assert kept <= whole.size // 2 + 2  # of the padding of two layers
+
+
+def test_a_sharded_model_learns_without_compile() -> None:
+    """Ranks come to the gathers of layers that do not wait for each other in one order, whatever else they computed."""
+    whole = wide_ranks.train(OneGroup(), False, True)
+    for found in run_threads(3, lambda group: wide_ranks.train(group, True, False)):
+        np.testing.assert_allclose(found, whole, atol=1e-5)
+    printed = run_ranks(2, "wide_ranks.py")
+    assert printed.count(f": {np.round(np.abs(whole).sum(), 3)}") == 2, printed
 
 
 def test_a_sharded_checkpoint_is_read_by_another_number_of_ranks() -> None:

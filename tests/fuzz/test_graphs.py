@@ -41,6 +41,7 @@ def test_the_generator_draws_every_op() -> None:
                 "as_complex", "as_real", "lu", "solve_triangular", "solve_refined"}
     without |= {"all_gather", "all_reduce", "all_reduce_memory", "all_reduce_start", "all_reduce_wait", "all_to_all",
                 "broadcast_from", "reduce_scatter",  # of several ranks: tests/cluster
+                "tile_kernel",  # a program in itself: tests/kernel
                 "counted",  # of compiled functions alone: tests/compile/test_data_sizes.py
                 *(name for name, op in REGISTRY.items() if "ops.sparse" in op.infer.__module__)}  # tests/sparse
     assert set(REGISTRY) - drawn <= without, set(REGISTRY) - drawn - without

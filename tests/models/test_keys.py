@@ -70,7 +70,7 @@ class Folder:
         self.config, weights = _base(kind)
         mo.weights.save(place, weights)
         self.observed, self.settings = self.observe(self.config)
-        self.given = family(self.config).checked_config(self.config).to_dict()
+        self.given = family(self.config).model.checked_config(self.config).to_dict()
 
     def observe(self, config: dict[str, Any], said: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """What a model of this configuration does, and the configuration it has in the end."""
@@ -113,7 +113,7 @@ def _changed(key: str, value: Any) -> Any:
 
 def _check(folder: Folder, key: str, config: dict[str, Any], what: str) -> None:
     """The rule, for one changed key."""
-    models = family(folder.config)
+    models = family(folder.config).model
     known, ours = models.config_class.table().find(key), models.config_class.renamed.get(key, key)
     try:
         settings = models.checked_config(config, file="config.json").to_dict()
@@ -161,7 +161,7 @@ def test_every_key_changed(kind: str, folders: dict[str, Folder]) -> None:
 def test_every_key_of_another_kind(kind: str, folders: dict[str, Folder], sample: Callable[..., Any]) -> None:
     """What the table lets through must do something; most is an error before the weights are looked at."""
     folder = folders[kind]
-    models = family(folder.config)
+    models = family(folder.config).model
     for key, known in models.config_class.table().items():
         if key.endswith("*") or key == "model_type" or known.role == "irrelevant":
             continue

@@ -19,7 +19,8 @@ from special_cases import SPECIAL
 
 SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL, *SPECIAL, *COLLECTIVE, *SPARSE]
 ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it",
-             "counted": "a size that is data, which compiled functions alone have: tests/compile/test_data_sizes.py"}
+             "counted": "a size that is data, which compiled functions alone have: tests/compile/test_data_sizes.py",
+             "tile_kernel": "a program in itself, with checks and gradients of its own: tests/kernel"}
 
 
 def covered() -> set[str]:

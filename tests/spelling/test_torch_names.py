@@ -259,3 +259,41 @@ def test_a_layer_gives_what_pytorch_s_gives(name: str) -> None:
         assert sorted(state) == sorted(ours.state_dict())
         ours.load_state_dict(state)
         same(plain(ours(*[mo.tensor(one) for one in inputs])), plain(wanted))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 0, -1])
+@pytest.mark.parametrize("flat", [True, False])
+def test_bags_leave_out_their_padding(mode: str, padding: int | None, flat: bool) -> None:
+    rng = np.random.default_rng(2)
+    weight, starts = rng.standard_normal((5, 3)).astype(np.float32), np.array([0, 3, 3])
+    ids = np.array([1, 4, 2, 4, 0, 0])
+    for norm in (None, 1.0):
+        named = {"mode": mode, "padding_idx": padding, "max_norm": norm}
+        ids, offsets = (ids.ravel(), starts) if flat else (ids.reshape(3, 2), None)
+        wanted = torch.nn.functional.embedding_bag(torch.tensor(ids), torch.tensor(weight), None if offsets is None
+                                                   else torch.tensor(offsets), **named)
+        found = mo.nn.functional.embedding_bag(ids, mo.asarray(weight), offsets, **named)
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-5)
+
+
+def test_padding_is_a_row() -> None:
+    for function in (mo.nn.functional.embedding, mo.nn.functional.embedding_bag):
+        with pytest.raises(mo.errors.ArgumentError, match="padding_idx 9 is none of the 3 rows"):
+            function(np.array([[0, 1]]), mo.ones((3, 2)), padding_idx=9)
+
+
+def test_rows_that_come_often_share_their_slope() -> None:
+    ids = np.array([0, 1, 1, 2, 2, 2])
+    weight = torch.ones(3, 1, requires_grad=True)
+    torch.nn.functional.embedding(torch.tensor(ids), weight, scale_grad_by_freq=True).sum().backward()
+    found = mo.grad(lambda w: mo.nn.functional.embedding(ids, w, scale_grad_by_freq=True).sum())(mo.ones((3, 1)))
+    assert found.tolist() == weight.grad.tolist()
+
+
+@pytest.mark.parametrize("x", [[2.0, 3.0], [[1, 2], [3, 4]], 5.0])
+def test_powers_begin_with_the_first(x: Any) -> None:
+    for count in (None, 3) if isinstance(x, list) else (3,):
+        wanted, found = torch.linalg.vander(torch.tensor(x), N=count), mo.linalg.vander(mo.asarray(x), N=count)
+        assert found.tolist() == wanted.tolist()
+    assert mo.searchsorted(mo.asarray([1.0, 2.0]), mo.asarray([1.5]), out_int32=True).dtype is mo.int32

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from morpho.backends.base import Backend
+from morpho.backends.base import Backend, Executable
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, fail
+from morpho.ir.graph import Graph
 
 HOST = "cpu"  # whose memory every tensor without another device lies in
 
@@ -120,6 +121,13 @@ def _cpu(number: int) -> Backend:
     return CpuBackend()
 
 
+def cpu_program(graph: Graph) -> Executable:
+    """A graph's program by the CPU's own code, for backends with steps of the host."""
+    from morpho.backends.cpu.backend import CpuBackend
+
+    return CpuBackend().program(graph)
+
+
 def _reference(number: int) -> Backend:
     from morpho.backends.reference.backend import InterpreterBackend
 
@@ -130,7 +138,7 @@ def _cuda(number: int) -> Backend:
     from morpho.backends.cuda.backend import CudaBackend
     from morpho.backends.cuda.driver.device import CudaDevice
 
-    return CudaBackend(f"cuda:{number}", CudaDevice(number))
+    return CudaBackend(f"cuda:{number}", CudaDevice(number), cpu_program)
 
 
 def _cuda_count() -> int:

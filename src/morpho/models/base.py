@@ -1,4 +1,4 @@
-"""What every model has: a configuration that goes into JSON, a name of its family, and, if it makes text, a cache."""
+"""Models: a configuration that goes into JSON, the name of a family, and a cache if they make text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Model(Module):
 
 
 class Output(NamedTuple):
-    """What a language model gives when its hidden states are asked for: `hidden_states` are those after the embedding
+    """Result of a language model with `output_hidden_states=True`: `hidden_states` are those after the embedding
     and after every layer, (batch, length, width) each, the last one normed as the head sees it.
 
     >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)

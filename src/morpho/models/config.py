@@ -103,11 +103,11 @@ class Config:
     @classmethod
     def check_parts(cls, operation: str, file: str, given: Mapping[str, Any], config: Mapping[str, Any],
                     ignore: Collection[str]) -> None:
-        """What a family has to say about settings that have parts, or depend on each other."""
+        """Check settings that have parts, or depend on each other."""
 
 
 def _kind(field: Any, hint: Any) -> Kind:
-    """What a field takes, by its type and its default."""
+    """The kind of values that a field takes, by its type and its default."""
     parts = {*(get_args(hint) or (hint,))}
     default = None if field.default is dataclasses.MISSING else field.default
     name = field.name

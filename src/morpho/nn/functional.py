@@ -231,37 +231,49 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm:
     if max_norm is not None:
         size = mo.linalg.vector_norm(rows, ord=norm_type, axis=-1, keepdims=True)
         rows = rows * mo.where(size > max_norm, max_norm / (size + 1e-7), 1.0)
+    if scale_grad_by_freq:
+        ids = _as(input)
+        share = 1 / mo.bincount(mo.ravel(ids), minlength=weight.shape[0])[ids].astype(rows.dtype)
+        fixed = mo.stop_gradient(rows)
+        rows = fixed + (rows - fixed) * share[..., None]
     if padding_idx is None:
         return rows
-    padding = mo.expand_dims(_as(input) == padding_idx % weight.shape[0], axis=-1)
+    padding = mo.expand_dims(_as(input) == _padding(padding_idx, weight), axis=-1)
     return mo.where(padding, mo.stop_gradient(rows), rows)
+
+
+def _padding(padding_idx: int, weight: Any) -> int:
+    count = int(weight.shape[0])
+    if not -count <= padding_idx < count:
+        raise fail(ArgumentError, "embedding", f"padding_idx {padding_idx} is none of the {count} rows")
+    return padding_idx % count
 
 
 def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = None, norm_type: float = 2,
                   scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
                   per_sample_weights: Any = None, include_last_offset: bool = False,
                   padding_idx: int | None = None) -> mo.Tensor:
-    input = _as(input)
+    """Rows of each bag together; those of `padding_idx` are not among them. A bag without rows is zeros."""
+    input, weight = _as(input), _as(weight)
+    rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
+    counts = mo.ones(input.shape, dtype=rows.dtype) if padding_idx is None else \
+        (input != _padding(padding_idx, weight)).astype(rows.dtype)
+    factor = counts if per_sample_weights is None else counts * _as(per_sample_weights)
     if input.ndim == 2:
-        rows = mo.embedding(weight, input)
-        counted = mo.ones(input.shape, dtype=rows.dtype) if padding_idx is None else \
-            (input != padding_idx).astype(rows.dtype)
         if mode == "max":
-            return mo.max(mo.where(counted[..., None] > 0, rows, -mo.inf), axis=1)
-        factor = counted if per_sample_weights is None else counted * per_sample_weights
-        total = mo.sum(rows * factor[..., None], axis=1)
-        return total if mode == "sum" else total / mo.maximum(mo.sum(counted, axis=1), 1.0)[:, None]
-    offsets = _as(offsets)
-    bags = offsets.shape[0] - bool(include_last_offset)
-    ids = mo.searchsorted(offsets[:bags], mo.arange(input.shape[0]), side="right") - 1
-    rows = mo.embedding(weight, input)
-    if per_sample_weights is not None:
-        rows = rows * _as(per_sample_weights)[:, None]
-    if mode == "max":
-        return mo.segment_max(rows, ids, bags)
-    total = mo.segment_sum(rows, ids, bags)
-    counts = mo.segment_sum(mo.ones(input.shape), ids, bags)
-    return total if mode == "sum" else total / mo.maximum(counts, 1.0)[:, None]
+            most = mo.max(mo.where(counts[..., None] > 0, rows, -mo.inf), axis=1)
+            return mo.where(mo.sum(counts, axis=1)[:, None] > 0, most, 0.0)
+        total, size = mo.sum(rows * factor[..., None], axis=1), mo.sum(counts, axis=1)
+    else:
+        offsets = _as(offsets)
+        bags = offsets.shape[0] - bool(include_last_offset)
+        ids = mo.searchsorted(offsets[:bags], mo.arange(input.shape[0]), side="right") - 1
+        size = mo.segment_sum(counts, ids, bags)
+        if mode == "max":
+            most = mo.segment_max(mo.where(counts[:, None] > 0, rows, -mo.inf), ids, bags)
+            return mo.where(size[:, None] > 0, most, 0.0)
+        total = mo.segment_sum(rows if factor is counts and padding_idx is None else rows * factor[:, None], ids, bags)
+    return total if mode == "sum" else total / mo.maximum(size, 1.0)[:, None]
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> mo.Tensor:

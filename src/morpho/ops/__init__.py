@@ -20,6 +20,7 @@ from morpho.ops.reductions import contract, reduce, scan
 from morpho.ops.sparse import products, rows, spgemm
 from morpho.ops.sparse import triangular as sparse_triangular
 from morpho.ops.special_functions import records as special_functions
+from morpho.ops.tiles import record as tiles
 
 __all__ = [
     "attention",
@@ -51,5 +52,6 @@ __all__ = [
     "sparse_triangular",
     "special_functions",
     "spgemm",
+    "tiles",
     "triangular",
 ]

@@ -67,7 +67,7 @@ def chained(name: str, *inputs: Node, **attributes: Any) -> Node:
 def computed_again(node: Node, inputs: Sequence[Node]) -> Node:
     """A node of a region that is computed again; a collective comes after those written before it by then, and not only
     after what its first run waited for: all ranks run it at the same place among the others."""
-    if node.op not in (ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST):
+    if node.op not in MOVING:
         return rebuild(node, inputs)
     group = node["group"]
     again = make(node.op, (inputs[0], *last_token(group)), node.attributes, origin=node.origin)
@@ -86,6 +86,23 @@ def note_last(group: int, node: Node) -> None:
     order = _order()
     if order is not None:
         order[group] = pick(node, len(node.outputs) - 1)
+
+
+def in_common_order(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The outputs of a program that was not traced, with each collective after the one before it in `nodes`: the order
+    in which the program reads them, which is the same on ranks that wrote the same program."""
+    last: dict[int, Node] = {}
+    done: dict[int, Node] = {}
+    for node in nodes:
+        inputs = [done[child.serial] for child in node.inputs]
+        if node.op not in MOVING:
+            done[node.serial] = rebuild(node, inputs)
+            continue
+        if len(inputs) == 1 and node["group"] in last:
+            inputs.append(last[node["group"]])
+        made = make(node.op, inputs, node.attributes, origin=node.origin)
+        done[node.serial], last[node["group"]] = made, pick(made, len(made.outputs) - 1)
+    return [done[node.serial] for node in outputs]
 
 
 @contextmanager
@@ -273,6 +290,7 @@ REDUCE_SCATTER = _collective("reduce_scatter", _infer_scatter, _vjp_scatter, _OV
 ALL_GATHER = _collective("all_gather", _infer_gather, _vjp_gather, "exact")
 ALL_TO_ALL = _collective("all_to_all", _infer_exchange, _vjp_exchange, "exact")
 BROADCAST = _collective("broadcast_from", _infer_same, _vjp_broadcast, "exact")
+MOVING = (ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST)
 _INSIDE = NoGradient("a bucket of gradients is not differentiated again", missing=True)
 START = register(Op("all_reduce_start", "collective", _infer_start, _INSIDE, _reference_start, 0, _OVER_RANKS,
                     arity=(0, math.inf), batch=_batch_start))

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from morpho.backends.code.compiler import code
-from morpho.backends.code.emit import Emitter
+from morpho.backends.code.emit import Emitter, defined
 from morpho.backends.driver import threads
 from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa
@@ -71,7 +71,7 @@ def _peak_text(dtype: DType, isa: Isa) -> str:
     for number, value in enumerate(loop.values):
         e.store(value, e.offset("%out", element, number * value.lanes))
     wide = '"prefer-vector-width"="512"' if isa.vector_bits >= 512 else ""
-    return (f"define void @peak(i64 %rounds, ptr %out) nounwind {wide} {{\nentry:\n{e.text()}\n  ret void\n}}\n"
+    return (defined(f"void @peak(i64 %rounds, ptr %out) nounwind {wide}", e.text(), "\n  ret void")
             + "\n".join(sorted(e.declarations)) + "\n")
 
 

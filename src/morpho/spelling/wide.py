@@ -501,7 +501,8 @@ def setdiff1d_(ar1: Any, ar2: Any, assume_unique: bool = False) -> mo.Tensor:
 @wide
 def searchsorted_(a: Any, v: Any, side: str = "left", sorter: Any = None, *, right: bool = False,
                   out_int32: bool = False) -> mo.Tensor:
-    return mo.searchsorted(a, v, side="right" if right else side, sorter=sorter)
+    places = mo.searchsorted(a, v, side="right" if right else side, sorter=sorter)
+    return places.astype(mo.int32) if out_int32 else places
 
 
 @wide

@@ -47,7 +47,7 @@ COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # whether counts of r
 
 
 class Counts:
-    """What tests and `mo.profile` read."""
+    """Counters for tests and `mo.profile`."""
 
     plans = 0  # programs compiled for recordings
     runs = 0  # recordings computed
@@ -120,7 +120,7 @@ class Unknown(Exception):
 
 
 class Recording:
-    """What one thread has written down since its last look. It never changes once it has ended, and its beginning
+    """Operations of one thread since its last evaluation. It never changes once it has ended, and its beginning
     never changes at all, so other threads may compute values from it."""
 
     __slots__ = ("__weakref__", "apart", "bytes", "differentiated", "inputs", "is_deep", "known", "limit", "memo",

@@ -531,3 +531,28 @@ def test_translated_text_is_kept_for_one_version_of_the_source(monkeypatch: pyte
     assert len(texts_written) == len(kept) == 2 and len(set(texts)) == 1
     monkeypatch.setattr(code, "open_store", lambda: None)
     assert code.stored_text("test", write) == texts[0] and len(texts_written) == 3
+
+
+def test_functions_are_translated_and_compiled_once_for_one_version_of_the_source(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[str, bytes] = {}
+    compiled: list[str] = []
+
+    class Store:
+        get = staticmethod(kept.get)
+
+        def put(self, key: str, data: bytes) -> bool:
+            kept[key] = data
+            return True
+
+    def compile_text(text: str, *rest: Any, plain: Callable[..., bytes] = llvm.compile_text) -> bytes:
+        compiled.append(text)
+        return plain(text, *rest)
+
+    monkeypatch.setattr(code, "open_store", Store)
+    monkeypatch.setattr(llvm, "compile_text", compile_text)
+    for version, times in (("one", 1), ("one", 1), ("two", 2)):
+        monkeypatch.setattr(code, "_version", lambda version=version: version)
+        (address,) = code.addresses_of("test of addresses", add, isa=isa_named("scalar"))
+        function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
+        assert function(40, 2) == 42 and len(compiled) == len(kept) == times

@@ -67,18 +67,15 @@ class AutoBackend:
         return host_buffer(self.device, nbytes)
 
     def release(self, buffer: Buffer) -> None:
-        """Its owner's own business."""
+        ...
 
     def copy_in(self, target: Buffer, source: Bytes, stream: int = 0) -> Event:
-        """Copy now."""
         return self.cpu.copy_in(target, source)
 
     def copy_out(self, source: Buffer, target: memoryview | bytearray, stream: int = 0) -> Event:
-        """Copy now."""
         return self.cpu.copy_out(source, target)
 
     def copy_between(self, source: Buffer, target: Buffer, stream: int = 0) -> Event:
-        """Copy now."""
         return self.cpu.copy_between(source, target)
 
     @property

@@ -21,7 +21,7 @@ PRODUCTS = frozenset({"matmul", "gemm", "attention", "attention_backward", "conv
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a device was measured to do, per second; `link_bytes_per_s` is 0 where operands lie in its own memory."""
+    """Measured rates of a device, per second; `link_bytes_per_s` is 0 if operands lie in its own memory."""
 
     flops_per_s: float
     half_flops_per_s: float

@@ -1,4 +1,4 @@
-"""What each elementwise op becomes in LLVM: one function per op on register values of any lane count.
+"""LLVM code of each elementwise op: one function per op on register values of any lane count.
 
 Integer traps are defined away: x // 0 and x % 0 are 0, the least value by -1 wraps, wide shifts give 0 or the sign.
 """
@@ -105,7 +105,7 @@ def _reciprocal(e: Emitter, dtype: DType, x: Value) -> Value:
 
 @_emits("exp_nonpositive")
 def _exp_nonpositive(e: Emitter, dtype: DType, x: Value) -> Value:
-    """What `exp` is, bit by bit, up to 40: where a kernel knows that x is at most zero."""
+    """The value of `exp`, bit by bit, up to 40: where a kernel knows that x is at most zero."""
     return exp_nonpositive(e, x)
 
 

@@ -65,6 +65,18 @@ def literal(value: float | int | bool, element: str) -> str:
     return "0x%016x" % struct.unpack("<Q", struct.pack("<d", float(value)))[0]
 
 
+def defined(head: str, *body: str) -> str:
+    """The text of a function, from its head and the lines of its body.
+
+    >>> print(defined("i32 @zero() nounwind", "  ret i32 0"), end="")
+    define i32 @zero() nounwind {
+    entry:
+      ret i32 0
+    }
+    """
+    return f"define {head} {{\nentry:\n{''.join(body)}\n}}\n"
+
+
 @dataclass(slots=True, unsafe_hash=True)  # never changed; `frozen` would make each four times as long in the making
 class Value:
     """An SSA value or constant of `lanes` elements of one type. Python operators emit the plain instruction."""
@@ -562,7 +574,7 @@ class Emitter:
         return "\n".join(self.lines)
 
     def outside(self) -> str:
-        """What stands beside the function: its intrinsics and its table of constants, with a gap after each. LLVM would
+        """Text beside the function: its intrinsics and its table of constants, with a gap after each. LLVM would
         read neighbours together, and then hold one of them in a register until its use."""
         table = ""
         if self.table:

@@ -52,7 +52,7 @@ class Lookup:
         return self.e.assign(f"bitcast {value.type} {value.name} to <16 x i8>", "i8", 16)
 
     def _bytes_by(self, function: str, *arguments: Value, last: str = "") -> Value:
-        """What an instruction for bytes gives."""
+        """Result of an instruction for bytes."""
         name = f"@llvm.aarch64.neon.{function}.v16i8"
         types = ["<16 x i8>"] * len(arguments) + ["i32"] * bool(last)
         given = ", ".join([f"{kind} {text}" for kind, text in zip(types, [*(a.name for a in arguments), last])])

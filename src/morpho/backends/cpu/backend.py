@@ -54,7 +54,7 @@ class CpuBackend:
 
     @property
     def target(self) -> Target:
-        """What the settings choose of this machine."""
+        """Target of this machine under the current settings."""
         return current_target()
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -63,21 +63,18 @@ class CpuBackend:
         return host_buffer(self.device, nbytes)
 
     def release(self, buffer: Buffer) -> None:
-        """Its owner's own business."""
+        ...
 
     def copy_in(self, target: Buffer, source: Bytes, stream: int = 0) -> Event:
-        """Copy now."""
         data = bytes(memoryview(source).cast("B"))
         ctypes.memmove(target.address, data, len(data))
         return FINISHED
 
     def copy_out(self, source: Buffer, target: memoryview | bytearray, stream: int = 0) -> Event:
-        """Copy now."""
         memoryview(target).cast("B")[:source.nbytes] = ctypes.string_at(source.address, source.nbytes)
         return FINISHED
 
     def copy_between(self, source: Buffer, target: Buffer, stream: int = 0) -> Event:
-        """Copy now."""
         ctypes.memmove(target.address, source.address, source.nbytes)
         return FINISHED
 
@@ -116,6 +113,10 @@ class CpuBackend:
         lowered = self._lowered(load_graph(graph), head["level"])
         code.adopt(objects, {}, isa)
         return CpuExecutable(lowered, defaults_for(self.target.vector_bits))
+
+    def program(self, graph: Graph) -> CpuExecutable:
+        """A graph's program in this process, whose code is compiled when it is asked for."""
+        return CpuExecutable(self.lower(graph), defaults_for(self.target.vector_bits))
 
     def synchronize(self) -> None:
         """Everything is over when its call returns."""

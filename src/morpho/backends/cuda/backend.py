@@ -25,6 +25,7 @@ from morpho.backends.cuda.driver.interface import Device, HostWords
 from morpho.backends.cuda.driver.launch_code import RAISED
 from morpho.backends.cuda.executable import CudaExecutable
 from morpho.backends.cuda.faults import StandingFaults
+from morpho.backends.cuda.host_programs import HostCompiler
 from morpho.backends.cuda.lowering import optimised_and_lowered, program_of
 from morpho.backends.cuda.vendor.assembler import assembler
 from morpho.base import settings
@@ -84,8 +85,9 @@ class CudaBackend:
 
     host_memory = False
 
-    def __init__(self, name: str, device: Device) -> None:
-        self.device, self.gpu = name, device
+    def __init__(self, name: str, device: Device, host: HostCompiler | None = None) -> None:
+        """`host` compiles steps of the host; NumPy runs them where there is none."""
+        self.device, self.gpu, self.host = name, device, host
         self.functions: dict[str, Any] = {}  # loaded kernels, by the digest of their text
         self.images: dict[str, bytes] = {}
         self.texts: dict[DeviceKernel, tuple[str, str]] = {}  # keys and texts of kernels

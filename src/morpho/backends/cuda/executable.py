@@ -26,7 +26,7 @@ from morpho.backends.cuda.driver.regions.traced import SizeTrace
 from morpho.backends.cuda.faults import RunEvent, StandingFaults
 from morpho.backends.cuda.gemm.lower import FollowedStep
 from morpho.backends.cuda.grouped.step import GroupStep
-from morpho.backends.cuda.host_programs import HostPrograms
+from morpho.backends.cuda.host_programs import HostCompiler, HostPrograms
 from morpho.backends.cuda.prepared import Prepared, PreparedStep
 from morpho.backends.cuda.vendor.products import FastProducts, fast_products
 from morpho.backends.cuda.vendor.solver import matrices, solver_of
@@ -50,6 +50,7 @@ class Owner(Protocol):
     device: str
     gpu: Device
     host_steps: int
+    host: HostCompiler | None
     standing: weakref.WeakSet[StandingFaults]
     errors: dict[int, BaseException]
 
@@ -68,7 +69,7 @@ class CudaExecutable:
         self.faulty = [number for number, step in enumerate(program.steps)
                        if isinstance(step, Step) and (step.may_fault or _matrix(step))]
         self.offsets = [slot.offset for slot in program.slots]
-        self.host_programs = HostPrograms()
+        self.host_programs = HostPrograms(backend.host)
 
     @property
     def said(self) -> list[str]:

@@ -57,7 +57,7 @@ class StandingFaults:
 
 
 def fault_error(faults: Any, steps: Sequence[Step]) -> MorphoError | None:
-    """What the first step with a status did wrong."""
+    """Error of the first step with a status."""
     for step, status in zip(steps, faults, strict=True):
         if status:
             words = next((text for bit, text in SAID.items() if status & bit), None)

@@ -3,56 +3,54 @@ the bits that it has on the CPU. NumPy has none for some of them, and others ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from morpho.backends.cpu.backend import CpuBackend, CpuExecutable
+from morpho.backends.base import Executable
 from morpho.backends.lowering.lower_linalg import is_lapack
 from morpho.backends.reference.backend import HostBuffer
 from morpho.base.errors import MorphoError
-from morpho.cost.dispatch_thresholds import defaults_for
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make
 
+HostCompiler = Callable[[Graph], Executable]  # a graph's program on the host's memory
+
 
 class HostPrograms:
-    """The programs of one executable's steps of the host, by step and the shapes of its operands."""
+    """The programs of one executable's steps of the host, by step and the shapes of its operands. Without a compiler of
+    the host there are none."""
 
-    def __init__(self) -> None:
-        self.kept: dict[tuple[int, tuple[tuple[int, ...], ...]], CpuExecutable] = {}
-
-    @cached_property
-    def cpu(self) -> CpuBackend:
-        """Who makes them."""
-        return CpuBackend()
+    def __init__(self, host: HostCompiler | None) -> None:
+        self.host = host
+        self.kept: dict[tuple[int, tuple[tuple[int, ...], ...]], tuple[Graph, Executable]] = {}
 
     def run(self, node: Node, given: Sequence[np.ndarray]) -> tuple[np.ndarray, ...] | None:
         """The results of LAPACK's routines for these operands; None where the node is none of theirs, or where they
         find a fault: NumPy then says which."""
-        if not is_lapack(node) or any(0 in array.shape for array in given):
+        if self.host is None or not is_lapack(node) or any(0 in array.shape for array in given):
             return None
         key = node.serial, tuple(array.shape for array in given)
         if key not in self.kept:
-            self.kept[key] = self.made(node, given)
-        found = self.kept[key]
+            graph = graph_of(node, given)
+            self.kept[key] = graph, self.host(graph)
+        graph, program = self.kept[key]
         operands = [np.ascontiguousarray(array) for array in given]
-        results = [np.empty(tuple(map(int, root.shape)), root.dtype.numpy) for root in found.lowered.graph.outputs]
+        results = [np.empty(tuple(map(int, root.shape)), root.dtype.numpy) for root in graph.outputs]
         try:
-            found.enqueue([buffer_of(array) for array in operands], [buffer_of(array) for array in results], {})
+            program.enqueue([buffer_of(array) for array in operands], [buffer_of(array) for array in results], {})
         except MorphoError:
             return None
         return tuple(results)
 
-    def made(self, node: Node, given: Sequence[np.ndarray]) -> CpuExecutable:
-        """The CPU's program of one operation."""
-        inputs = [build("parameter", index=number, shape=array.shape, dtype=child.dtype)
-                  for number, (array, child) in enumerate(zip(given, node.inputs, strict=True))]
-        alone = make(node.op, inputs, node.attributes)
-        parts = [alone] if len(alone.outputs) == 1 else [
-            build("pick", alone, index=number, spec=spec) for number, spec in enumerate(alone.outputs)]
-        return CpuExecutable(self.cpu.lower(Graph(tuple(parts))), defaults_for(self.cpu.target.vector_bits))
+
+def graph_of(node: Node, given: Sequence[np.ndarray]) -> Graph:
+    """One operation on operands of these shapes."""
+    inputs = [build("parameter", index=number, shape=array.shape, dtype=child.dtype)
+              for number, (array, child) in enumerate(zip(given, node.inputs, strict=True))]
+    alone = make(node.op, inputs, node.attributes)
+    return Graph((alone,) if len(alone.outputs) == 1 else tuple(
+        build("pick", alone, index=number, spec=spec) for number, spec in enumerate(alone.outputs)))
 
 
 def buffer_of(array: np.ndarray) -> HostBuffer:

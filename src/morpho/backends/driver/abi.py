@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.driver.layout import BYTES_DATA, WORD, WRITABLE
 
 LINE_WORDS = 8  # words of a cache line (64 bytes): counters of different threads lie on different lines (false sharing)
@@ -40,7 +40,7 @@ class StepField(IntEnum):
 
 
 class ControlKind(IntEnum):
-    """What a step does that is no kernel: `program.Control`."""
+    """Kind of a step that is no kernel: `program.Control`."""
 
     LOOP = -2
     END = -3
@@ -152,7 +152,7 @@ BINDING_WORDS = 6
 
 
 class ContextField(IntEnum):
-    """What a compiled function's entry needs besides the program, for calls of one signature."""
+    """Fields of a compiled function's entry besides the program, for calls of one signature."""
 
     PROGRAM = 0
     TENSOR_TYPE = 1
@@ -216,7 +216,7 @@ class ContextField(IntEnum):
 
 
 class CommonField(IntEnum):
-    """What the tables of one compiled function share."""
+    """Fields that the tables of one compiled function share."""
 
     CALLS = 0  # that its entry served
     LAST = 1  # the tables that served the last one; 0 when that went through Python
@@ -242,7 +242,7 @@ class StateRow(IntEnum):
 
 
 class OutputRow(IntEnum):
-    """What the entry needs to make a new output."""
+    """Fields from which the entry makes a new output."""
 
     BYTES = 0
     RECORD = 1  # its record, but for the address
@@ -264,6 +264,15 @@ class Distances(NamedTuple):
     node: int
     layout: int
     track: int
+
+
+class RecordField(IntEnum):
+    """The words of a tensor's record (`layout.py`); the strides stand behind the shape."""
+
+    ADDRESS = 0
+    FLAGS = 1
+    KIND = 2  # the dtype's code, the mark of the device, the rank
+    SHAPE = 3
 
 
 class PoolField(IntEnum):
@@ -301,7 +310,7 @@ class PoolField(IntEnum):
 
 
 class BudgetField(IntEnum):
-    """What all threads of the process share: the engine's and those of `runtime/tasks/scheduler.py`."""
+    """Fields that all threads of the process share: the engine's and those of `runtime/tasks/scheduler.py`."""
 
     RUNNING = 0  # task workers awake now
     HELPERS = 1  # engine threads at work beside the callers
@@ -344,10 +353,11 @@ class Function:
 
     def __init__(self, name: str, arguments: str, result: str) -> None:
         self.e = Emitter(1)
-        self.head = f"define {result} @{name}({arguments}) nounwind {{\nentry:\n"
+        self.head = f"{result} @{name}({arguments}) nounwind"
 
-    def text(self) -> str:
-        return self.head + self.e.text() + "\n}\n"
+    def text(self, *frame: str) -> str:
+        """The function; lines of its `frame` stand before all that was written."""
+        return defined(self.head, *(f"  {line}\n" for line in frame), self.e.text())
 
     def address(self, table: str, index: Value | int) -> str:
         return self.e.offset(table, "i64", index)
@@ -421,7 +431,7 @@ class Function:
     def check_writable(self, tensor: str, record: str, slow: str, at: Distances) -> None:
         """Memory that is to be written over must allow it, and nothing but its tensor may hold it."""
         e = self.e
-        self.go_unless(e.icmp("ne", self.word(record, 1) & WRITABLE, 0), slow)
+        self.go_unless(e.icmp("ne", self.word(record, RecordField.FLAGS) & WRITABLE, 0), slow)
         storage = e.load_pointer(e.offset(tensor, "i8", at.storage))
         self.go_unless(e.icmp("eq", e.load(storage, "i32", 1), 1), slow)
 

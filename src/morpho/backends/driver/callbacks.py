@@ -1,4 +1,4 @@
-"""What CPython and consumers of DLPack call back, in native code: releases of memory, and requests for a buffer.
+"""Callbacks of CPython and consumers of DLPack, in native code: releases of memory, and requests for a buffer.
 
 Each function reads a table of addresses of CPython's own functions, which is set before. `ReleaseField` and
 `BufferField` say what lies where; their names are those of the functions, and the last one is a Python object.

@@ -65,7 +65,7 @@ def settle(f: Function) -> str:
 
 
 def _exchange(f: Function, table: str) -> None:
-    """What was written is read at the next turn."""
+    """Exchange read and written memory: what was written is read in the next iteration."""
     rows = f.pointer(table, ControlField.CARRIED_TABLE)
     with f.e.loop(0, f.word(table, ControlField.CARRIED)) as loop:
         row = f.address(rows, loop.index * int(CarriedField.SIZE))

@@ -374,7 +374,7 @@ class Executable:
                 if isinstance(step, Control) and step.kind == "size" and isinstance(step.turns, Dim)}
 
     def _tell(self, values: np.ndarray, sizes: Mapping[str, int]) -> None:
-        """What was counted, to whoever gave a dict of sizes."""
+        """Write the counts into the dict of sizes that the caller gave, if any."""
         for name in self.control_tables.counted:
             assert isinstance(sizes, dict)
             sizes[name] = int(values[self.symbol_places[self.symbols.index(name)]])
@@ -422,7 +422,7 @@ class Executable:
         return 0
 
     def _units(self) -> Iterator[tuple[int, int]]:
-        """What can be timed by itself: a step, or all of a loop or of a branch."""
+        """Parts that can be timed: a step, or all of a loop or of a branch."""
         number = 0
         while number < len(self.steps):
             length = span(self.steps, number)

@@ -77,7 +77,7 @@ class HostCall:
                 and not {float16, bfloat16} & set(dtypes))
 
     def error(self) -> BaseException:
-        """What went wrong in this thread's last run."""
+        """Error of this thread's last run."""
         return self.errors.pop(threading.get_ident(), None) or KeyboardInterrupt()
 
     def _call(self, places: int, values: int) -> int:

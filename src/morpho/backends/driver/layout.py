@@ -44,7 +44,7 @@ def repacked(record: bytes, flags: int) -> bytes:
 
 
 def record_words(dtype: DType, shape: Sequence[int], strides: Sequence[int], mark: int = 0) -> tuple[int, ...]:
-    """What a guard expects from word 2 on."""
+    """Words that a guard expects from word 2 on."""
     return (dtype.code | mark << 5 | len(shape) << 8, *shape, *strides)
 
 

@@ -139,11 +139,8 @@ def run_step(f: Function) -> str:
         e.line(f"call void @share(ptr %pool, ptr {task})" if several else
                f"call void @work_on(ptr %pool, ptr {task}, i64 0)")
     e.line(f"ret i32 {e.convert('trunc', f.word(task, TaskField.STATUS), 'i32').name}")
-    places_of_words = "".join(f"  %{name}_at = getelementptr i64, ptr %pool, i64 {int(field)}\n"
-                              for name, field in (("threads", PoolField.THREADS), ("sleepers", PoolField.SLEEPERS),
-                                                  ("more_sleepers", PoolField.MORE_SLEEPERS)))
-    head = f.head.replace("entry:\n", "entry:\n" + places_of_words)
-    return head + e.text() + "\n}\n"
+    return f.text(*(f"%{name}_at = getelementptr i64, ptr %pool, i64 {int(field)}" for name, field in (
+        ("threads", PoolField.THREADS), ("sleepers", PoolField.SLEEPERS), ("more_sleepers", PoolField.MORE_SLEEPERS))))
 
 
 def launch_piece(f: Function) -> str:

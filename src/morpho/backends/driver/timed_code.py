@@ -27,7 +27,7 @@ KIND_BITS = 8  # of an event's last word; the number stands above them
 
 
 class Kind(IntEnum):
-    """What an event is about; the comment says what its pointer and its number are."""
+    """Kind of an event; the comment says what its pointer and its number are."""
 
     RUN = 1  # a program's table; the first of its numbers that follow from dynamic sizes, at this call
     STEP = 2  # the row of a step; its rows x columns at this call

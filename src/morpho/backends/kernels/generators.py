@@ -1,4 +1,4 @@
-"""Who writes the LLVM text of a kernel: one table from the type of a kernel, by name, to the module of its generator.
+"""Generators of the LLVM text of kernels: one table from the type of a kernel, by name, to the module of its generator.
 
 A kernel is data. Neither it nor its generator is loaded by this file: code that comes from disk needs neither. A new
 kind of kernel is a frozen dataclass that follows `program.kernel.Kernel`, a module with a function

@@ -43,7 +43,7 @@ def _is_read_again(view: View) -> bool:
 
 
 class Builder(ABC):
-    """What the lowering of every node needs; `lower_graph.py` adds the nodes."""
+    """Base of the lowering of every node; `lower_graph.py` adds the nodes."""
 
     vector_bits = 0  # of the target, where copies may be made of its vectors
 
@@ -135,7 +135,7 @@ class Builder(ABC):
         return [known.get(view, view) for view in inputs]
 
     def shown_once(self, view: View, node: Node) -> View:
-        """What a view shows, once, in memory of its own."""
+        """Copy what a view shows into memory of its own, once."""
         once = View(view.slot, view.offset, tuple(1 if stride == 0 else size for size, stride in zip(
             view.shape, view.strides, strict=True)), view.strides, view.dtype)
         fresh = self.copied(once, node)

@@ -20,7 +20,7 @@ SLABS_BY_BYTES = 1 << 14  # of a region from which on it pays to copy what is ar
 
 
 class Wanted(NamedTuple):
-    """Who reads a value, as which of its inputs, and the reshapes between."""
+    """Reader of a value, as which of its inputs, and the reshapes between."""
 
     user: Node
     position: int
@@ -229,7 +229,7 @@ class DestinationLowering(MatmulLowering):
         return True
 
     def number_or_place(self, node: Node) -> View | float | int | bool:
-        """What a copy begins with: the number that fills a value, which then needs no memory, or where it lies."""
+        """Source of a copy: the number that fills a value, which then needs no memory, or where it lies."""
         number = self.number(node)
         return self.view(node) if number is None else number
 

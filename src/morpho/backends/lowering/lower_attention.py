@@ -65,7 +65,7 @@ class Sizes:
         return int(struct.unpack("<q", struct.pack("<d", scale))[0])
 
     def numbers(self, rows: Size, tile: int = TILE) -> dict[str, Size | Sequence[Size]]:
-        """Those of every kernel's record, but for strides."""
+        """Numbers of every kernel's record, but for strides."""
         return {"batch": self.batch, "kv_heads": self.kv_heads, "group": self.group, "queries": self.queries,
                 "keys": self.keys, "depth": self.depth, "width": self.width, "rows": rows, "offset": self.offset,
                 "window": self.window, "scale": self.scale, "tile": tile}

@@ -136,18 +136,15 @@ class InterpreterBackend:
         """NumPy's own business."""
 
     def copy_in(self, target: Buffer, source: Bytes, stream: int = 0) -> Event:
-        """Copy now."""
         data = memoryview(source).cast("B")
         ctypes.memmove(target.address, bytes(data), len(data))
         return FINISHED
 
     def copy_out(self, source: Buffer, target: memoryview | bytearray, stream: int = 0) -> Event:
-        """Copy now."""
         memoryview(target).cast("B")[:source.nbytes] = ctypes.string_at(source.address, source.nbytes)
         return FINISHED
 
     def copy_between(self, source: Buffer, target: Buffer, stream: int = 0) -> Event:
-        """Copy now."""
         ctypes.memmove(target.address, source.address, source.nbytes)
         return FINISHED
 

@@ -71,7 +71,7 @@ def run_node(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC) -
 
 
 def body_arrays(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC) -> list[Any]:
-    """What the body of a fused node reads: its inputs, or, after a product, that product among the others."""
+    """Inputs of the body of a fused node: its own, or, after a product, that product among the others."""
     if node.op.name != "gemm":
         return arrays
     widened = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays[:2]]

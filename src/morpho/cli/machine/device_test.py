@@ -43,7 +43,8 @@ PROGRAMS = (
     Program("softmax", lambda x: mo.softmax(x, axis=-1), ("float32", "bfloat16")),
     Program("layer norm", lambda x: (x - mo.mean(x, axis=-1, keepdims=True)) / mo.sqrt(
         mo.var(x, axis=-1, keepdims=True) + 1e-5)),
-    Program("cumulative sum", lambda x: mo.cumulative_sum(x, axis=-1), ("float32", "int32")),
+    Program("cumulative sum", lambda x: mo.cumulative_sum(x, axis=-1), ("float32",), 1e-6),
+    Program("cumulative sum of integers", lambda x: mo.cumulative_sum(x, axis=-1), ("int32",)),
     Program("transposed view", lambda x: x.T[::-1, 1::3] * 2),
     Program("sort", lambda x: mo.sort(x, axis=-1), ("float32", "int32")),
     Program("random numbers", lambda x: x + mo.random.normal(mo.random.key(3), x.shape)),

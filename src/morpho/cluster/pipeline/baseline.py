@@ -30,7 +30,6 @@ class Baseline:
         return {"threads": threads, **({"isa": "scalar"} if self.scalar else {})}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return asdict(self)
 
 

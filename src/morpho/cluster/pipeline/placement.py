@@ -61,7 +61,6 @@ def places_of(plan: Plan) -> tuple[Place, ...]:
 
 
 def to_rows(places: Sequence[Place]) -> list[dict[str, Any]]:
-    """Plain data for JSON."""
     return [asdict(place) for place in places]
 
 

@@ -32,7 +32,6 @@ class Request:
     said: Defaults = field(default_factory=Defaults)  # by the model's files: which tokens are forced or never made
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return asdict(self)
 
     @staticmethod

@@ -40,7 +40,6 @@ class Finished:
             self.all_below += 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"all_below": self.all_below, "others": sorted(self._others)}
 
     def learn(self, said: Mapping[str, Any]) -> None:

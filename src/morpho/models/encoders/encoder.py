@@ -1,4 +1,4 @@
-"""What the encoders BERT and ViT have in common, under the names that their published files share."""
+"""Parts of the encoders BERT and ViT, under the names that their published files share."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class WithHeads(Model):
                        f"make it with head={kind!r}, or load a file that has one")
 
     def first(self, x: mo.Tensor) -> mo.Tensor:
-        """What the head for texts reads: the vector of the first token, through whatever the family has there."""
+        """Input of the head for texts: the vector of the first token, through whatever the family has there."""
         return x[:, 0]
 
     def classify(self, x: mo.Tensor) -> mo.Tensor:

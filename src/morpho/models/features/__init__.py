@@ -1,1 +1,1 @@
-"""What models of sound and images take, made from arrays: log-mel spectrograms and normalised pixels."""
+"""Inputs of models of sound and images, made from arrays: log-mel spectrograms and normalised pixels."""

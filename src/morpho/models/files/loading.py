@@ -158,7 +158,7 @@ def _written(model: Any) -> dict[str, Any]:
 
 
 def _elsewhere(name: str) -> str:
-    """What to do where there is no folder or file of this name."""
+    """Hint for a name that is neither a folder nor a file."""
     if name in MODELS:
         return f"fetch it: morpho models pull {name}, then load mo.weights.model_path({name!r})"
     if name in names_of_models():
@@ -246,7 +246,7 @@ def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str]
 
 
 def _take_over(model: LanguageModel, said: Mapping[str, Any]) -> None:
-    """What a file says about making text."""
+    """Take over the settings of text generation from a file."""
     model.defaults = Defaults.of(said)
     for name in ("eos_token_id", "decoder_start_token_id"):
         if said.get(name) is not None and name in model.config:
@@ -296,7 +296,7 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def _sizes(config: Mapping[str, Any], model: Any) -> str:
-    """What the configuration says of the weights and their shapes, for others than those."""
+    """Sizes in the configuration, for an error about names or shapes of weights."""
     kind = model.config_class
     given = {kind.renamed.get(name, name) for name, value in config.items() if value is not None}
     numbers = {name: value for name, value in model.config.items() if not isinstance(value, float | dict)

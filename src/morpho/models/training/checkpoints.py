@@ -37,7 +37,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What one checkpoint holds."""
+    """Contents of one checkpoint."""
 
     model: Mapping[str, mo.Tensor]
     optimiser: dict[str, Any]  # as `Optimizer.state_dict` gives it

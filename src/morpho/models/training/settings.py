@@ -1,4 +1,4 @@
-"""What decides a training run, what it tells after each step, and the text it reads."""
+"""Settings of a training run, the report after each step, and the text it reads."""
 
 from __future__ import annotations
 

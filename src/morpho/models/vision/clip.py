@@ -193,7 +193,7 @@ class VisionTower(Module):
 
 
 class Compared(NamedTuple):
-    """What CLIP gives: `logits` (images, texts), and the vectors of both, of length 1."""
+    """Result of CLIP: `logits` (images, texts), and the vectors of both, of length 1."""
 
     logits: mo.Tensor
     image_embeds: mo.Tensor

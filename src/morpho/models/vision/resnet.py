@@ -141,7 +141,7 @@ class ResNet(Model):
         self.fc = Linear(channels, config.num_classes, True, dtype)
 
     def features(self, x: mo.Tensor) -> mo.Tensor:
-        """What the last stage gives: (batch, channels, height / 32, width / 32)."""
+        """Result of the last stage: (batch, channels, height / 32, width / 32)."""
         x = mo.max_pool2d(mo.relu(self.bn1(self.conv1(x))), 3, stride=2, padding=1)
         for stage in range(len(self.config["layers"])):
             x = vars(self)[f"layer{stage + 1}"](x)

@@ -9,7 +9,7 @@ gradient is found) and `levels`: for each `vmap` around it (size, for each array
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,20 @@ from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ANY, JOINT, Attributes, Op, Spec, register
-from morpho.ops.tiles.interpret import Interpreter
-from morpho.ops.tiles.ir import Array, TileProgram, decode
+
+if TYPE_CHECKING:
+    from morpho.ops.tiles.ir import Array, TileProgram
 
 GRADIENTS: dict[str, Callable[..., Sequence[Node | None]]] = {}  # by a kernel's label: of (node, cotangents)
 UNDEFINED, INPUT = "undefined", "input"
 Levels = tuple[tuple[Size, tuple[bool, ...]], ...]
+
+
+def decoded(text: str) -> TileProgram:
+    """The program of a text. Most processes have no kernels, and do without the IR."""
+    from morpho.ops.tiles.ir import decode
+
+    return decode(text)
 
 
 def inputs_of(program: TileProgram, fills: Sequence[Any]) -> list[Array]:
@@ -33,7 +41,7 @@ def inputs_of(program: TileProgram, fills: Sequence[Any]) -> list[Array]:
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec | tuple[Spec, ...]:
-    program = decode(attributes["program"])
+    program = decoded(attributes["program"])
     wanted = inputs_of(program, attributes["fills"])
     if len(wanted) != len(inputs):
         raise fail(ArgumentError, program.name, f"the kernel takes {len(wanted)} arrays, not {len(inputs)}")
@@ -50,7 +58,7 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec | tuple[Spec,
 
 def _reference(attributes: Attributes, *inputs: Any) -> Any:
     """The interpreter, for each element of the levels around the kernel."""
-    program = decode(attributes["program"])
+    program = decoded(attributes["program"])
     written = [array for array in program.arrays if array.written]
     given = dict(zip([array.name for array in inputs_of(program, attributes["fills"])], inputs, strict=True))
     results: dict[str, np.ndarray] = {}
@@ -72,6 +80,8 @@ def _storage(dtype: DType) -> np.dtype:
 
 
 def _run(program: TileProgram, arrays: list[Any], grid: Sequence[int], levels: Levels) -> None:
+    from morpho.ops.tiles.interpret import Interpreter
+
     if not levels:
         Interpreter(program, arrays, grid).run()
         return
@@ -103,7 +113,7 @@ def _rule(node: Node, cotangents: Any) -> Sequence[Node | None]:
 
 def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Any) -> Any:
     """A level around the grid: each row has programs of its own, and results of its own."""
-    program = decode(node["program"])
+    program = decoded(node["program"])
     given = dict(zip([array.name for array in inputs_of(program, node["fills"])], batched, strict=True))
     flags = tuple(array.written or given.get(array.name, False) for array in program.arrays)
     made = list(inputs)

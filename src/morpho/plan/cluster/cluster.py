@@ -143,7 +143,6 @@ class Cluster:
         return tuple(tuple(kind) for kind in found)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         data = asdict(self)
         return data
 

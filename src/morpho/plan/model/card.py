@@ -139,7 +139,6 @@ class ModelCard:
         return ModelCard(**card_fields(model, inputs))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return asdict(self)
 
     @staticmethod

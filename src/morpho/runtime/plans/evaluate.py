@@ -36,6 +36,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, has_symbols, make
 from morpho.ir.op import REGISTRY
 from morpho.ir.op import changes as registry_changes
+from morpho.ops import collective
 from morpho.passes.fusion import candidates
 from morpho.passes.memory.liveness import Updates
 from morpho.passes.pipeline import MEMORY, Report, optimise, switched_off
@@ -399,6 +400,8 @@ def _realise(outputs: Sequence[Node]) -> list[Buffer]:
     counts.realisations += 1
     device = device_of(outputs)
     graph, buffers = abstract(outputs, lift=device == HOST)
+    if sum(node.op.kind == "collective" for node in graph.nodes) > 1:
+        graph = Graph(tuple(collective.in_common_order(graph.nodes, graph.outputs)))
     if device != HOST:
         return on_device.realise(_of_numbers(graph), buffers, device)
     plan = plan_for(graph, len(buffers))

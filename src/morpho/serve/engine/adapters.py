@@ -66,7 +66,7 @@ def _check(file: Path, config: Any) -> None:
 
 
 def _scale(file: Path, config: Mapping[str, Any], product: str, pair: Mapping[str, np.ndarray]) -> float:
-    """What B is multiplied by; products may have a rank and an alpha of their own."""
+    """Factor of B; products may have a rank and an alpha of their own."""
     if len(pair) != 2:
         raise fail(ArgumentError, "serve", f"{file.parent}: {product} has one of two matrices only")
     rank = _said(file, config, "rank_pattern", product, config["r"])

@@ -113,8 +113,8 @@ class ModelRunner:
         self._copy = mo.compile(self._copy_page)
 
     def function(self, name: str, adapted: bool, rows_known: int = 0) -> Any:
-        """One of the six functions, compiled at first use; with adapters it is another one, and for a number of rows
-        that is known too: programs whose sizes are known are launched by native code on a GPU."""
+        """Return one of the six functions, compiled at first use; with adapters it is another one, and for a number of
+        rows that is known too: programs whose sizes are known are launched by native code on a GPU."""
         key = name, adapted, rows_known
         if key not in self.functions:
             rows = {0: mo.Dim("rows", 1, self.draft_rows if name == "verify" else self.max_batch)}

@@ -12,6 +12,7 @@ array([2., 4.], dtype=float32)
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -41,8 +42,17 @@ from morpho.tensor.core import Tensor, realise
 Hook = Callable[[Tensor], Tensor | None]
 _hooks: dict[int, list[Hook]] = {}  # serial of a node -> what looks at its gradient
 after_backward: list[Callable[[list[Tensor]], None]] = []  # told of the leaves that `backward` gave gradients to
-# Values whose gradients wait to be computed, the newest of them. Its ends are safe where several threads train.
-_pending: deque[weakref.ref[Tensor]] = deque(maxlen=256)
+
+
+class _Pending(threading.local):
+    """Values whose gradients wait to be computed, the newest of them, of each thread: another one may be another rank,
+    whose collectives only it may run."""
+
+    def __init__(self) -> None:
+        self.values: deque[weakref.ref[Tensor]] = deque(maxlen=256)
+
+
+_pending = _Pending()
 
 
 # -- the methods of Tensor ---------------------------------------------------------------------------------------------
@@ -71,8 +81,11 @@ def set_requires_grad(tensor: Tensor, wanted: bool = True) -> Tensor:
     if not tensor.dtype.is_inexact:
         raise fail(DTypeError, "requires_grad", f"dtype {tensor.dtype} has no gradient", "convert with astype")
     node = tensor.program()
-    if node.inputs and tracing.current is not None:
+    is_constant = node.op.name == "constant"  # nodes are interned: every 0.0 of all programs would be this leaf
+    if (node.inputs or is_constant) and tracing.current is not None:
         tensor.replace(mark(node))
+    elif is_constant:
+        tensor.replace(asarray(tensor.realise().numpy().copy()).program())
     elif node.inputs and requires_grad(tensor):
         raise fail(ArgumentError, "requires_grad", "the tensor was computed from others that want gradients",
                    "use x.detach() for a leaf of its own, or x.retain_grad() for the gradient at this point")
@@ -181,7 +194,7 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
     for listener in tuple(after_backward):
         listener([leaf for (_, leaf), part in zip(leaves, parts, strict=True) if part is not None])
     if tracing.current is None:
-        _pending.append(weakref.ref(tensor))
+        _pending.values.append(weakref.ref(tensor))
     if not retain_graph and not isinstance(track, Tracked):
         tensor._track = DONE
 
@@ -206,7 +219,7 @@ def _backward_recorded(tensor: Tensor, retain_graph: bool) -> bool:
             answer = hook(part)
             part = part if answer is None else answer
         track.grad = part if track.grad is None else track.grad + part
-    _pending.append(weakref.ref(tensor))
+    _pending.values.append(weakref.ref(tensor))
     if not retain_graph:
         if type(tensor._node) is recording.Step:
             tensor._node = recording.without_gradient(tensor)._node
@@ -265,14 +278,9 @@ def _compute_earlier(leaves: list[Tensor]) -> None:
 
 def take_pending() -> list[Tensor]:
     """Values that `backward` was called on and nobody has computed yet: they are computed with the gradients."""
-    waiting: dict[int, Tensor] = {}
-    while True:
-        try:
-            tensor = _pending.popleft()()
-        except IndexError:
-            return [tensor for tensor in waiting.values() if not tensor.is_realised]
-        if tensor is not None:
-            waiting[id(tensor)] = tensor
+    alive = {id(tensor): tensor for each in _pending.values if (tensor := each()) is not None}
+    _pending.values.clear()
+    return [tensor for tensor in alive.values() if not tensor.is_realised]
 
 
 # -- blocks without gradients ------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ FOLDERS = ("base", "ir", "ops", "cost", "passes", "program", "backends", "runtim
 
 
 class Counters:
-    """What the code cache did; `snapshot` is for stats and tests."""
+    """Counters of the code cache; `snapshot` is for stats and tests."""
 
     def __init__(self) -> None:
         self.memory_hits = self.disk_hits = self.compiled = self.plan_hits = 0
@@ -70,7 +70,7 @@ def disk_cache() -> CodeStore | None:
 
 @cache
 def _version() -> str:
-    """What code and plans depend on besides the program: Morpho's own source and LLVM."""
+    """Version key of code and plans besides the program: Morpho's own source and LLVM."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

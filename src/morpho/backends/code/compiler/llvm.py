@@ -52,7 +52,7 @@ def _target_machine(isa: Isa, triple: str | None) -> Any:
 
 
 def target_options(isa: Isa, foreign: bool = False) -> dict[str, Any]:
-    """What LLVM is told of the processor, and how code names its constants and functions.
+    """Options for LLVM: the processor, and how code names its constants and functions.
 
     x86 code would reach 2 GB only, and LLVM puts code and constants wherever pages are free: in a process that holds
     arrays of gigabytes they may lie further apart, and what is read then is anything. So code holds whole addresses,
@@ -77,7 +77,7 @@ def _module(text: str, triple: str | None) -> Any:
 
 
 def _rejected(text: str, error: Exception) -> MorphoError:
-    """Whose defect it is: a module with code of a user's emitters is most likely theirs."""
+    """Error for rejected code: a module with code of a user's emitters is most likely the user's defect."""
     names = dict.fromkeys(re.findall(rf"; {BY_USER}(.*)", text))
     if not names:
         return fail(CompileError, "compile", f"LLVM rejects generated code: {error}",
@@ -167,5 +167,5 @@ def _fresh_machine(isa: Isa) -> Any:
 
 
 def host() -> str:
-    """What compiled code depends on besides the ISA: the architecture and the pointer size."""
+    """Key of the host besides the ISA: the architecture and the pointer size."""
     return f"{machine().architecture}-{platform.system()}-{ctypes.sizeof(ctypes.c_void_p) * 8}"

@@ -70,7 +70,7 @@ def vanishing(x: Value) -> float:
 
 
 def shrink_factor(x: Value) -> float:
-    """What undoes the scale."""
+    """Factor that undoes the scale."""
     return 2.0 ** -offset(x)
 
 

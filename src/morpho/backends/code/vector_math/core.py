@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from morpho.backends.code.emit import Emitter, Value, mangled
+from morpho.backends.code.emit import Emitter, Value, defined, mangled
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ def _function_of_one(name: str, elements: Sequence[str], kind: str,
         e.line(f"{filled} = {filled_by}")
     e.line(f"ret {kind} {filled}")
     parameters = ", ".join(f"{element} %x{n}" for n, element in enumerate(elements))
-    return {*e.declarations, f"define internal {kind} @{name}({parameters}) noinline cold nounwind {{\n"
-                             f"entry:\n{e.text()}\n}}"}
+    text = defined(f"internal {kind} @{name}({parameters}) noinline cold nounwind", e.text())
+    return {*e.declarations, text.rstrip("\n")}
 
 
 def _lane(e: Emitter, x: Value, lane: Value) -> Value:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from morpho.backends.code.emit import Emitter, Value, vector_type
+from morpho.backends.code.emit import Emitter, Value, defined, vector_type
 from morpho.backends.code.vector_math import error_function, exponential, logarithm, power, trigonometric
 from morpho.backends.code.vector_math.core import through_double
 from morpho.ops.special_functions.records import FORMULAS
@@ -156,7 +156,7 @@ def _function(outer: Emitter, name: str, kind: str, lanes: int, formula: Callabl
     e.line(f"ret {kind} {found.name}")
     parameters = ", ".join(f"{kind} %x{n}" for n in range(count))
     return {*e.declarations,
-            f"define internal {kind} @{name}({parameters}) noinline nounwind {{\nentry:\n{e.text()}\n}}"}
+            defined(f"internal {kind} @{name}({parameters}) noinline nounwind", e.text()).rstrip("\n")}
 
 
 def _part(e: Emitter, x: Value, start: int, lanes: int) -> Value:

@@ -145,5 +145,5 @@ def next_bits(e: Emitter, bits: Value, up: Value) -> Value:
 
 
 def next_unless_equal(e: Emitter, x: Value, y: Value, moved: Value) -> Value:
-    """What `nextafter` is, where `moved` is the neighbour of x: y where the two are equal, NaN where one is."""
+    """The value of `nextafter`, where `moved` is the neighbour of x: y where the two are equal, NaN where one is."""
     return e.select(e.fcmp("uno", x, y), x + y, e.select(e.fcmp("oeq", x, y), y, moved))

@@ -160,7 +160,7 @@ def wave(e: Emitter, x: Value, shift: int) -> Value:
 
 def large_too(e: Emitter, x: Value, found: Value, name: str,
               make: Callable[[Emitter, tuple[Value, Value, Value]], Value]) -> Value:
-    """What was found for floats, but where x is too large for it what `make` writes of `sine_and_cosine` in double.
+    """The result for floats, and where x is too large for it what `make` writes of `sine_and_cosine` in double.
 
     One by one: in all lanes at once they would take a sixth of the time, and every kernel 20 ms longer to compile.
     """

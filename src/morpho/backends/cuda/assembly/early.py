@@ -1,4 +1,4 @@
-"""What a kernel touches before those ahead of it are over, read from its text.
+"""Memory that a kernel touches before the kernels ahead of it are over, read from its text.
 
 All but the first launch of a program may come before the one ahead of it has ended (`driver/early_launch.py`). A kernel
 waits for that one, which has waited for the one ahead of it, and so on: behind its wait everything is as if kernels ran
@@ -33,7 +33,7 @@ class Early(NamedTuple):
 
 
 def before_wait(text: str) -> Early:
-    """What a kernel touches early; nothing where it waits first.
+    """Memory that a kernel touches early; none if it waits first.
 
     >>> lines = ["%a = getelementptr i64, ptr %p, i64 8", "%b = load ptr, ptr %a, align 8", "%c = load i8, ptr %b"]
     >>> before_wait("\\n".join([*lines, "call void @gpu.grid_wait(ptr %ctx)"])).reads

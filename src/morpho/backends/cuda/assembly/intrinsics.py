@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 
 Types = Sequence[str]
 STEP = 16  # values of k of an instruction
@@ -123,7 +123,7 @@ def definition(name: str, e: Emitter, write: Callable[[list[Value]], Value | Non
     result = write(values)
     e.line("ret void" if result is None else f"ret {struct(results)} {result.name}")
     heads = ", ".join(["ptr %c", *(f"{value.element} {value.name}" for value in values)])
-    return f"define internal {struct(results)} @gpu.{name}({heads}) {attributes} {{\nentry:\n{e.text()}\n}}\n"
+    return defined(f"internal {struct(results)} @gpu.{name}({heads}) {attributes}", e.text())
 
 
 def called(text: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""What LLVM and ptxas both take and a GPU does wrong: checked in every kernel's text, on a GPU and under the emulator.
+"""Code that LLVM and ptxas both take and a GPU runs wrongly: checked in every kernel's text, on a GPU and under the
+emulator.
 
 An operand of inline assembly goes into a register of the width that its constraint names, whatever its type: under "r",
 which is any register on a CPU, PTX has the low 32 bits of an address. Functions of the host, such as LAPACK's, are kept

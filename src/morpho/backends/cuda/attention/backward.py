@@ -30,7 +30,6 @@ class BackwardGrid(WithoutMaps):
         return replace(self, aligned=False)
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.spec
 
     @property
@@ -60,7 +59,6 @@ class BackwardGrid(WithoutMaps):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return WARP * WARPS
 
     @property
@@ -70,7 +68,6 @@ class BackwardGrid(WithoutMaps):
 
     @property
     def own_bytes(self) -> int:
-        """Its own operands."""
         return 2 * self.lines * sum(self.padded)
 
     @property
@@ -79,7 +76,6 @@ class BackwardGrid(WithoutMaps):
         return 2 * self.block * sum(self.padded)
 
     def launch(self, sizes: Sizes) -> Launch:
-        """Tiles of all heads of all batches."""
         n = BACKWARD.by_name(sizes.values)
         long, heads = n["queries"], n["heads"]
         if self.spec.part == "keys":
@@ -91,9 +87,8 @@ class BackwardGrid(WithoutMaps):
 
     @property
     def shared_bytes(self) -> int:
-        """Its own operands, and two blocks of the other ones."""
+        """Shared memory of its own operands, and of two blocks of the other ones."""
         return self.own_bytes + 2 * self.stage_bytes
 
     def text(self) -> str:
-        """Its LLVM text."""
         return (QueriesCode if self.spec.part == "queries" else KeysCode)(self).module()

@@ -1,4 +1,4 @@
-"""What both kernels of the gradient share, on `mma.sync` (FlashAttention-2's, without its atomic adds).
+"""Parts of both kernels of the gradient, on `mma.sync` (FlashAttention-2's, without its atomic adds).
 
 A warp has 16 or 32 lines of the block's own operand (queries for dq, keys for dk and dv) and walks over blocks of 64
 lines of the other one, which two stages of shared memory hold. Its results stay in registers.
@@ -50,7 +50,7 @@ class Blocks(Protocol):
 
 
 class BackwardCode:
-    """What both kernels share. Own lines are rows of the scores here, those of the other operand are columns."""
+    """Base of both kernels. Own lines are rows of the scores here, those of the other operand are columns."""
 
     def __init__(self, grid: Blocks) -> None:
         self.grid, self.spec, self.e = grid, grid.spec, GridEmitter()
@@ -68,7 +68,6 @@ class BackwardCode:
         """All of it, when operands are known."""
 
     def module(self) -> str:
-        """The entry."""
         e, spec, first = self.e, self.spec, int(Header.SIZE)
         operands = spec.operands
         self.n = {name: e.word(first + len(operands) + at) for at, name in enumerate(BACKWARD.names)}
@@ -104,7 +103,7 @@ class BackwardCode:
                                self.grid.aligned)
 
     def commit(self) -> None:
-        """What was fetched is one group."""
+        """Close the group of fetched copies."""
         self.e.line("call void @gpu.cp_commit(ptr %ctx)")
 
     def arrived(self) -> None:

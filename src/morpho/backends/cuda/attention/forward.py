@@ -40,7 +40,6 @@ class AttentionGrid(WithoutMaps):
         return replace(self, aligned=False)
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.spec
 
     @property
@@ -50,7 +49,6 @@ class AttentionGrid(WithoutMaps):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return 2 * self.spec.rows // self.tiles
 
     @property
@@ -69,7 +67,6 @@ class AttentionGrid(WithoutMaps):
         return 2 * self.spec.rows * self.padded[0] + 2 * self.stage_bytes
 
     def launch(self, sizes: Sizes) -> Launch:
-        """Tiles of all heads of all batches."""
         numbers = self.spec.record.by_name(sizes.values)
         count = -(-known(numbers["queries"]) // self.spec.rows) * known(numbers["heads"])
         for axis in range(BATCH_AXES):
@@ -77,16 +74,14 @@ class AttentionGrid(WithoutMaps):
         return Launch(Geometry(max(count, 1), self.threads, self.shared_bytes))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return self.code().module()
 
     def code(self) -> ForwardCode:
-        """What writes it."""
         return ForwardCode(self)
 
 
 class ForwardCode:
-    """Writes one."""
+    """Generator of the LLVM text of one forward kernel."""
 
     def __init__(self, grid: AttentionGrid) -> None:
         self.grid, self.spec, self.e = grid, grid.spec, GridEmitter()
@@ -96,7 +91,6 @@ class ForwardCode:
 
     # -- the kernel ----------------------------------------------------------------------------------------------------
     def module(self) -> str:
-        """The entry."""
         e, spec = self.e, self.spec
         self.find_tile()
         self.fetch(self.q, self.first_row, self.n["queries"], self.n["q_row"], spec.depth, self.depth, spec.rows,

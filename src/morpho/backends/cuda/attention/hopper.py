@@ -42,11 +42,9 @@ class HopperAttention:
         return (0, 16), (1, 16), (2, 16)
 
     def unaligned(self) -> HopperAttention:
-        """Itself: operands that do not lie on 16 bytes are copied first."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.spec
 
     @property
@@ -56,7 +54,6 @@ class HopperAttention:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return GROUP * (1 + self.workers)
 
     @property
@@ -85,7 +82,6 @@ class HopperAttention:
         return -(-(int(Header.SIZE) + self.spec.places + len(ATTENTION)) // 8) * 8
 
     def launch(self, sizes: Sizes) -> Launch:
-        """Tiles of all heads of all batches."""
         numbers = ATTENTION.by_name(sizes.values)
         count = -(-known(numbers["queries"]) // self.spec.rows) * known(numbers["heads"])
         for axis in range(BATCH_AXES):
@@ -110,7 +106,6 @@ class HopperAttention:
         return tuple(made)
 
     def text(self) -> str:
-        """Its LLVM text."""
         return HopperCode(self).module()
 
 
@@ -125,7 +120,6 @@ class HopperCode(ForwardCode):
         self.kind = "bf16" if self.spec.dtype is bfloat16 else "f16"
 
     def module(self) -> str:
-        """The entry."""
         e, grid = self.e, self.grid
         self.find_tile()
         begin, middle, end = self.key_range()

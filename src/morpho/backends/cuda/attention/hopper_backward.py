@@ -41,7 +41,6 @@ class HopperBackward(BackwardGrid):
     """A block per tile of 128 queries or keys of a head."""
 
     def unaligned(self) -> HopperBackward:
-        """Itself: operands that do not lie on 16 bytes are copied first."""
         return self
 
     @property
@@ -126,7 +125,6 @@ class HopperBackward(BackwardGrid):
         return tuple(made)
 
     def text(self) -> str:
-        """Its LLVM text."""
         return (HopperQueries if self.spec.part == "queries" else HopperKeys)(self).module()
 
 

@@ -19,7 +19,6 @@ class AttentionKernel(AttentionSpec):
     """An `AttentionSpec` that knows its grid."""
 
     def device_kernel(self, step: Step) -> AttentionGrid | HopperAttention:
-        """The kernel of a step."""
         if self.paged:
             return PagedAttention(self, True)
         return HopperAttention(self) if self.way == "wgmma" else AttentionGrid(self, True)
@@ -30,5 +29,4 @@ class AttentionBackward(BackwardSpec):
     """A `BackwardSpec` that knows its grid."""
 
     def device_kernel(self, step: Step) -> BackwardGrid:
-        """The kernel of a step."""
         return HopperBackward(self) if self.way == "wgmma" else BackwardGrid(self)

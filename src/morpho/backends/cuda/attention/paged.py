@@ -17,12 +17,11 @@ class PagedAttention(AttentionGrid):
     """A block per tile of queries of a head."""
 
     def code(self) -> ForwardCode:
-        """What writes it."""
         return PagedCode(self)
 
 
 class PagedCode(ForwardCode):
-    """Writes one."""
+    """Generator of the LLVM text of one paged kernel."""
 
     def find_tile(self) -> None:
         """The sequence's row of the table besides."""

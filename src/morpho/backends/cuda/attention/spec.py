@@ -52,7 +52,6 @@ class AttentionSpec(Kernel):
 
     @property
     def record(self) -> Record:
-        """Its numbers."""
         return PAGED if self.paged else ATTENTION
 
 

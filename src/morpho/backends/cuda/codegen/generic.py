@@ -32,15 +32,12 @@ class GenericKernel(WithoutMaps):
     by_columns: bool  # whether a thread takes a column
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def unaligned(self) -> GenericKernel:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.body
 
     def launch(self, sizes: Sizes) -> Launch:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from morpho.backends.code.emit import BITS, Emitter, Value, literal
+from morpho.backends.code.emit import BITS, Emitter, Value, defined, literal
 
 ENTRY = re.compile(r"define void @(kernel_\w+)\(ptr %p, ptr %ctx\) #(\d+)")
 WARP = 32
@@ -103,4 +103,4 @@ class GridEmitter(Emitter):
 
 def entry(name: str, words: int, body: str, attributes: str = "") -> str:
     """The head of a kernel around the lines of its body."""
-    return f"define void @{name}(ptr %p, ptr %ctx) #{words}{attributes} {{\nentry:\n{body}\n  ret void\n}}\n"
+    return defined(f"void @{name}(ptr %p, ptr %ctx) #{words}{attributes}", body, "\n  ret void")

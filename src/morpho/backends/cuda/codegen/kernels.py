@@ -1,4 +1,4 @@
-"""What the backend knows of a kernel of its own: its text, the words it is launched with, and its grid.
+"""Interface of the backend's own kernels: text, the words it is launched with, and its grid.
 
 A `DeviceKernel` is made from a step (`select.py`). It is data: equal ones have equal code.
 """
@@ -60,7 +60,7 @@ class DeviceKernel(Protocol):
     """A kernel for a grid."""
 
     def text(self) -> str:
-        """Its LLVM text, with one entry called `kernel_main`."""
+        """LLVM text with one entry called `kernel_main`."""
         ...
 
     def launch(self, sizes: Sizes) -> Launch:
@@ -80,7 +80,7 @@ class DeviceKernel(Protocol):
         ...
 
     def maps(self, values: tuple[int, ...]) -> tuple[TensorMap, ...]:
-        """What the copy engine must know of its operands, for these numbers."""
+        """Descriptors of its operands for the copy engine, for these numbers."""
         ...
 
 
@@ -96,7 +96,6 @@ class OwnKernel(Kernel, WithoutMaps):
     """A kernel of a program that only this backend has: it is its own device kernel, and any address will do."""
 
     def device_kernel(self, step: Any) -> Self:
-        """Itself."""
         return self
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
@@ -104,17 +103,15 @@ class OwnKernel(Kernel, WithoutMaps):
         return ()
 
     def unaligned(self) -> Self:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """Itself."""
         return self
 
     @abstractmethod
     def launch(self, sizes: Sizes) -> Launch:
-        """Its grid."""
+        ...
 
     @abstractmethod
     def text(self) -> str:
-        """Its LLVM text."""
+        ...

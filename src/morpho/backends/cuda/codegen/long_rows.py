@@ -18,7 +18,8 @@ FEW_BLOCKS = 2048  # of a row
 
 @dataclass(frozen=True)
 class BlocksKernel(RowsKernel):
-    """Its rows are blocks of the tree: block b of row r is r * blocks + b. `columns` are those of a whole row."""
+    """Kernel whose rows are blocks of the tree: block b of row r is r * blocks + b. `columns` are those of a whole row.
+    """
 
     @property
     def blocks(self) -> int:
@@ -36,17 +37,15 @@ class BlocksKernel(RowsKernel):
         return KEPT_UNROLL
 
     def text(self) -> str:
-        """Its LLVM text."""
         return BlocksCode(self).module("")
 
 
 class BlocksCode(RowsCode):
-    """Writes one."""
+    """Generator of the LLVM text of one blocks kernel."""
 
     whole_rows = False
 
     def module(self, name: str) -> str:
-        """The entry."""
         e, device, kernel = self.e, self.device, self.kernel
         self.begin_function()
         thread = e.ask("thread")
@@ -81,19 +80,16 @@ class JoinKernel(RowsKernel):
         return Launch(Geometry(max(sizes.rows, 1), JOINING))
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def text(self) -> str:
-        """Its LLVM text."""
         return JoinCode(self).module("")
 
 
 class JoinCode(RowsCode):
-    """Writes one."""
+    """Generator of the LLVM text of one join kernel."""
 
     def module(self, name: str) -> str:
-        """The entry."""
         e, kernel = self.e, self.kernel
         self.begin_function()
         thread, row = e.ask("thread"), e.ask("block")

@@ -1,4 +1,4 @@
-"""What loop kernels on a grid share: the CPU's generator of loops, for one thread that takes `lanes` columns.
+"""Parts of loop kernels on a grid: the CPU's generator of loops, for one thread that takes `lanes` columns.
 
 Quotients by a number of the row are computed from its reciprocal where that gives the same bits: the GPU has no
 instruction to divide, and its code for one has a branch, so that a thread would wait for one quotient after another.

@@ -32,15 +32,12 @@ class MapKernel(WithoutMaps):
     turns: int = 1  # accesses of a thread: rows are whole blocks of threads that take so many
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def unaligned(self) -> MapKernel:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.loop
 
     def launch(self, sizes: Sizes) -> Launch:
@@ -54,7 +51,6 @@ class MapKernel(WithoutMaps):
         return Launch(Geometry(min(-(-items // threads), MOST_BLOCKS), threads, shared), pieces)
 
     def text(self) -> str:
-        """Its LLVM text."""
         code = NearCode(self.loop, lanes_of(self.loop), self.places, self.numbers)
         code.turns = self.turns
         return code.module("")
@@ -74,7 +70,7 @@ def turns_of(kernel: LoopKernel, rows: Size, columns: Size) -> int:
 
 
 class MapCode(LoopGrid):
-    """Writes one."""
+    """Generator of the LLVM text of one map kernel."""
 
     turns = 1
 

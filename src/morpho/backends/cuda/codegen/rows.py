@@ -56,7 +56,6 @@ class RowsKernel(WithoutMaps):
         return replace(self, lanes=1)
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.loop
 
     @property
@@ -133,7 +132,6 @@ class RowsKernel(WithoutMaps):
         return Launch(Geometry(max(1, -(-sizes.rows // self.rows_together)), self.threads, self.shared_bytes))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return RowsCode(self).module("")
 
 
@@ -142,7 +140,7 @@ def _kept_bytes(kernel: LoopKernel, number: int) -> int:
 
 
 class RowsCode(LoopGrid):
-    """Writes one."""
+    """Generator of the LLVM text of one rows kernel."""
 
     whole_rows = True  # whether a block of the tree that is the only one begins where the row does
 
@@ -295,7 +293,7 @@ class RowsCode(LoopGrid):
         return self.chunk_values(step, column, None, self.input_places(step, column, None, None))
 
     def store_values(self, step: Pass, column: Value, values: dict[int, Value], end: Value | None) -> None:
-        """What is kept and what is stored of the columns; not by threads whose row or column is not there."""
+        """Store the values of the columns; threads whose row or column does not exist store nothing."""
         e = self.e
         if not step.keep and not step.stores:
             return

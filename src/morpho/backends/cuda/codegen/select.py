@@ -123,7 +123,6 @@ def sparse_kernel(step: Step) -> DeviceKernel | None:
 
 
 def device_kernel(step: Step) -> DeviceKernel:
-    """The kernel of a step."""
     made = getattr(step.kernel, "device_kernel", None)
     if made is not None:  # of this backend's own lowering
         found: DeviceKernel = made(step)

@@ -1,4 +1,4 @@
-"""What the backend asks of a device: the CUDA driver's (`device.py`) or the emulated one (`emulator/`).
+"""Interface of a device for the backend: the CUDA driver's (`device.py`) or the emulated one (`emulator/`).
 
 Addresses are numbers of the device's own. A kernel is launched with one block of 64-bit words, which it gets by value.
 """
@@ -19,7 +19,7 @@ from morpho.base.errors import MorphoError
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """What code is made for and what choices depend on."""
+    """Properties of a device that code and choices depend on."""
 
     name: str
     capability: tuple[int, int]

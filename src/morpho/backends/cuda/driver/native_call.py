@@ -20,7 +20,7 @@ ASK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.
 
 
 class Asking:
-    """What native code may have Python do: `run(sizes, addresses)` queues one run, launch by launch. What goes wrong is
+    """Requests of native code to Python: `run(sizes, addresses)` queues one run, launch by launch. What goes wrong is
     kept among `errors`, by thread."""
 
     def __init__(self, names: Sequence[str], places: int, run: Callable[[Mapping[str, int], Sequence[int]], None],
@@ -94,7 +94,8 @@ class GraphCall(Asking):
 
     @property
     def function(self) -> int:
-        """Its address: called with addresses and a table that begins with `context`, then the sizes."""
+        """Address of the function, which is called with addresses and a table that begins with `context`, then the
+        sizes."""
         return entry_address()
 
     @property

@@ -17,7 +17,7 @@ LEAST = 0x5000_0000_0000  # from which on the host's memory lies; a kernel's num
 
 
 def on_device(address: int) -> int:
-    """What the device calls an address of the host.
+    """Device address of an address of the host.
 
     >>> hex(on_device(0x5000_1234_5600)), on_host(on_device(4096))
     ('0x5ade500012345600', 4096)

@@ -45,7 +45,7 @@ MEETING = ("call void @gpu.barrier(ptr %ctx)", "call void @gpu.warp_barrier(", "
 
 
 def _zones(memory: np.ndarray, address: int, nbytes: int, number: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """What lies before and behind a block, and what should lie there."""
+    """Guard zones before and behind a block, and their expected contents."""
     start = address - memory.ctypes.data
     found = []
     for first, zone in ((0, memory[:start]), (start + nbytes, memory[start + nbytes:])):
@@ -97,7 +97,6 @@ class EmulatedDevice:
         return address
 
     def free_bytes(self) -> int:
-        """What is left."""
         return self.properties.memory_bytes - sum(size for _, size, _ in list(self.blocks.values()))
 
     def free(self, address: int, nbytes: int) -> None:
@@ -111,13 +110,11 @@ class EmulatedDevice:
         return 0
 
     def copy_in(self, address: int, source: Bytes, stream: int) -> Event:
-        """Now."""
         data = bytes(memoryview(source).cast("B"))
         ctypes.memmove(on_host(address), data, len(data))
         return FINISHED
 
     def copy_ahead(self, address: int, source: Bytes) -> Event:
-        """Now."""
         return self.copy_in(address, source, 1)
 
     def mark(self) -> int:
@@ -129,17 +126,14 @@ class EmulatedDevice:
         return (last - first) / 1e9
 
     def copy_out(self, address: int, target: memoryview, stream: int) -> Event:
-        """Now."""
         view = memoryview(target).cast("B")
         view[:] = ctypes.string_at(on_host(address), len(view))
         return FINISHED
 
     def copy(self, source: int, target: int, nbytes: int, stream: int) -> None:
-        """Now."""
         ctypes.memmove(on_host(target), on_host(source), nbytes)
 
     def zero(self, address: int, nbytes: int, stream: int) -> None:
-        """Now."""
         ctypes.memset(on_host(address), 0, nbytes)
 
     def host_room(self, nbytes: int) -> np.ndarray | None:
@@ -270,18 +264,16 @@ class EmulatedDevice:
         return False
 
     def stream_handle(self) -> int:
-        """Everything is over."""
         return 1
 
     def let_wait(self, stream: int) -> None:
-        """Everything is over."""
+        ...
 
     def wait_for_stream(self, stream: int) -> None:
-        """Everything is over."""
+        ...
 
     def record(self, stream: int) -> Event:
-        """Everything is over."""
         return FINISHED
 
     def synchronize(self) -> None:
-        """Everything is over."""
+        ...

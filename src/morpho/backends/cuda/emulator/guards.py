@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from morpho.backends.code.emit import Emitter
+from morpho.backends.code.emit import Emitter, defined
 
 FUNCTION = re.compile(r"^define [^\n]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 _HEAD = re.compile(r"@([\w.]+)\(([^)]*)\)")
@@ -30,7 +30,7 @@ SCRATCH_BYTES = 1024
 
 
 class Root(Enum):
-    """What a pointer of a function is derived from."""
+    """Origin of a pointer of a function."""
 
     OWN = 0  # stack, constants, the emulator's own memory
     CONTEXT = 1  # the emulator's words
@@ -56,7 +56,7 @@ def type_bytes(text: str) -> int:
 
 
 def _root_of(expression: str, roots: dict[str, Root]) -> Root | None:
-    """What the pointer that an instruction gives is derived from, None where it gives no pointer or not yet known."""
+    """Origin of the pointer that an instruction gives; None if it gives no pointer, or it is not yet known."""
     if expression.startswith("alloca"):
         return Root.OWN
     if offset := _OFFSET.match(expression):
@@ -155,5 +155,5 @@ def guard_text(now: str, halvings: int, table: int, fault: int, scratch: int, th
         for index, word in enumerate(words):
             e.store(word, e.offset(first, "i64", index))
     e.line(f"%target = select i1 {inside.name}, ptr %p, ptr {e.load_pointer(context, scratch)}")
-    return (f"define internal ptr @emu.guard(ptr %p, i64 %bytes, i64 %number) noinline {{\nentry:\n{e.text()}\n"
-            "  ret ptr %target\n}\n" + e.outside())
+    e.line("ret ptr %target")
+    return defined("internal ptr @emu.guard(ptr %p, i64 %bytes, i64 %number) noinline", e.text()) + e.outside()

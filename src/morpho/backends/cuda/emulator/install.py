@@ -13,6 +13,8 @@ KIND = "cuda_emulated"
 def install() -> str:
     """Make `cuda_emulated:0`, a Hopper, and `cuda_emulated:1`, an Ampere, known to this process; the first's name."""
     if KIND not in settings.device_kinds:
+        chips = (9, 0), (8, 0)
         registry.register(KIND, lambda number: CudaBackend(
-            f"{KIND}:{number}", EmulatedDevice(number, ((9, 0), (8, 0))[number])), count=lambda: 2, numbered=True)
+            f"{KIND}:{number}", EmulatedDevice(number, chips[number]), registry.cpu_program), count=lambda: 2,
+            numbered=True)
     return f"{KIND}:0"

@@ -78,11 +78,9 @@ class SimtConv(SimtGemm):
     windows: Windows | None = None
 
     def unaligned(self) -> SimtConv:
-        """Itself."""
         return self
 
     def text(self) -> str:
-        """Its LLVM text."""
         return _SimtConvCode(self).module()
 
 
@@ -137,7 +135,6 @@ class MmaConv(MmaGemm):
         return ((0, 16),)
 
     def text(self) -> str:
-        """Its LLVM text."""
         return _MmaConvCode(self).module()
 
 

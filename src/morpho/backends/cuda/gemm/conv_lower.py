@@ -37,7 +37,6 @@ class ConvKernel(Kernel):
     flops = 2
 
     def device_kernel(self, step: Step) -> MmaConv | SimtConv:
-        """The kernel of a step."""
         small = (32, 32, 2, 2) if self.way == "mma" else self.tile
         simple = SimtConv(self, self.dtype, self.dtype, "k", "n", small, len(PRODUCT), self.windows)
         if self.way == "simt":

@@ -1,4 +1,4 @@
-"""What follows a product, computed on its sums before they leave the registers: eight columns of a row at a time.
+"""The epilogue of a product, computed on its sums before they leave the registers: eight columns of a row at a time.
 
 The operations are those of the loop kernel that would follow, in the same order and with the same roundings. gelu,
 gelu_tanh, silu and tanh of half floats and of float32 are computed by the GPU's own power and reciprocal (a relative

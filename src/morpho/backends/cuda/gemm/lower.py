@@ -167,7 +167,7 @@ class FollowedStep(Step):
 
 
 class Following(NamedTuple):
-    """What follows a product in the same step: its operands, None for the product itself, and its numbers."""
+    """Epilogue of a product: its operands, None for the product itself, and its numbers."""
 
     epilogue: Epilogue
     places: tuple[View | None, ...]

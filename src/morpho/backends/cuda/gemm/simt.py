@@ -33,20 +33,16 @@ class SimtGemm(WithoutMaps):
     numbers: int
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def unaligned(self) -> SimtGemm:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.product
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         rows, columns, high, wide = self.tile
         return (rows // high) * (columns // wide)
 
@@ -76,12 +72,11 @@ class SimtGemm(WithoutMaps):
         return Launch(Geometry(max(tiles, 1), self.threads, self.shared_bytes))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return SimtCode(self).module()
 
 
 class Frame:
-    """What kernels of products share: the numbers, the tile of this block, the places of its operands."""
+    """Parts of the kernels of products: the numbers, the tile of this block, the addresses of its operands."""
 
     def __init__(self, e: GridEmitter, dtype: DType, result: DType, rows: int, columns: int, places: int = 3) -> None:
         """`places` operands, the third of them the result, or where there are others what follows the product."""
@@ -108,7 +103,7 @@ class Frame:
 
 
 class SimtCode:
-    """Writes one."""
+    """Generator of the LLVM text of one simt kernel."""
 
     def __init__(self, kernel: SimtGemm) -> None:
         self.kernel, self.e = kernel, GridEmitter()
@@ -118,7 +113,6 @@ class SimtCode:
         self.depth, self.pad, self.count = kernel.depth, kernel.pad, self.high * self.wide
 
     def module(self) -> str:
-        """The entry."""
         e, kernel = self.e, self.kernel
         self.frame = frame = Frame(e, kernel.dtype, kernel.result, self.rows, self.columns)
         self.thread = e.ask("thread")

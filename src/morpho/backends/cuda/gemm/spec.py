@@ -42,7 +42,6 @@ class ProductKernel(Kernel):
     flops = 2
 
     def device_kernel(self, step: Step) -> SimtGemm | MmaGemm | WgmmaGemm | FewRowsGemm:
-        """The kernel of a step."""
         if self.way == "tf32":
             return Tf32Gemm(self, self.dtype, self.result, self.left, self.right, self.tile, len(PRODUCT))
         simple = SimtGemm(self, self.dtype, self.result, self.left, self.right,

@@ -22,7 +22,6 @@ class Tf32Gemm(SimtGemm):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return WARP * (self.tile[0] // self.tile[2]) * (self.tile[1] // self.tile[3])
 
     @property
@@ -36,12 +35,11 @@ class Tf32Gemm(SimtGemm):
         return PAD
 
     def text(self) -> str:
-        """Its LLVM text."""
         return Tf32Code(self).module()
 
 
 class Tf32Code(SimtCode):
-    """Writes one."""
+    """Generator of the LLVM text of one tf32 kernel."""
 
     def __init__(self, kernel: Tf32Gemm) -> None:
         super().__init__(kernel)

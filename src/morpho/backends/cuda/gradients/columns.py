@@ -57,12 +57,10 @@ class ColumnsKernel(RowsKernel):
 
     @property
     def rows_together(self) -> int:
-        """Of a block."""
         return self.width
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return TREE_LANES * self.width
 
     @property
@@ -76,17 +74,15 @@ class ColumnsKernel(RowsKernel):
         return Launch(Geometry(max(1, -(-sizes.rows // self.width)), self.threads, self.shared_bytes))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return ColumnsCode(self).module("")
 
 
 class ColumnsCode(RowsCode):
-    """Writes one."""
+    """Generator of the LLVM text of one columns kernel."""
 
     device: ColumnsKernel
 
     def module(self, name: str) -> str:
-        """The entry."""
         e, device = self.e, self.device
         self.each = 1
         self.begin_function()

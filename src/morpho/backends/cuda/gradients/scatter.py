@@ -36,15 +36,12 @@ class ScatterRows(WithoutMaps):
     numbers: int
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def unaligned(self) -> ScatterRows:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.body
 
     def launch(self, sizes: Sizes) -> Launch:
@@ -53,7 +50,6 @@ class ScatterRows(WithoutMaps):
         return Launch(Geometry(max(count, 1), THREADS, 4 * (1 + -(-count // THREADS))))
 
     def text(self) -> str:
-        """Its LLVM text."""
         e, first, kernel = GridEmitter(), int(Header.SIZE), self.body
         memory = [scalars.memory_type(dtype) for dtype in (kernel.index, kernel.dtype, kernel.target)]
         n = {name: e.word(first + self.places + at) for at, name in enumerate(kernel.record.names)}

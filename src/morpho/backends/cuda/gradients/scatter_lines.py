@@ -31,15 +31,12 @@ class ScatterLines(WithoutMaps):
     numbers: int
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def unaligned(self) -> ScatterLines:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.body
 
     def launch(self, sizes: Sizes) -> Launch:
@@ -51,12 +48,11 @@ class ScatterLines(WithoutMaps):
         return Launch(Geometry(max(-(-items // THREADS), 1), THREADS))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return LinesCode(self).module()
 
 
 class LinesCode:
-    """Writes one."""
+    """Generator of the LLVM text of one lines kernel."""
 
     def __init__(self, device: ScatterLines) -> None:
         self.e, self.device, self.kernel = GridEmitter(), device, device.body
@@ -65,7 +61,6 @@ class LinesCode:
         self.n = {name: self.e.word(first + device.places + at) for at, name in enumerate(kernel.record.names)}
 
     def module(self) -> str:
-        """The entry."""
         e, n, first = self.e, self.n, int(Header.SIZE)
         items = n["columns"]
         for axis in range(self.kernel.outer_rank):

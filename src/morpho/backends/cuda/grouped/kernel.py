@@ -27,15 +27,12 @@ class GroupedMaps(WithoutMaps):
     numbers: int
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def unaligned(self) -> GroupedMaps:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.group
 
     def launch(self, sizes: Sizes) -> Launch:
@@ -46,7 +43,6 @@ class GroupedMaps(WithoutMaps):
         return Launch(Geometry(sizes.values[count - 1] + -(-rows * pieces // THREADS), THREADS), extra=count)
 
     def text(self) -> str:
-        """Its LLVM text."""
         return GroupedCode(self).module("")
 
 
@@ -55,7 +51,6 @@ class GroupKernel(GroupSpec):
     """A `GroupSpec` that knows its grid."""
 
     def device_kernel(self, step: Step) -> GroupedMaps:
-        """The kernel of a step."""
         return GroupedMaps(self, self.loop, self.places, self.numbers)
 
 
@@ -66,7 +61,7 @@ def blocks_of(kernel: GroupSpec, rows: int, columns: int) -> tuple[int, int]:
 
 
 class GroupedCode(MapCode):
-    """Writes one."""
+    """Generator of the LLVM text of one grouped kernel."""
 
     def __init__(self, grid: GroupedMaps) -> None:
         super().__init__(grid.loop, lanes_of(grid.loop), grid.places, grid.numbers)

@@ -48,7 +48,7 @@ class GroupStep(Step):
 
     @property
     def operands(self) -> set[int]:
-        """What members read while others write: no temporary takes its memory."""
+        """Values that members read while others write: no temporary takes their memory."""
         return set(self.held)
 
     def same_member(self, result: int, source: int) -> bool:

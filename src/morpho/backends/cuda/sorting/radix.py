@@ -30,7 +30,7 @@ def tiles(length: int) -> int:
 
 @dataclass(frozen=True)
 class SortPart(OwnKernel):
-    """What the launches of a sort share. Numbers: length, strides of the source and of the
+    """Base of the launches of a sort. Numbers: length, strides of the source and of the
     target, and the lowest bit of the digit."""
 
     role = "scan"

@@ -64,7 +64,6 @@ class SpmmTeams(RowTeams):
     by_rows: bool = True  # whether what follows has the rows of the product, or is one line
 
     def text(self) -> str:
-        """Its LLVM text."""
         return _Code(self).module("")
 
 

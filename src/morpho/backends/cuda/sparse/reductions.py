@@ -20,7 +20,6 @@ class ReduceTeams(RowTeams):
     """`RowReduceKernel` on a grid: four threads for a row."""
 
     def text(self) -> str:
-        """Its LLVM text."""
         return _Reduce(self).module()
 
 
@@ -61,7 +60,6 @@ class SddmmTeams(RowTeams):
         return sizes.values[names.index("count")], 1
 
     def text(self) -> str:
-        """Its LLVM text."""
         return _Sddmm(self).module()
 
 

@@ -40,7 +40,7 @@ class _Own(OwnKernel):
 
 
 class _Code(SparseCode):
-    """One of them being written."""
+    """Generator of one kernel."""
 
     def __init__(self, kernel: _Own) -> None:
         super().__init__(ISA)

@@ -1,4 +1,4 @@
-"""What the kernels of rows share: where a thread stands, its part of a row, and the four chains of a sum.
+"""Parts of the kernels of rows: where a thread stands, its part of a row, and the four chains of a sum.
 
 A row is a *team* of threads. Where there are few columns, each of the four chains of a sum (docs/numerics.md) has a
 thread of its own, and they meet by shuffles; where there are many, a thread has columns, and all four chains of each in
@@ -62,20 +62,17 @@ class RowTeams(WithoutMaps, ABC):
     numbers: int
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def unaligned(self) -> RowTeams:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.body
 
     @abstractmethod
     def text(self) -> str:
-        """Its LLVM text."""
+        ...
 
     def items(self, sizes: Sizes) -> tuple[int, int]:
         """Rows, and columns of each."""

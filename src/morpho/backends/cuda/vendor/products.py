@@ -20,7 +20,7 @@ class FastProducts:
         self.blas, self.sparse = blas, sparse
 
     def library(self, step: Any) -> str:
-        """Who computes a step; nothing where it is ours."""
+        """Name of the library that computes a step; empty for Morpho's own kernels."""
         if self.blas is not None and Blas.serves(step):
             return "cuBLASLt"
         return "cuSPARSE" if self.sparse is not None and Sparse.serves(step) else ""

@@ -6,7 +6,7 @@ A call that matches no compiled signature takes the slow path, through Python.
 from __future__ import annotations
 
 from morpho.backends.code.emit import Value
-from morpho.backends.driver.abi import BINDING_WORDS, ContextField, Distances, Function, ProgramField
+from morpho.backends.driver.abi import BINDING_WORDS, ContextField, Distances, Function, ProgramField, RecordField
 
 
 def read_inputs(f: Function, context: str, inputs: tuple[Value, str], records: str, slots: str, slow: str,
@@ -19,7 +19,7 @@ def read_inputs(f: Function, context: str, inputs: tuple[Value, str], records: s
         track = e.load_pointer(e.offset(tensor, "i8", at.track))  # NULL in what native code makes
         f.go_unless(f.is_null(track) | f.same(track, none), slow)
         f.store_pointer(record, records, loop.index)
-        f.store_pointer(f.pointer(record, 0), slots, loop.index)
+        f.store_pointer(f.pointer(record, RecordField.ADDRESS), slots, loop.index)
 
 
 def check_fixed(f: Function, context: str, slow: str, at: Distances) -> None:
@@ -59,7 +59,7 @@ def find_numbers(f: Function, context: str, program: str, records: str, slow: st
         argument, word, least, most, factor, constant = (f.word(bindings, loop.index * BINDING_WORDS + i)
                                                          for i in range(BINDING_WORDS))
         record = f.pointer(records, argument)
-        rank = f.word(record, 2).shift_right(8)
+        rank = f.word(record, RecordField.KIND).shift_right(8)
         f.go_unless(e.icmp("slt", word - 3, rank), slow)
         number = e.instruction("sdiv", f.word(record, word) - constant, factor)  # guards see whether anything is left
         f.go_unless(e.icmp("sge", number, least) & e.icmp("sle", number, most), slow)

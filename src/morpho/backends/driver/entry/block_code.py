@@ -24,7 +24,7 @@ class BlocksField(IntEnum):
 
 
 class PoolWord(IntEnum):
-    """What all stacks of a device share."""
+    """Words that all stacks of a device share."""
 
     USED = 0  # bytes that are not free
     PEAK = 1

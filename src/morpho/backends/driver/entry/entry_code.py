@@ -74,7 +74,7 @@ def _serve_call(f: Function, context: str, tensors: str, target: str) -> str:
 
 
 def _plain_target(f: Function, context: str, given: Value) -> str:
-    """What is given as out=, which stands after the arguments in `args`; NULL where nothing is given by name."""
+    """Operand given as out=, which stands after the arguments in `args`; NULL if nothing is given by name."""
     e, before = f.e, f.e.block
     named, found = e.fresh("named"), e.fresh("found")
     e.branch_if(f.is_null("%names"), found, named)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from morpho.backends.code.emit import Value
-from morpho.backends.driver.abi import ContextField, Distances, Function
+from morpho.backends.code.emit import Emitter, Value, defined
+from morpho.backends.driver.abi import ContextField, Distances, Function, RecordField
 from morpho.backends.driver.layout import BYTES_DATA, TUPLE_ITEMS, WORD
 
 FUNCTIONS = ("row", "set_row_context")
@@ -18,7 +18,7 @@ CODES = 31  # bits of a record's third word that are the dtype's code; the devic
 
 
 class RowField(IntEnum):
-    """What it needs beyond the first words of a `ContextField` table."""
+    """Fields beyond the first words of a `ContextField` table."""
 
     QUIET = int(ContextField.SIZE)  # address of a word that is 0 while the function must not serve
     ITEM_SIZES = QUIET + 1  # table: bytes of an element, by the dtype's code
@@ -31,9 +31,11 @@ class RowField(IntEnum):
 def row_text(at: Distances) -> str:
     """The module: `row(tensor, key)`, and `set_row_context(table)`, to be called before."""
     function = Function("row", "ptr %self, ptr %key", "ptr")
+    set_context = Emitter(1)
+    set_context.line("store ptr %table, ptr @row_context, align 8")
+    set_context.line("ret void")
     return ("@row_context = internal global ptr null, align 8\n"
-            "define void @set_row_context(ptr %table) nounwind {\nentry:\n"
-            "  store ptr %table, ptr @row_context, align 8\n  ret void\n}\n" + _row(function, at))
+            + defined("void @set_row_context(ptr %table) nounwind", set_context.text()) + _row(function, at))
 
 
 def _row(f: Function, at: Distances) -> str:
@@ -50,16 +52,16 @@ def _row(f: Function, at: Distances) -> str:
                              for where in (at.layout, at.storage, at.record))
     f.go_unless(f.is_null(layout) ^ True, slow)
     f.go_unless(f.same(e.load_pointer(e.offset(layout, "i8", WORD)), f.pointer(context, ContextField.TUPLE_TYPE)), slow)
-    told = f.word(record, 2)
-    rank = told.shift_right(8)
-    f.go_unless(e.icmp("ult", told & 255, CODES + 1) & e.icmp("ne", rank, 0), slow)
+    kind_word = f.word(record, RecordField.KIND)
+    rank = kind_word.shift_right(8)
+    f.go_unless(e.icmp("ult", kind_word & 255, CODES + 1) & e.icmp("ne", rank, 0), slow)
     number = e.assign(f"call i64 {f.pointer(context, RowField.AS_NUMBER)}(ptr %key, ptr {overflow})", "i64", 1)
     f.go_unless(e.icmp("eq", e.load(overflow, "i32", 1), 0), slow)
-    size, stride = f.word(record, 3), f.word(record, rank + 3)
+    size, stride = f.word(record, RecordField.SHAPE), f.word(record, rank + int(RecordField.SHAPE))
     number = e.select(e.icmp("slt", number, 0), number + size, number)
     f.go_unless(e.icmp("ult", number, size), slow)
-    item_size = f.word(f.pointer(context, RowField.ITEM_SIZES), told & CODES)
-    address = f.word(record, 0) + number * stride * item_size
+    item_size = f.word(f.pointer(context, RowField.ITEM_SIZES), kind_word & CODES)
+    address = f.word(record, RecordField.ADDRESS) + number * stride * item_size
     for thing in (layout, storage, held):  # making objects may run Python, which may change the tensor
         f.increment(context, thing)
     made = f.call_python(context, ContextField.NEW_OBJECT,
@@ -79,10 +81,10 @@ def _row(f: Function, at: Distances) -> str:
     less = rank - 1
     text = parts.new(made, at.record, ContextField.NEW_BYTES, f"ptr null, i64 {(less * (2 * WORD) + 3 * WORD).name}")
     words = e.offset(text, "i8", BYTES_DATA)
-    f.store(address, words, 0)
+    f.store(address, words, RecordField.ADDRESS)
     is_writable = f.same(writable, f.pointer(context, ContextField.TRUE))
-    f.store(e.convert("zext", is_writable, "i64"), words, 1)
-    f.store(told - 256, words, 2)
+    f.store(e.convert("zext", is_writable, "i64"), words, RecordField.FLAGS)
+    f.store(kind_word - 256, words, RecordField.KIND)
     with e.loop(0, less) as loop:
         f.store(f.word(record, loop.index + 4), words, loop.index + 3)
         f.store(f.word(record, loop.index + rank + 4), words, loop.index + rank + 2)

@@ -8,7 +8,7 @@ first, by a Python function, and hand them back at the end.
 from __future__ import annotations
 
 from morpho.backends.code.emit import Value
-from morpho.backends.driver.abi import ContextField, Distances, Function, StateField, StateRow
+from morpho.backends.driver.abi import ContextField, Distances, Function, RecordField, StateField, StateRow
 from morpho.backends.driver.layout import TUPLE_ITEMS
 
 
@@ -54,13 +54,13 @@ def read_states(f: Function, context: str, states: tuple[Value, str], held_at: s
         row = f.address(states[1], loop.index * int(StateRow.SIZE))
         f.go_unless(e.icmp("eq", f.word(f.pointer(row, StateRow.WORDS), StateField.HELD), mine), slow)
         record = f.record_of(context, f.pointer(f.pointer(row, StateRow.TENSOR), 0), slow, at)
-        f.store_pointer(f.pointer(record, 0), slots[0], slots[1] + loop.index)
+        f.store_pointer(f.pointer(record, RecordField.ADDRESS), slots[0], slots[1] + loop.index)
         target = f.pointer(row, StateRow.TARGET)
         with e.when(f.is_null(target) ^ True):
             tensor = f.pointer(target, 0)
             record = f.record_of(context, tensor, slow, at)
             f.check_writable(tensor, record, slow, at)
-            f.store_pointer(f.pointer(record, 0), slots[0], f.word(row, StateRow.RESULT))
+            f.store_pointer(f.pointer(record, RecordField.ADDRESS), slots[0], f.word(row, StateRow.RESULT))
 
 
 def replace_states(f: Function, states: tuple[Value, str], status: Value) -> None:

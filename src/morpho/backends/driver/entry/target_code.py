@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morpho.backends.code.emit import Value
-from morpho.backends.driver.abi import ContextField, Distances, Function
+from morpho.backends.driver.abi import ContextField, Distances, Function, RecordField
 from morpho.backends.driver.entry.argument_code import compare
 from morpho.backends.driver.layout import BYTES_DATA, TUPLE_ITEMS, TUPLE_SIZE, WORD
 
@@ -37,7 +37,7 @@ def check_targets(f: Function, context: str, slots: str, values: str, counts: tu
         record = f.record_of(context, tensor, slow, at)
         compare(f, record, guards, inputs + loop.index, values, slow)
         f.check_writable(tensor, record, slow, at)
-        out = f.pointer(record, 0)
+        out = f.pointer(record, RecordField.ADDRESS)
         with e.loop(0, inputs) as others:
             f.go_unless((f.same(f.pointer(slots, others.index), out) ^ True) | free, slow)
         with e.loop(inputs, inputs + states) as others:
@@ -58,14 +58,14 @@ def place_outputs(f: Function, context: str, slots: str, outputs: Value, items: 
     table = f.pointer(context, ContextField.OUTPUT_TABLE)
     with e.loop(0, outputs) as loop:
         record = e.offset(e.load_pointer(e.offset(f.pointer(items, loop.index), "i8", at.record)), "i8", BYTES_DATA)
-        target, slot = f.pointer(record, 0), f.word(table, loop.index * 3)
+        target, slot = f.pointer(record, RecordField.ADDRESS), f.word(table, loop.index * 3)
         f.store_pointer(target, slots, slot)
         stage, following = e.fresh("stage"), e.fresh("following")
         e.branch_if(staged, stage, following)
         e.label(stage)
         room = f.pointer(table, loop.index * 3 + 1)
         needed = e.assign(f"icmp ne ptr {room}, null", "i1", 1)
-        rank = f.word(record, 2).shift_right(8)
+        rank = f.word(record, RecordField.KIND).shift_right(8)
         with e.loop(0, rank, carried=[f.word(table, loop.index * 3 + 2)]) as sizes:
             sizes.next(sizes.values[0] * f.word(record, sizes.index + 3))
         f.store(e.select(needed, sizes.values[0], e.constant(0, "i64", 1)), moves, loop.index * 3)

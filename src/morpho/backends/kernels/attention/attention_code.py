@@ -1,4 +1,4 @@
-"""What attention's routines are made of: how tiles are cut, a routine while it is written, steps on vectors.
+"""Parts of attention's routines: how tiles are cut, a routine while it is written, steps on vectors.
 
 A tile of rows has its rows in the lanes: the scores of 64 keys are `[key][row]`, so the softmax of a row needs no step
 across lanes, keys and values are read as they lie in memory, and the probabilities stand where the second product wants
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, CACHE_LINE, Emitter, Value
+from morpho.backends.code.emit import BITS, CACHE_LINE, Emitter, Value, defined
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 
@@ -116,7 +116,7 @@ class Routine:
 
     def text(self) -> str:
         given = ", ".join(f"{kind} %{name}" for name, kind in self.arguments.items())
-        return f"define internal void @{self.name}({given}) nounwind {{\nentry:\n{self.e.text()}\n  ret void\n}}\n"
+        return defined(f"internal void @{self.name}({given}) nounwind", self.e.text(), "\n  ret void")
 
 
 def call(e: Emitter, routine: Routine, *arguments: Value | str | int) -> None:
@@ -196,7 +196,7 @@ def _interleaved(e: Emitter, a: Value, b: Value, strip: int, upper: bool) -> Val
 
 
 def clamped(f: Routine, score: Value) -> Value:
-    """What overflows stays finite, so that -inf means masked and nothing else."""
+    """Clamp an overflow to a finite value, so that -inf means masked and nothing else."""
     e, most = f.e, LARGEST[f.shape.element]
     if f.shape.by_lane:
         return e.minimum(e.maximum(score, -most), most)

@@ -29,7 +29,7 @@ def generate(kernel: AttentionBackwardKernel, isa: Isa, name: str) -> str:
 
 
 class BackwardCode(TileCode):
-    """What all parts share: where rows lie and what they see, products, and the way out."""
+    """Base of all parts: the layout of rows and what they see, products, and the way out."""
 
     def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
         super().__init__(kernel.dtype, kernel.rank, isa)

@@ -32,7 +32,7 @@ class KeyBlock(NamedTuple):
 
 
 class BlockCode(TileCode):
-    """What the forward kernel does with a block."""
+    """Work of the forward kernel on a block."""
 
     mask: DType | None
     most_rows = TALL_TILE  # of a tile
@@ -56,7 +56,7 @@ class BlockCode(TileCode):
 
     @property
     def early_scale(self) -> Value:
-        """What queries are multiplied by: the products of pairs are scaled afterwards."""
+        """Factor of the queries: the products of pairs are scaled afterwards."""
         return self.one if self.shape.paired else self.scale
 
     def ways(self, left: Value) -> list[tuple[Shape | None, Value]]:
@@ -157,7 +157,7 @@ class BlockCode(TileCode):
                           e.load(factor, self.shape.element, 1), self.at(self.o, row * self.width), self.after(block))
 
     def call_row(self, product: str, block: KeyBlock, *arguments: Value | str | int) -> None:
-        """One of the two products of a row, by the routine that reads the block as it is."""
+        """Call the routine of one of the two products of a row, which reads the block unpacked."""
         if block.stored is None:
             self.call(f"{product}_row", *arguments)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.attention.pages import BASE, NEW, PLACES, TARGET, PageWriteKernel
 from morpho.base.machine import Isa
@@ -31,8 +31,7 @@ class PageCode:
                 self.copy_old(heads.index)
             self.write_new(heads.index)
         e.line("ret i32 0")
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        return defined(f"i32 @{name}({SIGNATURE}) nounwind", e.text()) + "\n".join(sorted(e.declarations)) + "\n"
 
     def copy_old(self, head: Value) -> None:
         e, n = self.e, self.n

@@ -1,4 +1,4 @@
-"""What happens to the scores of a block: masks, softmax as blocks go by, and its slope on the way back."""
+"""Scores of a block: masks, softmax as blocks go by, and its gradient in the backward pass."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What the kernels of attention share: numbers, where operands lie, scratch, and the module around the routines."""
+"""Parts of the kernels of attention: numbers, addresses of operands, scratch, and the module around the routines."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE, Record
 from morpho.backends.kernels.attention.attention import FAR, record_of
 from morpho.backends.kernels.attention.attention_code import Routine, Shape, call, declared, smax, smin
@@ -42,9 +42,9 @@ class TileCode(ABC):
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
         routines = list(self.routines.values())
         texts = [routine.text().replace(" nounwind {", f" nounwind {wide} {{") for routine in routines]
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n"
         declarations = declared(routines) | self.e.declarations
-        return head + self.e.text() + "\n}\n" + "\n".join(texts) + "\n".join(sorted(declarations)) + "\n"
+        main = defined(f"i32 @{name}({SIGNATURE}) nounwind {wide}", self.e.text())
+        return main + "\n".join(texts) + "\n".join(sorted(declarations)) + "\n"
 
     @abstractmethod
     def body(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.conv.direct_conv_parts import PlaneCopy, Turn, spans
 from morpho.backends.kernels.conv.weight_gradient import TRANSPOSED, WEIGHT_GRADIENT, WeightGradientKernel
@@ -64,7 +64,7 @@ class WindowMicroKernel(MicroKernel):
 
 
 class WeightGradientCode:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of weight gradient kernels."""
 
     def __init__(self, kernel: WeightGradientKernel, isa: Isa) -> None:
         self.kernel, self.isa = kernel, isa
@@ -82,8 +82,8 @@ class WeightGradientCode:
             texts = [text.replace(") nounwind {", ') nounwind "prefer-vector-width"="512" {') for text in texts]
         body = self.body()
         declarations = self.e.declarations.union(*(part.e.declarations for part in parts))
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
-        return "".join(texts) + head + body + "\n}\n" + "\n".join(sorted(declarations)) + "\n"
+        main = defined(f"i32 @{name}({SIGNATURE}) nounwind", body)
+        return "".join(texts) + main + "\n".join(sorted(declarations)) + "\n"
 
     def body(self) -> str:
         e = self.e

@@ -6,7 +6,7 @@ A block goes to scratch, is transformed there by passes between two arrays of ve
 from __future__ import annotations
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.code.register_transpose import transposed
 from morpho.backends.kernels.fft.butterflies import Complex, butterfly, times
@@ -24,7 +24,7 @@ def generate(kernel: ColumnFftKernel, isa: Isa, name: str) -> str:
 
 
 class ColumnFft:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of column kernels."""
 
     def __init__(self, kernel: ColumnFftKernel, isa: Isa, name: str) -> None:
         self.kernel, self.name, self.lanes = kernel, name, kernel.lanes
@@ -48,8 +48,8 @@ class ColumnFft:
         for step in self.passes:
             fill_pass(e, self.name, self.element, step, self.kernel.length, self.table(e))
         e.line("ret void")
-        return (f"define internal void @{self.name}.fill(ptr %scratch) noinline nounwind {{\nentry:\n{e.text()}\n}}\n"
-                + "\n".join(sorted(e.declarations)))
+        text = defined(f"internal void @{self.name}.fill(ptr %scratch) noinline nounwind", e.text())
+        return text + "\n".join(sorted(e.declarations))
 
     def main(self) -> str:
         e, kernel = self.e, self.kernel
@@ -76,8 +76,8 @@ class ColumnFft:
             found = self.arrays[2:] if len(self.passes) % 2 else self.arrays[:2]
             self.move_block(start, count, found, load=False)
         e.line("ret i32 0")
-        return (f"define i32 @{self.name}({SIGNATURE}) nounwind {self.attributes} {{\nentry:\n{e.text()}\n}}\n"
-                + "\n".join(sorted(e.declarations)))
+        text = defined(f"i32 @{self.name}({SIGNATURE}) nounwind {self.attributes}", e.text())
+        return text + "\n".join(sorted(e.declarations))
 
     # -- between memory and scratch ------------------------------------------------------------------------------------
     def place(self, start: Value, index: Value, lane: Value | int) -> Value:

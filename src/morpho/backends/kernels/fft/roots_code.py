@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.kernels.fft.fft_plan import Pass
 
 _QUARTER = (math.pi / 4, 3.061616997868383e-17)  # pi / 4 as two numbers
@@ -44,8 +44,8 @@ def root_function(name: str, element: str) -> str:
     for value, place in ((re, "%re"), (im, "%im")):
         e.store(value if element == "double" else e.convert("fptrunc", value, element), place)
     e.line("ret void")
-    return (f"define internal void @{name}.root(i64 %exponent, i64 %n, ptr %re, ptr %im) noinline nounwind {{\nentry:\n"
-            f"{e.text()}\n}}\n" + "\n".join(sorted(e.declarations)) + "\n")
+    head = f"internal void @{name}.root(i64 %exponent, i64 %n, ptr %re, ptr %im) noinline nounwind"
+    return (defined(head, e.text()) + "\n".join(sorted(e.declarations)) + "\n")
 
 
 def call_root(e: Emitter, name: str, exponent: Value, n: int, re: str, im: str) -> None:

@@ -30,7 +30,7 @@ def generate(kernel: RowFftKernel, isa: Isa, name: str) -> str:
 
 
 class RowFft:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of row kernels."""
 
     def __init__(self, kernel: RowFftKernel, isa: Isa, name: str) -> None:
         self.kernel, self.name = kernel, name

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.gemm.gemm import EPILOGUE, GEMM, GemmKernel
 from morpho.backends.kernels.gemm.microkernel import MicroKernel, StoringMicroKernel, places_of_batch, sum_type
@@ -26,7 +26,7 @@ def generate(kernel: GemmKernel, isa: Isa, name: str) -> str:
 
 
 class GemmCode:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of gemm kernels."""
 
     record = GEMM  # the kernel's numbers; those of the epilogue follow
     values_per_step = 1  # values of k that a register tile takes at once
@@ -56,9 +56,9 @@ class GemmCode:
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
         if wide:
             texts = [text.replace(") nounwind {", f") nounwind {wide} {{") for text in texts]
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
         declarations |= self.e.declarations
-        return "".join(texts) + head + body + "\n}\n" + "\n".join(sorted(declarations)) + "\n"
+        main = defined(f"i32 @{name}({SIGNATURE}) nounwind", body)
+        return "".join(texts) + main + "\n".join(sorted(declarations)) + "\n"
 
     def parts(self) -> list[Any]:
         """The internal functions, each with `write()`."""
@@ -212,7 +212,7 @@ class GemmCode:
         self.over_rows(rows, lambda height, row: self.multiply(height, row, panel, depth, target, first))
 
     def prefetch_panel(self, panel: str, number: Value, rows: Value) -> None:
-        """What the micro-kernels of a panel prefetch: the next panel, a share of it with each of the rows."""
+        """Prefetch the next panel from the micro-kernels of a panel, a share of it with each of the rows."""
         if self.register.prefetches:
             self.next_panel = self.panel_after(panel, number)
             self.share = self.share_of_row(rows)

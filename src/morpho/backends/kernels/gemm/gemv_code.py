@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import CACHE_LINE, Emitter, Value
+from morpho.backends.code.emit import CACHE_LINE, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.gemm.gemv import FOLLOWED_GEMV, GEMV, GemvKernel
 from morpho.backends.kernels.gemm.microkernel import chained, pick, places_of_batch, transpose
@@ -56,8 +56,7 @@ class GemvCode:
                 self.follow(batch, begin, end)
         e.line(f"ret i32 {e.load('%status', 'i32', 1).name if self.kernel.follows else 0}")
         wide = '"prefer-vector-width"="512"' if self.wide else ""
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        return defined(f"i32 @{name}({SIGNATURE}) nounwind {wide}", e.text()) + "\n".join(sorted(e.declarations)) + "\n"
 
     def follow(self, batch: Value, begin: Value, end: Value) -> None:
         """Call the loop kernel on the rows of a batch and the columns of a tile."""

@@ -104,7 +104,6 @@ class Matmul:
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """Its sizes as the user wrote them."""
         m, n = (self.n, self.m) if self.swapped else (self.m, self.n)
         return product_sizes(self.batch, m, self.k, n)
 
@@ -213,7 +212,7 @@ class Matmul:
 
     @property
     def heights(self) -> tuple[int, ...]:
-        """Those of the register tiles in all tiles of rows and in the last; () where that is not known."""
+        """Heights of the register tiles in all tiles of rows and in the last; () if unknown."""
         if not isinstance(self.m, int):
             return ()
         rows = self.tiling.tile_rows, self.m - (self.tiling.row_tiles - 1) * self.tiling.tile_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value, defined
 from morpho.backends.kernels.gemm.gemm import OUTER, UNROLL, GemmKernel
 from morpho.backends.kernels.gemm.neon import f32_microkernel
 from morpho.backends.kernels.gemm.neon.bf16_gemv import add_block, fits
@@ -44,14 +44,14 @@ class Function:
 
     def __init__(self, name: str, arguments: str, lanes: int, isa: Isa) -> None:
         self.e = Emitter(lanes, isa.native_half)
-        self.head = f"define internal void @{name}({arguments}) nounwind {{\nentry:\n"
+        self.head = f"internal void @{name}({arguments}) nounwind"
 
     def number(self, name: str) -> Value:
         return self.e.argument(name, "i64", 1)
 
     def text(self, prefix: str = "") -> str:
         self.e.line("ret void")
-        return self.head + prefix + self.e.text() + "\n}\n"
+        return defined(self.head, prefix, self.e.text())
 
 
 PREFETCH_ARGUMENTS = ", ptr %ahead, i64 %hop"  # prefetch pointer, and bytes it advances per value of k

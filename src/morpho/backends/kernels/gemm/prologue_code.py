@@ -16,7 +16,7 @@ def generate(kernel: PrologueGemmKernel, isa: Isa, name: str) -> str:
 
 
 class PrologueCode(GemmCode):
-    """The generator's state while it writes one kernel."""
+    """State of the generator of prologue kernels."""
 
     record = PROLOGUE_GEMM
 

@@ -1,10 +1,10 @@
-"""What the code of all matrix kernels shares: the operands of a matrix of the batch, and matrices in scratch memory."""
+"""Parts of the code of all matrix kernels: the operands of a matrix of the batch, and matrices in scratch memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.linalg.matrix import FAULTS, LANES, RANKS, MatrixKernel, pitch
 
@@ -34,8 +34,8 @@ class Frame:
     def text(self, name: str) -> str:
         """The finished module."""
         self.e.line("ret i32 0")
-        return (f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{self.e.text()}\n}}\n"
-                + "\n".join(sorted(self.e.declarations)) + "\n")
+        text = defined(f"i32 @{name}({SIGNATURE}) nounwind", self.e.text())
+        return text + "\n".join(sorted(self.e.declarations)) + "\n"
 
     def starts(self, index: Value) -> list[Value]:
         """Where the matrices of this number of the batch begin, in elements, in every operand. A vector of numbers

@@ -32,7 +32,7 @@ def fold(f: Frame, x: Value, join: object = None) -> Value:
 
 
 def power_of_two(f: Frame, size: Value) -> tuple[Value, Value]:
-    """What a matrix is multiplied with, exactly, so that its largest element lies in [1, 2), and what undoes it."""
+    """Power of two that scales a matrix exactly so that its largest element lies in [1, 2), and its inverse."""
     e = f.e
     bits = BITS[f.element]
     fraction, most = (23, 254) if bits == 32 else (52, 2046)

@@ -241,7 +241,7 @@ def svd(f: Frame) -> None:
 
 
 def _store_vectors(f: Frame, w: Panel, rights: Panel, sizes: Panel, shape: tuple[int, int], turned: bool) -> None:
-    """Those of the taller side are the columns found, to length 1; the others are the rotations."""
+    """Store the vectors: those of the taller side are the columns, scaled to length 1; the others are the rotations."""
     e, (tall, n) = f.e, shape
     with e.loop(0, n) as loop:
         size = sizes.get(0, loop.index)

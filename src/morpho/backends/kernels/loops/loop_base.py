@@ -1,4 +1,4 @@
-"""What every part of the generator of loop kernels uses: the kernel's numbers, stack memory, places of rows."""
+"""Base of the generator of loop kernels: the kernel's numbers, stack memory, addresses of rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONG_BODY = 12  # operations per element
 
 
 class LoopBase:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of loop base kernels."""
 
     # Known from the beginning of the function on.
     bases: list[str]  # addresses of the operands

@@ -7,7 +7,7 @@ i adds into lane i mod 64, the lanes of a block of 4096 fold by halves, and bloc
 from __future__ import annotations
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import Value
+from morpho.backends.code.emit import Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.loops import reductions
 from morpho.backends.kernels.loops.chunk_code import ChunkCode
@@ -44,10 +44,9 @@ class LoopCode(ChunkCode):
             # The order of the first scheduling, before registers are chosen, suits such chains by 1 to 4 % better.
             features = ",".join(filter(None, (self.isa.llvm_features, "-use-postra-scheduler")))
             attributes = f'"target-features"="{features}"'
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {attributes} {{\nentry:\n"
         text = e.text()
         body = "\n".join([*self.allocas, *self.number_lines(text), text])
-        return head + body + "\n}\n" + e.outside()
+        return defined(f"i32 @{name}({SIGNATURE}) nounwind {attributes}", body) + e.outside()
 
     def _lay_out_scratch(self) -> None:
         """Each kept value has a row of scratch, padded so that whole chunks may be read and written."""

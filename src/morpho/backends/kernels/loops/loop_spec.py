@@ -291,7 +291,7 @@ class LoopKernel(Kernel):
 
     @property
     def transposed_accesses(self) -> tuple[int, ...]:
-        """Those whose elements lie side by side along the columns, where lanes run along the rows."""
+        """Accesses whose elements lie side by side along the columns, where lanes run along the rows."""
         return tuple(n for n, access in enumerate(self.accesses) if self.block_transpose
                      and access.kind in ("load", "store") and access.pattern == "unit" and access.across == "strided")
 

@@ -22,7 +22,7 @@ def lane_type(dtype: DType) -> str:
 
 
 def identity(name: str, dtype: DType) -> float | int:
-    """What an empty reduction gives."""
+    """Result of an empty reduction."""
     if name in ("sum", "any"):
         return 0
     if name in ("prod", "all"):

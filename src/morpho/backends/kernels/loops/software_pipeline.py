@@ -59,7 +59,6 @@ class BodyInstruction:
         self.is_at_hand |= self.is_operand  # it can be had again: an operand of the kernel, or made of constants
 
     def renamed(self, names: dict[str, str]) -> str:
-        """Its text with other names."""
         parts = self.parts.copy()
         parts[1::2] = [names.get(name, name) for name in parts[1::2]]
         return "".join(parts)
@@ -206,8 +205,8 @@ class PipelinedLoop:
         self.end(whole, left)
 
     def nothing(self, cut: Cut) -> list[Value]:
-        """What the first turn has to finish: whatever comes of it goes to the stack, where it is never read. Only a
-        division of integers by nothing would have no meaning at all."""
+        """Values that the first iteration has to finish: whatever comes of it goes to the stack, where it is never
+        read. Only a division of integers by nothing would have no meaning at all."""
         e = self.e
         divides = any(_DIVISION.search(line.parts[2]) for line in cut.second)
         found = [e.constant(0, *e.types[name]) if divides else Value(e, "poison", *e.types[name])

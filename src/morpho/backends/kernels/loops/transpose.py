@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.code.emit import Emitter
+from morpho.backends.code.emit import Emitter, defined
 from morpho.backends.code.kernel_abi import SIGNATURE, Record
 from morpho.backends.code.register_transpose import transposed
 from morpho.backends.kernels.loops.loop_spec import LoopCall, LoopKernel
@@ -86,5 +86,4 @@ def generate(kernel: TransposeKernel, isa: Isa, name: str) -> str:
                 e.store(line, e.offset(target, element, ((row + n) * v["target"] + column) * run))
     e.line("ret i32 0")
     wide = '"prefer-vector-width"="512"' if isa.vector_bits >= 512 else ""
-    return (f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n{e.text()}\n}}\n"
-            + "\n".join(sorted(e.declarations)) + "\n")
+    return (defined(f"i32 @{name}({SIGNATURE}) nounwind {wide}", e.text()) + "\n".join(sorted(e.declarations)) + "\n")

@@ -175,7 +175,7 @@ class ByteRowPacker(RowPacker):
 
 
 class Int8Code(GemmCode):
-    """The generator's state while it writes one kernel."""
+    """State of the generator of int8 kernels."""
 
     packs_columns = False  # rows are packed one panel at a time
     values_per_step = GROUP
@@ -201,7 +201,7 @@ class Int8Code(GemmCode):
 
 
 class Int8PackCode(PanelCode):
-    """The generator's state while it writes one kernel."""
+    """State of the generator of int8 kernels."""
 
     def __init__(self, kernel: Int8PackKernel, isa: Isa) -> None:
         super().__init__(kernel.width, "i8", isa)

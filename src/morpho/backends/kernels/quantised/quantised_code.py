@@ -138,7 +138,7 @@ class Unpacker:
 
 
 class QuantisedCode(GemmCode):
-    """The generator's state while it writes one kernel."""
+    """State of the generator of quantised kernels."""
 
     packs_columns = False  # rows are packed one panel at a time
     in_registers = False  # the part being written is for few rows of a number that varies

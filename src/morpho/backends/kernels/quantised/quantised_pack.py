@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.quantised.quantised import QUANTISED_PACK, QuantisedPackKernel
 from morpho.base.machine import Isa
@@ -17,7 +17,7 @@ def generate(kernel: QuantisedPackKernel, isa: Isa, name: str) -> str:
 
 
 class PackCode:
-    """The generator's state while it writes one kernel."""
+    """State of the generator of quantised pack kernels."""
 
     def __init__(self, kernel: QuantisedPackKernel, isa: Isa) -> None:
         self.width, self.layout = kernel.width, LAYOUTS[kernel.kind]
@@ -40,8 +40,7 @@ class PackCode:
                                   * (layout.block_bytes * self.width))
                 self.block(e.offset(first, "i8", loop.index * layout.block_bytes), record, count)
         e.line("ret i32 0")
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        return defined(f"i32 @{name}({SIGNATURE}) nounwind", e.text()) + "\n".join(sorted(e.declarations)) + "\n"
 
     def block(self, source: str, record: str, count: Value) -> None:
         """One block of `count` columns; the others are zeros."""

@@ -9,7 +9,7 @@ where there are any (`rounded_matrix.py`). The sums are whole numbers below 2**2
 from __future__ import annotations
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.gemm.amx.amx import SIDE
 from morpho.backends.kernels.quantised.int8_code import PAIRS, by_dot
@@ -33,8 +33,7 @@ def generate(kernel: RoundRowsKernel | RoundedKernel, isa: Isa, name: str) -> st
 
 def _module(e: Emitter, name: str) -> str:
     e.line("ret i32 0")
-    head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
-    return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+    return defined(f"i32 @{name}({SIGNATURE}) nounwind", e.text()) + "\n".join(sorted(e.declarations)) + "\n"
 
 
 class RoundRowsCode:

@@ -46,7 +46,7 @@ class SpmmKernel(Kernel):
 
     @property
     def record(self) -> Record:
-        """Its numbers; see the top of this file."""
+        """Numbers of the kernel; see the top of this file."""
         return FOLLOWED_SPMM if self.follows else SPMM
 
 

@@ -1,4 +1,4 @@
-"""What the generators share: row starts that stay inside their arrays, pieces of the merge path, checked indices."""
+"""Parts of the generators: row starts that stay inside their arrays, pieces of the merge path, checked indices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
@@ -26,8 +26,9 @@ class SparseCode:
         e = self.e
         e.line(f"ret i32 {e.load('%fault', 'i32', 1).name}")
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n  %fault = alloca i32, align 4\n"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        frame = "  %fault = alloca i32, align 4\n"
+        text = defined(f"i32 @{name}({SIGNATURE}) nounwind {wide}", frame, e.text())
+        return text + "\n".join(sorted(e.declarations)) + "\n"
 
     def fail_if(self, condition: Value, code: int = FAULT_INDEX) -> None:
         e = self.e
@@ -113,7 +114,7 @@ class SparseCode:
 
     def maybe(self, condition: Value, values: Sequence[Value], more: Callable[[list[Value]], list[Value]]
               ) -> list[Value]:
-        """What `more` makes of values where a condition holds, else they themselves."""
+        """Values of `more` where a condition holds, else the values themselves."""
         e = self.e
         before, then, after = e.block, e.fresh("then"), e.fresh("after")
         e.branch_if(condition, then, after)

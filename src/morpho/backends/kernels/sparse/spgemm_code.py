@@ -160,7 +160,7 @@ class _Code(SparseCode):
                 self.rank_block(block.index, length, 1 if few else BLOCK)
 
     def rank_block(self, start: Value, length: Value, registers: int) -> None:
-        """Those of some registers of columns."""
+        """Rank some registers of columns."""
         e, lanes = self.e, self.wide
         mine = [e.load(e.offset(self.list, self.kind, start + n * lanes), self.kind, lanes) for n in range(registers)]
         with e.loop(0, length, carried=[e.constant(0, self.kind, lanes)] * registers) as loop:

@@ -56,7 +56,7 @@ def lower_control(low: Lowering, node: Node) -> None:
 
 
 def _number(low: Lowering) -> int:
-    """One that no other loop or branch of the program has."""
+    """A number that no other loop or branch of the program has."""
     return 1 + max((step.number for step in low.program.steps if isinstance(step, Control)), default=-1)
 
 
@@ -85,7 +85,7 @@ def _lower_scan(low: Lowering, node: Node) -> None:
 
 
 def _turns_apart(low: Lowering, place: View, node: Node) -> View:
-    """What a scan goes over with each of its slices in one piece. Where the turns lie closer together than what a turn
+    """Input of a scan with each of its slices in one piece. Where the slices lie closer together than what a turn
     reads, as in a batch of rows (`mo.vmap`), each would touch a line of the cache, or a page, for every row: one copy
     beforehand goes through memory in order."""
     if not all(isinstance(size, int) for size in place.shape):

@@ -1,4 +1,4 @@
-"""What the lowering of control flow asks of the lowering of a graph."""
+"""Interface between the lowering of control flow and that of a graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from morpho.program.view import View
 
 
 class Lowering(Protocol):
-    """What is asked of the lowering of the graph around, and of a body."""
+    """Interface of the lowering of the graph around, and of a body."""
 
     program: Program
     views: dict[int, list[View]]

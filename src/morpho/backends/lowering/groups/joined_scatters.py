@@ -31,7 +31,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class ClusterBody:
-    """What the loop computes, over parameters that stand for `inputs`: the indices and values of every scatter."""
+    """Body of the loop, over parameters that stand for `inputs`: the indices and values of every scatter."""
 
     inputs: tuple[Node, ...]
     indices: tuple[Node, ...]
@@ -73,7 +73,7 @@ def shares(one: Node, other: Node) -> bool:
 
 
 def source(node: Node) -> Node:
-    """What a value is, through changes of its shape and picks of one result of several."""
+    """Value below changes of its shape and picks of one result of several."""
     return look_through(node, lambda view: view.op.name in ("reshape", "pick"))[0]
 
 
@@ -114,7 +114,7 @@ def _joins(graph: Graph, group: Node, members: list[Node]) -> bool:
 
 
 def _readers(graph: Graph, node: Node) -> Iterable[tuple[Node, int]]:
-    """Who reads a value, and as which input; a result of the graph is read by nobody known."""
+    """Readers of a value, and as which input; a result of the graph has no known reader."""
     stack = [node]
     while stack:
         current = stack.pop()

@@ -79,7 +79,7 @@ class ScatterLowering(SparseLowering):
         self.joined_groups: set[int] = {group.serial for cluster in found for group in cluster.groups}
 
     def indices_checked_by(self, node: Node) -> set[tuple[int, Size]] | None:
-        """What the steps of a node check, those of scatters that are joined with it too; see `checked_indices`."""
+        """Indices that the steps of a node check, including scatters joined with it; see `checked_indices`."""
         cluster = self.clusters.get(node.serial)
         found: set[tuple[int, Size]] = set()
         for part in (node,) if cluster is None else (*cluster.groups, *cluster.scatters):

@@ -44,7 +44,7 @@ def _stages(nodes: Iterable[Node]) -> dict[Node, int]:
 
 def _results(nodes: list[Node], stages: dict[Node, int], outputs: tuple[Node, ...], space: object,
              stage: int) -> list[Node]:
-    """What one walk makes: its full outputs, and the values of rows after it that are used outside their rows."""
+    """Results of one pass over memory: its full outputs, and values of rows that are used outside their rows."""
     users: dict[Node, list[Node]] = {node: [] for node in nodes}
     for node in nodes:
         for child in node.inputs:

@@ -218,5 +218,5 @@ class MatmulLowering(OperandFacts):
 
     @staticmethod
     def waits(node: Node) -> tuple[int, ...]:
-        """What must be there before a value is read, by serial."""
+        """Values that must be ready before a value is read, by serial."""
         return tuple(child.serial for view in look_through(node, is_view)[1] for child in view.inputs[1:])

@@ -108,7 +108,7 @@ class MatmulRequest:
 
     @property
     def given(self) -> tuple[Any, ...]:
-        """What every product is made of, after its dtype and shape."""
+        """Common parts of every product, after its dtype and shape."""
         return (self.k, *self.matrices, self.whole_rows, self.target, self.thresholds)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What is known of operands while a graph is lowered: which are constant, which are shared, what users asked for."""
+"""Facts about operands while a graph is lowered: which are constant, which are shared, what users asked for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRODUCTS = ("matmul", "gemm")  # nodes with a right operand that may be packed
 
 
 def tuned_words(choice: Choice) -> str:
-    """What `explain()` says of a step for which the tuner chose; nothing where it did not."""
+    """Words of `explain()` for a step for which the tuner chose; empty if it did not."""
     return "" if choice.is_default else f"from the tuner: {choice.said()}"
 
 

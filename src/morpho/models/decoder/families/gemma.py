@@ -25,7 +25,7 @@ NORMS = {"before_attention": "input_layernorm", "after_attention": "post_attenti
 
 @dataclass
 class GemmaConfig(RotaryConfig):
-    """What Gemma 2 and 3 share."""
+    """Settings of Gemma 2 and 3."""
 
     vocab_size: int = 256000
     hidden_size: int = 2304

@@ -1,4 +1,4 @@
-"""What configurations of decoders with rotary positions have in common."""
+"""Configuration of decoders with rotary positions: the settings, checks and `Shape` that they share."""
 
 from __future__ import annotations
 

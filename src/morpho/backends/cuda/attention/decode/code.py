@@ -36,7 +36,7 @@ class Rooms:
 
 
 class DecodeCode(ForwardCode):
-    """Writes one."""
+    """Generator of the LLVM text of one decode kernel."""
 
     holds_values = True  # whether values of a round are in shared memory beside its keys
     grid: Any  # a DecodeAttention, and a DecodeSpec (`kernel.py`, which makes this)
@@ -49,7 +49,6 @@ class DecodeCode(ForwardCode):
         self.pieces, self.works = grid.round_keys // PIECE, self.width // PIECE  # warps with keys, with columns
 
     def module(self) -> str:
-        """The entry."""
         e, spec, grid = self.e, self.spec, self.grid
         e.line("call void @gpu.grid_early(ptr %ctx)")
         if not spec.still:

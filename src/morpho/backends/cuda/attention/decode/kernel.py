@@ -44,11 +44,9 @@ class DecodeSpec(AttentionSpec):
 
     @property
     def record(self) -> Record:
-        """Its numbers."""
         return APPEND if self.appends else ATTENTION
 
     def device_kernel(self, step: Step) -> DecodeAttention:
-        """The kernel of a step."""
         return DecodeAttention(self)
 
 
@@ -66,11 +64,9 @@ class DecodeAttention(WithoutMaps):
         return tuple((number, 16) for number, name in enumerate(self.spec.names) if name in "qkvnwcd")
 
     def unaligned(self) -> DecodeAttention:
-        """Itself: operands that do not lie on 16 bytes are copied first."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.spec
 
     @property
@@ -110,5 +106,4 @@ class DecodeAttention(WithoutMaps):
         return self.spec.width // COLUMNS if self.spec.part == "values" else 1
 
     def text(self) -> str:
-        """Its LLVM text."""
         return {"": DecodeCode, "scores": ScoresCode, "values": ValuesCode}[self.spec.part](self).module()

@@ -136,7 +136,7 @@ def is_decode(node: Node) -> bool:
 
 
 def line_of(node: Node) -> Line | None:
-    """What a group puts together that is a cache (batch, heads, length, depth) with a new line."""
+    """New line that a group appends to a cache (batch, heads, length, depth)."""
     if node.op.name != "group" or node["axes"] or len(node.outputs) != 1 or len(node.shape) != 4:
         return None
     (made,) = node["body"].outputs

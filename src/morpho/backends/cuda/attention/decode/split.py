@@ -18,7 +18,7 @@ COLUMNS = PIECE
 
 
 class SplitCode(DecodeCode):
-    """What both share."""
+    """Base of both kernels."""
 
     def of_block(self) -> tuple[Value, Value]:
         """The head's number, and the span or the columns."""
@@ -51,7 +51,6 @@ class ScoresCode(SplitCode):
     holds_values = False
 
     def module(self) -> str:
-        """The entry."""
         e, spec, grid = self.e, self.spec, self.grid
         e.line("call void @gpu.grid_early(ptr %ctx)")
         if not spec.still:
@@ -90,7 +89,7 @@ class ScoresCode(SplitCode):
         self.e.line("call void @gpu.cp_commit(ptr %ctx)")
 
     def store_scores(self, key: Value, stage: Value) -> None:
-        """Those of a round, -inf where the query does not see a key."""
+        """Store the scores of a round, -inf where the query does not see a key."""
         e, piece = self.e, self.piece()
         found = self.piece_scores(key, stage, piece)
         with e.when(self.query_lane):

@@ -51,7 +51,6 @@ class SimtBackwardSpec(BackwardSpec):
         return self.shared_bytes <= SHARED_BYTES
 
     def device_kernel(self, step: Step) -> SimtGradient:
-        """The kernel of a step."""
         return SimtGradient(self)
 
 
@@ -62,19 +61,15 @@ class SimtGradient(WithoutMaps):
     spec: SimtBackwardSpec
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def unaligned(self) -> SimtGradient:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.spec
 
     def launch(self, sizes: Sizes) -> Launch:
-        """Tiles of all heads of all batches."""
         n = BACKWARD.by_name(sizes.values)
         long, heads = n["queries"], n["heads"]
         if self.spec.part == "keys":
@@ -85,12 +80,11 @@ class SimtGradient(WithoutMaps):
         return Launch(Geometry(max(count, 1), THREADS, self.spec.shared_bytes))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return (QueriesCode if self.spec.part == "queries" else KeysCode)(self.spec).module()
 
 
 class GradientCode(TileCode):
-    """What both share: own lines and others, each of two operands (q and ct, or k and v)."""
+    """Base of both kernels: own lines and others, each of two operands (q and ct, or k and v)."""
 
     def __init__(self, spec: SimtBackwardSpec) -> None:
         super().__init__(spec, OWN[spec.part], spec.operands)
@@ -141,7 +135,6 @@ class QueriesCode(GradientCode):
     """dq[row] = scale * sum over keys of slope[row, key] * k[key], keys ascending."""
 
     def module(self) -> str:
-        """The entry."""
         e, spec = self.e, self.spec
         self.find_position()
         self.load_pair("qc", self.first, spec.lines, self.mine, {})
@@ -174,7 +167,6 @@ class KeysCode(GradientCode):
     ascending, the heads of a group one after another."""
 
     def module(self) -> str:
-        """The entry."""
         e, spec = self.e, self.spec
         self.load_pair("kv", self.first, spec.lines, self.mine, {})
         count = [self.own * columns_of(depth) for depth in (spec.depth, spec.width)]

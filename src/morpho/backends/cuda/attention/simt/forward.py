@@ -49,7 +49,6 @@ class SimtSpec(AttentionSpec):
         return self.shared_bytes <= SHARED_BYTES
 
     def device_kernel(self, step: Step) -> SimtAttention:
-        """The kernel of a step."""
         return SimtAttention(self)
 
 
@@ -60,19 +59,15 @@ class SimtAttention(WithoutMaps):
     spec: SimtSpec
 
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Any address will do."""
         return ()
 
     def unaligned(self) -> SimtAttention:
-        """Itself."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.spec
 
     def launch(self, sizes: Sizes) -> Launch:
-        """Tiles of all heads of all batches."""
         numbers = self.spec.record.by_name(sizes.values)
         count = -(-known(numbers["queries"]) // self.spec.rows) * known(numbers["heads"])
         for axis in range(BATCH_AXES):
@@ -80,19 +75,17 @@ class SimtAttention(WithoutMaps):
         return Launch(Geometry(max(count, 1), THREADS, self.spec.shared_bytes))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return ForwardCode(self.spec).module()
 
 
 class ForwardCode(TileCode):
-    """Writes one."""
+    """Generator of the LLVM text of one forward kernel."""
 
     def __init__(self, spec: SimtSpec) -> None:
         super().__init__(spec, spec.rows // WARPS, spec.operands)
         self.columns = columns_of(spec.width)
 
     def module(self) -> str:
-        """The entry."""
         e, spec = self.e, self.spec
         self.find_tile(spec.record.names, "queries")
         self.find_position()

@@ -1,4 +1,4 @@
-"""What the kernels of attention on the arithmetic units share.
+"""Parts of the kernels of attention on the arithmetic units.
 
 A warp has some lines of the block's own operand, of which every lane computes the scores with two lines of a block of
 64 others: lines `lane` and `lane + 32`. So a warp has whole rows of scores in registers, whose sums by halves are

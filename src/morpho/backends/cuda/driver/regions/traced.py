@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Operation(IntEnum):
-    """What an instruction does with its two numbers; quotients are rounded down."""
+    """Operation of an instruction on its two numbers; quotients are rounded down."""
 
     ADD = 0
     SUBTRACT = 1
@@ -63,7 +63,7 @@ class SizeTrace:
         return self._row((int(value), 0, 0), int(value))
 
     def result(self, operation: Operation, left: Any, right: Any) -> Any:
-        """What an operation gives: a number, or one more row."""
+        """Result of an operation: a number, or one more row."""
         a, b = plain(left), plain(right)
         value = int(COMPUTED[operation](a, b))
         if operation is Operation.ADD and ((a == 0 and not is_traced(left)) or (b == 0 and not is_traced(right))):

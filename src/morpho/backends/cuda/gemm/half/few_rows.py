@@ -53,11 +53,9 @@ class FewRowsGemm(WithoutMaps):
         return ((0, 16), (1, 16), *self.epilogue.alignments)
 
     def unaligned(self) -> FewRowsGemm:
-        """Itself: operands that do not lie on 16 bytes are copied first."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.product
 
     @property
@@ -108,12 +106,11 @@ class FewRowsGemm(WithoutMaps):
         return self.stages * self.stage_bytes + self.row_bytes
 
     def text(self) -> str:
-        """Its LLVM text."""
         return FewRowsCode(self).module()
 
 
 class FewRowsCode:
-    """Writes one."""
+    """Generator of the LLVM text of one few rows kernel."""
 
     def __init__(self, kernel: FewRowsGemm) -> None:
         self.kernel = kernel
@@ -124,7 +121,6 @@ class FewRowsCode:
         self.depth = kernel.slice_depth
 
     def module(self) -> str:
-        """The entry."""
         e, kernel, first = self.e, self.kernel, int(Header.SIZE)
         self.begin()
         ahead = [(e.constant(number * self.depth, "i64", 1), e.constant(number * kernel.stage_bytes, "i64", 1))

@@ -51,12 +51,10 @@ class MmaGemm(WithoutMaps):
         return self if self.simple is None or self.epilogue is not None else self.simple
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.product
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return WARP * (self.tile[0] // self.tile[2]) * (self.tile[1] // self.tile[3])
 
     @property
@@ -74,12 +72,11 @@ class MmaGemm(WithoutMaps):
         return Launch(Geometry(max(tiles, 1), self.threads, self.stages * self.stage_bytes))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return MmaCode(self).module()
 
 
 class MmaCode:
-    """Writes one."""
+    """Generator of the LLVM text of one mma kernel."""
 
     def __init__(self, kernel: MmaGemm) -> None:
         self.kernel = kernel
@@ -91,7 +88,6 @@ class MmaCode:
         self.sum = "float"  # what is summed in
 
     def module(self) -> str:
-        """The entry."""
         e, kernel = self.e, self.kernel
         self.frame = frame = Frame(e, kernel.dtype, kernel.result, self.rows, self.columns, kernel.places)
         if self.after is not None:
@@ -260,7 +256,7 @@ class ReadAhead(MmaCode):
 
     @abstractmethod
     def put(self, values: list[Value], stage: Value) -> None:
-        """What was read into a stage, behind the left operand's slice."""
+        """Put the values read into a stage, behind the left operand's slice."""
 
     def fetch(self, depth: Value, stage: Value) -> None:
         """Both slices at once, before the first product."""

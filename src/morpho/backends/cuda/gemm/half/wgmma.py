@@ -56,11 +56,9 @@ class WgmmaGemm:
         return ((0, 16), (1, 16), *self.epilogue.alignments)
 
     def unaligned(self) -> WgmmaGemm:
-        """Itself: operands that do not lie on 16 bytes are copied first."""
         return self
 
     def kernel(self) -> Kernel:
-        """The kernel of the program."""
         return self.product
 
     @property
@@ -70,7 +68,6 @@ class WgmmaGemm:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return self.others + GROUP * self.workers
 
     @property
@@ -130,7 +127,7 @@ class WgmmaGemm:
         return Launch(Geometry(blocks, self.threads, self.lines_at + behind))
 
     def maps(self, values: tuple[int, ...]) -> tuple[TensorMap, ...]:
-        """What the copy engine must know of both operands: sizes along memory first, and the box of one copy."""
+        """Descriptors of both operands for the copy engine: sizes along memory first, and the box of one copy."""
         m, n, k, a_m, a_k, b_k, b_n = values[:7]
         batch, a_batch, b_batch = values[9], values[13], values[17]
         kind = "bfloat16" if self.dtype is bfloat16 else "float16"
@@ -146,12 +143,11 @@ class WgmmaGemm:
                 made(1, n, b_n, b_k, b_batch, self.right == "k", self.tile[1]))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return WgmmaCode(self).module()
 
 
 class WgmmaCode:
-    """Writes one."""
+    """Generator of the LLVM text of one wgmma kernel."""
 
     def __init__(self, kernel: WgmmaGemm) -> None:
         self.kernel = kernel
@@ -164,7 +160,6 @@ class WgmmaCode:
         self.multiplies = f"wgmma_{kind}_{self.columns}_{turned}"
 
     def module(self) -> str:
-        """The entry."""
         e, kernel = self.e, self.kernel
         first = int(Header.SIZE)
         numbers = [e.word(first + kernel.places + n) for n in range(PRODUCT_NUMBERS)]
@@ -305,7 +300,7 @@ class WgmmaCode:
         return stage, phase
 
     def write_tile(self, row: Value, column: Value, matrix: Value, stage: Value, phase: Value) -> tuple[Value, Value]:
-        """What was handed over, by the helpers."""
+        """Write a tile that was handed over, by the helper warps."""
         assert isinstance(self.store, Handover)
         self.store.take(row, column, matrix, matrix * self.c_step, self.thread - WARP, self.turn)
         return stage, phase

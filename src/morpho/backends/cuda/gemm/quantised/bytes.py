@@ -21,16 +21,14 @@ class BytesMma(MmaGemm):
     signs: str = "ss"
 
     def unaligned(self) -> BytesMma:
-        """Itself: operands that do not lie on 16 bytes are copied first."""
         return self
 
     def text(self) -> str:
-        """Its LLVM text."""
         return _Code(self).module()
 
 
 class _Code(MmaCode):
-    """Writes one."""
+    """Generator of the LLVM text of one code kernel."""
 
     def __init__(self, kernel: BytesMma) -> None:
         super().__init__(kernel)

@@ -70,12 +70,11 @@ class QuantisedFew(FewRowsGemm):
         return Launch(Geometry(max(blocks, 1), THREADS, self.halves_at + 2 * self.half_bytes))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return _Code(self).module()
 
 
 class _Code(FewRowsCode):
-    """Writes one."""
+    """Generator of the LLVM text of one code kernel."""
 
     kernel: QuantisedFew
 
@@ -84,7 +83,6 @@ class _Code(FewRowsCode):
         self.reader = BlockReader(self.e, kernel.kind)
 
     def module(self) -> str:
-        """The entry."""
         e, kernel = self.e, self.kernel
         self.begin()
         ahead = [(e.constant(number * self.depth, "i64", 1), e.constant(number * kernel.stage_bytes, "i64", 1))

@@ -43,7 +43,6 @@ class QuantisedProduct(Kernel):
     flops = 2
 
     def device_kernel(self, step: Step) -> QuantisedMma | QuantisedSimt | QuantisedFew:
-        """The kernel of a step."""
         if self.way == "few":
             rows, columns, k, single = self.tile
             return QuantisedFew(self, self.dtype, self.dtype, "k", rows, columns, k, len(step.values), len(step.views),
@@ -65,7 +64,6 @@ class BytesProduct(Kernel):
     flops = 2
 
     def device_kernel(self, step: Step) -> BytesMma:
-        """The kernel of a step."""
         return BytesMma(self, int16, int32, "k", "k", self.tile, STAGES, len(PRODUCT), None, signs=self.signs)
 
 

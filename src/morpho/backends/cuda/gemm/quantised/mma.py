@@ -33,12 +33,11 @@ class QuantisedMma(MmaGemm):
         return self
 
     def text(self) -> str:
-        """Its LLVM text."""
         return _Code(self).module()
 
 
 class _Code(ReadAhead):
-    """Writes one."""
+    """Generator of the LLVM text of one code kernel."""
 
     def __init__(self, kernel: QuantisedMma) -> None:
         super().__init__(kernel)

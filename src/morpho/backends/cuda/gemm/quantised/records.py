@@ -19,7 +19,6 @@ class BlockReader:
 
     @property
     def words(self) -> int:
-        """Of a block."""
         return self.layout.block_bytes // self.unit
 
     def read(self, rows: str, row: Value, row_bytes: Value, block: Value, inside: Value) -> list[Value]:

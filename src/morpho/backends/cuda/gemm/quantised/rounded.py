@@ -38,7 +38,6 @@ class RoundRows(OwnKernel):
         return Launch(Geometry(max(1, min(count, WAVES * sizes.multiprocessors)), THREADS, 0))
 
     def text(self) -> str:
-        """Its LLVM text."""
         e, first = GridEmitter(), int(Header.SIZE)
         source, target = e.address(first), e.address(first + 1)
         blocks, stride = e.word(first + 2), e.word(first + 3)
@@ -93,18 +92,16 @@ class RoundedDots(OwnKernel):
         return Launch(Geometry(max(count, 1), THREADS, 0))
 
     def text(self) -> str:
-        """Its LLVM text."""
         return DotsCode(self.kind).module()
 
 
 class DotsCode:
-    """Writes one."""
+    """Generator of the LLVM text of one dots kernel."""
 
     def __init__(self, kind: str) -> None:
         self.layout, self.e = LAYOUTS[kind], GridEmitter()
 
     def module(self) -> str:
-        """The entry."""
         e, first = self.e, int(Header.SIZE)
         records, panels, target = (e.address(first + n) for n in range(3))
         rows, blocks, n, row_bytes, stride = (e.word(first + 3 + number) for number in range(len(PRODUCT)))

@@ -29,12 +29,11 @@ class QuantisedSimt(SimtGemm):
         return FEW_DEPTH if self.tile == FEW else BLOCK
 
     def text(self) -> str:
-        """Its LLVM text."""
         return _Code(self).module()
 
 
 class _Code(SimtCode):
-    """Writes one."""
+    """Generator of the LLVM text of one code kernel."""
 
     kernel: QuantisedSimt
 

@@ -52,7 +52,7 @@ class AmxGemmKernel(GemmKernel):
 
 
 class _AmxMatmul(Matmul):
-    """What products on matrix units share."""
+    """Base of products on matrix units."""
 
     group: int
     on_matrix_unit = True

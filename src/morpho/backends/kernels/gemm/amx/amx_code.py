@@ -173,7 +173,7 @@ class TileRowPacker:
 
 
 class AmxCode(GemmCode):
-    """The generator's state while it writes one kernel."""
+    """State of the generator of amx kernels."""
 
     packs_columns = False  # by tiles
     kernel: AmxGemmKernel
@@ -234,7 +234,7 @@ class AmxCode(GemmCode):
 
 
 class AmxPackCode(PanelCode):
-    """The generator's state while it writes one kernel."""
+    """State of the generator of amx kernels."""
 
     def __init__(self, kernel: AmxPackKernel, isa: Isa) -> None:
         super().__init__(SIDE, ELEMENTS[kernel.group], isa)

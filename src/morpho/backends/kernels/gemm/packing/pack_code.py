@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.gemm.microkernel import places_of_batch, transpose
 from morpho.backends.kernels.gemm.packing.pack import PACK, PackKernel
@@ -41,8 +41,7 @@ class PanelCode(ABC):
             self.target = e.offset(target, self.memory, batch * v["target_batch"])
             self.panel(number, v["n"] - column)
         e.line("ret i32 0")
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        return defined(f"i32 @{name}({SIGNATURE}) nounwind", e.text()) + "\n".join(sorted(e.declarations)) + "\n"
 
     @abstractmethod
     def panel(self, number: Value, left: Value) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.code.emit import Value
+from morpho.backends.code.emit import Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.linalg.lapack import dense_code, function_code, general_code, refined_code
 from morpho.backends.kernels.linalg.lapack.frame import Code
@@ -27,5 +27,4 @@ def generate(kernel: LapackKernel, isa: Isa, name: str) -> str:
     with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as loop:
         OPERATIONS[kernel.name](code, code.starts(loop.index))
     code.leave(0)
-    return (f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n"
-            + "\n".join(sorted(e.declarations)) + "\n")
+    return (defined(f"i32 @{name}({SIGNATURE}) nounwind", e.text()) + "\n".join(sorted(e.declarations)) + "\n")

@@ -110,7 +110,7 @@ class LapackKernel(Kernel):
 
     @property
     def areas(self) -> list[str]:
-        """What its scratch memory holds, in order."""
+        """Areas of its scratch memory, in order."""
         return [*AREAS[self.name].split(), "words"]
 
     @property

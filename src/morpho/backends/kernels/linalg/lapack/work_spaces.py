@@ -19,7 +19,7 @@ Answers = dict[str, Number]
 
 
 class Described(Protocol):
-    """What of a kernel decides."""
+    """Properties of a kernel that decide."""
 
     @property
     def name(self) -> str: ...

@@ -51,7 +51,7 @@ class WideTree:
         return combine(self.code.e, self.name, self.dtype, a, b)
 
     def before(self, line: str, fresh: bool) -> Value:
-        """What the current chunk of a partial holds."""
+        """Value of the current chunk of a partial sum."""
         return self.start() if fresh else self.code.e.load(self.place(line), self.type)
 
     def joined(self, total: Value, value: Value) -> Value:

@@ -139,7 +139,6 @@ class ColumnwiseMoves(LoopCode):
                           self.end)
 
     def put_back(self) -> None:
-        """What was written to transposed blocks goes to its rows."""
         for number, block in self.blocks.items():
             if self.kernel.accesses[number].kind == "store":
                 self.turn(number, (block, TREE_LANES), (self.pointers[number], self.across(number)), self.end,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.loops.sequential.lane_loop import LaneLoop
 from morpho.backends.kernels.loops.sequential.register_loop import Carry
@@ -49,8 +49,8 @@ class LaneLoopCode(RegisterLoopCode):
             self.over_elements(first, last, self.elements)
         e.line("ret i32 0")
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
-        return (f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n{ROOM}{e.text()}\n}}\n"
-                + "\n".join(sorted(e.declarations)) + "\n")
+        text = defined(f"i32 @{name}({SIGNATURE}) nounwind {wide}", ROOM, e.text())
+        return text + "\n".join(sorted(e.declarations)) + "\n"
 
     def over_elements(self, first: Value, last: Value, write: Callable[[Value], None]) -> None:
         """Vectors of elements, then the rest of them."""
@@ -83,14 +83,14 @@ class LaneLoopCode(RegisterLoopCode):
         return found
 
     def read(self, number: int) -> Value:
-        """What all elements share in every lane, for those that have their own; constants as they are wanted."""
+        """Value that all elements share, in every lane; constants in the wanted form."""
         name, dtype, _, attributes = self.kernel.instructions[number]
         if name == "constant":
             return self.e.constant(attributes[0], scalars.register_type(dtype))
         return self.e.splat(self.values[number])
 
     def first(self, carry: Carry) -> Value:
-        """What is carried into the first turn; one number of those that are the same for all."""
+        """Initial value of a carry; one number if it is the same for all."""
         if carry.value not in self.uniform:
             return super().first(carry)
         dtype = self.kernel.operands[carry.operand].dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from morpho.backends.code import elementwise, scalars
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.backends.kernels.loops.sequential.register_loop import Carry, RegisterLoop
 from morpho.base.machine import Isa
@@ -34,8 +34,7 @@ class RegisterLoopCode:
         numbers = kernel.record.load(e)
         self.all_turns(numbers["turns"], kernel.record.loaded("strides", numbers))
         e.line("ret i32 0")
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{ROOM}"
-        return f"{head}{e.text()}\n}}\n" + "\n".join(sorted(e.declarations))
+        return defined(f"i32 @{name}({SIGNATURE}) nounwind", ROOM, e.text()) + "\n".join(sorted(e.declarations))
 
     def all_turns(self, turns: Value, strides: list[Value]) -> None:
         """The loop, from the first values of what is carried to the last ones in their places."""
@@ -100,7 +99,7 @@ class RegisterLoopCode:
             self.store(phi, carry.operand, carry.offset)
 
     def first(self, carry: Carry) -> Value:
-        """What is carried into the first turn."""
+        """Initial value of a carry."""
         return self.load(carry.operand, carry.offset)
 
     def next(self, carry: Carry) -> Value:

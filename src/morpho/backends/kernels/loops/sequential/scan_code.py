@@ -6,14 +6,14 @@ import math
 
 from morpho.backends.code import scalars
 from morpho.backends.code.elementwise import emit
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.loops.sequential.scan import ScanKernel
 from morpho.base.machine import Isa
 
 
 def first_value(kernel: ScanKernel) -> float | int:
-    """What the chain begins with: combined with x it is x. -0.0 + x is x, and 0.0 + -0.0 is not."""
+    """Initial value of the chain: combined with x it is x. -0.0 + x is x, and 0.0 + -0.0 is not."""
     if kernel.name == "sum":
         return -0.0 if kernel.dtype.is_float else 0
     if kernel.name == "prod":
@@ -58,4 +58,4 @@ def generate(kernel: ScanKernel, isa: Isa, name: str) -> str:
             e.store(scalars.to_memory(e, rounded, kernel.dtype), steps[1])
             loop.next(total)
     e.line("ret i32 0")
-    return f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + "\n".join(sorted(e.declarations))
+    return defined(f"i32 @{name}({SIGNATURE}) nounwind", e.text()) + "\n".join(sorted(e.declarations))

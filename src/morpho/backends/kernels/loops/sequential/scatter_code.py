@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from morpho.backends.code import scalars
 from morpho.backends.code.elementwise import emit
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.backends.kernels.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
 from morpho.base.dtypes import DType, bool_, int64
@@ -52,13 +52,13 @@ class ScatterCode:
         return self.function(name)
 
     def function(self, name: str) -> str:
-        """What has been written, with its end."""
+        """The finished text of a function."""
         e, memory = self.e, "  %fault = alloca i32, align 4\n"
         e.line(f"ret i32 {e.load('%fault', 'i32', 1).name}")
         if self.kernel.divides:
             memory += f"  %listed = alloca [{BLOCK} x i32], align 64\n"
-        return (f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{memory}{e.text()}\n}}\n"
-                + "\n".join(sorted(e.declarations)) + "\n")
+        text = defined(f"i32 @{name}({SIGNATURE}) nounwind", memory, e.text())
+        return text + "\n".join(sorted(e.declarations)) + "\n"
 
     def range_of(self, first: Value, last: Value) -> tuple[Value, Value]:
         """The first place of some shares, and how many places they have."""

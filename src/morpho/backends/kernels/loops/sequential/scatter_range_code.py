@@ -114,7 +114,7 @@ class ScatterRangeCode(ScatterLoopCode):
         return self.widened(values[number], self.kernel.instructions[number].dtype)
 
     def vector_at(self, number: int, column: Value) -> Value:
-        """Those of `LANES` columns."""
+        """Values of `LANES` columns."""
         self.e.lanes = LANES
         found = self.widened(self.vector_of(number, column, {}), self.kernel.instructions[number].dtype)
         self.e.lanes = 1

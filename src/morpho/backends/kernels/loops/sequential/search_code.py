@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.loops.sequential.search import SearchKernel
 from morpho.base.machine import Isa
@@ -36,8 +36,7 @@ def generate(kernel: SearchKernel, isa: Isa, name: str) -> str:
 
             e.store(_halved(e, v["length"], goes_before), e.offset(target, "i64", at[1]))
     e.line("ret i32 0")
-    return (f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n"
-            + "\n".join(sorted(e.declarations)) + "\n")
+    return (defined(f"i32 @{name}({SIGNATURE}) nounwind", e.text()) + "\n".join(sorted(e.declarations)) + "\n")
 
 
 def _halved(e: Emitter, length: Value, goes_before: Callable[[Value], Value]) -> Value:

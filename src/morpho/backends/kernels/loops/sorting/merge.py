@@ -30,7 +30,7 @@ class MergeSortKernel(Kernel):
 
     @property
     def scratch_bytes(self) -> int:
-        """What lines are filled up to whole blocks with, twice, and what is read beyond the end."""
+        """Bytes that fill lines up to whole blocks, twice, and bytes read beyond the end."""
         return 4 * MOST_BLOCK * self.dtype.itemsize
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.code.emit import BITS, Emitter, Value
+from morpho.backends.code.emit import BITS, Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.loops.sorting.keys import Keys
 from morpho.backends.kernels.loops.sorting.merge import AT_ONCE, MOST_BLOCK, SMALL, MergeSortKernel
@@ -48,9 +48,9 @@ class MergeSortCode:
             self.lines = [e.offset(base, self.element, p) for base, p in zip(bases, at, strict=True)]
             self.line()
         e.line("ret i32 0")
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n  %from = alloca ptr, align 8\n"
-        head += "  %to = alloca ptr, align 8\n" + (SLOTS if self.quick else "")
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        frame = "".join(f"  %{name} = alloca ptr, align 8\n" for name in ("from", "to")) + (SLOTS if self.quick else "")
+        return (defined(f"i32 @{name}({SIGNATURE}) nounwind", frame, e.text()) + "\n".join(sorted(e.declarations))
+                + "\n")
 
     # -- a line -------------------------------------------------------------------------------------------------------
     def line(self) -> None:

@@ -16,8 +16,8 @@ from morpho.backends.kernels.loops.sorting.network import all_merged, sorted_squ
 WAITING = 72  # parts that wait at most: each is at least twice as long as the next
 AT_ONCE = 8  # vectors read from one end before it is seen which end has less room: that takes as long as three of them
 MIXING = 0x9E3779B97F4A7C15  # an odd number whose products look random
-SLOTS = (f"  %waiting = alloca [{2 * WAITING} x i64], align 8\n  %few = alloca [64 x i64], align 64\n"
-         "  %parts = alloca i64, align 8\n  %middle = alloca i64, align 8\n")
+SLOTS = "".join(f"  %{name} = alloca {kind}, align {align}\n" for name, kind, align in (
+    ("waiting", f"[{2 * WAITING} x i64]", 8), ("few", "[64 x i64]", 64), ("parts", "i64", 8), ("middle", "i64", 8)))
 
 
 def compresses(features: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.code.emit import Emitter, Value
+from morpho.backends.code.emit import Emitter, Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.loops.sorting.keys import Keys
 from morpho.backends.kernels.loops.sorting.packed_code import PACKED_SLOTS, PackedSort
@@ -49,8 +49,7 @@ class SortCode:
         e.line("ret i32 0")
         slots = "".join(f"  %{slot} = alloca ptr, align 8\n" for slot in ("keys", "other", "numbers", "others"))
         slots += PACKED_SLOTS if self.packs else ""
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{slots}"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        return defined(f"i32 @{name}({SIGNATURE}) nounwind", slots, e.text()) + "\n".join(sorted(e.declarations)) + "\n"
 
     # -- scratch ------------------------------------------------------------------------------------------------------
     def places(self) -> None:
