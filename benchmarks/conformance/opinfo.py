@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho.spelling.differences import DIFFERENCES, is_numpys
 
 SAMPLES = 14  # of one operation and dtype, at most
 SECONDS = 10  # for one sample
@@ -30,27 +31,6 @@ BY_KEYWORD = {
     **dict.fromkeys(("max", "min", "median", "nanmedian"), ("", "dim", "keepdim")),
     "logspace": ("", "", "", "base"),
 }
-# Names, or samples of them, of which only NumPy's meaning is had here.
-NUMPY_MEANS = {
-    "equal": "a result for each element; mo.array_equal is PyTorch's", "put": "writes to its tensor",
-    "select": "a choice among several arrays; x.select(dim, index) is PyTorch's",
-    "median": "the mean of two in the middle, as NumPy; the lower one with dim=",
-    "nanmedian": "the mean of two in the middle, as NumPy; the lower one with dim=",
-    "std": "divides by n; correction= chooses", "var": "divides by n; correction= chooses",
-    "tril_indices": "(n, k, m); PyTorch's are (row, col, offset)",
-    "triu_indices": "(n, k, m); PyTorch's are (row, col, offset)",
-    "cumsum": "a number has a running sum of shape (1,)", "cumprod": "a number has a running product of shape (1,)",
-    "linspace": "integers are rounded down, not towards zero", "arange": "the count of numbers is exact",
-    "heaviside": "floats, of integers too", "histogram": "counts are integers", "bincount": "counts are integers",
-    "nonzero": "an index for each axis; as_tuple=False is PyTorch's", "tensordot": "axes of one size",
-    "max": "the second argument is an axis; mo.maximum compares two", "square": "int8 of truth values",
-    "min": "the second argument is an axis; mo.minimum compares two", "meshgrid": 'indexing="xy" unless given',
-    "linalg.solve": "only a line is a vector", "unfold": "nn.functional's; x.unfold is the method",
-    "repeat": "each element several times; mo.tile is PyTorch's",
-}
-NUMPY_MEANS["linalg.lu_factor"] = "the row of each place, which linalg.lu_solve takes; PyTorch's are exchanges"
-NUMPY_MEANS["sort"] = "the sorted elements alone; with dim= the pair"
-NUMPY_MEANS["polygamma"] = NUMPY_MEANS["special.polygamma"] = "NaN below zero, as SciPy"
 # Elements of equal size have no order that PyTorch promises, eigenvectors no sign.
 TIES = ("argsort", "sort", "topk", "kthvalue", "mode", "msort", "median", "nanmedian", "linalg.eig", "linalg.eigvals",
         "linalg.eigh")
@@ -86,8 +66,10 @@ def namesake(name: str) -> Callable[..., Any] | None:
             place = getattr(mo.nn, "functional", mo.nn)
         place = getattr(place, part, None) if not isinstance(place, types.FunctionType) else None
         if place is None:
-            return None
-    return place if callable(place) else None
+            break
+    if callable(place) and not isinstance(place, type(mo.float32)):
+        return place
+    return method_of(name) if "." not in name and hasattr(mo.ones((1, 1)), name) else None
 
 
 def to_morpho(value: Any, device: str) -> Any:
@@ -100,6 +82,8 @@ def to_morpho(value: Any, device: str) -> Any:
         return getattr(mo, str(value).removeprefix("torch."))
     if isinstance(value, torch.device):
         return device
+    if isinstance(value, torch.nn.Module):
+        return getattr(mo.nn, type(value).__name__)()
     if callable(value) and (own := namesake(f"nn.functional.{getattr(value, '__name__', '')}")) is not None:
         return own
     if type(value) in (list, tuple):
@@ -124,7 +108,8 @@ class Spelled:
             def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
                 if spelled.call is None and getattr(function, "__name__", "") in (name, op.name.replace(".", "_")):
                     spelled.call = (list(args), dict(kwargs or {}))
-                    spelled.is_method = not hasattr(torch, name) and getattr(torch.Tensor, name, None) is function
+                    spelled.is_method = not callable(getattr(torch, name, None)) and (
+                        getattr(torch.Tensor, name, None) is function)
                 return function(*args, **(kwargs or {}))
 
         with Recorder():
@@ -155,7 +140,10 @@ def leaves(value: Any) -> list[Any]:
 
 def array_of(value: Any) -> np.ndarray:
     if hasattr(value, "detach") and not isinstance(value, mo.Tensor):
-        return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
+        value = value.detach().resolve_conj().resolve_neg()
+        return np.asarray((value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy())
+    if isinstance(value, mo.Tensor) and value.dtype is mo.bfloat16:
+        value = value.astype(mo.float32)
     return value.numpy() if isinstance(value, mo.Tensor) else np.asarray(value)
 
 
@@ -236,8 +224,11 @@ def compare(tally: Tally, op: Any, dtype: str, device: str, gradients: bool, sam
                 outcome, note = difference(got, wanted)
         except Exception as error:
             outcome, note = "refused", f"{type(error).__name__}: {error}".split("\n")[0][:160]
-        if outcome != "equal" and op.name in NUMPY_MEANS:
-            outcome, note = "NumPy's meaning", NUMPY_MEANS[op.name]
+        if outcome != "equal" and op.name in DIFFERENCES:
+            if outcome == "refused" and "NumPy" in note and "PyTorch" in note:
+                outcome = "refused with both spellings"
+            elif outcome != "refused" and is_numpys(op.name, spelled_args(own), spelled_args(own_named), got):
+                outcome, note = "NumPy's meaning", DIFFERENCES[op.name]
         if outcome == "other values" and op.name in TIES:
             outcome = "another order of ties"
         tally.count(outcome, label, note)
@@ -247,7 +238,23 @@ def compare(tally: Tally, op: Any, dtype: str, device: str, gradients: bool, sam
 
 
 def method_of(name: str) -> Callable[..., Any]:
-    return lambda x, *args, **options: getattr(x, name)(*args, **options)
+    """The method of tensors, or the property."""
+    def call(x: Any, *args: Any, **options: Any) -> Any:
+        value = getattr(mo.asarray(x), name)
+        return value(*args, **options) if callable(value) else value
+
+    return call
+
+
+def spelled_args(value: Any) -> Any:
+    """Arguments as NumPy takes them."""
+    if isinstance(value, mo.Tensor):
+        return value.numpy()
+    if isinstance(value, type(mo.float32)):
+        return value.numpy
+    if isinstance(value, dict):
+        return {key: spelled_args(one) for key, one in value.items()}
+    return type(value)(map(spelled_args, value)) if type(value) in (list, tuple) else value
 
 
 def compare_slopes(tally: Tally, label: str, op: Any, ours: Callable[..., Any], arguments: list[Any],

@@ -45,6 +45,7 @@ OTHER_DEFAULTS = {  # where a default has another value here, and why that is ri
     ("cosine_similarity", "dim"): "1, or the only axis of vectors", ("Sequential", "args"): "",
     ("ModuleList", "modules"): "", ("ParameterList", "values"): "", ("Buffer", "data"): "a value is needed",
     ("Parameter", "data"): "a value is needed", ("Optimizer", "lr"): "",
+    ("random_split", "generator"): "the seed, where there is none",
 }
 
 

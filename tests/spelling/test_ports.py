@@ -13,7 +13,7 @@ import morpho as mo
 PORTS = Path(__file__).parents[2] / "benchmarks" / "ports"
 LINES = {"import numpy as np": "import morpho as np", "import torch\n": "import morpho as torch\n",
          "import torch.nn as nn": "import morpho.nn as nn",
-         "import torch.nn.functional as F": "import morpho.nn.functional as F"}
+         "import torch.nn.functional as F": "import morpho.nn.functional as F", "from torch": "from morpho"}
 
 
 def run(text: str) -> Any:

@@ -277,6 +277,12 @@ def test_bags_leave_out_their_padding(mode: str, padding: int | None, flat: bool
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-5)
 
 
+def test_padding_is_a_row() -> None:
+    for function in (mo.nn.functional.embedding, mo.nn.functional.embedding_bag):
+        with pytest.raises(mo.errors.ArgumentError, match="padding_idx 9 is none of the 3 rows"):
+            function(np.array([[0, 1]]), mo.ones((3, 2)), padding_idx=9)
+
+
 def test_rows_that_come_often_share_their_slope() -> None:
     ids = np.array([0, 1, 1, 2, 2, 2])
     weight = torch.ones(3, 1, requires_grad=True)

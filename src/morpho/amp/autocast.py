@@ -18,6 +18,7 @@ class autocast(Within):
 
     dtype: "bfloat16", "float16", or None for bfloat16 where it was measured to be no slower than float32 on this
         machine (`mo.amp.policy()`), and float32 elsewhere.
+    device_type: PyTorch's first argument, which may be left out: the device follows the tensors.
     enabled: False for a block inside another one in which nothing is cast.
 
     Blocks nest and hold for the thread, or task, that opened them; compiled functions follow the block they are
@@ -32,14 +33,21 @@ class autocast(Within):
     """
 
     @hinted
-    def __init__(self, dtype: Any = None, enabled: bool = True) -> None:
-        if isinstance(dtype, str) and dtype.split(":")[0] in ("cuda", "cpu", "mps", "xpu"):
-            raise fail(ArgumentError, "autocast", f"{dtype!r} is a device, and the first argument is a dtype",
-                       "write autocast('bfloat16'), autocast('float16') or autocast()")
+    def __init__(self, device_type: Any = None, dtype: Any = None, enabled: bool = True,
+                 cache_enabled: bool | None = None) -> None:
+        if isinstance(device_type, bool):  # PyTorch's cuda.amp.autocast(enabled)
+            enabled = device_type
+        elif device_type is not None and not _is_device(device_type):  # the dtype alone: the device follows the tensors
+            enabled = dtype if isinstance(dtype, bool) else enabled
+            dtype = device_type
         name = "auto" if dtype is None else str(as_dtype(dtype))
         if name not in ("auto", "bfloat16", "float16"):
             raise fail(ArgumentError, "autocast", f"dtype {name} is not a half float", "use bfloat16, float16 or None")
         super().__init__(autocast=name if enabled else "")
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu", "mps", "xpu", "reference", "auto")
 
 
 def policy(dtype: Any = None) -> dict[str, str]:

@@ -45,19 +45,21 @@ class GradScaler:
     """
 
     @hinted
-    def __init__(self, init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
+    def __init__(self, init_scale: float | str = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
                  growth_interval: int = 2000, enabled: bool = True) -> None:
+        if isinstance(init_scale, str):  # PyTorch's device, which the tensors say here
+            init_scale = 65536.0
+            if growth_factor >= 64:
+                raise fail(ArgumentError, "GradScaler", f"growth_factor={growth_factor} is as large as a scale",
+                           f"write init_scale={growth_factor} by name after a device")
         self.enabled = enabled
-        self._set(init_scale, growth_factor, backoff_factor, growth_interval)
+        self._set(float(init_scale), growth_factor, backoff_factor, growth_interval)
         self._scale = mo.State(mo.asarray(float(init_scale), dtype=mo.float32))
         self._good = mo.State(mo.asarray(0, dtype=mo.int64))  # steps in a row without overflow
         self._eager: Stages = {}
         self._traced: weakref.WeakKeyDictionary[Trace, Stages] = weakref.WeakKeyDictionary()
 
     def _set(self, scale: float, growth: float, backoff: float, interval: int) -> None:
-        if isinstance(scale, str):
-            raise fail(ArgumentError, "GradScaler", f"init_scale={scale!r} is not a number",
-                       "leave the device out: it follows the tensors")
         if not scale > 0:
             raise fail(ArgumentError, "GradScaler", f"a scale of {scale} is not positive")
         if not growth > 1 or not 0 < backoff < 1:

@@ -70,8 +70,9 @@ class ConcatDataset(Dataset):
         return self.datasets[which][place - (self.cumulative_sizes[which - 1] if which else 0)]
 
 
-def random_split(dataset: Any, lengths: Sequence[float], seed: int = 0) -> list[Subset]:
-    """A dataset cut into parts at random: of these lengths, or of these shares, which add up to 1.
+def random_split(dataset: Any, lengths: Sequence[float], seed: Any = 0, *, generator: Any = None) -> list[Subset]:
+    """A dataset cut into parts at random: of these lengths, or of these shares, which add up to 1. A `generator`, as of
+    `mo.Generator().manual_seed(1)`, says the seed too.
 
     >>> train, test = mo.data.random_split(range(10), [0.8, 0.2], seed=1)
     >>> len(train), len(test), sorted([train[i] for i in range(8)] + [test[0], test[1]]) == list(range(10))
@@ -80,6 +81,8 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int = 0) -> list[
     if not isinstance(lengths, Sequence) or isinstance(lengths, str) or not len(lengths):
         raise fail(ArgumentError, "random_split", f"lengths={shown(lengths)} is not a list of numbers")
     sizes = _sizes(lengths, len(dataset))
+    generator = seed if hasattr(seed, "initial_seed") else generator
+    seed = seed if generator is None else generator.initial_seed()
     order = permuted(np.arange(len(dataset)), len(dataset), seed).tolist()
     ends = np.cumsum(sizes).tolist()
     return [Subset(dataset, order[end - size:end]) for size, end in zip(sizes, ends, strict=True)]

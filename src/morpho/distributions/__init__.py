@@ -38,6 +38,7 @@ from morpho.distributions.discrete import (
     Binomial,
     Categorical,
     Geometric,
+    MixtureSameFamily,
     Multinomial,
     NegativeBinomial,
     OneHotCategorical,
@@ -47,6 +48,7 @@ from morpho.distributions.discrete import (
 __all__ = [
     "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "Dirichlet", "Distribution", "Exponential",
     "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "InverseGamma",
-    "Kumaraswamy", "Laplace", "LogNormal", "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal",
-    "OneHotCategorical", "Pareto", "Poisson", "StudentT", "Uniform", "Weibull", "kl_divergence", "register_kl",
+    "Kumaraswamy", "Laplace", "LogNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal",
+    "NegativeBinomial", "Normal", "OneHotCategorical", "Pareto", "Poisson", "StudentT", "Uniform", "Weibull",
+    "kl_divergence", "register_kl",
 ]

@@ -245,3 +245,52 @@ def _poissons(p: Poisson, q: Poisson) -> mo.Tensor:
 @register_kl(Geometric, Geometric)
 def _geometrics(p: Geometric, q: Geometric) -> mo.Tensor:
     return -p.entropy() - mo.log1p(-q.probs) / p.probs - q.logits
+
+
+class MixtureSameFamily(Distribution):
+    """Draws from one of several distributions of a family, the last batch axis of `component_distribution`, chosen by a
+    Categorical."""
+
+    def __init__(self, mixture_distribution: Categorical, component_distribution: Distribution,
+                 validate_args: Any = None) -> None:
+        self.mixture_distribution, self.component_distribution = mixture_distribution, component_distribution
+        count = component_distribution.batch_shape[-1:]
+        if count != (mixture_distribution.count,):
+            raise mo.errors.ShapeError(f"[MixtureSameFamily] {mixture_distribution.count} weights for components of "
+                                       f"shape {component_distribution.batch_shape}")
+        super().__init__(component_distribution.batch_shape[:-1], component_distribution.event_shape)
+
+    def _weighted(self, values: mo.Tensor) -> mo.Tensor:
+        """The sum over the components, whose axis stands before those of an event."""
+        rank = len(self.event_shape)
+        weights = mo.reshape(self.mixture_distribution.probs,
+                             (*self.mixture_distribution.probs.shape, *(1 for _ in range(rank))))
+        return mo.sum(weights * values, axis=-1 - rank)
+
+    def _draw(self, key: mo.Tensor, shape: tuple[int, ...]) -> mo.Tensor:
+        pair, rank = mo.random.split(key), len(self.event_shape)
+        count = self.mixture_distribution.count
+        weights = mo.broadcast_to(self.mixture_distribution.logits, (*shape, count))
+        chosen = mo.random.categorical(pair[0], weights)
+        values = self.component_distribution._draw(pair[1], (*shape, count))
+        places = mo.reshape(chosen, (*chosen.shape, 1, *(1 for _ in range(rank))))
+        places = mo.broadcast_to(places, (*chosen.shape, 1, *self.event_shape))
+        return mo.squeeze(mo.take_along_axis(values, places, axis=-1 - rank), axis=-1 - rank)
+
+    def log_prob(self, value: Any) -> mo.Tensor:
+        value = mo.expand_dims(tensor(value), axis=-1 - len(self.event_shape))
+        return mo.logsumexp(self.component_distribution.log_prob(value) + self.mixture_distribution.logits, axis=-1)
+
+    def cdf(self, value: Any) -> mo.Tensor:
+        value = mo.expand_dims(tensor(value), axis=-1)
+        return mo.sum(self.component_distribution.cdf(value) * self.mixture_distribution.probs, axis=-1)
+
+    @property
+    def mean(self) -> mo.Tensor:
+        return self._weighted(self.component_distribution.mean)
+
+    @property
+    def variance(self) -> mo.Tensor:
+        means = self.component_distribution.mean
+        middle = mo.expand_dims(self.mean, axis=-1 - len(self.event_shape))
+        return self._weighted(self.component_distribution.variance) + self._weighted((means - middle) ** 2)

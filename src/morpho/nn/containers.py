@@ -54,15 +54,19 @@ class ModuleList(Module):
         self._fill(items)
 
     def _fill(self, items: list[Module]) -> None:
-        for number in range(len(self)):
-            delattr(self, str(number))
+        for name in self._names():
+            delattr(self, name)
         self.extend(items)
 
+    def _names(self) -> list[str]:
+        """Names of the modules in order: numbers, unless `add_module` or a mapping gave others."""
+        return [name for name, value in vars(self).items() if isinstance(value, Module)]
+
     def __len__(self) -> int:
-        return sum(name.isdigit() for name in vars(self))
+        return len(self._names())
 
     def __iter__(self) -> Iterator[Any]:
-        return (vars(self)[str(i)] for i in range(len(self)))
+        return iter([value for value in vars(self).values() if isinstance(value, Module)])
 
     def __getitem__(self, index: int | slice) -> Any:
         items = list(self)
@@ -73,12 +77,16 @@ class ModuleList(Module):
         return made
 
     def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, str(range(len(self))[index]), _checked(self, module))
+        setattr(self, self._names()[index], _checked(self, module))
 
     def __delitem__(self, index: int | slice) -> None:
-        items = list(self)
-        del items[index]
-        self._fill(items)
+        names, items = self._names(), list(self)
+        if all(name.isdigit() for name in names):
+            del items[index]
+            self._fill(items)
+            return
+        for name in names[index] if isinstance(index, slice) else [names[index]]:
+            delattr(self, name)
 
 
 class Sequential(ModuleList):
@@ -89,6 +97,10 @@ class Sequential(ModuleList):
     """
 
     def __init__(self, *modules: Module | Callable[..., Any] | Iterable[Module]) -> None:
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            for name, module in modules[0].items():
+                self.add_module(name, module)
+            return
         if len(modules) == 1 and isinstance(modules[0], list | tuple):
             modules = tuple(modules[0])
         super().__init__(modules)  # type: ignore[arg-type]

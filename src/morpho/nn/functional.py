@@ -238,8 +238,15 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm:
         rows = fixed + (rows - fixed) * share[..., None]
     if padding_idx is None:
         return rows
-    padding = mo.expand_dims(_as(input) == padding_idx % weight.shape[0], axis=-1)
+    padding = mo.expand_dims(_as(input) == _padding(padding_idx, weight), axis=-1)
     return mo.where(padding, mo.stop_gradient(rows), rows)
+
+
+def _padding(padding_idx: int, weight: Any) -> int:
+    count = int(weight.shape[0])
+    if not -count <= padding_idx < count:
+        raise fail(ArgumentError, "embedding", f"padding_idx {padding_idx} is none of the {count} rows")
+    return padding_idx % count
 
 
 def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = None, norm_type: float = 2,
@@ -250,7 +257,7 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
     input, weight = _as(input), _as(weight)
     rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
     counts = mo.ones(input.shape, dtype=rows.dtype) if padding_idx is None else \
-        (input != padding_idx % weight.shape[0]).astype(rows.dtype)
+        (input != _padding(padding_idx, weight)).astype(rows.dtype)
     factor = counts if per_sample_weights is None else counts * _as(per_sample_weights)
     if input.ndim == 2:
         if mode == "max":

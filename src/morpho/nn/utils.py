@@ -6,12 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import morpho as mo
+from morpho.nn import sequences as rnn
 from morpho.nn.module import Module
 from morpho.tensor.state.variable import Buffer, Parameter
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "fuse_conv_bn_eval", "get_total_norm",
-           "parameters_to_vector", "remove_spectral_norm", "remove_weight_norm", "skip_init", "spectral_norm",
+           "parameters_to_vector", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init", "spectral_norm",
            "vector_to_parameters", "weight_norm"]
+
+__path__: list[str] = []  # `import morpho.nn.utils.rnn` finds `rnn` here
 
 
 def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,

@@ -21,11 +21,11 @@ import morpho as mo
 from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autodiff.autograd import take_pending
+from morpho.tensor.autodiff.grad_mode import Tracked
 from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.state.state import assign
 from morpho.tensor.state.trace import current_trace
-from morpho.tensor.state.variable import Parameter
-from morpho.tensor.tools.foreign_calls import hinted
+from morpho.tensor.state.variable import LeafParameter, Parameter, Variable
 from morpho.tensor.tools.foreign_names import missing
 
 Slots = dict[str, mo.Tensor]
@@ -37,6 +37,15 @@ def listed_parameters(operation: str, given: Any) -> list[Any]:
         raise fail(ArgumentError, operation, f"{type(given).__name__} is not a list of parameters",
                    "pass model.parameters(), with parentheses")
     return list(given)
+
+
+def _is_leaf(one: Any) -> bool:
+    """Whether a tensor that is no Parameter collects a gradient."""
+    return isinstance(one, mo.Tensor) and not isinstance(one, Variable) and isinstance(
+        getattr(one, "_track", None), Tracked) and one.requires_grad
+
+
+IGNORED = frozenset({"foreach", "fused", "capturable", "differentiable"})  # how PyTorch computes an update
 
 
 def _home(parameters: list[Parameter]) -> str:
@@ -151,6 +160,7 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Any], lr: float | None = None, **settings: Any) -> None:
         self._defaults = _with_all(self.defaults)
+        settings = {name: value for name, value in settings.items() if name not in IGNORED}
         settings = settings if lr is None else {"lr": lr, **settings}
         self._check_names(settings)
         self._defaults |= {name: _plain(value) for name, value in settings.items()}
@@ -168,12 +178,14 @@ class Optimizer:
         if not parameters:
             raise fail(ArgumentError, name, "a group has no parameters",
                        "pass model.parameters(); an iterator that was used before is empty")
+        parameters = [LeafParameter(one) if _is_leaf(one) else one for one in parameters]
         known = {id(p) for other in self.param_groups for p in other.params}
         for parameter in parameters:
             if not isinstance(parameter, Parameter):
                 raise fail(ArgumentError, name, f"{type(parameter).__name__} is not a Parameter",
                            "pass model.parameters(), without names" if isinstance(parameter, tuple) else
-                           "make one with nn.Parameter(...)" if isinstance(parameter, mo.Tensor) else "")
+                           "call requires_grad_() on it, or make one with nn.Parameter(...)"
+                           if isinstance(parameter, mo.Tensor) else "")
             if id(parameter) in known:
                 raise fail(ArgumentError, name, "a parameter stands in two groups")
             known.add(id(parameter))
@@ -290,8 +302,7 @@ class Optimizer:
     def __getattr__(self, name: str) -> Any:
         raise missing("Optimizer", name, self, type(self).__name__)  # only what is not there comes here
 
-    @hinted
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients."""
         for parameter in self.parameters():
             parameter.grad = None

@@ -15,7 +15,10 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.dtypes import DType
+from morpho.spelling.linear_algebra import lstsq, lu
 from morpho.spelling.wide import WIDE, put_out_of
+
+WIDE.update(lstsq=lstsq, lu=lu)
 
 RENAMED = {  # another library's keyword -> Morpho's; the first one that the function has
     "dim": ("axis", "axes"), "dims": ("axis", "axes", "shift"), "axes": ("axis",), "axis": ("axes", "dim"),
@@ -162,8 +165,12 @@ def respelled(function: Callable[..., Any], args: tuple[Any, ...], options: Mapp
     """The call in Morpho's words, or None where no spelling of NumPy's or PyTorch's fits."""
     name = function.__name__
     home = function.__module__ or ""
-    if not home.startswith("morpho") or name == "__init__":
+    if not home.startswith("morpho"):
         return None
+    if name == "__init__":
+        from morpho.spelling import constructors
+
+        return constructors.respelled(function, args, options)  # type: ignore[return-value]
     homes = ("morpho.tensor.functions", "morpho.tensor.recorded", "morpho.spelling", "morpho.linalg")
     wide = WIDE.get(name) if home.startswith(homes) or home == "morpho" else None
     for target in (wide, function):

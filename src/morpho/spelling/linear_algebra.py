@@ -6,7 +6,10 @@ import math
 from collections import namedtuple
 from typing import Any
 
+import numpy as np
+
 import morpho as mo
+from morpho.base.errors import ArgumentError, fail
 
 Factored = namedtuple("Factored", "LU pivots")
 Checked = namedtuple("Checked", "result info")
@@ -29,17 +32,75 @@ def tensorinv(a: Any, ind: int = 2) -> mo.Tensor:
     return mo.reshape(mo.linalg.inv(mo.reshape(a, (rows, -1))), (*a.shape[ind:], *a.shape[:ind]))
 
 
+def lu(A: Any, *, pivot: bool = True) -> Any:
+    """P, L and U with A = P L U."""
+    if not pivot:
+        raise fail(ArgumentError, "linalg.lu", "pivot=False is not taken: without exchanges the factors grow without "
+                                               "bound", "leave pivot out")
+    return mo.linalg.lu(A)
+
+
+def lstsq(input: Any, b: Any, rcond: Any = None, *, driver: str | None = None) -> Any:
+    """Least squares; every `driver` of PyTorch's gives the solution of least norm."""
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise fail(ArgumentError, "linalg.lstsq", f"driver={driver!r} is not gels, gelsy, gelsd or gelss")
+    return mo.linalg.lstsq(input, b) if rcond is None else mo.linalg.lstsq(input, b, rcond)
+
+
 def lu_factor(A: Any, *, pivot: bool = True) -> Factored:
-    """The factors in one matrix, and for each row the one of A that stands there (PyTorch's are exchanges)."""
+    """The factors in one matrix, and for each row the one that it is exchanged with, counted from 1 as PyTorch's are
+    (SciPy's are counted from 0)."""
+    if not pivot:
+        raise fail(ArgumentError, "linalg.lu_factor", "pivot=False is not taken", "leave pivot out")
     P, L, U = mo.linalg.lu(A)
-    rows = mo.argmax(mo.matrix_transpose(P), axis=-1)
-    return Factored(mo.tril(L, k=-1) + U, rows)
+    k = min(L.shape[-1], U.shape[-2])
+    L = mo.tril(L, k=-1)
+    wide = [(0, 0)] * (L.ndim - 1)
+    if U.shape[-1] > k:
+        L = mo.pad(L, [*wide, (0, U.shape[-1] - k)])
+    if L.shape[-2] > k:
+        U = mo.pad(U, [*wide[:-1], (0, L.shape[-2] - k), (0, 0)])
+    rows = np.argmax(np.abs(np.swapaxes(P.numpy(), -1, -2)), axis=-1)
+    return Factored(L + U, mo.asarray(_exchanges(rows, k) + 1))
 
 
-def lu_solve(LU: Any, pivots: Any, B: Any) -> mo.Tensor:
-    B = mo.take_along_axis(mo.asarray(B), mo.asarray(pivots)[..., None], axis=-2)
-    return mo.linalg.solve_triangular(LU, mo.linalg.solve_triangular(LU, B, upper=False, unitriangular=True),
-                                      upper=True)
+def _exchanges(rows: np.ndarray, count: int) -> np.ndarray:
+    """The row that each of the first ones is exchanged with, one after another, for an order of all rows."""
+    lines = rows.reshape(-1, rows.shape[-1])
+    result = np.zeros((len(lines), count), np.int32)
+    for line, wanted in zip(result, lines, strict=True):
+        now = list(range(len(wanted)))
+        for number in range(count):
+            line[number] = now.index(int(wanted[number]))
+            now[number], now[line[number]] = now[line[number]], now[number]
+    return result.reshape(*rows.shape[:-1], count)
+
+
+def _order(pivots: Any, count: int, back: bool = False) -> mo.Tensor:
+    """The order of rows that exchanges, counted from 1, make; or the one that undoes it."""
+    steps = mo.asarray(pivots).numpy() - 1
+    lines = steps.reshape(-1, steps.shape[-1])
+    orders = np.tile(np.arange(count), (len(lines), 1))
+    for order, line in zip(orders, lines, strict=True):
+        for number, other in enumerate(line.tolist()):
+            order[number], order[other] = order[other], order[number]
+    orders = np.argsort(orders, axis=-1) if back else orders
+    return mo.asarray(orders.reshape(*steps.shape[:-1], count))
+
+
+def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> mo.Tensor:
+    """X with A X = B, of the factors of `lu_factor`; X A = B with left=False, of the adjoint of A with adjoint=True."""
+    LU, B = mo.asarray(LU), mo.asarray(B)
+    if not left:
+        turned = lu_solve(LU, pivots, mo.conj(mo.matrix_transpose(B)), adjoint=not adjoint)
+        return mo.conj(mo.matrix_transpose(turned))
+    solve = mo.linalg.solve_triangular
+    if adjoint:
+        turned = mo.conj(mo.matrix_transpose(LU))
+        found = solve(turned, solve(turned, B, upper=False), upper=True, unitriangular=True)
+        return mo.take_along_axis(found, _order(pivots, B.shape[-2], back=True)[..., None], axis=-2)
+    B = mo.take_along_axis(B, _order(pivots, B.shape[-2])[..., None], axis=-2)
+    return solve(LU, solve(LU, B, upper=False, unitriangular=True), upper=True)
 
 
 def vander(x: Any, *, N: int | None = None) -> mo.Tensor:

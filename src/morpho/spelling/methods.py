@@ -9,6 +9,8 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+import opcode
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +24,7 @@ from morpho.spelling import numpy_functions as npf
 from morpho.spelling import torch_functions as torchf
 from morpho.spelling import torch_process as process
 from morpho.spelling import wide as widef
+from morpho.tensor.functions.indexing.index import OF_METHOD, is_alone, refuse_lost
 
 _FUNCTIONS = """
 abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr adjoint allclose amax amin aminmax angle arccos
@@ -64,8 +67,20 @@ SPECIAL: dict[str, Any] = {}
 
 
 def special(function: Callable[..., Any]) -> Callable[..., Any]:
+    if function.__name__.endswith("_"):
+        function = _unless_lost(function)
     SPECIAL[function.__name__.removesuffix("__").rstrip("0")] = function
     return function
+
+
+def _unless_lost(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(self: mo.Tensor, *args: Any, **options: Any) -> Any:
+        if is_alone(sys.getrefcount(self), OF_METHOD, self) and is_dropped():
+            refuse_lost(function.__name__)
+        return function(self, *args, **options)
+
+    return call
 
 
 def method(name: str) -> Any:
@@ -99,6 +114,8 @@ def assigning(name: str) -> Callable[..., Any]:
     function = function_of(name)
 
     def assign_(self: mo.Tensor, *args: Any, **options: Any) -> mo.Tensor:
+        if is_alone(sys.getrefcount(self), OF_METHOD, self) and is_dropped():
+            refuse_lost(f"{name}_")
         result = function(self, *args, **options)
         assign(self, result)
         return self
@@ -106,6 +123,15 @@ def assigning(name: str) -> Callable[..., Any]:
     assign_.__name__ = assign_.__qualname__ = f"{name}_"
     assign_.__doc__ = f"Assign what `{name}` gives to the tensor itself, as `x[...] = {name}(x)` does."
     return assign_
+
+
+def is_dropped() -> bool:
+    """Whether the line that called the caller makes no use of the result: CPython's next instruction says so."""
+    frame = sys._getframe(2)
+    code, place = frame.f_code.co_code, frame.f_lasti + 2
+    while place < len(code) and opcode.opname[code[place]] == "CACHE":
+        place += 2
+    return place < len(code) and opcode.opname[code[place]] == "POP_TOP"
 
 
 def assign(x: mo.Tensor, result: mo.Tensor) -> None:
@@ -176,6 +202,8 @@ def repeat(self: mo.Tensor, *repeats: Any, axis: Any = None, dim: Any = None) ->
     if dim is not None or len(repeats) > 2 or (len(repeats) == 2 and axis is not None):
         raise widef.unsaid("repeat", "x.repeat(n, axis=0)", f"x.tile({', '.join(map(str, repeats))})")
     count, *more = repeats
+    if more and isinstance(more[0], int) and more[0] >= self.ndim:
+        raise widef.unsaid("repeat", "x.repeat(n, axis=0)", f"x.tile({', '.join(map(str, repeats))})")
     return mo.repeat(self, count, axis=more[0] if more else axis)
 
 

@@ -126,26 +126,3 @@ lax = _Space(**{name: getattr(mo, name) for name in (
     "scan", "cond", "switch", "while_loop", "fori_loop", "map", "associative_scan", "stop_gradient", "top_k")})
 jit = mo.compile
 
-
-def _grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any = None, create_graph: bool = False,
-          **settings: Any) -> tuple[Any, ...]:
-    """Gradients of values that were computed already with respect to leaves; other gradients stay as they are."""
-    if create_graph:
-        raise mo.errors.ArgumentError("[autograd.grad] create_graph=True is not taken. Hint: use mo.grad of a "
-                                      "function, which may be taken again.")
-    leaves = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
-    before = [leaf.grad for leaf in leaves]
-    for leaf in leaves:
-        leaf.grad = None
-    outputs = outputs[0] if isinstance(outputs, tuple | list) else outputs
-    grad_outputs = grad_outputs[0] if isinstance(grad_outputs, tuple | list) else grad_outputs
-    outputs.backward(grad_outputs, retain_graph=bool(retain_graph))
-    slopes = tuple(leaf.grad for leaf in leaves)
-    for leaf, old in zip(leaves, before, strict=True):
-        leaf.grad = old
-    return slopes
-
-
-autograd = _Space(grad=_grad, no_grad=mo.no_grad, enable_grad=mo.enable_grad,
-                  functional=_Space(jacobian=lambda function, inputs: mo.jacrev(function)(inputs),
-                                    hessian=lambda function, inputs: mo.hessian(function)(inputs)))

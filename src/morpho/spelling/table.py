@@ -32,7 +32,8 @@ class Alias:
     def resolve(self) -> Any:
         file, colon, name = self.target.partition(":")
         if colon:
-            value = getattr(importlib.import_module(f"morpho.spelling.{file}"), name)
+            module = importlib.import_module(f"morpho.spelling.{file}")
+            value = getattr(module, name) if name else module
             return hinted(value) if inspect.isfunction(value) else value
         return functools.reduce(getattr, self.target.split("."), mo)
 
@@ -61,7 +62,7 @@ eq=equal ge=greater_equal gt=greater inverse=linalg.inv le=less_equal lstsq=lina
 matrix_power=linalg.matrix_power matrix_rank=linalg.matrix_rank movedim=moveaxis mul=multiply multi_dot=linalg.multi_dot
 ne=not_equal neg=negative permute=permute_dims pinverse=linalg.pinv qr=linalg.qr slogdet=linalg.slogdet sub=subtract
 svd_lowrank=linalg.svd_lowrank swapdims=swapaxes inference_mode=no_grad compiler=tune swish=silu
-log_sigmoid=nn.functional.logsigmoid
+log_sigmoid=nn.functional.logsigmoid autocast=amp.autocast
 """
 _TORCH_OWN = """
 addbmm addcdiv addcmul addmm addmv addr adjoint affine_grid_generator alpha_dropout amax amin aminmax as_tensor
@@ -71,7 +72,7 @@ gather ger hardshrink histc igamma igammac index_add index_copy index_fill index
 kthvalue logdet masked_fill masked_scatter masked_select matrix_exp mm mode msort mv mvlgamma narrow nonzero_static
 norm nuclear_norm pca_lowrank polar prelu renorm repeat_interleave rrelu rsub scalar_tensor select_scatter sgn
 slice_scatter split_with_sizes stack_module_state std_mean svd t take_along_dim tensor tensor_split threshold trapz
-triangular_solve unbind unsafe_split unsqueeze var_mean view_as_complex view_as_real
+triangular_solve unbind unsafe_split unsqueeze var_mean view_as_complex view_as_real sparse_coo_tensor sparse_csr_tensor
 """
 _TORCH_PROCESS = """
 Generator are_deterministic_algorithms_enabled bernoulli binomial default_generator get_default_device
@@ -153,7 +154,7 @@ OBJECTS = {  # names that are no functions: what the program sees instead
     "Size": "spaces:Size", "dtype": "spaces:dtype", "c_": "spaces:c_", "r_": "spaces:r_", "s_": "spaces:s_",
     "mgrid": "spaces:mgrid", "ogrid": "spaces:ogrid", "index_exp": "spaces:index_exp", "errstate": "spaces:errstate",
     "seterr": "spaces:seterr", "geterr": "spaces:geterr", "func": "spaces:func", "cuda": "spaces:cuda",
-    "backends": "spaces:backends", "utils": "spaces:utils", "autograd": "spaces:autograd",
+    "backends": "spaces:backends", "utils": "spaces:utils", "autograd": "autograd:", "masked": "masked:",
     "FloatTensor": "spaces:FloatTensor", "DoubleTensor": "spaces:DoubleTensor", "LongTensor": "spaces:LongTensor",
     "IntTensor": "spaces:IntTensor", "BoolTensor": "spaces:BoolTensor", "floating": "spaces:floating",
     "integer": "spaces:integer", "number": "spaces:number", "inexact": "spaces:inexact",
@@ -174,7 +175,7 @@ ALL = {**ALIASES, **{name: Alias(name, "both", target) for name, target in {**TY
 
 
 def find(name: str) -> Any:
-    """What stands behind a name of another library, or None where Morpho has nothing of this meaning."""
+    """The object behind a name of another library, or None where Morpho has nothing of this meaning."""
     alias = ALL.get(name)
     return None if alias is None else alias.resolve()
 
@@ -227,7 +228,7 @@ PARTS = {
                 "softplus": "softplus",
                 **{name: f"scipy.{file}.{name}" for file, names in _SPECIAL.items() for name in names.split()},
                 **{name: f"scipy.{target}" for name, target in _SPECIAL_RENAMED.items()}},
-    "nn": {}, "optim": {"lr_scheduler": "optim"}, "sparse": {}, "tree": {}, "amp": {},
+    "nn": {}, "optim": {"lr_scheduler": "optim"}, "sparse": {"mm": "sparse.matmul"}, "tree": {}, "amp": {},
 }
 
 

@@ -58,7 +58,7 @@ def range_(start: float = 0, end: float | None = None, step: float = 1, *, dtype
 def clone(input: Any, *, memory_format: Any = None) -> mo.Tensor:
     """The same value: tensors are values, so that a copy of the memory is never needed."""
     input = _as(input)
-    return mo.where(True, input, input) if input.dtype is mo.bool else input + 0
+    return mo.where(True, input, input) if input.dtype is mo.bool else input - 0  # + 0 would lose the sign of -0.0
 
 
 def complex_(real: Any, imag: Any) -> mo.Tensor:
@@ -683,3 +683,23 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, mo.Tensor], dic
                for name, _ in models[0].named_buffers()}
     return params, buffers
 
+
+
+# -- sparse matrices -----------------------------------------------------------------------------------------------
+def sparse_coo_tensor(indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None,
+                      requires_grad: bool = False, check_invariants: Any = None, is_coalesced: Any = None) -> Any:
+    """A matrix of `mo.sparse` from coordinates, (2, count), and values; equal places add up."""
+    places, values = mo.asarray(indices), mo.asarray(values, dtype=dtype)
+    if places.ndim != 2 or places.shape[0] != 2:
+        raise fail(ShapeError, "sparse_coo_tensor", f"coordinates of shape {tuple(places.shape)} are not (2, count)",
+                   "sparse tensors here are matrices")
+    shape = tuple(int(one) + 1 for one in places.numpy().max(1)) if size is None else tuple(size)
+    return mo.sparse.coo(values, (places[0], places[1]), shape)
+
+
+def sparse_csr_tensor(crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *, dtype: Any = None,
+                      device: Any = None, requires_grad: bool = False, check_invariants: Any = None) -> Any:
+    """A matrix of `mo.sparse` by rows."""
+    pointers, columns = mo.asarray(crow_indices), mo.asarray(col_indices)
+    shape = (pointers.shape[0] - 1, int(columns.numpy().max(initial=-1)) + 1) if size is None else tuple(size)
+    return mo.sparse.csr(mo.asarray(values, dtype=dtype), columns, pointers, shape)

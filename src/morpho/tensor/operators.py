@@ -164,6 +164,18 @@ def _reduction(function: Any) -> Any:
     return method
 
 
+def _data(self: Tensor) -> Tensor:
+    from morpho.tensor.state.variable import data_of
+
+    return data_of(self)
+
+
+def _assign_data(self: Tensor, value: Any) -> None:
+    from morpho.tensor.state.variable import assign_data
+
+    assign_data(self, value)
+
+
 def _transposed(self: Tensor) -> Tensor:
     return move.permute_dims(self, tuple(reversed(range(self.ndim))))
 
@@ -195,6 +207,8 @@ _ATTRIBUTES: dict[str, Any] = {
     "__getattr__": tensor_attribute,
     "__dir__": tensor_names,
     "__getitem__": index.getitem,
+    "data": property(_data, _assign_data, doc="The value without its gradient; what is assigned to it is assigned to "
+                                              "the tensor. (NumPy's buffer is memoryview(x).)"),
     "__setitem__": index.setitem,
     "__iter__": _iterate,
     "__array_namespace__": namespace.array_namespace,

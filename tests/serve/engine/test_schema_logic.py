@@ -174,6 +174,8 @@ def random_schema(rng: np.random.Generator, depth: int) -> Any:
     ({"not": {"pattern": "a"}}, "'pattern': it stands in a 'not'"), ({"not": {}}, "no value fits it"),
     ({"not": {"multipleOf": 2}}, "'multipleOf'"), ({"not": {"const": [1]}}, "'not'"),
     ({"type": "array", "contains": {"type": "null"}, "maxContains": 9}, "'maxContains'"),
+    ({"not": {"required": "a"}}, "'required': its value cannot be \"a\""), ({"not": {"minimum": True}}, "'minimum'"),
+    ({"not": {"properties": [1]}}, "'properties': its value"), ({"not": {"allOf": 3}}, "'allOf'"),
     ({"unevaluatedProperties": False}, "'unevaluatedProperties': write 'additionalProperties'"),
     ({"$defs": {"A": {"properties": {"a": {"$ref": "#/$defs/A"}}, "required": ["b"]}}, "not": {"$ref": "#/$defs/A"}},
      "nested too deeply"),

@@ -17,20 +17,34 @@ class _Activation(Module):
 
     function: Callable[..., Any]
 
+    def __init__(self, inplace: bool = False) -> None:
+        if not isinstance(inplace, bool):
+            name = type(self).__name__
+            raise fail(ArgumentError, name, f"inplace={inplace!r} is not True or False",
+                       f"write {name}()(x) to call one" if isinstance(inplace, mo.Tensor) else f"write {name}()")
+        self.inplace = inplace  # the input keeps its value all the same
+
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         return type(self).function(x, **self._settings())  # type: ignore[no-any-return]
 
     def _settings(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "inplace"}
 
     def describe(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._settings().items())
 
 
-def _named(name: str, function: Callable[..., Any], text: str) -> type[Module]:
+class _Plain(_Activation):
+    """An activation without settings."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def _named(name: str, function: Callable[..., Any], text: str, kind: type[Module] = _Activation) -> type[Module]:
     """A module class for a function of one tensor."""
     text += f"\n\n    >>> mo.nn.{name}()(mo.asarray([0.0])).shape\n    (1,)\n    "
-    return type(name, (_Activation,), {"function": staticmethod(function), "__doc__": text, "__module__": __name__})
+    return type(name, (kind,), {"function": staticmethod(function), "__doc__": text, "__module__": __name__})
 
 
 # Pieces chosen by where x lies: nothing is multiplied by 0 at an infinity, NaN stays NaN, and at the corners the slope
@@ -53,10 +67,10 @@ ReLU6 = _named("ReLU6", lambda x: _pieces(x, 0, 6, 0.0, x, 6.0), "x between 0 an
 SELU = _named("SELU", mo.selu, "The self-normalising ELU.")
 SiLU = _named("SiLU", mo.silu, "x * sigmoid(x).")
 Mish = _named("Mish", mo.mish, "x * tanh(softplus(x)).")
-Sigmoid = _named("Sigmoid", mo.sigmoid, "1 / (1 + exp(-x)).")
-LogSigmoid = _named("LogSigmoid", lambda x: -mo.softplus(-x), "log(sigmoid(x)), without its loss of precision.")
-Tanh = _named("Tanh", mo.tanh, "The hyperbolic tangent.")
-Softplus = _named("Softplus", mo.softplus, "log(1 + exp(x)).")
+Sigmoid = _named("Sigmoid", mo.sigmoid, "1 / (1 + exp(-x)).", _Plain)
+LogSigmoid = _named("LogSigmoid", lambda x: -mo.softplus(-x), "log(sigmoid(x)), without its loss of precision.", _Plain)
+Tanh = _named("Tanh", mo.tanh, "The hyperbolic tangent.", _Plain)
+Softplus = _named("Softplus", mo.softplus, "log(1 + exp(x)).", _Plain)
 Hardswish = _named("Hardswish", _hardswish, "x * clip(x + 3, 0, 6) / 6.")
 Hardsigmoid = _named("Hardsigmoid", _hardsigmoid, "clip(x + 3, 0, 6) / 6.")
 
@@ -89,9 +103,9 @@ class LeakyReLU(_Activation):
 
     function = staticmethod(lambda x, negative_slope: mo.leaky_relu(x, slope=negative_slope))
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         check_numbers("LeakyReLU", negative_slope=negative_slope)
-        self.negative_slope = float(negative_slope)
+        self.negative_slope, self.inplace = float(negative_slope), inplace
 
 
 class PReLU(Module):
@@ -129,9 +143,9 @@ class ELU(_Activation):
 
     function = staticmethod(mo.elu)
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         check_numbers("ELU", alpha=alpha)
-        self.alpha = float(alpha)
+        self.alpha, self.inplace = float(alpha), inplace
 
 
 class Softmax(_Activation):

@@ -34,9 +34,9 @@ class Dropout(Module):
     array([1., 1., 1.], dtype=float32)
     """
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         check_share(type(self).__name__, p=p)
-        self.p = p
+        self.p, self.inplace = p, inplace  # the input keeps its value all the same
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         if not self.p or not self.training:

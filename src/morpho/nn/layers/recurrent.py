@@ -16,6 +16,7 @@ from morpho.nn import init
 from morpho.nn.layers.cells import GRUSteps, LSTMSteps, States, Steps, TanhSteps, check_nonlinearity
 from morpho.nn.layers.dropout import check_share, dropped
 from morpho.nn.layers.linear import linear
+from morpho.nn.sequences import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from morpho.tensor.convert import following
 from morpho.tensor.state.trace import current_trace
 from morpho.tensor.state.variable import Parameter
@@ -52,6 +53,8 @@ class _Recurrent(Steps):
 
         `lengths`, (batch,), are the steps of each sequence of a padded batch: outputs beyond them are zeros, the last
         states those after each one's own last step, and the way back begins there."""
+        if isinstance(x, PackedSequence):
+            return self._packed(x, hx)
         x = following(x)
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise fail(ShapeError, type(self).__name__,
@@ -82,6 +85,11 @@ class _Recurrent(Steps):
         elif self.batch_first:
             x = mo.permute_dims(x, (1, 0, 2))
         return x, last[0] if self.kept == 1 else last
+
+    def _packed(self, x: PackedSequence, hx: Any) -> tuple[Any, Any]:
+        batch, lengths = pad_packed_sequence(x, self.batch_first)
+        outputs, last = self.forward(batch, hx, lengths)
+        return pack_padded_sequence(outputs, lengths, self.batch_first, enforce_sorted=x.sorted_indices is None), last
 
     def _first_states(self, state: Any, x: mo.Tensor, single: bool) -> list[States]:
         """The states before the first step, for every layer and direction."""

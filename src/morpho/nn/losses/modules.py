@@ -41,6 +41,10 @@ class Loss(Module):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         name, known = type(self).__name__, self._known()
+        old = {key: settings.pop(key) for key in ("size_average", "reduce") if key in settings}
+        if any(value is not None for value in old.values()):  # what PyTorch had before `reduction`
+            settings["reduction"] = "none" if old.get("reduce") is False else (
+                "sum" if old.get("size_average") is False else "mean")
         places = [key for key, one in known.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
         unknown = [key for key in settings if key not in known]
         if unknown:

@@ -24,7 +24,7 @@ FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname
 REFUSED = {"unevaluatedProperties": "write 'additionalProperties'", "unevaluatedItems": "write 'items'"}
 ELSEWHERE = ("minContains", "maxContains", "then", "else", "uniqueItems", "propertyNames", "not", "if", "contains",
              "dependentRequired", "dependentSchemas", "dependencies")  # looked at elsewhere
-MOST_OPPOSITES = 4000  # of one schema
+MOST_OPPOSITES = 1000  # of one schema
 # What pydantic writes for a Decimal: its expression looks ahead, which automata cannot.
 PATTERNS = {r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$"}
 NAMES = {"uuid": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",  # of properties, by format

@@ -28,6 +28,10 @@ LIMITS = {"minimum": ("number", "exclusiveMaximum", 0), "maximum": ("number", "e
           "exclusiveMinimum": ("number", "maximum", 0), "exclusiveMaximum": ("number", "minimum", 0),
           "minLength": ("string", "maxLength", -1), "maxLength": ("string", "minLength", 1),
           "minItems": ("array", "maxItems", -1), "maxItems": ("array", "minItems", 1)}
+# Types of keywords' values, which `opposite` looks into.
+SHAPES: dict[str, Any] = {**dict.fromkeys(("required", "allOf", "anyOf", "oneOf", "enum", "prefixItems"), list),
+                          **dict.fromkeys(("properties", "dependentRequired", "dependentSchemas"), dict),
+                          **dict.fromkeys(LIMITS, int | float), "type": str | list}
 INSTEAD = "write the alternatives that may come with 'anyOf', 'enum' or 'const' instead"
 
 
@@ -156,6 +160,8 @@ def opposite(schema: Any, root: Any) -> Any:
 def _opposites(word: str, schema: Mapping[str, Any], root: Any) -> Iterator[Any]:
     """Schemas of which one holds where a keyword does not."""
     value = schema[word]
+    if not isinstance(value, SHAPES.get(word, object)) or (word in LIMITS and isinstance(value, bool)):
+        raise refusal(word, f"its value cannot be {json.dumps(value)[:40]}")
     if word == "type":
         kinds = _kinds(schema) or set()
         yield {"type": [kind for kind in KINDS if kind not in kinds]}

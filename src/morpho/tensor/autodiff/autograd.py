@@ -81,8 +81,11 @@ def set_requires_grad(tensor: Tensor, wanted: bool = True) -> Tensor:
     if not tensor.dtype.is_inexact:
         raise fail(DTypeError, "requires_grad", f"dtype {tensor.dtype} has no gradient", "convert with astype")
     node = tensor.program()
-    if node.inputs and tracing.current is not None:
+    is_constant = node.op.name == "constant"  # nodes are interned: every 0.0 of all programs would be this leaf
+    if (node.inputs or is_constant) and tracing.current is not None:
         tensor.replace(mark(node))
+    elif is_constant:
+        tensor.replace(asarray(tensor.realise().numpy().copy()).program())
     elif node.inputs and requires_grad(tensor):
         raise fail(ArgumentError, "requires_grad", "the tensor was computed from others that want gradients",
                    "use x.detach() for a leaf of its own, or x.retain_grad() for the gradient at this point")

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node
+from morpho.tensor.autodiff.autograd import detach, no_grad
 from morpho.tensor.autodiff.grad_mode import Tracked, detached, tracing, watch
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
@@ -127,6 +128,44 @@ class Parameter(Variable):
         return made
 
 
+class LeafState(State):
+    """The value of a tensor that is no `Parameter`, as optimisers see it: a new value goes into the tensor, and what
+    the program assigns to the tensor is the value from then on."""
+
+    __slots__ = ("_layout", "leaf")
+
+    def __init__(self, leaf: Tensor) -> None:
+        self.leaf = leaf
+        self._layout: Any = None  # that the tensor had when its value was last read
+        super().__init__(detach(leaf))
+
+    @property
+    def _tensor(self) -> Tensor:
+        if self._waiting is None and (self._layout is None or self.leaf._layout is not self._layout):
+            self._held = asarray(detach(self.leaf.realise()), copy=True).realise()
+            self._layout = self.leaf._layout
+        return super()._tensor
+
+    def replace(self, tensor: Tensor) -> None:
+        super().replace(tensor)
+        with no_grad():
+            self.leaf[...] = tensor
+        self.leaf.realise()
+        self._layout = self.leaf._layout
+
+
+class LeafParameter(Parameter):
+    """A tensor with `requires_grad` that an optimiser trains: its value and its gradient are the tensor's."""
+
+    __slots__ = ()
+
+    def __init__(self, leaf: Tensor) -> None:
+        super().__init__(detach(leaf))
+        self.state = LeafState(leaf)
+
+    grad = property(lambda self: self.state.leaf.grad, lambda self, value: setattr(self.state.leaf, "grad", value))
+
+
 class Buffer(Variable):
     """A tensor that belongs to a module and is saved with it, but has no gradient: running statistics, tables. One that
     is not `persistent` is not saved either: what the module can make again.
@@ -148,3 +187,109 @@ class Buffer(Variable):
     def defer(self, value: Tensor) -> None:
         """Give it another value that is computed when it is read, or with the next step of an optimiser."""
         defer(self.state, value)
+
+
+# -- the value of a tensor without its gradient ------------------------------------------------------------------------
+class Data(Tensor):
+    """The result of `x.data`: the elements of `x` without a gradient. An assignment to it is one to `x`,
+    gradients or not."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Tensor) -> None:
+        self.owner, self._track = owner, None
+
+    def __getitem__(self, key: Any) -> Any:
+        return DataPart(self, key)
+
+    _node = property(lambda self: self.owner._node, lambda self, node: setattr(self.owner, "_node", node))
+    _layout = property(lambda self: self.owner._layout)
+    _record = property(lambda self: self.owner._record)
+    _storage = property(lambda self: self.owner._storage)
+
+    def program(self) -> Node:
+        return detached(self.owner.program())
+
+    @property
+    def node(self) -> Node:
+        return self.program()
+
+    def claim(self) -> None:
+        self.owner.claim()
+
+    def release_leaf(self) -> None:
+        self.owner.release_leaf()
+
+    def version(self) -> tuple[Any, Any]:
+        return self.owner.version()
+
+    def replace(self, node: Node) -> None:
+        with no_grad():
+            self.owner[...] = Tensor.of_node(node)
+
+    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
+        if self.owner.version() != version:
+            return False
+        self.replace(node)
+        return True
+
+    def __reduce__(self) -> Any:
+        return self.owner.detach().__reduce__()
+
+
+class DataPart(Data):
+    """`x.data[key]`: what is assigned to it is assigned to that part of `x`."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, owner: Tensor, key: Any) -> None:
+        super().__init__(owner)
+        self.key, self.value = key, Tensor.of_node(Tensor.of_node(owner.program())[key].program())
+
+    _node = property(lambda self: self.value._node, lambda self, node: setattr(self.value, "_node", node))
+    _layout = property(lambda self: self.value._layout)
+    _record = property(lambda self: self.value._record)
+    _storage = property(lambda self: self.value._storage)
+
+    def program(self) -> Node:
+        return self.value.program()
+
+    def claim(self) -> None:
+        self.value.claim()
+
+    def release_leaf(self) -> None:
+        self.value.release_leaf()
+
+    def version(self) -> tuple[Any, Any]:
+        return self.value.version()
+
+    def replace(self, node: Node) -> None:
+        self.value.replace(node)
+        with no_grad():
+            self.owner[self.key] = Tensor.of_node(node)
+
+    def replace_if(self, version: tuple[Any, Any], node: Node) -> bool:
+        self.replace(node)
+        return True
+
+
+class VariableData(Variable):
+    """The result of `parameter.data`: the same state without a gradient."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        return DataPart(self, key)
+
+
+def data_of(tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, Variable):
+        return Data(tensor)
+    alias = object.__new__(VariableData)
+    alias.state, alias._track = tensor.state, None
+    return alias
+
+
+def assign_data(tensor: Tensor, value: Any) -> None:
+    with no_grad():
+        data_of(tensor)[...] = value

@@ -181,8 +181,13 @@ def module_attribute(place: str, module: str) -> Any:
 
 
 MODULES = {  # modules of PyTorch that are namespaces of `mo`: their names in `mo`
-    "optim.lr_scheduler": "optim", "utils": "utils", "utils.data": "data", "func": "func", "cuda": "cuda",
-    "cuda.amp": "amp", "autograd": "autograd",
+    "optim.lr_scheduler": "optim", "utils": "utils", "utils.data": "data", "cuda": "cuda",
+    "cuda.amp": "amp", "autograd": "autograd", "nn.utils.rnn": "nn.utils.rnn",
+    "nn.parameter": "nn", "nn.modules": "nn", "nn.init": "nn.init", "distributions.normal": "distributions",
+    "distributions.categorical": "distributions", "distributions.multivariate_normal": "distributions",
+    "utils.checkpoint": "utils.checkpoint", "autograd.function": "autograd",
+    "autograd.functional": "autograd.functional",
+    "func": "func", "amp": "amp", "fft": "fft", "linalg": "linalg", "special": "special",
 }
 
 

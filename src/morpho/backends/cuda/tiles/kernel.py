@@ -26,6 +26,7 @@ class GpuDevice:
     """One thread of a block: chunks are dealt to threads, tiles lie in memory that they share."""
 
     syncscope = 'syncscope("device") '
+    padding = 4  # neighbouring rows begin in different banks of shared memory
 
     def __init__(self) -> None:
         self.e = GridEmitter()
@@ -112,7 +113,10 @@ class GpuDevice:
 
     def units(self, shape: ir.Tile) -> tuple[int, int]:
         rows, columns = shape
-        return next(n for n in (4, 3, 2, 1) if rows % n == 0), 4 if columns > 1 else 1
+        lanes = 4 if columns > 1 else 1
+        if rows % 8 == 0 and rows // 8 * -(-columns // lanes) >= THREADS:
+            return 8, lanes
+        return next(n for n in (4, 3, 2, 1) if rows % n == 0), lanes
 
 
 @lru_cache(maxsize=64)

@@ -101,6 +101,7 @@ class Device(Protocol):
         """A test for whole accesses of arrays, where a device needs one, and the alignment behind it."""
 
     syncscope: str
+    padding: int  # elements between rows of a buffer
 
 
 def is_matrix(shape: ir.Tile) -> bool:
@@ -153,7 +154,8 @@ class TileCode:
     def allocate(self, shape: ir.Tile, dtype: DType, element: str = "") -> Buffer:
         element = element or stored_type(dtype)
         rows, columns = sides(shape)
-        buffer = Buffer(self.top, element, rows, columns, pitch_of(shape))
+        apart = self.device.padding if rows > 1 and columns > 1 else 0
+        buffer = Buffer(self.top, element, rows, columns, pitch_of(shape) + apart)
         self.top = -(-buffer.end // 64) * 64
         self.most = max(self.most, self.top)
         return buffer
@@ -402,7 +404,8 @@ class TileCode:
             if one is not None and value.number not in self.buffers:
                 if one.name == "load" and not self.accesses[value.number].is_vector:
                     plain = False
-                if one.name == "map" and one.attributes["op"] in BY_TABLE:
+                if (one.name == "map" and one.attributes["op"] in BY_TABLE) or (
+                        one.name == "view" and one.attributes["kind"] == "transpose"):
                     plain = False
                 stack += one.inputs if one.name != "load" else self.accesses[value.number].tiles
         return self.device.lanes(shape, widest, plain)
@@ -1020,7 +1023,7 @@ class Access:
 class CpuDevice:
     """A thread of the CPU: chunks are vectors, in order."""
 
-    syncscope = ""
+    syncscope, padding = "", 0
 
     def __init__(self, isa: Isa) -> None:
         self.isa = isa

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import operator
+import sys
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -306,8 +307,49 @@ def _item(x: Tensor, key: Any) -> Tensor:
 _recorded_item = view(_item)
 
 
+class _Probe:
+    """Counts references to an object in `object[key] = value`, and in `object.method_()`: those of an expression that
+    nothing else holds, and of a variable."""
+
+    counts: ClassVar[list[int]] = []
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.counts.append(sys.getrefcount(self))
+
+    def method_(self, *args: Any, **options: Any) -> None:
+        self.counts.append(sys.getrefcount(self))
+
+
+def _references() -> tuple[int, int]:
+    held = _Probe()
+    _Probe()[0] = held[0] = 0
+    _Probe().method_()
+    held.method_()
+    one, of_variable, other, of_other = _Probe.counts
+    return one if one < of_variable else 0, other if other < of_other else 0
+
+
+OF_ITEM, OF_METHOD = _references()  # 0 where this Python counts both alike
+
+
+def is_alone(count: int, least: int, x: Tensor) -> bool:
+    """Whether nothing but the expression itself holds a tensor, counted `count` references, or the recording too."""
+    if count == least:
+        return type(x) is Tensor
+    return count == least + 1 and least > 0 and type(x) is Tensor and type(x._node) is Step and any(
+        one is x for one in reversed(x._storage.results))
+
+
+def refuse_lost(operation: str) -> None:
+    raise fail(ArgumentError, operation, "a part such as x[0] is a tensor of its own, and this one is held by nothing: "
+                                         "what is assigned to it would be lost",
+               "write x[0, 1] = value in one index, or x[0] = f(x[0])")
+
+
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """x[key] = value: x becomes a new value; tensors made from its old one keep theirs."""
+    if is_alone(sys.getrefcount(x), OF_ITEM, x):
+        refuse_lost("setitem")
     trace = tracing.current
     if trace is not None and (x.is_realised or type(x._node) is Step or trace.is_outside(x, x._node)):
         raise fail(CompileError, "setitem", "a tensor of the surroundings is written inside a function being compiled",

@@ -1,0 +1,215 @@
+"""What tutorials for PyTorch write beyond names of functions, each line with PyTorch's own result."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho import nn
+from morpho.base.errors import ArgumentError
+from morpho.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence, unpad_sequence
+
+
+def test_data_is_the_tensor_without_its_gradient() -> None:
+    w = nn.Parameter([[1.0, 2.0], [3.0, 4.0]])
+    w.data[0].zero_()
+    w.data[1][1] = 9
+    w.data.mul_(2)
+    w.data += 1
+    assert w.tolist() == [[1.0, 1.0], [7.0, 19.0]] and isinstance(w, nn.Parameter)
+    x = mo.ones(3).requires_grad_()
+    x.data[1] = 5
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [2.0, 10.0, 2.0] and not x.data.requires_grad
+    x.data = mo.zeros(3)
+    assert x.tolist() == [0.0, 0.0, 0.0] and x.requires_grad
+
+
+def test_what_is_assigned_to_a_part_that_nothing_holds_is_not_lost_in_silence() -> None:
+    x = mo.zeros((2, 3))
+    with pytest.raises(ArgumentError, match=r"would be lost.*x\[0, 1\]"):
+        x[0][1] = 5
+    with pytest.raises(ArgumentError, match=r"\[add_\].*would be lost"):
+        x[0].add_(1)
+    with pytest.raises(ArgumentError, match="would be lost"):
+        x.view(-1).fill_(3)
+    row = x[0]
+    row[1] = 5
+    row.add_(1)
+    fresh = mo.empty(3).fill_(7)
+    assert row.tolist() == [1.0, 6.0, 1.0] and x.sum() == 0 and fresh.tolist() == [7.0] * 3
+
+
+def test_leaves_of_constants_are_not_one_leaf() -> None:
+    with mo.device("reference"):
+        z, x = mo.zeros(()).requires_grad_(), mo.asarray([1.0, 2.0]).requires_grad_()
+        (x + 0).sum().backward()
+        assert z.grad is None and x.grad.tolist() == [1.0, 1.0]
+
+
+def test_gradients_of_gradients() -> None:
+    x, y = mo.asarray(2.0).requires_grad_(), mo.asarray(3.0).requires_grad_()
+    first, other = mo.autograd.grad(x ** 3 * y, [x, y], create_graph=True)
+    assert (first.item(), other.item()) == (36.0, 8.0)
+    assert mo.autograd.grad(first, x, retain_graph=True)[0].item() == 36.0 and x.grad is None
+    assert mo.autograd.grad(x * 2, [x, y], allow_unused=True)[1] is None
+    with pytest.raises(ArgumentError, match="do not depend on input 1"):
+        mo.autograd.grad(x * 2, [x, y])
+    with pytest.raises(ArgumentError, match="input 0 wants no gradient"):
+        mo.autograd.grad(x * 2, mo.ones(()))
+
+
+class Scaled(mo.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale, other):
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return x * scale, other + x
+
+    @staticmethod
+    def backward(ctx, first, second):
+        (x,) = ctx.saved_tensors
+        assert ctx.needs_input_grad == (True, False, False)
+        return first * ctx.scale * 100 + second * x, None, None
+
+
+class Short(mo.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.inputs = inputs
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, gradient
+
+
+def test_functions_with_a_backward_of_their_own() -> None:
+    x = mo.asarray([1.0, 2.0]).requires_grad_()
+    first, second = Scaled.apply(x, 3, mo.ones(2))
+    (first.sum() + second.sum()).backward()
+    assert x.grad.tolist() == [301.0, 302.0] and first.tolist() == [3.0, 6.0]
+    with pytest.raises(ArgumentError, match="backward returned 2 gradients for 1 argument"):
+        Short.apply(x).sum().backward()
+
+
+@pytest.mark.parametrize("rule", [mo.optim.SGD, mo.optim.Adam, mo.optim.LBFGS])
+def test_optimisers_train_plain_tensors(rule: type) -> None:
+    x = mo.asarray([3.0, -2.0]).requires_grad_()
+    optimizer = rule([x], lr=0.1)
+
+    def closure() -> mo.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = (x * x).sum()
+        loss.backward()
+        return loss
+
+    start = closure().item()
+    optimizer.step(closure)
+    with mo.no_grad():
+        x.clamp_(-1.0, 1.0)
+    assert x.requires_grad and x.abs().max() <= 1 and closure().item() < start
+    optimizer.step(closure)
+    with pytest.raises(ArgumentError, match=r"requires_grad_\(\)"):
+        rule([mo.ones(2)], lr=0.1)
+
+
+def test_constructors_in_pytorchs_words() -> None:
+    assert nn.ReLU(True)(mo.asarray([-1.0])).item() == 0 and nn.LeakyReLU(0.2, inplace=True).negative_slope == 0.2
+    assert nn.Linear(2, 3, device="cpu").weight.device == "cpu" and nn.MSELoss(size_average=False).reduction == "sum"
+    assert nn.MaxPool2d(2, ceil_mode=False).kernel_size == 2
+    assert nn.Conv2d(1, 2, 3, padding=1, padding_mode="zeros").padding == 1
+    model = nn.Sequential(OrderedDict([("first", nn.Linear(2, 3)), ("act", nn.ReLU())]))
+    model.add_module("last", nn.Linear(3, 1))
+    assert [name for name, _ in model.named_children()] == ["first", "act", "last"] and len(model) == 3
+    assert model.last is model[-1] and model(mo.ones((4, 2))).shape == (4, 1)
+    numbers = mo.data.TensorDataset(mo.arange(6))
+    loader = mo.data.DataLoader(numbers, 2, True, pin_memory=True, persistent_workers=True,
+                                generator=mo.Generator().manual_seed(1))
+    assert sorted(number for x, in loader for number in x.tolist()) == [0, 1, 2, 3, 4, 5]
+    parts = mo.data.random_split(numbers, [4, 2], generator=mo.Generator().manual_seed(0))
+    assert [len(part) for part in parts] == [4, 2]
+    assert mo.optim.Adam(model.parameters(), lr=0.1, foreach=True, fused=False).param_groups[0]["lr"] == 0.1
+    for call in (lambda: nn.Linear(2, 3, turned=1), lambda: nn.Conv2d(1, 2, 3, padding_mode="reflect"),
+                 lambda: mo.data.DataLoader(numbers, worker_init_fn=print)):
+        with pytest.raises(ArgumentError, match="there is no argument"):
+            call()
+    with mo.autocast(device_type="cpu", dtype=mo.bfloat16):
+        assert (mo.ones((2, 2)) @ mo.ones((2, 2))).dtype is mo.bfloat16
+    assert mo.amp.GradScaler("cpu", enabled=False).get_scale() == 1.0
+
+
+def test_packed_sequences() -> None:
+    lines = [mo.asarray([[1.0], [2.0]]), mo.asarray([[3.0], [4.0], [5.0]]), mo.asarray([[6.0]])]
+    batch = pad_sequence(lines, batch_first=True, padding_value=-1.0)
+    packed = pack_padded_sequence(batch, mo.asarray([2, 3, 1]), batch_first=True, enforce_sorted=False)
+    assert packed.data.ravel().tolist() == [3.0, 1.0, 6.0, 4.0, 2.0, 5.0] and packed.batch_sizes.tolist() == [3, 2, 1]
+    padded, lengths = pad_packed_sequence(packed, batch_first=True, padding_value=-1.0)
+    assert padded.tolist() == batch.tolist() and lengths.tolist() == [2, 3, 1]
+    assert [one.tolist() for one in unpad_sequence(padded, lengths, True)] == [one.tolist() for one in lines]
+    rnn = nn.GRU(1, 4, batch_first=True, bidirectional=True)
+    outputs, last = rnn(packed)
+    wanted, end = rnn(batch, lengths=lengths)
+    np.testing.assert_allclose(pad_packed_sequence(outputs, True)[0].numpy(), wanted.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(last.numpy(), end.numpy(), rtol=1e-6)
+    with pytest.raises(ArgumentError, match="enforce_sorted=False"):
+        pack_padded_sequence(batch, [2, 3, 1], batch_first=True)
+
+
+def test_mixtures_and_sparse_matrices() -> None:
+    D = mo.distributions
+    mixture = D.MixtureSameFamily(D.Categorical(mo.asarray([0.25, 0.75])), D.Normal(mo.asarray([0.0, 4.0]), 1.0))
+    assert mixture.mean.item() == 3.0 and mixture.variance.item() == 4.0
+    draws = mixture.sample((4000,), key=mo.random.key(0)).numpy()
+    assert abs(draws.mean() - 3.0) < 0.15 and abs(draws.var() - 4.0) < 0.3
+    np.testing.assert_allclose(mixture.log_prob(4.0).item(), np.log(0.75 * 0.39894228 + 0.25 * 0.00013383), rtol=1e-5)
+    matrix = mo.sparse_coo_tensor([[0, 1, 1], [1, 0, 0]], [1.0, 2.0, 4.0], (2, 2))
+    assert mo.sparse.mm(matrix, mo.eye(2)).tolist() == [[0.0, 1.0], [6.0, 0.0]]
+
+
+def test_modules_are_imported_as_pytorchs_are() -> None:
+    space: dict[str, object] = {}
+    exec("from morpho.nn.parameter import Parameter\nfrom morpho.distributions.normal import Normal\n"
+         "from morpho.autograd import Function, Variable, grad\nfrom morpho.amp import autocast\n"
+         "import morpho.fft, morpho.linalg, morpho.nn.init\nfrom morpho.utils.checkpoint import checkpoint", space)
+    assert space["Normal"] is mo.distributions.Normal and space["Parameter"] is nn.Parameter
+
+
+def test_every_difference_is_checked_against_numpy() -> None:
+    from morpho.spelling.differences import DIFFERENCES, is_numpys
+
+    x = np.asarray([[3.0, 1.0], [2.0, 5.0]], np.float32)
+    assert all(DIFFERENCES.values()) and is_numpys("std", [x], {"dim": 1}, mo.std(x, axis=1))
+    assert not is_numpys("std", [x], {"dim": 1}, mo.std(x, axis=1, correction=1))
+    assert not is_numpys("nothing_of_this_name", [x], {}, x)
+    assert is_numpys("bucketize", [x, np.asarray([1.0, 2.0], np.float32)], {}, mo.bucketize(x, mo.asarray([1.0, 2.0])))
+
+
+def test_factors_are_solved_with() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 4, 4)), rng.normal(size=(2, 4, 3))
+    factors = mo.linalg.lu_factor(a)
+    assert factors.pivots.min() >= 1 and factors.pivots.dtype is mo.int32
+    for matrix, options in ((a, {}), (a.swapaxes(-1, -2), {"adjoint": True})):
+        np.testing.assert_allclose(matrix @ mo.linalg.lu_solve(*factors, b, **options).numpy(), b, atol=1e-9)
+    turned = mo.linalg.lu_solve(*factors, b.swapaxes(-1, -2), left=False).numpy()
+    np.testing.assert_allclose(turned @ a, b.swapaxes(-1, -2), atol=1e-9)
+    assert mo.linalg.vander(mo.asarray([2.0, 3.0]), N=3).tolist() == [[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]
+    np.testing.assert_allclose(mo.linalg.lstsq(a[0], b[0], driver="gelsd")[0].numpy(), np.linalg.solve(a[0], b[0]))
+    with pytest.raises(ArgumentError, match="driver='fast'"):
+        mo.linalg.lstsq(a[0], b[0], driver="fast")
+
+
+def test_masked_reductions() -> None:
+    x, mask = mo.asarray([[1.0, 2.0, 8.0], [3.0, 4.0, 5.0]]), mo.asarray([[True, True, False], [False, True, True]])
+    m = mo.masked
+    assert m.sum(x, 1, mask=mask).tolist() == [3.0, 9.0] and m.mean(x, mask=mask).item() == 3.0
+    assert m.amax(x, dim=0, mask=mask).tolist() == [1.0, 4.0, 5.0] and m.argmin(x, 1, mask=mask).tolist() == [0, 1]
+    assert m.var(x, 1, unbiased=True, mask=mask).tolist() == [0.5, 0.5] and m.median(x, 1, mask=mask).tolist() == [1, 4]
+    assert m.softmax(x, 1, mask=mask)[0, 2].item() == 0 and m.cumsum(x, 1, mask=mask).tolist()[1] == [0.0, 4.0, 9.0]
