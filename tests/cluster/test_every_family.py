@@ -43,6 +43,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {**SMALL, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}),
     "qwen3": ("qwen3", {**SMALL, "head_dim": 8}),
     "smollm3": ("smollm3", {**SMALL, "no_rope_layer_interval": 1}),
+    "granite": ("granite", {**SMALL, "embedding_multiplier": 12.0, "residual_multiplier": 0.25,
+                            "attention_multiplier": 0.3, "logits_scaling": 8.0}),
     "phi3": ("phi3", SMALL),
     "gemma2": ("gemma2", {**SMALL, "head_dim": 8}),
     "gemma3_text": ("gemma3_text", {**SMALL, "head_dim": 8, "sliding_window": 4, "sliding_window_pattern": 2}),
@@ -143,5 +145,5 @@ def test_a_new_family_is_a_record(tmp_path, bloomlet):
 
 def test_no_family_is_forgotten():
     texts = {name for name, family in families().items() if family.cuts is not None}
-    assert texts == {*FAMILIES} and len(texts) == 17
+    assert texts == {*FAMILIES} and len(texts) == 18
     assert all(is_planned(name) for name in texts)

@@ -34,6 +34,9 @@ OWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # architecture -> set
                 "attention.sliding_window_pattern": 2, "rope.freq_base": 1e6, "rope.scaling.type": "linear",
                 "rope.scaling.factor": 4.0}),
     "phi3": ({"sliding_window": 5}, {"attention.sliding_window": 5, "rope.dimension_count": 4}),
+    "granite": ({"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.5,
+                 "logits_scaling": 8.0}, {"embedding_scale": 12.0, "residual_scale": 0.25, "attention.scale": 0.5,
+                                          "logit_scale": 8.0}),
     "smollm3": ({"rope_theta": 2e6}, {"rope.freq_base": 2e6}),
     "olmo": ({"clip_qkv": 0.5}, {"attention.clamp_kqv": 0.5, "attention.layer_norm_epsilon": 1e-5}),
     "olmo2": ({}, {}),
@@ -128,7 +131,7 @@ def _converted(form: str, state: dict[str, np.ndarray], config: dict[str, Any]) 
     """What `convert_hf_to_gguf.py` does to weights, by its description."""
     found = {}
     for key, array in state.items():
-        if form in ("llama", "mixtral", "smollm3", "olmo") and ("q_proj" in key or "k_proj" in key):
+        if form in ("llama", "mixtral", "granite", "smollm3", "olmo") and ("q_proj" in key or "k_proj" in key):
             heads = 4 if "q_proj" in key else config["num_key_value_heads"]
             array = array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:]).swapaxes(1, 2).reshape(
                 array.shape)

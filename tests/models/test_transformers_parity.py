@@ -77,6 +77,18 @@ def test_llama(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("settings", [
+    {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 8.0},
+    {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "logits_scaling": 0.5},
+])
+def test_granite(settings: dict[str, Any]) -> None:
+    config = transformers.GraniteConfig(**{
+        "vocab_size": 61, "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 16, **settings})
+    theirs = transformers.GraniteForCausalLM(config)
+    _check(_loaded(theirs, {})(mo.asarray(IDS)), theirs(torch.tensor(IDS)).logits, 1e-6)
+
+
+@pytest.mark.parametrize("settings", [
     {"num_attention_heads": 2},
     {"num_attention_heads": 3, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "type_vocab_size": 3},
 ])

@@ -40,6 +40,7 @@ SERVED: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {**ONE, "use_sliding_window": True, "sliding_window": 70, "max_window_layers": 0}),
     "qwen3": ("qwen3", {**ONE, "head_dim": 8}),
     "smollm3": ("smollm3", ONE),
+    "granite": ("granite", {**ONE, "residual_multiplier": 0.5, "attention_multiplier": 0.3, "logits_scaling": 4.0}),
     "phi3": ("phi3", {**ONE, "num_key_value_heads": 6}),
     "phi3, long": ("phi3", {**ONE, "num_key_value_heads": 6, "rope_scaling": LONG}),
     "gemma2": ("gemma2", {**ONE, "head_dim": 4}),

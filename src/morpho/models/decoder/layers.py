@@ -217,7 +217,7 @@ class Layer(Module):
     def __init__(self, shape: Shape, layer: int, rope: RotaryPositions | None, dtype: Any) -> None:
         self.self_attn = Attention(shape, layer, rope, dtype)
         self.mlp = feed_forward(shape, dtype)
-        self.parallel, self.roles = shape.parallel, dict(shape.norms)
+        self.parallel, self.roles, self.scale = shape.parallel, dict(shape.norms), shape.residual_scale
         for name in shape.norms.values():
             setattr(self, name, norm_of(shape, shape.width, dtype))
 
@@ -227,8 +227,12 @@ class Layer(Module):
     def forward(self, x: mo.Tensor, cache: Any, offset: Any, mask: Any, positions: Any = None,
                 reach: int | None = None) -> mo.Tensor:
         seen = self.self_attn(self._normed("before_attention", x), cache, offset, mask, positions, reach)
-        seen = self._normed("after_attention", seen)
+        seen = self._scaled(self._normed("after_attention", seen))
         if self.parallel:
-            return x + seen + self.mlp(self._normed("before_mlp", x))  # type: ignore[no-any-return]
+            return x + seen + self._scaled(self.mlp(self._normed("before_mlp", x)))
         x = self._normed("sum_attention", x + seen)
-        return self._normed("sum_mlp", x + self._normed("after_mlp", self.mlp(self._normed("before_mlp", x))))
+        fed = self._scaled(self._normed("after_mlp", self.mlp(self._normed("before_mlp", x))))
+        return self._normed("sum_mlp", x + fed)
+
+    def _scaled(self, x: mo.Tensor) -> mo.Tensor:
+        return x if self.scale == 1 else x * self.scale

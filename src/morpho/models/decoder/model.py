@@ -106,6 +106,7 @@ class Decoder(BlockModel):
         if self.qa_outputs is not None:
             return self.qa_outputs(x)  # type: ignore[no-any-return]
         found = super().head(x)
+        found = found if self.shape.logit_divisor == 1 else found / self.shape.logit_divisor
         cap = self.shape.logit_cap
         return found if cap is None else cap * mo.tanh(found / cap)
 

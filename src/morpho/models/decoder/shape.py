@@ -60,6 +60,8 @@ class Shape:
     score_cap: float | None = None  # scores become cap * tanh(score / cap)
     logit_cap: float | None = None
     embed_scale: float = 1.0
+    residual_scale: float = 1.0  # of what each part adds
+    logit_divisor: float = 1.0
     clip: float | None = None  # bound of queries, keys and values
     parallel: bool = False  # attention and feed-forward part see the same x
     experts: int = 0

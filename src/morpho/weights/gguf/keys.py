@@ -52,6 +52,8 @@ GEMMA3 = {**_WINDOW, "attention.sliding_window_pattern": _size, "rope.freq_base_
 PHI3 = {**_DENSE, "attention.scale": _off, "rope.scaling.original_context_length": _size,
         "rope.scaling.attn_factor": used(keys.number(least=0)), "rope.scaling.type": only("none", "longrope"),
         "rope.scaling.factor": _off}
+GRANITE = {**_DENSE, "attention.sliding_window": _off, **{name: used(keys.number(least=0)) for name in (
+    "logit_scale", "residual_scale", "embedding_scale")}}
 NEOX = {**ALL_SEEN, "use_parallel_residual": used(keys.flag())}
 REQUIRED = ("block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count")
 GENERAL = KeyTable({

@@ -1,4 +1,4 @@
-"""Mistral, Mixtral, Qwen2, Qwen3, SmolLM3, Phi-3: RMS norms before both parts, a gated feed-forward part."""
+"""Mistral, Mixtral, Qwen2, Qwen3, Granite, SmolLM3, Phi-3: RMS norms before both parts, a gated feed-forward part."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from morpho.models.decoder.family import LAYER, Stacked, decoder_family
 from morpho.models.decoder.shape import Shape
 from morpho.models.family import Gguf, Settings
 from morpho.models.files.gguf_forms import PLAIN_NORMS, QK_NORMS, either_eps, eps, gguf_rules, halves, needed, paired
+from morpho.models.rope_keys import USUAL
 from morpho.weights import GgufFile, Rule
-from morpho.weights.gguf.keys import ALL_SEEN, PHI3
+from morpho.weights.gguf.keys import ALL_SEEN, GRANITE, PHI3
 from morpho.weights.keys import Key, Kind, irrelevant, number, only
 
 
@@ -117,6 +118,34 @@ class Qwen3Config(QwenConfig):
     def shape(self) -> Shape:
         return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, qkv_bias=self.attention_bias,
                              out_bias=self.attention_bias, qk_norm="head", windows=self.layer_windows())
+
+
+_FACTOR = number(1.0, above=0)
+
+
+@dataclass
+class GraniteConfig(RotaryConfig):
+    """The settings of a Granite: a Llama whose embeddings, scores, parts and logits have factors."""
+
+    hidden_act: str = "silu"
+    rms_norm_eps: float = 1e-6
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    attention_multiplier: float = 1.0
+    logits_scaling: float = 1.0
+    family: ClassVar[str] = "granite"
+    scalings: ClassVar[tuple[str, ...]] = USUAL
+    kinds: ClassVar[Mapping[str, Kind]] = {
+        **RotaryConfig.kinds, "embedding_multiplier": _FACTOR, "residual_multiplier": _FACTOR,
+        "attention_multiplier": _FACTOR, "logits_scaling": _FACTOR}
+
+    def shape(self) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, qkv_bias=self.attention_bias,
+                             out_bias=self.attention_bias, mlp_bias=self.mlp_bias, scale=self.attention_multiplier,
+                             embed_scale=self.embedding_multiplier, residual_scale=self.residual_multiplier,
+                             logit_divisor=self.logits_scaling)
 
 
 _ONES = Kind(lambda value: isinstance(value, list) and all(type(each) is int and each in (0, 1) for each in value),
@@ -261,7 +290,18 @@ def _phi3_rules(file: GgufFile) -> list[Rule]:
             *gguf_rules({**PLAIN_NORMS, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"})]
 
 
+def _granite(file: GgufFile) -> dict[str, Any]:
+    """Factors of 0 are none; scores without one have the usual scale. Logits are divided by `logit_scale`."""
+    factors = {name: file.fields.get(key) or 1.0 for name, key in (
+        ("embedding_multiplier", "embedding_scale"), ("residual_multiplier", "residual_scale"),
+        ("logits_scaling", "logit_scale"))}
+    scale = file.config.attention_scale or file.config.head_width ** -0.5
+    return {**eps(file), **factors, "attention_multiplier": scale,
+            "attention_bias": "blk.0.attn_q.bias" in file.tensors, "mlp_bias": "blk.0.ffn_up.bias" in file.tensors}
+
+
 FAMILIES = (
+    decoder_family("granite", "Granite", GraniteConfig, gguf=Gguf("granite", _granite, paired(), GRANITE)),
     decoder_family("mistral", "Mistral", MistralConfig),
     decoder_family("mixtral", "Mixtral", MixtralConfig, stacked=_experts, pairs=[
         (f"model.{LAYER}block_sparse_moe.gate.weight", f"model.{LAYER}mlp.gate.weight")],
