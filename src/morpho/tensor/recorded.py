@@ -149,7 +149,7 @@ def _operand(recording: Any, x: Any) -> Step | None:
     if type(x) is not kind:
         if isinstance(x, kind):  # a parameter or buffer: its value lies in a tensor of its state; `x.data` has none
             state = getattr(type(x), "state", None) and x.state
-            return None if state is None else recording.operand(x, state._tensor)  # type: ignore[no-any-return]
+            return None if state is None else recording.operand(x, state._tensor)
         if not isinstance(x, np.ndarray | np.generic | list):
             return None
         x = _following[0](x)
