@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from morpho.backends.code import scalars
 from morpho.backends.code.emit import Value
@@ -11,14 +11,11 @@ from morpho.backends.kernels.tiles.device import Chunk, sides
 from morpho.ops.tiles import ir
 from morpho.ops.tiles.ir import Operation
 
-if TYPE_CHECKING:
-    from morpho.backends.kernels.tiles.code import TileCode
-
 
 class Access:
     """Where the elements of a tile lie in an array, and which of them are there."""
 
-    def __init__(self, code: TileCode, one: Operation, inputs: Sequence[ir.Value], shape_of_tile: ir.Tile) -> None:
+    def __init__(self, code: Any, one: Operation, inputs: Sequence[ir.Value], shape_of_tile: ir.Tile) -> None:
         self.code, self.e, self.tile = code, code.e, shape_of_tile
         self.width = sides(shape_of_tile)[1]
         self.index = one.attributes["array"]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from morpho.backends.code import scalars
 from morpho.backends.code.emit import BITS, Emitter, Value
 from morpho.base.dtypes import DType
 from morpho.ops.tiles import ir
-
-if TYPE_CHECKING:
-    from morpho.backends.kernels.tiles.code import TileCode
 
 ROW_PARTIALS = 32
 
@@ -66,10 +63,10 @@ class Device(Protocol):
     def barrier(self) -> None:
         """Wait until all threads have come."""
 
-    def joined(self, code: TileCode, sums: Buffer, count: int, combine: Callable[[Value, Value], Value]) -> Value:
+    def joined(self, code: Any, sums: Buffer, count: int, combine: Callable[[Value, Value], Value]) -> Value:
         """The result of a reduction from its partial sums."""
 
-    def rows(self, code: TileCode, tile: ir.Value, op: str, target: Buffer) -> None:
+    def rows(self, code: Any, tile: ir.Value, op: str, target: Buffer) -> None:
         """Reduce each row of a matrix."""
 
     def units(self, shape: ir.Tile) -> tuple[int, int]:
