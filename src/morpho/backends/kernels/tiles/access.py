@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from morpho.backends.code import scalars
-from morpho.backends.code.emit import Value
+from morpho.backends.code.emit import Emitter, Value
 from morpho.backends.kernels.tiles.device import Chunk, sides
 from morpho.ops.tiles import ir
 from morpho.ops.tiles.ir import Operation
@@ -16,7 +16,8 @@ class Access:
     """Where the elements of a tile lie in an array, and which of them are there."""
 
     def __init__(self, code: Any, one: Operation, inputs: Sequence[ir.Value], shape_of_tile: ir.Tile) -> None:
-        self.code, self.e, self.tile = code, code.e, shape_of_tile
+        self.code, self.tile = code, shape_of_tile
+        self.e: Emitter = code.e
         self.width = sides(shape_of_tile)[1]
         self.index = one.attributes["array"]
         self.array = code.program.arrays[self.index]
