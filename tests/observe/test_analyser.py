@@ -198,7 +198,7 @@ def spans(kind: str, count: int, seconds: float, **detail: object) -> list[SpanR
     ({"python": 0.9}, {"spans": spans("network", 10, 0.01)}, "python", "no kernel of Morpho ran"),
     ({"device": 0.9}, {}, "compute", "device"),
     ({"compile": 0.7}, {"spans": spans("compile", 3, 0.1)}, "cold", "warm-up"),
-    ({"compile": 0.7}, {"spans": spans("compile", 30, 0.02)}, "recompiles", "realise()"),
+    ({"compile": 0.7}, {"spans": spans("compile", 30, 0.02)}, "recompiles", "uncompiled, new program each time: 24"),
     ({"compile": 0.7}, {"spans": spans("compile", 30, 0.02, first=True)}, "cold", "compiles for the first time"),
     ({"trace": 0.7}, {"spans": spans("trace", 7, 0.1)}, "recompiles", "mo.Dim"),
     ({"trace": 0.1}, {"spans": spans("trace", 1, 0.1)}, "cold", "warm-up"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.spelling.table import ABSENT, ALIASES, NOTES
 
 A = np.arange(12.0).reshape(3, 4) - 5
 K = np.array([[5, 3, 8, 1], [7, 2, 9, 4], [6, 0, 11, 10]])
@@ -76,6 +78,8 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "sliding one axis": lambda xp, t: xp.lib.stride_tricks.sliding_window_view(t(A), 2, axis=1),
     "broadcast": lambda xp, t: (xp.broadcast(t(A[:, None]), t(A)).shape, xp.require(t(A)), xp.asfortranarray(t(A))),
     "finfo": lambda xp, t: (float(xp.finfo(np.float32).tiny), float(xp.finfo(np.float64).resolution)),
+    "order of complex numbers": lambda xp, t: (t(A + 1j) > 2, t(A * 1j) <= 1j, xp.less(t(A + 1j), t(A + 2j))),
+    "ranges and tuples in indices": lambda xp, t: (t(A)[[0, 2], range(2)], t(A)[:, (1, 2)], t(A)[range(2)]),
     "nditer": lambda xp, t: [float(one) for one in xp.nditer(t(A))],
 }
 
@@ -164,6 +168,20 @@ def test_complex_numbers_of_functions() -> None:
     np.testing.assert_allclose(mo.silu(mo.asarray(z)).numpy(), z / (1 + np.exp(-z)))
     np.testing.assert_allclose(mo.logsumexp(mo.asarray(z), axis=0).numpy(), np.log(np.exp(z).sum()))
     assert mo.logsumexp(mo.asarray([[1000 + 1j, 1000.0]]), axis=1, keepdims=True).shape == (1, 1)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "from_numpy.md"
+
+
+def test_the_page_lists_every_name_that_is_absent_or_differs() -> None:
+    names = {name for group in ABSENT.values() for name in group.split()}
+    parts = [name for name in dir(np) if not name.startswith("_")]
+    absent = {name for name in parts if not name.endswith("_") and not hasattr(mo, name)}
+    assert absent <= names and not {name for name in names if hasattr(mo, name)}
+    methods = {name for name in dir(np.ndarray) if not name.startswith("_") and not hasattr(mo.ones((2, 2)), name)}
+    differing = {name for name in NOTES if ALIASES[name].owner == "numpy"}
+    text = PAGE.read_text(encoding="utf-8")
+    assert not [name for name in names | methods | differing if f"`{name}`" not in text]
 
 
 def test_assertions_take_tensors_anywhere() -> None:

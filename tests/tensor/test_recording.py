@@ -231,3 +231,96 @@ def test_gradients_of_values_that_were_looked_at() -> None:
 
     assert gradients(True) == gradients(False)
     np.testing.assert_allclose(gradients(False), 2 * np.exp([0.5, 1.0]) * (1 + np.array([0.5, 1.0])), rtol=1e-5)
+
+
+def test_blocks_of_settings_are_recorded(rng: np.random.Generator) -> None:
+    x = mo.asarray(rng.standard_normal((8, 8), np.float32))
+    wanted = chain(x).numpy().tobytes()
+    outside = x * 2.0
+    with mo.settings(level=1):
+        inside = chain(x)
+        assert is_recorded(inside) and chain(x).numpy().tobytes() == wanted
+        later = x * 3.0
+        with mo.settings(threads=1):
+            deeper = later + 1.0
+            assert is_recorded(deeper)
+        plans = counts.plans
+        for _ in range(3):
+            assert chain(x).numpy().tobytes() == wanted
+        assert counts.plans == plans
+        with mo.settings(autocast="bfloat16"):
+            assert not is_recorded(x * 0.5)
+        last = x * 5.0
+    after = x + 1.0
+    array = x.numpy()
+    for value, expected in ((inside, wanted), (outside, (array * 2).tobytes()), (later, (array * 3).tobytes()),
+                            (deeper, (array * 3 + 1).tobytes()), (last, (array * 5).tobytes()),
+                            (after, (array + 1).tobytes())):
+        assert value.numpy().tobytes() == expected
+
+
+def test_ten_thousand_steps_that_nobody_looks_at() -> None:
+    """Memory and programs of a loop stay as they are, whatever it carries along."""
+    weight = mo.nn.Parameter(np.linspace(-1, 1, 8, dtype=np.float32))
+    optimiser = mo.optim.SGD([weight], lr=1e-3, momentum=0.9)
+    mean, scale = mo.zeros(8), mo.asarray(0.99)
+
+    def steps(number: int) -> None:
+        nonlocal mean
+        for _ in range(number):
+            mean = mean * scale + 0.01
+
+    def trained(number: int) -> None:
+        for _ in range(number):
+            optimiser.zero_grad()
+            (weight * weight).sum().backward()
+            optimiser.step()
+            with mo.no_grad():
+                weight.assign(weight - 1e-4 * mean)
+
+    trained(5), steps(300)
+    plans, nodes, positions = counts.plans, live_nodes(), counts.steps
+    steps(10_000), trained(50)
+    assert counts.plans - plans <= 3 and live_nodes() - nodes < 500 and counts.steps - positions < 1000
+    assert bool(mo.all(mo.isfinite(mean)))
+
+
+@pytest.mark.parametrize("name, function", [
+    ("embedding", lambda x: mo.embedding(x, mo.asarray([1, 0, 3]))), ("sort", lambda x: mo.sort(x, axis=0)),
+    ("topk", lambda x: mo.topk(x, 3)[0]), ("svd", lambda x: mo.linalg.svd(x).S), ("inv", lambda x: mo.linalg.inv(x)),
+    ("qr", lambda x: mo.linalg.qr(x).R), ("fft", lambda x: mo.fft.rfft(x)),
+    ("take", lambda x: mo.take(x, [2, 1], axis=1)),
+    ("linear", lambda x: mo.nn.linear(x, x)), ("quantile", lambda x: mo.quantile(x, 0.3, axis=0)),
+    ("loss", lambda x: mo.nn.cross_entropy(x, mo.asarray(np.arange(8)))), ("mse", lambda x: mo.nn.mse_loss(x, x * 2)),
+    ("cumsum", lambda x: mo.cumulative_sum(x, axis=0)), ("cdist", lambda x: mo.cdist(x, x + 1.0))])
+def test_functions_are_recorded_with_the_same_bits(name: str, function: Any, rng: np.random.Generator) -> None:
+    x = mo.asarray(rng.standard_normal((8, 8), np.float32))
+    result = function(x * 1.5)
+    assert is_recorded(result)
+    with mo.settings(record=False):
+        assert function(x * 1.5).numpy().tobytes() == result.numpy().tobytes()
+
+
+@pytest.mark.parametrize("rule, options", [
+    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}), ("AdamW", {}), ("Adam", {"maximize": True}),
+    ("RMSprop", {}), ("Lion", {}), ("Adagrad", {})])
+def test_an_update_is_one_operation_with_the_bits_of_its_parts(rule: str, options: Any, seed: int) -> None:
+    def weights() -> list[bytes]:
+        rng = np.random.default_rng(seed)
+        parameters = [mo.nn.Parameter(rng.standard_normal(shape, np.float32)) for shape in ((3, 4), (4,))]
+        groups = [{"params": parameters[:1], "lr": 0.1}, {"params": parameters[1:]}]
+        optimiser = getattr(mo.optim, rule)(groups, **options)
+        for turn in range(4):
+            optimiser.zero_grad()
+            ((parameters[0] + parameters[1]) ** 2).sum().backward()
+            if turn == 2:
+                parameters[1].grad = None  # it sits this step out
+                optimiser.param_groups[0]["lr"] = 0.05
+            optimiser.step()
+        return [one.numpy().tobytes() for one in parameters]
+
+    results = weights()
+    steps = counts.steps
+    assert weights() == results and counts.steps == steps  # another model alike has the same program
+    with mo.settings(record=False):
+        assert weights() == results

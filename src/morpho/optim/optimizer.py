@@ -20,6 +20,7 @@ import numpy as np
 import morpho as mo
 from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, fail
+from morpho.tensor import recording
 from morpho.tensor.autodiff.autograd import take_pending
 from morpho.tensor.autodiff.grad_mode import Tracked
 from morpho.tensor.jit.native.entries import entries
@@ -167,6 +168,7 @@ class Optimizer:
         self.param_groups: list[ParamGroup] = []
         self._slots: dict[int, dict[str, mo.State]] = {}
         self._counts: dict[int, mo.State] = {}  # by parameter: steps it took; most share one
+        self._update: _Update | None = None  # of the last step, where that was recorded
         listed = listed_parameters(type(self).__name__, params)
         for group in listed if listed and isinstance(listed[0], Mapping) else [{"params": listed}]:
             self.add_param_group(group)
@@ -242,6 +244,9 @@ class Optimizer:
         if not moving:
             raise fail(ArgumentError, type(self).__name__, "no parameter has a gradient", "call loss.backward() first")
         self._separate_counts(moving)
+        if trace is None and (recorded := self._recorded(moving, scale, apply)) is not None:
+            assign(recorded, *take_pending())
+            return
         changes: list[tuple[mo.State, mo.Tensor]] = []
         with mo.no_grad():
             counts = {id(state): state for key, state in self._counts.items() if key in moving}
@@ -255,6 +260,17 @@ class Optimizer:
             if apply is not None:
                 changes = [(state, mo.where(apply, new, state.value)) for state, new in changes]
         assign(changes, *([] if trace is not None else take_pending()))
+
+    def _recorded(self, moving: set[int], scale: mo.Tensor | None,
+                  apply: mo.Tensor | None) -> list[tuple[mo.State, mo.Tensor]] | None:
+        """All changes as one operation of the recording, which is built once; None where it cannot be recorded. A rule
+        of a user's own may look at other things than its arguments, so its operations are recorded one by one."""
+        if not type(self).update.__module__.startswith("morpho."):
+            return None
+        update = self._update
+        if update is None or not update.is_current(moving, scale is not None, apply is not None):
+            update = self._update = _Update(self, moving, scale is not None, apply is not None)
+        return update.record(scale, apply)
 
     def _separate_counts(self, moving: set[int]) -> None:
         """Parameters that sit a step out keep a count of their own: rules begin anew where a parameter begins."""
@@ -273,11 +289,7 @@ class Optimizer:
                  scale: mo.Tensor | None) -> Iterator[tuple[mo.State, mo.Tensor]]:
         wide = parameter.dtype.compute
         states = self._slots[id(parameter)]
-        gradient = parameter.grad.astype(wide)
-        if scale is not None:
-            gradient = gradient * scale.astype(wide)
-        if group["maximize"]:
-            gradient = -gradient
+        gradient = prepared(parameter.grad, wide, scale, group)
         old = (parameter if current_trace() is None else parameter.state.value).astype(wide)
         value, slots = self.update(old, gradient, {key: state.value for key, state in states.items()},
                                    group.rate.value.astype(wide), group, count.astype(mo.float64))
@@ -293,8 +305,9 @@ class Optimizer:
         """Copy the state together with its parameters: those copied along, or new ones."""
         made: Optimizer = object.__new__(type(self))
         memo[id(self)] = made
-        copied = copy.deepcopy(vars(self), memo)
+        copied = copy.deepcopy({name: value for name, value in vars(self).items() if name != "_update"}, memo)
         vars(made).update(copied)
+        made._update = None
         for name in ("_slots", "_counts"):
             vars(made)[name] = {id(memo[number]): value for number, value in copied[name].items()}
         return made
@@ -374,6 +387,100 @@ class Optimizer:
         whole = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
         check_numbers(name, 0, lr=whole.get("lr", group.settings["lr"]))
         self.check(ParamGroup(group.params, {**group.settings, **whole}))
+
+
+class _Update:
+    """The update of all parameters that have gradients, as one function of tensors: values, gradients and slots of each
+    parameter, the groups' rates, the counts, and the scale and the condition where the step has them."""
+
+    def __init__(self, optimizer: Optimizer, moving: set[int], has_scale: bool, has_condition: bool) -> None:
+        self.generation, self.moving = entries.generation, moving
+        self.has_scale, self.has_condition = has_scale, has_condition
+        groups = list(optimizer.param_groups)
+        pairs = [(number, one) for number, group in enumerate(groups) for one in group.params if id(one) in moving]
+        self.parameters = [one for _, one in pairs]
+        counts = list({id(state): state for one in self.parameters
+                       for state in [optimizer._counts[id(one)]]}.values())
+        slots = [optimizer._slots[id(one)] for one in self.parameters]
+        own = [[one.state, *states.values()] for one, states in zip(self.parameters, slots, strict=True)]
+        self.states = [state for states in own for state in states] + counts  # those that change
+        self.read = [*self.states, *[group.rate for group in groups]]
+        places = [next(place for place, state in enumerate(counts) if state is optimizer._counts[id(one)])
+                  for one in self.parameters]
+        rows = [(group, one.dtype, tuple(states), place)
+                for (group, one), states, place in zip(pairs, slots, places, strict=True)]
+        self.function: Callable[..., Any] | None = None
+        if not any(group._cycled is not None for group in groups):  # such a momentum is read by the rule itself
+            try:
+                key = (type(optimizer), tuple(rows), len(counts), has_scale, has_condition,
+                       *[recording.exact_key(group.static_key()) for group in groups])
+            except recording.Unknown:
+                return
+            if len(_functions) >= MOST_UPDATES:
+                _functions.clear()
+            self.function = _functions.get(key) or _functions.setdefault(key, _function_of(
+                object.__new__(type(optimizer)), [_settings_of(group) for group in groups], rows, len(counts),
+                has_scale, has_condition))
+
+    def is_current(self, moving: set[int], has_scale: bool, has_condition: bool) -> bool:
+        """Whether neither parameters nor settings have changed: every change of those makes entries look again."""
+        return (self.generation == entries.generation and self.moving == moving and self.has_scale is has_scale
+                and self.has_condition is has_condition)
+
+    def record(self, scale: mo.Tensor | None, apply: mo.Tensor | None) -> list[tuple[mo.State, mo.Tensor]] | None:
+        """Write the update down; None where it cannot be recorded."""
+        if self.function is None:
+            return None
+        others = [mo.asarray(one) for one in (scale, apply) if one is not None]
+        results = recording.apply(self.function, [state._tensor for state in self.read],
+                                  [one.grad for one in self.parameters], others)
+        return None if results is None else list(zip(self.states, results, strict=True))
+
+
+MOST_UPDATES = 256
+_functions: dict[Any, Callable[..., Any]] = {}  # equal models with equal rules have one program: by all that decides it
+
+
+def _settings_of(group: ParamGroup) -> ParamGroup:
+    """A group without parameters: a rule asks it for settings alone."""
+    made = object.__new__(ParamGroup)
+    made.params, made._settings, made._cycled = [], dict(group._settings), None
+    return made
+
+
+def _function_of(rule: Optimizer, groups: list[ParamGroup], rows: list[Any], counts: int, has_scale: bool,
+                 has_condition: bool) -> Callable[..., Any]:
+    """The update as a function. `rows` tell of each parameter its group, dtype, slots and which of the counts it has;
+    `rule` has no attributes, for updates of built-in rules read none."""
+    changed = sum(1 + len(names) for _, _, names, _ in rows) + counts
+
+    def update(*tensors: mo.Tensor) -> tuple[mo.Tensor, ...]:
+        values, rates = tensors[:changed], tensors[changed:changed + len(groups)]
+        gradients = tensors[changed + len(groups):]
+        scale = gradients[len(rows)] if has_scale else None
+        steps = [value + 1 for value in values[changed - counts:]]
+        results: list[mo.Tensor] = []
+        for number, (group, dtype, names, place) in enumerate(rows):
+            at, wide = len(results), dtype.compute
+            old = dict(zip(names, values[at + 1:at + 1 + len(names)], strict=True))
+            value, new = rule.update(values[at].astype(wide), prepared(gradients[number], wide, scale, groups[group]),
+                                     dict(old), rates[group].astype(wide), groups[group],
+                                     steps[place].astype(mo.float64))
+            results += [value.astype(dtype), *[{**old, **new}[name].astype(old[name].dtype) for name in names]]
+        results += steps
+        if has_condition:
+            results = [mo.where(tensors[-1], one, before) for one, before in zip(results, values, strict=True)]
+        return tuple(results)
+
+    return update
+
+
+def prepared(gradient: mo.Tensor, wide: Any, scale: mo.Tensor | None, group: ParamGroup) -> mo.Tensor:
+    """A gradient as a rule takes it."""
+    gradient = gradient.astype(wide)
+    if scale is not None:
+        gradient = gradient * scale.astype(wide)
+    return -gradient if group["maximize"] else gradient
 
 
 def _alike(value: Any, own: Any) -> bool:

@@ -174,6 +174,23 @@ OBJECTS = {  # names that are no functions: what the program sees instead
 ALL = {**ALIASES, **{name: Alias(name, "both", target) for name, target in {**TYPES, **OBJECTS}.items()}}
 
 
+# NumPy's public names that are not here, by what a program does instead; docs/howto/from_numpy.md lists them.
+ABSENT = {
+    "use numpy for text, dates and records": """
+bytes_ str_ char character strings datetime64 timedelta64 datetime_as_string datetime_data isnat busday_count
+busday_offset busdaycalendar is_busday rec recarray record void object_ flexible fromregex""",
+    "use arrays of two axes": "asmatrix matrix bmat",
+    "use a mask and mo.where": "ma",
+    "tensors are values, and memory is the engine's": """
+memmap flatiter nested_iters getbufsize setbufsize geterrcall seterrcall""",
+    "the dtypes are those of mo": """
+complex256 float128 ulong common_type min_scalar_type mintypecode real_if_close typecodes sctypeDict ScalarType
+dtypes""",
+    "ask numpy about NumPy": """
+core ctypeslib emath exceptions f2py get_include info little_endian show_config show_runtime test ufunc""",
+}
+
+
 def find(name: str) -> Any:
     """The object behind a name of another library, or None where Morpho has nothing of this meaning."""
     alias = ALL.get(name)

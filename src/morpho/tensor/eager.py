@@ -159,11 +159,12 @@ def item(x: Any) -> Any:
         return None
     if not quiet.value and tracing.transformed:
         return None
-    for size in layout[1]:
-        if size != 1:
-            return None
-    read = _READ_BY_CODE.get(layout[3].code)
+    if layout[1]:
+        for size in layout[1]:
+            if size != 1:
+                return None
+    read = _READ_BY_DTYPE.get(layout[3])
     return None if read is None else read(layout[0]).value  # `storage` is held meanwhile
 
 
-_READ_BY_CODE = {dtype.code: kind.from_address for dtype, kind in READ.items()}
+_READ_BY_DTYPE = {dtype: kind.from_address for dtype, kind in READ.items()}

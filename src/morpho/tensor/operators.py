@@ -147,7 +147,7 @@ def _reduction(function: Any) -> Any:
 
     def method(self: Tensor, axis: Any = None, keepdims: bool = False, *places: Any, **options: Any) -> Any:
         if not options and not places and (keepdims is False or keepdims is True):
-            return function(self, axis=axis, keepdims=keepdims)
+            return function(self) if axis is None and not keepdims else function(self, axis=axis, keepdims=keepdims)
         if keepdims is None and not places:
             raise fail(ArgumentError, function.__name__, "keepdims is None, not True or False",
                        "several axes are a tuple: axis=(0, 1)")

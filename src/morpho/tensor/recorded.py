@@ -45,12 +45,17 @@ def set_tensor(kind: type, following: Callable[..., Any]) -> None:
 _waiting: list[Callable[[type], None]] = []
 
 
+def _current() -> Any:
+    """The recording that an operation goes to where something is not as usual; None where it is not recorded."""
+    return local.recording if may_record() else None
+
+
 def unary(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of one tensor."""
 
     def call(x: Any, /) -> Any:
         recording = local.recording
-        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+        if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(x)
         if recording.step.slot >= recording.limit:
             recording = recording.edge()
@@ -59,6 +64,7 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
         else:
             operand = _operand(recording, x)
             if operand is None:
+                _count(function)
                 return function(x)
         step = recording.step.after
         if step.function is function and step.arguments[0] is operand:
@@ -69,9 +75,18 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
             recording.results.append(made)
             return made
         made = recording.record(function, (operand,))
-        return function(x) if made is NEVER else made
+        if made is NEVER:
+            _count(function)
+            return function(x)
+        return made
 
     return call
+
+
+def _count(function: Callable[..., Any]) -> None:
+    """Count an operation that cannot be recorded: its result is a graph."""
+    name = function.__name__
+    trie.counts.unrecorded[name] = trie.counts.unrecorded.get(name, 0) + 1
 
 
 def binary(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,7 +94,7 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(x1: Any, x2: Any, /) -> Any:
         recording = local.recording
-        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+        if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(x1, x2)
         if recording.step.slot >= recording.limit:
             recording = recording.edge()
@@ -87,14 +102,16 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
         if type(x1) is kind:
             left = x1._node if x1._storage is recording else recording.known.get(id(x1._layout))
             if left is None or left.tracked:
-                left = recording.operand(x1) if x1._storage is not recording else _operand(recording, x1)
+                left = recording.operand(x1, x1) if x1._storage is not recording else _operand(recording, x1)
                 if left is None:
+                    _count(function)
                     return function(x1, x2)
             if type(x2) is kind:
                 right = x2._node if x2._storage is recording else recording.known.get(id(x2._layout))
                 if right is None or right.tracked:
                     right = _operand(recording, x2)
                     if right is None:
+                        _count(function)
                         return function(x1, x2)
                 step = recording.step.after
                 if step.function is function and step.arguments[0] is left and step.arguments[1] is right:
@@ -118,7 +135,10 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
                         recording.results.append(made)
                         return made
         made = _recorded_pair(recording, function, x1, x2)
-        return function(x1, x2) if made is NEVER else made
+        if made is NEVER:
+            _count(function)
+            return function(x1, x2)
+        return made
 
     return call
 
@@ -126,14 +146,17 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
 def _operand(recording: Any, x: Any) -> Step | None:
     """The step of what stands among tensors, or None where it has none."""
     kind = _tensor[0]
-    if not isinstance(x, kind):
+    if type(x) is not kind:
+        if isinstance(x, kind):  # a parameter or buffer: its value lies in a tensor of its state; `x.data` has none
+            state = getattr(type(x), "state", None) and x.state
+            return None if state is None else recording.operand(x, state._tensor)
         if not isinstance(x, np.ndarray | np.generic | list):
             return None
         x = _following[0](x)
     if x._storage is recording:
         step: Step = x._node
         return recording._detached(step) if step.tracked and tracing.gradients_off else step
-    return recording.operand(x)  # type: ignore[no-any-return]
+    return recording.operand(x, x)  # type: ignore[no-any-return]
 
 
 def _recorded_pair(recording: Any, function: Any, x1: Any, x2: Any) -> Any:
@@ -214,12 +237,35 @@ def recorded(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         recording = local.recording
-        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+        if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(*args, **kwargs)
+        if len(args) == 1 and not kwargs and type(x := args[0]) is _tensor[0] and x._storage is recording:
+            step = recording.step.after  # of one operand, as last time
+            if step.function is function and step.arguments == (x._node,) and not x._node.tracked \
+                    and recording.step.slot < recording.limit:
+                return recording.take(step)
         made = _record(recording, function, args, kwargs)
-        return function(*args, **kwargs) if made is NEVER else made
+        if made is NEVER:
+            _count(function)
+            return function(*args, **kwargs)
+        return made
 
     return cast(Function, call)
+
+
+_PURE = "morpho.tensor.functions.", "morpho.linalg."  # modules of functions that read nothing but their arguments
+_UNFIT = frozenset({"empty", "empty_like", "key", "einsum_path", "allclose", "array_equal", "quantise"})
+
+
+def recorded_if_pure(function: Function) -> Function:
+    """A public function as it is recorded, unless it was made so before or is none of tensors alone."""
+    inner: Any = function
+    while inner is not None and getattr(inner, "__code__", None) is not None:
+        if inner.__code__.co_filename == __file__:
+            return function
+        inner = getattr(inner, "__wrapped__", None)
+    is_pure = function.__module__.startswith(_PURE) and function.__name__ not in _UNFIT
+    return recorded(function) if is_pure else function
 
 
 def pair(function: Function) -> Function:
@@ -240,14 +286,17 @@ def view(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         recording = local.recording
-        if recording is None or not ((quiet.value and _chosen() is None) or may_record()):
+        if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(*args, **kwargs)
         if type(args[0]) is _tensor[0] and args[0]._layout is not None:
             made = _view(function, args, kwargs)
             if made is not None:
                 return made
         made = _record(recording, function, args, kwargs)
-        return function(*args, **kwargs) if made is NEVER else made
+        if made is NEVER:
+            _count(function)
+            return function(*args, **kwargs)
+        return made
 
     return cast(Function, call)
 

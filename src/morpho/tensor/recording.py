@@ -13,6 +13,7 @@ it is when it is very long, and where it alone holds much memory.
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import sys
@@ -32,7 +33,7 @@ from morpho.ops.algebra import cast, reshape
 from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.runtime.trace import spans
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
-from morpho.tensor.eager import EAGER, is_quiet, quiet
+from morpho.tensor.eager import EAGER, is_quiet
 from morpho.tensor.lifted import LiftedNumber, Lifting
 
 FIRST = 16  # steps after which a recording notes the line it is at
@@ -53,6 +54,9 @@ class Counts:
     runs = 0  # recordings computed
     steps = 0  # positions of the trie
     cuts = 0  # recordings that ended without a look
+    failed = 0  # recordings that were computed value by value, because computing them together was an error
+    last_failure = ""
+    unrecorded: dict[str, int] = {}  # operations outside of recordings, by name: a value of them is a graph
 
 
 counts = Counts()
@@ -79,7 +83,7 @@ class Step:
         self.device = ""
         self.after: Any = None  # the step that followed last time
         self.following: dict[Any, Any] = {}
-        self.plans: dict[tuple[int, ...], Callable[..., Any]] = {}  # by the slots of the results that are held
+        self.plans: dict[Any, Callable[..., Any]] = {}  # by the step of the result that is held, or those of several
         self.last = self  # of several results: the last one, all, and what arranges their tensors
         self.picks: tuple[Step, ...] = (self,)
         self.structure: Callable[[list[Any]], Any] | None = None
@@ -124,10 +128,11 @@ class Recording:
     never changes at all, so other threads may compute values from it."""
 
     __slots__ = ("__weakref__", "apart", "bytes", "differentiated", "inputs", "is_deep", "known", "limit", "memo",
-                 "numbers", "owners", "results", "site", "step")
+                 "numbers", "owners", "results", "settings", "site", "step")
 
     def __init__(self) -> None:
         self.step, self.limit = ROOT, FIRST
+        self.settings: Any = None  # those of a block that the recording was written in
         self.site: Any = None  # a line of the user's, early in the recording
         self.results: list[Any] = []
         self.inputs: list[Any] = []  # tensors of the recording's own, with the values of this moment
@@ -141,19 +146,20 @@ class Recording:
         self.bytes = 0  # of inputs that were large
 
     # -- writing -----------------------------------------------------------------------------------------------------
-    def operand(self, x: Any) -> Step | None:
-        """The step of a tensor that is no result of this recording; None where it has a graph."""
-        layout = x._layout
+    def operand(self, x: Any, value: Any) -> Step | None:
+        """The step of a tensor that is no result of this recording; None where it has a graph. `value` holds what it
+        is: the tensor itself, or that of its state."""
+        layout = value._layout
         if layout is None:
             return self._leaf(x)
-        if x._node is not None and (leaf := self._leaf(x)) is not None:
-            return leaf  # computed, and yet nobody has put it on a device
         known: Step | None = self.known.get(id(layout))
         if known is None:
-            storage = x._storage
-            if x._layout is not layout or isinstance(storage, OffHost):
+            if value._node is not None and (leaf := self._leaf(value)) is not None:
+                return leaf  # computed, and yet nobody has put it on a device
+            storage = value._storage
+            if value._layout is not layout or isinstance(storage, OffHost):
                 return None
-            known = self._input(x, storage, layout, x._record)
+            known = self._input(x, storage, layout, value._record)
             if known is None:
                 return None
         if known.tracked:
@@ -273,7 +279,7 @@ class Recording:
         held = 0
         for value, reference in zip(self.inputs, self.owners, strict=True):
             owner = reference()
-            if owner is None or owner._layout is not value._layout:
+            if owner is None or _layout_of(owner) is not value._layout:
                 held += value.nbytes
         return held
 
@@ -331,6 +337,14 @@ class Recording:
 
     # -- computing ---------------------------------------------------------------------------------------------------
     def run(self) -> None:
+        """Compute the results that are still held under the settings that they were recorded with."""
+        if self.settings is None or self.settings is _chosen():
+            self._run()
+        else:
+            with settings.of(self.settings):
+                self._run()
+
+    def _run(self) -> None:
         """Compute the results that are still held in one call, and begin anew. Where that fails each of them computes
         its own value when it is asked for, with the error that belongs to it."""
         results, is_own = self.results, local.recording is self
@@ -339,17 +353,15 @@ class Recording:
         try:
             alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else \
                 [x for x in results if x._storage is self]
-            if alive and (quiet.value or _is_usual()):
-                plan = self.step.plans.get(tuple([x._node.slot for x in alive])) or _plan_of(self.step, alive)
-                if self.numbers:
-                    self.inputs.append(_vector(self.numbers))
+            if alive and ((is_silent := is_quiet()) or _is_usual()):
+                live = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
+                plan = self.step.plans.get(live) or _plan_of(self.step, alive)
+                inputs = [*self.inputs, _vector(self.numbers)] if self.numbers else self.inputs
                 counts.runs += 1
                 try:
-                    values = plan(*self.inputs) if quiet.value and spans.sink is None else self._call(plan)
-                except Exception:
-                    values = ()
-                if self.numbers:
-                    self.inputs.pop()
+                    values = plan(*inputs) if is_silent and spans.sink is None else self._call(plan, inputs)
+                except Exception as error:  # each value computes itself when it is asked for, with the error it has
+                    values = _failed(error)
                 with _settling:
                     for x, value in zip(alive, values):
                         if x._storage is self:  # else another thread was first, or has given it another value
@@ -365,7 +377,7 @@ class Recording:
         finally:
             results.clear()  # each of them holds the recording
             if is_own and getrefcount(self) <= ALONE:  # nobody else knows it: it is a new one
-                self.step, self.limit, self.site = ROOT, FIRST, None
+                self.step, self.limit, self.site, self.settings = ROOT, FIRST, None, None
                 self.inputs.clear()
                 self.owners.clear()
                 self.known.clear()
@@ -382,7 +394,7 @@ class Recording:
                 if is_own:
                     local.recording = Recording()
 
-    def _call(self, plan: Callable[..., Any]) -> Any:
+    def _call(self, plan: Callable[..., Any], inputs: list[Any]) -> Any:
         """Call a compiled function for its values, whatever is being traced or differentiated here, and tell of it."""
         names = ("current", "transformed", "batched", "body", "gradients_off")
         before = [getattr(tracing, name) for name in names]
@@ -393,7 +405,7 @@ class Recording:
                 if value != usual:
                     setattr(tracing, name, usual)
             try:
-                return plan(*self.inputs)
+                return plan(*inputs)
             finally:
                 for name, value in zip(names, before, strict=True):
                     if getattr(tracing, name) is not value:
@@ -403,7 +415,7 @@ class Recording:
         """This recording, which has ended, as one under way: what it computed is computed once more."""
         made = Recording()
         made.step, made.inputs, made.owners, made.numbers = self.step, [*self.inputs], [*self.owners], [*self.numbers]
-        made.is_deep = True
+        made.is_deep, made.settings = True, _chosen()
         path = [one for one in _path(self.step) if one.function is INPUT]
         made.known = {id(value._layout if value._node is None else value._node): one
                       for value, one in zip(made.inputs, path, strict=True)}
@@ -433,9 +445,17 @@ class Recording:
         value, owner = self.inputs[number], self.owners[number]()
         if value._node is not None:
             return value._node  # type: ignore[no-any-return]
-        if owner is not None and owner._layout is value._layout:
+        if owner is not None and _layout_of(owner) is value._layout:
             return owner.program()  # type: ignore[no-any-return]
         return value.program()  # type: ignore[no-any-return]
+
+
+def _layout_of(owner: Any) -> Any:
+    """The layout of a tensor; None for a variable whose next value waits, which is not to be computed here."""
+    if type(owner) is _kind[0]:
+        return owner._layout
+    state = owner.state
+    return state._held._layout if state._waiting is None else None
 
 
 class Lineage:
@@ -448,6 +468,29 @@ class Lineage:
 
     def node(self) -> Node:
         return self.recording.node_of(self.step)
+
+
+def apply(function: Callable[..., Any], *tensors: Sequence[Any]) -> Any:
+    """The results of a function of tensors as one operation of the recording, through which no gradient flows; None
+    where it cannot be recorded. The function may read nothing but its arguments."""
+    if not may_record():
+        return None
+    recording = local.recording
+    operands = []
+    for x in itertools.chain(*tensors):
+        if x._storage is recording:
+            step = x._node
+        else:
+            step = recording.known.get(id(x._layout)) or recording.operand(x, x)
+            if step is None:
+                return None
+        operands.append(recording._detached(step) if step.tracked else step)
+    arguments = tuple(operands)
+    step = recording.step.after
+    if step.function is function and step.arguments == arguments:
+        return recording.take(step)
+    results = recording.record(function, arguments)
+    return None if results is NEVER else results
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
@@ -463,9 +506,9 @@ def set_gradients(function: GradientsOf) -> None:
 def differentiate(loss: Any) -> list[tuple[Any, Any]] | None:
     """The leaves below a recorded value that want gradients, each with its gradient, as part of the recording; None
     where that is not possible, as it came about in parts."""
-    recording = local.recording
-    if recording is None or tracing.gradients_off or not may_record():
+    if tracing.gradients_off or not may_record():
         return None
+    recording = local.recording
     if type(loss._node) is Step and loss._storage is recording:
         step = loss._node
     elif type(loss._track) is Lineage and loss._layout is not None:
@@ -520,9 +563,9 @@ def wants_gradient(x: Any) -> bool:
 
 def without_gradient(x: Any) -> Any:
     """A tensor with this value, through which no gradient flows; None where that takes a node."""
-    recording = local.recording
-    if recording is None or not may_record():
+    if not may_record():
         return None
+    recording = local.recording
     if type(x._node) is Step and x._storage is recording:
         made = recording.share(x)
         if made._node.tracked:
@@ -556,16 +599,56 @@ _chosen = settings.current.get
 
 
 def may_record() -> bool:
-    """Whether operations of this thread are recorded, where something is not as usual: only a block without gradients
-    leaves them so."""
-    return is_quiet() or (_chosen() is None and tracing.current is None and not tracing.transformed
-                          and not tracing.batched and tracing.body is None and settings.is_usual())
+    """Whether operations of this thread are recorded, where something is not as usual: only a block without gradients,
+    or settings under which the CPU computes values as they are, leave them so. `local.recording` may then be another
+    one: a recording has the settings of one block."""
+    recording, chosen = local.recording, _chosen()
+    if recording is None or (recording.settings is chosen is None and is_quiet()):
+        return recording is not None
+    if tracing.current is not None or tracing.transformed or tracing.batched or tracing.body is not None:
+        return False
+    if not (settings.is_usual() if chosen is None else _is_recordable(chosen)):
+        return False
+    if recording.settings is not chosen:
+        if recording.step is not ROOT:
+            recording.run()
+        local.recording.settings = chosen
+    return True
+
+
+def _is_recordable(chosen: settings.Settings) -> bool:
+    return chosen.record and chosen.device == "cpu" and not chosen.autocast and not chosen.nans
+
+
+def _end_block() -> None:
+    """This thread enters or leaves a block of settings: what was recorded in one is computed under them."""
+    recording, chosen = vars(local).get("recording"), _chosen()
+    if recording is None or recording.settings is chosen:
+        return
+    if recording.settings is not None and recording.step is not ROOT:
+        recording.run()
+        recording = local.recording
+    if recording is not None and recording.step is ROOT:
+        recording.settings = None
+
+
+settings.changed.append(_end_block)
+
+
+def _failed(error: Exception) -> tuple[()]:
+    """Count a recording that could not be computed as a whole; its values are computed one by one."""
+    counts.failed += 1
+    counts.last_failure = f"{type(error).__name__}: {error}"
+    return ()
 
 
 def _alone() -> int:
-    """The references to a recording in its `run`, where no tensor waits in it."""
+    """The references to a recording in its `_run`, where no tensor waits in it."""
     class Counted:
         def run(self) -> int:
+            return self._run()
+
+        def _run(self) -> int:
             return getrefcount(self)
 
     one = Counted()
@@ -621,6 +704,9 @@ def _key(value: Any) -> Any:
     if kind is EllipsisType or kind is type:
         return value
     raise Unknown
+
+
+exact_key = _key
 
 
 def _signature(argument: Any) -> Any:
@@ -784,13 +870,13 @@ def _is_usual() -> bool:
 
 def _plan_of(step: Step, alive: Sequence[Any]) -> Callable[..., Any]:
     """A recording as a compiled function of its inputs and, last, its numbers, with the values of some results."""
-    live = tuple([x._node.slot for x in alive])
+    live: Any = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
     if not _compile:
         for prepare in _prepare:
             prepare()
     kind = _kind[0]
     path = _path(step)
-    wanted = [path[slot].node for slot in live]
+    wanted = [x._node.node for x in alive]
     inputs = [one.node.serial for one in path if one.function is INPUT]
     count = step.numbers
 

@@ -61,7 +61,7 @@ GENERATORS: dict[str, str] = {
     "SpgemmKernel": "morpho.backends.kernels.sparse.spgemm_code",
     "TriangularKernel": "morpho.backends.kernels.sparse.triangular_code",
     "IncompleteKernel": "morpho.backends.kernels.sparse.triangular_code",
-    "TileKernel": "morpho.backends.kernels.tiles.code",
+    "TileKernel": "morpho.backends.kernels.tiles.cpu",
     "AttentionBackwardKernel": "morpho.backends.kernels.attention.backward_code",
 }
 

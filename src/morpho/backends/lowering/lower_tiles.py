@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from morpho.backends.kernels.tiles.code import written as code_of
+from morpho.backends.kernels.tiles.cpu import written as code_of
 from morpho.backends.kernels.tiles.spec import TileKernel
 from morpho.backends.lowering.builder import Builder
 from morpho.base.dims import Size, product

@@ -14,9 +14,11 @@ from morpho.nn.containers import Sequential
 from morpho.nn.layers.activations import activation
 from morpho.nn.module import Module
 from morpho.tensor.convert import following
+from morpho.tensor.recorded import recorded
 from morpho.tensor.state.variable import Parameter
 
 
+@recorded
 def linear(input: mo.Tensor, weight: mo.Tensor, bias: mo.Tensor | None = None) -> mo.Tensor:
     """input @ weight.T + bias over the last axis; the weight is (out_features, in_features).
 

@@ -8,8 +8,10 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.losses.reduction import alike, reduced, rounded_loss
 from morpho.tensor.autodiff.custom import custom_gradient
+from morpho.tensor.recorded import recorded
 
 
+@recorded
 @rounded_loss
 def binary_cross_entropy(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> mo.Tensor:
     """-(target * log(p) + (1 - target) * log(1 - p)) of probabilities p; logarithms are at least -100, so that 0 and 1
@@ -32,6 +34,7 @@ def _binary_entropy(p: mo.Tensor, target: mo.Tensor) -> Any:
     return loss, lambda g: (g * (p - target) / mo.maximum(p * (1 - p), 1e-12), g * (no - yes))
 
 
+@recorded
 def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean",
                                      pos_weight: Any = None) -> mo.Tensor:
     """Binary cross-entropy of sigmoid(input), without its loss of precision: no finite logit gives NaN or infinity.
@@ -49,6 +52,7 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     return reduced(name, loss if weight is None else loss * weight, reduction)
 
 
+@recorded
 @rounded_loss
 def focal_loss(input: Any, target: Any, gamma: float = 2.0, alpha: float | None = 0.25,
                reduction: str = "mean") -> mo.Tensor:

@@ -15,6 +15,7 @@ from morpho.base.shapes import normalise_axis
 from morpho.nn.losses.reduction import full, reduced, rounded_loss
 from morpho.tensor.convert import following
 from morpho.tensor.functions.searching.search import classes_along, rows_of
+from morpho.tensor.recorded import recorded
 
 IGNORED = -100  # the class that targets have where nothing is wanted, as in PyTorch
 
@@ -58,6 +59,7 @@ def _shares(name: str, weight: Any, classes: mo.Tensor, ignore_index: int,
     return mo.where(kept, shares, mo.zeros((), dtype=dtype)), safe
 
 
+@recorded
 def nll_loss(input: Any, target: Any, weight: Any = None, *, ignore_index: int = IGNORED, reduction: str = "mean",
              dim: int | None = None) -> mo.Tensor:
     """The negative of the wanted classes' log-probabilities; `weight` per class, and a mean divides by the weights.
@@ -99,6 +101,7 @@ def _weighed(name: str, loss: mo.Tensor, times: mo.Tensor, shares: mo.Tensor, re
     return mo.sum(loss) / mo.where(total != 0, total, mo.ones((), dtype=total.dtype))
 
 
+@recorded
 def cross_entropy(input: Any, target: Any, weight: Any = None, *, ignore_index: int = IGNORED, reduction: str = "mean",
                   label_smoothing: float = 0.0, dim: int | None = None) -> mo.Tensor:
     """The negative logarithm of softmax(input) at the wanted classes: integers without the class axis, or probabilities
@@ -153,6 +156,7 @@ def _soft(name: str, logits: mo.Tensor, target: mo.Tensor, weight: mo.Tensor, ig
                    reduction)
 
 
+@recorded
 @rounded_loss
 def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, *,
                       reduction: str = "mean") -> mo.Tensor:

@@ -16,11 +16,13 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.nn.losses.reduction import check_reduction, full, reduced
 from morpho.tensor.convert import following, unplaced
 from morpho.tensor.functions.searching.search import classes_along
+from morpho.tensor.recorded import recorded
 from morpho.tensor.state.trace import current_trace
 
 NONE = -1e30  # the logarithm of a path that does not exist; infinities would make NaN of gradients
 
 
+@recorded
 def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
              reduction: str = "mean", zero_infinity: bool = False) -> mo.Tensor:
     """The negative logarithm of the probability that a sequence of frames says the labels wanted.

@@ -10,9 +10,11 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.nn.losses.reduction import alike, full, reduced, rounded_loss
 from morpho.tensor.autodiff.precision import rounded_once
 from morpho.tensor.convert import following
+from morpho.tensor.recorded import recorded
 
 
 @rounded_once
+@recorded
 def cosine_similarity(x1: Any, x2: Any, dim: int | None = None, eps: float = 1e-8) -> mo.Tensor:
     """The cosine of the angle between vectors along an axis: axis 1, as PyTorch's, or the only one of a pair of
     vectors. Both are broadcast to one shape first; lengths count as at least `eps`.
@@ -45,6 +47,7 @@ def _length(x: mo.Tensor, axis: int, least: float) -> mo.Tensor:
 
 
 @rounded_once
+@recorded
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> mo.Tensor:
     """The p-norm of x1 - x2 + eps along the last axis: a real number, of complex ones too.
 
@@ -67,6 +70,7 @@ def _signs(name: str, target: Any, shape: Any, dtype: Any) -> mo.Tensor:
     return wanted.astype(dtype)
 
 
+@recorded
 @rounded_loss
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, *,
                           reduction: str = "mean") -> mo.Tensor:
@@ -90,6 +94,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     return reduced(name, loss, reduction)
 
 
+@recorded
 @rounded_loss
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
                         eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean") -> mo.Tensor:
@@ -111,6 +116,7 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
     return reduced(name, mo.relu(near - far + margin), reduction)
 
 
+@recorded
 @rounded_loss
 def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, *,
                         reduction: str = "mean") -> mo.Tensor:
@@ -127,6 +133,7 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
     return reduced(name, mo.relu(margin - signs * (one - other)), reduction)
 
 
+@recorded
 @rounded_loss
 def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> mo.Tensor:
     """The input where the target is 1, and max(0, margin - input) where it is -1: for distances of pairs.

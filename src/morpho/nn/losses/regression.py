@@ -7,8 +7,10 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.losses.reduction import alike, reduced, rounded_loss
+from morpho.tensor.recorded import recorded
 
 
+@recorded
 @rounded_loss
 def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> mo.Tensor:
     """The squared difference.
@@ -20,6 +22,7 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> mo.Tensor:
     return reduced("mse_loss", mo.square(one - other), reduction)
 
 
+@recorded
 @rounded_loss
 def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> mo.Tensor:
     """The absolute difference.
@@ -31,6 +34,7 @@ def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> mo.Tensor:
     return reduced("l1_loss", mo.abs(one - other), reduction)
 
 
+@recorded
 @rounded_loss
 def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> mo.Tensor:
     """Half the square of a difference up to `delta`, and beyond it the straight line that goes on from there.
@@ -46,6 +50,7 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
                    reduction)
 
 
+@recorded
 @rounded_loss
 def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> mo.Tensor:
     """The Huber loss divided by `beta`; with beta=0 the absolute difference.
@@ -62,6 +67,7 @@ def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: fl
     return reduced("smooth_l1_loss", mo.where(away < beta, 0.5 / beta * mo.square(away), away - 0.5 * beta), reduction)
 
 
+@recorded
 @rounded_loss
 def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> mo.Tensor:
     """target * (log(target) - input): how much the wanted distribution says beyond the predicted one, which is given by

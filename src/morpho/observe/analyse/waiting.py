@@ -99,8 +99,10 @@ def recompiles(facts: Facts) -> Verdict | None:
         what = f"{name} was compiled {times} times"
         advice = "dynamic={...: mo.Dim(...)} for the size that changes, or sizes rounded up to a few,"
     else:
-        what = f"lazy evaluation compiled {times} programs"
-        advice = "x.realise() on what a loop carries on, or a compiled function with the changing numbers as tensors,"
+        what = f"uncompiled, new program each time: {times} programs"
+        if (unrecorded := facts.count("unrecorded")) > 0:
+            what += f", and {unrecorded:.0f} operations that are not recorded"
+        advice = "the same operations and shapes at every turn, or a compiled function with what changes as tensors,"
     finding = f"{percent(seconds / facts.wall_s)} of the time is compiling again: {what}"
     return Verdict("recompiles", seconds, facts.wall_s, finding, advice, 0.95 * seconds, line)
 

@@ -32,6 +32,7 @@ from morpho.runtime.trace import device_events, spans
 from morpho.runtime.trace.rings import Batch, Calibration, calibrate, converter, rings
 from morpho.tensor.eager import EAGER
 from morpho.tensor.jit.native.entries import entries
+from morpho.tensor.recording import counts as recordings
 
 CALLS = ("recompiles", "native_calls", "slow_calls")  # what each compiled function counts
 MANY_EVENTS = 2_000_000  # drained ones that wait to be summed up: 64 MB
@@ -202,6 +203,8 @@ def counters() -> dict[str, float]:
     """Counters of the process so far."""
     found: dict[str, float] = {name: value for name, value in vars(evaluate.counts).items()
                                if isinstance(value, int | float)}
+    found |= {"recorded_programs": recordings.plans, "recorded_runs": recordings.runs,
+              "failed_recordings": recordings.failed, "unrecorded": sum(recordings.unrecorded.values())}
     found |= {f"code_{name}": value for name, value in code.counters.snapshot().items()}
     return found
 

@@ -61,6 +61,8 @@ def of_record(name: str) -> Callable[..., Tensor]:
             pair = [truth(promoted(name, x)[0]) for x in (x1, x2)]
             return Tensor.of_node(build(name, *broadcasted(name, *pair)))
         nodes = promoted(name, x1, x2, floating=op.floating)
+        if nodes[0].dtype.is_complex and name in _ORDERS:
+            return _complex_order(name, *[Tensor.of_node(node) for node in nodes])
         if of_truth is not None and nodes[0].dtype is bool_:
             return Tensor.of_node(of_truth(*broadcasted(name, *nodes)))
         return Tensor.of_node(build(name, *broadcasted(name, *[in_class(name, node) for node in nodes])))
@@ -69,6 +71,16 @@ def of_record(name: str) -> Callable[..., Tensor]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = documented(name, op.summary, places=1 if op.arity == ONE else 2)
     return function
+
+
+_ORDERS = {"less": "less", "less_equal": "less", "greater": "greater", "greater_equal": "greater"}
+
+
+def _complex_order(name: str, x: Tensor, y: Tensor) -> Tensor:
+    """NumPy's order of complex numbers: by real parts, and by imaginary ones where those are equal."""
+    apart = REGISTRY[_ORDERS[name]].name
+    first = of_record(apart)(real(x), real(y))
+    return logical_or(first, logical_and(equal(real(x), real(y)), of_record(name)(imag(x), imag(y))))
 
 
 def is_public(name: str) -> bool:

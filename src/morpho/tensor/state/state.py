@@ -28,7 +28,7 @@ from morpho.backends.driver.abi import StateField
 from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, CompileError, DTypeError, ShapeError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
-from morpho.runtime.memory.buffer import Buffer
+from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.runtime.memory.pool import pool
 from morpho.runtime.trace.spans import first_value
 from morpho.tensor import recording
@@ -145,7 +145,10 @@ class State:
         if trace is not None:
             trace.write(self, tensor)
             return
-        made = asarray(tensor, copy=True).realise()
+        if type(tensor._node) is recording.Step:
+            made = _owned(recording.shared(tensor).realise())
+        else:
+            made = asarray(tensor, copy=True).realise()
         made._track = None  # a value without a past: gradients end here
         self.replace(made)
 
@@ -169,10 +172,12 @@ class State:
     def replace(self, tensor: Tensor) -> None:
         """Put in a realised value and count the version."""
         with self.lock:
-            self.wait_for(None)
+            if self._waiting is not None:
+                self.wait_for(None)
             before, self._held = self._held, tensor
             self._words[StateField.VERSION] += 1
-        if before.device != tensor.device:
+        is_elsewhere = isinstance(before._storage, OffHost) or isinstance(tensor._storage, OffHost)
+        if is_elsewhere and before.device != tensor.device:
             _say_moved()
 
     @property
@@ -252,7 +257,7 @@ def zeros_state(shape: tuple[int, ...], dtype: DType) -> State:
 
 def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:
     """Give several states new values, computed together with each other and with `others`, each from the old ones."""
-    checked = [(state, state.checked(borrowed(new))) for state, new in values]
+    checked = [(state, state.checked(new if type(new) is Tensor else borrowed(new))) for state, new in values]
     trace = current_trace()
     if trace is not None:
         for state, tensor in checked:
@@ -337,10 +342,9 @@ def _owned(tensor: Tensor) -> Tensor:
 def _has_own_memory(tensor: Tensor) -> bool:
     """Whether the elements are whole, in order, writable and nobody else's."""
     tensor.release_leaf()
-    buffer = tensor.elements()
-    plain = buffer.writable and is_contiguous(buffer.shape, buffer.strides)
-    del buffer
-    return plain and sys.getrefcount(tensor._storage) <= 2
+    layout = tensor._layout
+    _, shape, strides, _, writable = layout if layout is not None else tensor.realise()._layout  # type: ignore[misc]
+    return writable and is_contiguous(shape, strides) and sys.getrefcount(tensor._storage) <= 2
 
 
 def _after_fork() -> None:

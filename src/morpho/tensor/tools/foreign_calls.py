@@ -20,6 +20,7 @@ from types import FunctionType
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.tensor.recorded import recorded_if_pure
 
 KEYWORDS = {  # another library's keyword -> Morpho's; the first one that the function has
     "dim": ("axis", "axes"), "dims": ("axis", "axes"), "axes": ("axis",), "axis": ("axes", "dim"),
@@ -98,10 +99,10 @@ def hinted(function: Callable[..., Any]) -> Any:
 
 
 def hint_calls(namespace: dict[str, Any], names: Collection[str]) -> None:
-    """Have the functions of a module, of these names, answer calls that Python refuses."""
+    """Have the functions of a module, of these names, answer calls that Python refuses, and record the others."""
     for name in names:
         if isinstance(found := namespace.get(name), FunctionType):
-            namespace[name] = made = found if hasattr(found, "is_hinted") else hinted(found)
+            namespace[name] = made = found if hasattr(found, "is_hinted") else hinted(recorded_if_pure(found))
             if name == made.__name__ or made.__name__ not in names:  # where pickle finds this one
                 made.__module__, made.__qualname__ = namespace["__name__"], name
 

@@ -11,7 +11,8 @@ from morpho.backends.code.emit import BITS, Value
 from morpho.backends.cuda.codegen.grid import WARP, GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.driver.interface import Geometry
-from morpho.backends.kernels.tiles.code import ROW_PARTIALS, Buffer, Chunk, TileCode, sides
+from morpho.backends.kernels.tiles.code import TileCode
+from morpho.backends.kernels.tiles.device import ROW_PARTIALS, Buffer, Chunk, sides
 from morpho.backends.kernels.tiles.spec import TileKernel
 from morpho.ops.tiles import ir
 from morpho.program.kernel import Kernel

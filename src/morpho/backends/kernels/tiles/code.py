@@ -2,7 +2,7 @@
 
 Elementwise operations are evaluated where they are used, in loops over chunks of a tile. A tile that is used more than
 once, or in a loop, gets a buffer; the first loop over all of it fills the buffer on the way. What differs between the
-devices is in a `Device`: who takes which chunk, where buffers lie, and barriers.
+devices is in a `Device` (`device.py`; the CPU's in `cpu.py`), accesses to arrays in `access.py`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from morpho.backends.code import scalars
 from morpho.backends.code.elementwise import emit
-from morpho.backends.code.emit import BITS, Emitter, Value
-from morpho.backends.code.kernel_abi import FAULT_INDEX, SIGNATURE
+from morpho.backends.code.emit import BITS, Value
+from morpho.backends.code.kernel_abi import FAULT_INDEX
 from morpho.backends.code.vector_math import BY_TABLE
+from morpho.backends.kernels.tiles.access import Access
+from morpho.backends.kernels.tiles.device import (
+    ROW_PARTIALS,
+    Buffer,
+    Chunk,
+    Device,
+    False_,
+    True_,
+    is_matrix,
+    pitch_of,
+    sides,
+    stored_type,
+)
 from morpho.backends.kernels.tiles.spec import TileKernel
 from morpho.base.dtypes import DType, bool_, int64
-from morpho.base.machine import Isa
 from morpho.ops.tiles import ir
 from morpho.ops.tiles.interpret import first_value
 from morpho.ops.tiles.ir import SEGMENTS, Operation, partials, segment
@@ -29,103 +39,7 @@ from morpho.ops.tiles.ir import SEGMENTS, Operation, partials, segment
 CHEAP = frozenset({"add", "subtract", "multiply", "negative", "cast", "where", "equal", "not_equal", "less",
                    "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not", "bitwise_and",
                    "bitwise_or", "bitwise_xor", "maximum", "minimum"})
-ROW_PARTIALS = 32
 COMBINED = {"max": "maximum", "min": "minimum"}
-
-
-@dataclass(eq=False)
-class Buffer:
-    """Scratch memory of a tile: rows of `pitch` elements."""
-
-    offset: int
-    element: str
-    rows: int
-    columns: int
-    pitch: int
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.rows * self.pitch * max(1, BITS[self.element] // 8)
-
-
-@dataclass(eq=False)
-class Chunk:
-    """The elements of a loop: row, first column, lanes; `known` are values computed in its body."""
-
-    row: Value
-    column: Value
-    lanes: int
-    known: dict[Any, Value] = field(default_factory=dict)
-
-
-class Device(Protocol):
-    """The differences between a CPU and a GPU."""
-
-    scratch: str
-
-    @property
-    def e(self) -> Emitter:
-        """The emitter of the function."""
-
-    def lanes(self, shape: ir.Tile, widest: int, plain: bool) -> int:
-        """Elements of a chunk, for rows of a tile and elements of so many bytes."""
-
-    def chunks(self, rows: int, columns: int, lanes: int) -> Any:
-        """A loop over the chunks of a tile: a context manager that gives (row, column)."""
-
-    def each(self, count: int) -> Any:
-        """A loop over so many items: a context manager that gives the index."""
-
-    def once(self) -> Any:
-        """Code that one thread runs: a context manager."""
-
-    def barrier(self) -> None:
-        """Wait until all threads have come."""
-
-    def joined(self, code: TileCode, sums: Buffer, count: int, combine: Callable[[Value, Value], Value]) -> Value:
-        """The result of a reduction from its partial sums."""
-
-    def rows(self, code: TileCode, tile: ir.Value, op: str, target: Buffer) -> None:
-        """Reduce each row of a matrix."""
-
-    def units(self, shape: ir.Tile) -> tuple[int, int]:
-        """Rows and lanes of a block of `dot` that is computed at once."""
-
-    def report(self, status: Value) -> None:
-        """Put a fault among those of the run."""
-
-    def align(self, buffer: Buffer, lanes: int) -> int | None:
-        """Bytes that the address of a chunk of a buffer is a multiple of; None: the element's."""
-
-    def aligned(self, pointer: str, lanes: int, element: str) -> tuple[Value | None, int | None]:
-        """A test for whole accesses of arrays, where a device needs one, and the alignment behind it."""
-
-    syncscope: str
-    padding: int  # elements between rows of a buffer
-
-
-def is_matrix(shape: ir.Tile) -> bool:
-    return len(shape) == 2
-
-
-def sides(shape: ir.Tile) -> tuple[int, int]:
-    """Rows and columns of any tile."""
-    return (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0] if shape else 1)
-
-
-def pitch_of(shape: ir.Tile) -> int:
-    """Elements from one row of a buffer to the next: whole chunks."""
-    _, columns = sides(shape)
-    if columns == 1:
-        return 1
-    unit = ROW_PARTIALS if is_matrix(shape) else min(64, 1 << (columns - 1).bit_length())
-    return -(-columns // unit) * unit
-
-
-def stored_type(dtype: DType) -> str:
-    """The element of a buffer."""
-    register = scalars.register_type(dtype)
-    return "i8" if register == "i1" else register
 
 
 class TileCode:
@@ -833,14 +747,6 @@ class TileCode:
                       lanes)
 
 
-def True_(e: Emitter) -> Value:
-    return e.constant(True, "i1", 1)
-
-
-def False_(e: Emitter) -> Value:
-    return e.constant(False, "i1", 1)
-
-
 def all_blocks(block: ir.Block) -> Iterator[ir.Block]:
     yield block
     for one in block.operations:
@@ -863,276 +769,3 @@ def outer_values(block: ir.Block) -> list[ir.Value]:
     return list(found.values())
 
 
-class Access:
-    """Where the elements of a tile lie in an array, and which of them are there."""
-
-    def __init__(self, code: TileCode, one: Operation, inputs: Sequence[ir.Value], shape_of_tile: ir.Tile) -> None:
-        self.code, self.e, self.tile = code, code.e, shape_of_tile
-        self.width = sides(shape_of_tile)[1]
-        self.index = one.attributes["array"]
-        self.array = code.program.arrays[self.index]
-        self.memory = scalars.memory_type(self.array.dtype)
-        given = list(inputs)
-        self.mask = given.pop() if one.attributes["masked"] else None
-        self.other = given.pop() if one.name == "load" else None
-        self.gathers = "t" in one.attributes["form"]
-        self.tiles: list[ir.Value] = [value for value in given if value.shape]
-        self.tiles += [self.mask] if self.mask is not None else []
-        e, shape, strides = code.e, code.shapes[self.index], code.strides[self.index]
-        zero = e.constant(0, "i64", 1)
-        self.offset, self.there = zero, None  # of the window; whether its integers are inside
-        self.axes: list[tuple[Value, Value, Value]] = []  # first and last index of each slice, its stride
-        self.indices: list[tuple[ir.Value, Value, Value]] = []  # index tiles, with size and stride
-        for axis, letter in enumerate(one.attributes["form"]):
-            value = given.pop(0)
-            if letter == "t" and value.shape:
-                self.indices.append((value, shape[axis], strides[axis]))
-                continue
-            start = code.scalar(value)
-            self.offset = self.offset + start * strides[axis]
-            if letter == "s":
-                stop = e.intrinsic("smin", code.scalar(given.pop(0)), shape[axis])
-                self.axes.append((0 - start, stop - start, strides[axis]))
-            else:
-                inside = e.icmp("ult", start, shape[axis])
-                self.there = inside if self.there is None else self.both(self.there, inside)
-        self.unit = bool(self.axes) and code.kernel.units[self.index] and one.attributes["form"][-1] == "s"
-        self.base = e.offset(code.bases[self.index], self.memory, self.offset)
-
-    def both(self, a: Value, b: Value) -> Value:
-        return self.e.assign(f"and {a.type} {a.name}, {b.name}", "i1", a.lanes)
-
-    @property
-    def is_vector(self) -> bool:
-        """Whether chunks lie side by side in memory."""
-        return not self.gathers and self.unit
-
-    def place(self, chunk: Chunk, row: Any, column: Any, lanes: int) -> tuple[str, Value | None, Value | None]:
-        """Address of the first element of a chunk, whether its row is there, and offsets of elements that lie apart."""
-        e, there = self.e, self.there
-        if self.gathers:
-            offsets: Value | None = None
-            for tile, size, stride in self.indices:
-                index = self.code.operand(tile, self.tile, chunk, row, column, lanes)
-                inside = e.icmp("ult", index, e.splat(size, lanes))
-                there = inside if there is None else self.both(
-                    there if there.lanes == lanes else e.splat(there, lanes), inside)
-                step = index * e.splat(stride, lanes)
-                offsets = step if offsets is None else offsets + step
-            return self.base, there, offsets
-        base = self.base
-        if len(self.axes) == 2:
-            first, last, stride = self.axes[0]
-            at = e.constant(row, "i64", 1) if isinstance(row, int) else row
-            inside = self.both(e.icmp("sge", at, first), e.icmp("slt", at, last))
-            there = inside if there is None else self.both(there, inside)
-            base = e.offset(base, self.memory, at * stride)
-        return base, there, None
-
-    def window(self, chunk: Chunk, row: Any, column: Any, lanes: int) -> tuple[str, Value, Value, Value | None]:
-        """Address of a chunk, a mask of its elements that are there, whether all are, and offsets of elements."""
-        e = self.e
-        base, there, offsets = self.place(chunk, row, column, lanes)
-        yes = e.constant(True, "i1", 1)
-        mask, whole = there, there
-        if not self.gathers and self.axes:
-            first, last, stride = self.axes[-1]
-            at = e.constant(column, "i64", 1) if isinstance(column, int) else column
-            inside = self.both(e.icmp("sge", at, first), e.icmp("sle", at + lanes, last))
-            whole = inside if there is None else self.both(there, inside)
-            indices = self.code.lane_indices(at, lanes)
-            mask = self.both(e.icmp("sge", indices, e.splat(first, lanes)),
-                             e.icmp("slt", indices, e.splat(last, lanes)))
-            mask = mask if there is None else self.both(e.splat(there, lanes), mask)
-            if self.unit:
-                base = e.offset(base, self.memory, at)
-            else:
-                offsets = indices * e.splat(stride, lanes)
-        mask = e.splat(yes if mask is None else mask, lanes)
-        whole = yes if whole is None else whole
-        if self.mask is not None:
-            mask = self.both(mask, self.code.operand(self.mask, self.mask.shape, chunk, row, column, lanes))
-            whole = e.constant(False, "i1", 1)
-        return base, mask, whole, offsets
-
-    def load(self, chunk: Chunk, row: Any, column: Any, lanes: int) -> Value:
-        e, dtype = self.e, self.array.dtype
-        old, e.lanes = e.lanes, lanes
-        base, mask, whole, offsets = self.window(chunk, row, column, lanes)
-        assert self.other is not None
-        other = e.splat(self.code.scalar(self.other), lanes)
-        if offsets is not None:
-            x = e.gather_some(base, self.memory, offsets, mask)
-        elif lanes == 1:
-            x = e.load_some(base, self.memory, mask)
-        else:
-            full, part, after = e.fresh("full"), e.fresh("part"), e.fresh("after")
-            test, align = self.code.device.aligned(base, lanes, self.memory)
-            e.branch_if(whole if test is None else self.both(whole, test), full, part)
-            e.label(full)
-            one = e.load(base, self.memory, lanes, align)
-            e.branch(after)
-            e.label(part)
-            two = e.load_some(base, self.memory, mask)
-            latch = e.block
-            e.branch(after)
-            e.label(after)
-            x = e.assign(f"phi {one.type} [ {one.name}, %{full} ], [ {two.name}, %{latch} ]", self.memory, lanes)
-        result = e.select(mask, scalars.from_memory(e, x, dtype), other)
-        e.lanes = old
-        return result
-
-    def store(self, chunk: Chunk, value: Value) -> None:
-        e, lanes = self.e, chunk.lanes
-        base, mask, whole, offsets = self.window(chunk, chunk.row, chunk.column, lanes)
-        mask = self.in_tile(chunk, mask)
-        stored = scalars.to_memory(e, value, self.array.dtype)
-        if lanes == 1:
-            with e.when(mask):
-                e.store(stored, base if offsets is None else e.offset(base, self.memory, offsets))
-        elif offsets is not None:
-            raise AssertionError("elements that lie apart are stored one by one")
-        else:
-            if self.width % lanes:
-                whole = self.both(whole, e.icmp("sle", chunk.column + lanes, self.width))
-            test, align = self.code.device.aligned(base, lanes, self.memory)
-            for holds in e.both(whole if test is None else self.both(whole, test)):
-                if holds:
-                    e.store(stored, base, align)
-                else:
-                    e.store_some(stored, base, mask)
-
-    def in_tile(self, chunk: Chunk, mask: Value) -> Value:
-        """A mask without the lanes behind the tile's last column."""
-        if self.width % chunk.lanes == 0:
-            return mask
-        e = self.e
-        left = e.splat(e.constant(self.width, "i64", 1), chunk.lanes)
-        return self.both(mask, e.icmp("slt", self.code.lane_indices(chunk.column, chunk.lanes), left))
-
-    def atomic(self, chunk: Chunk, value: Value, op: str) -> None:
-        e = self.e
-        base, mask, _, offsets = self.window(chunk, chunk.row, chunk.column, 1)
-        kind = self.array.dtype.kind
-        word = {"add": "fadd" if kind == "f" else "add"}.get(op, op if kind == "i" else "u" + op)
-        with e.when(mask):
-            place = base if offsets is None else e.offset(base, self.memory, offsets)
-            e.line(f"atomicrmw {word} ptr {place}, {value.type} {value.name} {self.code.device.syncscope}monotonic")
-
-
-class CpuDevice:
-    """A thread of the CPU: chunks are vectors, in order."""
-
-    syncscope, padding = "", 0
-
-    def __init__(self, isa: Isa) -> None:
-        self.isa = isa
-        self.e = Emitter(1, isa.native_half, destructive_fma=isa.architecture == "aarch64", lookups=isa.lookups,
-                         architecture=isa.architecture)
-        self.scratch = "%scratch"
-
-    def lanes(self, shape: ir.Tile, widest: int, plain: bool) -> int:
-        _, columns = sides(shape)
-        most = ROW_PARTIALS if is_matrix(shape) else 64
-        return max(1, min(2 * self.isa.lanes(widest), most, 1 << (columns - 1).bit_length()))
-
-    @contextmanager
-    def chunks(self, rows: int, columns: int, lanes: int) -> Iterator[tuple[Value, Value]]:
-        e = self.e
-        if rows == 1:
-            with e.loop(0, columns, lanes) as inner:
-                yield e.constant(0, "i64", 1), inner.index
-                inner.next()
-            return
-        with e.loop(0, rows) as outer:
-            with e.loop(0, columns, lanes) as inner:
-                yield outer.index, inner.index
-                inner.next()
-            outer.next()
-
-    @contextmanager
-    def each(self, count: int) -> Iterator[Value]:
-        with self.e.loop(0, count) as loop:
-            yield loop.index
-            loop.next()
-
-    @contextmanager
-    def once(self) -> Iterator[None]:
-        yield
-
-    def barrier(self) -> None:
-        pass
-
-    def report(self, status: Value) -> None:
-        self.e.store(self.e.load("%status", "i32", 1) | status, "%status")
-
-    def align(self, buffer: Buffer, lanes: int) -> int | None:
-        return None
-
-    def aligned(self, pointer: str, lanes: int, element: str) -> tuple[Value | None, int | None]:
-        return None, None
-
-    def joined(self, code: TileCode, sums: Buffer, count: int, combine: Callable[[Value, Value], Value]) -> Value:
-        lanes = min(count, 32)
-        parts = [self.e.load(code.address(sums, 0, at), sums.element, lanes) for at in range(0, count, lanes)]
-        return halved(self.e, parts, combine)
-
-    def rows(self, code: TileCode, tile: ir.Value, op: str, target: Buffer) -> None:
-        e, (rows, columns), lanes = self.e, sides(tile.shape), ROW_PARTIALS
-        combine, first = code.combine(op, tile.dtype), code.neutral(op, tile.dtype, lanes)
-        mapping = (rows, columns, 2, lanes)
-        outer_tees, code.tees = code.tees, {}
-        code.plan(tile, tile.shape, mapping)
-        with e.loop(0, rows) as outer:
-            with e.loop(0, columns, lanes, carried=[first]) as inner:
-                chunk = Chunk(outer.index, inner.index, lanes)
-                x = code.tile(tile, chunk, chunk.row, chunk.column, lanes)
-                left = code.inside(chunk, columns)
-                x = x if left is None else e.select(left, x, first)
-                inner.next(combine(inner.values[0], x))
-            code.write(target, halved(e, [inner.values[0]], combine), 0, outer.index)
-            outer.next()
-        code.buffers.update(code.tees)
-        code.tees = outer_tees
-
-    def units(self, shape: ir.Tile) -> tuple[int, int]:
-        rows, columns = shape
-        lanes = min(2 * max(1, self.isa.lanes(4)), ROW_PARTIALS if columns > 1 else 1)
-        most = 8 if self.isa.registers == 32 else 4
-        return next(n for n in (most, 6, 5, 4, 3, 2, 1) if rows % n == 0 and n <= most), lanes
-
-
-def halved(e: Emitter, parts: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """A tree over the lanes of vectors side by side: the first half with the second, until one lane is left."""
-    while len(parts) > 1:
-        half = len(parts) // 2
-        parts = [combine(a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
-    (x,) = parts
-    while x.lanes > 1:
-        half = x.lanes // 2
-        low, high = (e.assign(f"shufflevector {x.type} {x.name}, {x.type} poison, <{half} x i32> <" + ", ".join(
-            f"i32 {start + n}" for n in range(half)) + ">", x.element, half) for start in (0, half)) \
-            if half > 1 else (e.assign(f"extractelement {x.type} {x.name}, i64 {n}", x.element, 1) for n in range(2))
-        x = combine(low, high)
-    return x
-
-
-@lru_cache(maxsize=64)
-def written(kernel: TileKernel, isa: Isa) -> tuple[str, int]:
-    """The text of a kernel named `tile_kernel_name`, and bytes of scratch of a thread."""
-    device = CpuDevice(isa)
-    code = TileCode(kernel, device)
-    e = device.e
-    e.line("%status = alloca i32, align 4")
-    e.store(e.constant(0, "i32", 1), "%status")
-    with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as programs:
-        code.write_program(programs.index)
-        programs.next()
-    e.line(f"ret i32 {e.load('%status', 'i32', 1).name}")
-    text = f"define i32 @tile_kernel_name({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + e.outside()
-    return text, code.most
-
-
-def generate(kernel: TileKernel, isa: Isa, name: str) -> str:
-    """The LLVM module of a kernel over tiles."""
-    return written(kernel, isa)[0].replace("@tile_kernel_name(", f"@{name}(")

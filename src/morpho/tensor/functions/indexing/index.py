@@ -40,7 +40,7 @@ log = logging.getLogger("morpho")
 
 def is_array(item: Any) -> bool:
     """Whether an index is by data: a tensor, a NumPy array, a list or a truth value."""
-    return isinstance(item, Tensor | np.ndarray | list | bool | np.bool_)
+    return isinstance(item, Tensor | np.ndarray | list | tuple | range | bool | np.bool_)
 
 
 def width(item: Any) -> int:
@@ -74,6 +74,8 @@ def _converted(item: Any) -> Any:
         return Tensor.of_node(item)
     if not is_array(item):
         return item
+    if isinstance(item, tuple | range):  # inside of a key NumPy reads both as lists
+        item = list(item)
     if isinstance(item, list) and not item:
         item = np.zeros(0, np.int64)
     found = following(item)
