@@ -130,5 +130,5 @@ def test_reduce_is_one_tree_for_any_number_of_threads(rng: np.random.Generator) 
 def test_what_is_no_list_is_said() -> None:
     with pytest.raises(ArgumentError, match="no list of items"):
         mo.tasks.map(len, 3)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="no list of futures"):
+    with pytest.raises(ArgumentError, match="not a list of futures"):
         mo.tasks.submit(len, "ab", after=5)  # type: ignore[arg-type]

@@ -362,7 +362,7 @@ class Pool(ForkSafe):
         if limit_bytes:
             limit = f"{format_bytes(limit_bytes)} ({limit_bytes} bytes)"
             return fail(
-                MemoryLimit, "pool", f"{asked} more, while {used} are in use would exceed the limit of {limit}",
+                MemoryLimit, "pool", f"{asked} asked for while {used} are in use would exceed the limit of {limit}",
                 "drop tensors that are no longer needed, or raise pool_bytes (MORPHO_POOL_BYTES)",
             )
         return fail(
