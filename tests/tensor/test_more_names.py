@@ -265,6 +265,8 @@ def test_parts_of_pytorch_s() -> None:
     assert mo.flatten(D, start_axis=1).shape == (3, 20) and mo.flatten(3.0).shape == (1,)
     assert mo.unflatten(mo.ones((2, 12)), 1, (3, -1)).shape == (2, 3, 4)
     assert mo.bucketize([1, 2, 6], [2, 4, 6], right=True).tolist() == [0, 1, 3]
+    assert mo.bucketize(mo.asarray([1, 6]), mo.asarray([2, 6]), out_int32=True).dtype is mo.int32
+    assert mo.bucketize(mo.asarray([1, 6]), mo.asarray([2, 6])).dtype is mo.int64
     assert mo.unique_consecutive([1, 1, 2, 1], return_inverse=True, return_counts=True)[2].tolist() == [2, 1, 1]
     same(mo.lerp(V, V + 3, 0.25), V + 0.75)
     same(mo.rsqrt(V ** 2), 1 / np.abs(V))

@@ -49,7 +49,7 @@ PLACES = {  # keywords for what Morpho's functions take by place alone, and whic
 IGNORED = frozenset({  # what changes no value here: tensors are values, and the engine sees to layout and copies
     "memory_format", "order", "subok", "like", "non_blocking", "pin_memory", "set_to_none", "casting",
     "overwrite_input",
-    "layout", "sparse", "out_int32", "validate_args",
+    "layout", "sparse", "validate_args",
 })
 EXTRAS = frozenset({"out", "where", "dtype", "requires_grad", "alpha", "inplace", "device"})
 ORDERS = {  # function -> the orders in which NumPy and PyTorch take arguments, in Morpho's words

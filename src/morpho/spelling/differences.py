@@ -39,7 +39,7 @@ DIFFERENCES = {
     "polygamma": "NaN below zero, as SciPy", "special.polygamma": "NaN below zero, as SciPy",
     "transpose": "the order of all axes; mo.swapaxes exchanges two",
     "transpose_copy": "the order of all axes; mo.swapaxes exchanges two",
-    "bucketize": "indices are int64", "histogramdd": "counts are float64",
+    "histogramdd": "counts are float64",
 }
 # PyTorch's keywords in NumPy's words, for the call that is compared.
 KEYWORDS = {"dim": "axis", "keepdim": "keepdims", "correction": "ddof", "unbiased": "ddof", "input": "a"}
@@ -60,7 +60,6 @@ def _polygamma(n: Any, x: Any) -> Any:
 OWN: dict[str, Callable[..., Any]] = {  # calls that NumPy or SciPy has under another name, or of another form
     "put": _put, "polygamma": _polygamma, "special.polygamma": lambda n, x=None: _polygamma(n, x),
     "transpose_copy": np.transpose,
-    "bucketize": lambda x, edges, right=False, out_int32=False: np.digitize(x, edges, right=not right).astype(np.int64),
     "searchsorted": lambda a, v, right=False, side=None, **rest: _searched(a, v, "right" if right else side or "left"),
 }
 

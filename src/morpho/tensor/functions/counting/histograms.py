@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dtypes import float64, int64
+from morpho.base.dtypes import float64, int32, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_integer
 from morpho.ir.node import build
@@ -47,14 +47,15 @@ def digitize(x: Any, bins: Any, /, *, right: bool = False) -> Tensor:
     return searchsorted(edges, x, side=side)
 
 
-def bucketize(x: Any, boundaries: Any, /, *, right: bool = False) -> Tensor:
+def bucketize(x: Any, boundaries: Any, /, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """The number of boundaries, which rise, before every element; with `right` one that it equals counts too
-    (PyTorch's meaning).
+    (PyTorch's meaning). `out_int32` gives int32, int64 otherwise.
 
     >>> mo.bucketize([1, 2, 6], [2, 4, 6]).tolist()
     [0, 0, 2]
     """
-    return searchsorted(boundaries, x, side="right" if right else "left")
+    numbers = searchsorted(boundaries, x, side="right" if right else "left")
+    return numbers.astype(int32) if out_int32 else numbers
 
 
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Tensor:
