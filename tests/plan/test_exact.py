@@ -86,7 +86,7 @@ def test_a_node_that_can_take_nothing_relays_nothing():
 def test_if_nothing_fits_the_error_names_layer_and_shortfall():
     """Never "put it on node 0"."""
     cluster = plan.Cluster.uniform([node("a", memory=80), node("b", memory=90)], 1e9, 0.0)
-    with pytest.raises(MemoryLimit, match=r"layer 0 \(layer 0\) needs 100 B.*roomiest node, b, has 90 B.*10 B short"):
+    with pytest.raises(MemoryLimit, match=r"layer 0 \(layer 0\) needs 100 B.*largest node, b, has 90 B.*10 B short"):
         plan.solve(chain(3), cluster, constraints=NO_HEADROOM)
     cluster = plan.Cluster.uniform([node("a", memory=150), node("b", memory=150)], 1e9, 0.0)
     with pytest.raises(MemoryLimit, match=r"needs 300 B and all 2 nodes together have 300 B|fits no chain"):

@@ -152,7 +152,7 @@ def test_time_of_moves() -> None:
 
 
 @pytest.mark.parametrize(("measured", "options", "complaint"), [
-    ({"x": 1.0}, {}, "'x' has no stage"), ({"a": -1.0}, {}, "positive"), ({"a": 0.0}, {}, "positive"),
+    ({"x": 1.0}, {}, "'x' is neither a stage nor a link"), ({"a": -1.0}, {}, "positive"), ({"a": 0.0}, {}, "positive"),
     ({}, {"horizon_s": 0.0}, "horizon_s"), ({}, {"minimum_gain": -1.0}, "minimum_gain"),
 ])
 def test_bad_input(measured: dict[str, float], options: dict[str, float], complaint: str) -> None:

@@ -432,7 +432,7 @@ def test_wrong_use_is_one_sentence() -> None:
         (lambda: mo.switch(mo.asarray(0.5), [lambda: 1.0]), ArgumentError, "whole number"),
         (lambda: mo.switch(0, []), ArgumentError, "no branches"),
         (lambda: mo.fori_loop(0, 2**63, lambda i, x: x, 0), ValueFault, "bound 9223372036854775808 leaves int64"),
-        (lambda: mo.fori_loop(-2**62, 2**62, lambda i, x: x, 0), ValueFault, "more than int64 counts"),
+        (lambda: mo.fori_loop(-2**62, 2**62, lambda i, x: x, 0), ValueFault, "more than int64 can count"),
         (lambda: mo.fori_loop(0.5, 3, lambda i, x: x, 0), ArgumentError, "whole number"),
         (lambda: mo.fori_loop(0, 3, lambda i, x: x if float(x) > 0 else -x, mo.asarray(1.0)), CompileError, "while"),
         (lambda: mo.associative_scan(mo.add, ()), ArgumentError, "no tensor"),
