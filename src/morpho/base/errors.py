@@ -12,7 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from types import CodeType, FrameType
+import threading
+import traceback
+from collections.abc import Callable
+from types import CodeType, FrameType, TracebackType
 
 __all__ = [
     "MorphoError", "ShapeError", "DTypeError", "AxisError", "IndexFault", "ArgumentError", "ValueFault", "NotFinite",
@@ -41,6 +44,10 @@ class MorphoError(Exception):
     """
 
     message = hint = ""
+
+    def _render_traceback_(self) -> list[str]:
+        """Lines that IPython and Jupyter show."""
+        return "".join(traceback.format_exception(fold(self))).splitlines()
 
 
 class ShapeError(MorphoError, ValueError):
@@ -278,3 +285,66 @@ def fail(kind: type[MorphoError], operation: str, message: str, hint: str = "", 
     error = kind(sentence(operation, message, hint, line))
     error.message, error.hint = message, hint
     return error
+
+
+# -- tracebacks -------------------------------------------------------------------------------------------------------
+_keeps_frames: list[Callable[[], bool]] = []  # whether tracebacks stay whole, by the settings
+
+
+def fold(error: BaseException) -> BaseException:
+    """Drop Morpho's own frames from the traceback of a user's error and of those it came from, in place. An error
+    that is no `MorphoError` keeps them unless the user's own code raised it: it may be a fault of Morpho's, whose
+    frames are the report. `MORPHO_LOG=debug` keeps all."""
+    known: set[int] = set()
+    link: BaseException | None = None if any(keep() for keep in _keeps_frames) else error
+    while link is not None and id(link) not in known:
+        known.add(id(link))
+        _fold_one(link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return error
+
+
+def _fold_one(error: BaseException) -> None:
+    entries: list[TracebackType] = []
+    entry = error.__traceback__
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    if not entries or not (isinstance(error, MorphoError) or _is_of_user(entries[-1].tb_frame)):
+        return
+    chain: TracebackType | None = None
+    for entry in reversed([entry for entry in entries if not _is_hidden(entry.tb_frame)]):
+        chain = TracebackType(chain, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    if chain is not None:
+        error.__traceback__ = chain
+
+
+def _is_hidden(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return (known_files[name] if name in known_files else _is_ours(name, frame)) or (
+        str(frame.f_globals.get("__name__")).startswith("IPython."))
+
+
+def _is_of_user(frame: FrameType) -> bool:
+    """Whether a frame is of a program, rather than Morpho's, an installed package's or Python's own."""
+    name = frame.f_code.co_filename
+    installed = name.startswith((sys.prefix + os.sep, sys.base_prefix + os.sep, "<frozen "))
+    return not installed and not _is_hidden(frame)
+
+
+def fold_uncaught(keep: Callable[[], bool]) -> None:
+    """Have errors that nobody catches shown by their users' lines, unless `keep()`: the hooks in place show them,
+    folded. `pdb.pm()` still has every frame."""
+    _keeps_frames.append(keep)
+    show, show_of_thread = sys.excepthook, threading.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        show(kind, fold(error), error.__traceback__)
+
+    def hook_of_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            fold(args.exc_value)
+            args = threading.ExceptHookArgs((args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread))
+        show_of_thread(args)
+
+    sys.excepthook, threading.excepthook = hook, hook_of_thread

@@ -21,7 +21,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, fail, fold_uncaught
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -382,3 +382,4 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 logging.getLogger("morpho").addFilter(_is_wanted)
 logging.getLogger("morpho").setLevel(logging.DEBUG)  # what is said is decided by the filter
+fold_uncaught(lambda: get().log == "debug")
