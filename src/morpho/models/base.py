@@ -16,6 +16,7 @@ from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache
 
 Self = TypeVar("Self", bound="Model")
+_Fields = TypeVar("_Fields", bound=tuple[Any, ...])
 
 
 class Model(Module):
@@ -51,14 +52,37 @@ class Model(Module):
             raise fail(ArgumentError, self.model_type, f"the configuration is not plain data: {error}") from None
 
 
+def indexed_by_name(cls: type[_Fields]) -> type[_Fields]:
+    """Let a NamedTuple of results be read as transformers' outputs are: `out["logits"]`, `out.keys()`, `"logits" in
+    out`, `out.to_tuple()`; `out[0]` and unpacking stay."""
+    by_place = cls.__getitem__
+
+    def item(self: Any, index: Any) -> Any:
+        if not isinstance(index, str):
+            return by_place(self, index)
+        if index not in self._fields:
+            raise KeyError(f"{cls.__name__} has {', '.join(self._fields)}; {index!r} is none of them")
+        return getattr(self, index)
+
+    def contains(self: Any, value: Any) -> bool:
+        return value in self._fields if isinstance(value, str) else any(part is value for part in self)
+
+    methods = {"__getitem__": item, "__contains__": contains, "keys": lambda self: self._fields,
+               "items": lambda self: tuple(self._asdict().items()), "to_tuple": lambda self: tuple(self)}
+    for name, method in methods.items():
+        setattr(cls, name, method)
+    return cls
+
+
+@indexed_by_name
 class Output(NamedTuple):
     """Result of a language model with `output_hidden_states=True`: `hidden_states` are those after the embedding
     and after every layer, (batch, length, width) each, the last one normed as the head sees it.
 
     >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)
     >>> found = model(mo.asarray([[1, 2, 3]]), output_hidden_states=True)
-    >>> len(found.hidden_states), found.logits.shape
-    (2, (1, 3, 50))
+    >>> len(found.hidden_states), found.logits.shape, found["logits"].shape
+    (2, (1, 3, 50), (1, 3, 50))
     """
 
     logits: mo.Tensor

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Model, divided, key_mask
+from morpho.models.base import Model, divided, indexed_by_name, key_mask
 from morpho.models.config import COMMON, Config
 from morpho.models.family import Family, Names, Settings
 from morpho.nn import init
@@ -192,6 +192,7 @@ class VisionTower(Module):
         return self.post_layernorm(x[:, 0])  # type: ignore[no-any-return]
 
 
+@indexed_by_name
 class Compared(NamedTuple):
     """Result of CLIP: `logits` (images, texts), and the vectors of both, of length 1."""
 
