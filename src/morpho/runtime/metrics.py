@@ -150,6 +150,8 @@ class Histogram(Metric):
     ...     waits.observe(n / 100)
     >>> waits.quantiles()
     {0.5: 0.5, 0.95: 0.95, 0.99: 0.99}
+    >>> waits.min(), waits.mean(), waits.max()
+    (0.01, 0.505, 1.0)
     """
 
     kind = "histogram"
@@ -207,6 +209,34 @@ class Histogram(Metric):
             last = [] if series is None or window_s is not None else list(series.last)
             counts = {} if series is None or window_s is None else series.window(window_s, now)
         return quantiles_of(sorted(last), of) if window_s is None else quantiles_of_buckets(counts, of)
+
+    def mean(self, *labels: str) -> float:
+        """Mean of the last 1000 observations; NaN where there are none, as of the next four."""
+        last = self._last(labels)
+        return math.fsum(last) / len(last) if last else math.nan
+
+    def median(self, *labels: str) -> float:
+        last = self._last(labels)
+        half = len(last) // 2
+        return (last[half] + last[~half]) / 2 if last else math.nan
+
+    def std(self, *labels: str) -> float:
+        """Standard deviation of all of them, as NumPy's `std` without `ddof`."""
+        mean, last = self.mean(*labels), self._last(labels)
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in last) / len(last)) if last else math.nan
+
+    def min(self, *labels: str) -> float:
+        return next(iter(self._last(labels)), math.nan)
+
+    def max(self, *labels: str) -> float:
+        return next(reversed(self._last(labels)), math.nan)
+
+    def _last(self, labels: tuple[Any, ...]) -> list[float]:
+        """The last 1000 observations, sorted."""
+        labels = self._checked(labels)
+        with self._lock:
+            series = self._values.get(labels)
+            return [] if series is None else sorted(series.last)
 
 
 class Observed(Metric):

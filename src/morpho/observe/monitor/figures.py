@@ -41,6 +41,8 @@ def histogram(name: str, help: str = "", labels: Sequence[str] = (), bounds: Seq
     ...     baked.observe(seconds)
     >>> baked.quantiles()
     {0.5: 2.0, 0.95: 4.0, 0.99: 4.0}
+    >>> baked.mean(), baked.median(), baked.std(), baked.min(), baked.max()
+    (2.5, 2.5, 1.118033988749895, 1.0, 4.0)
     """
     return metrics.histogram(name, help, labels, bounds)
 
