@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,17 @@ def test_show_without_rich(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "rich.console", None)
     doctor.show(llvm=False)
     assert "processor" in capsys.readouterr().out
+
+
+LONG = "/a-home/" + "folder-of-projects/" * 8 + "cache"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_path_is_shown_in_one_piece(is_terminal: bool) -> None:
+    from rich.console import Console
+
+    file = io.StringIO()
+    rows = [doctor.Row("cache", "folder", f"it is {LONG}", f"look at {LONG} or elsewhere")]
+    doctor._show_with(Console(file=file, width=80, force_terminal=is_terminal, color_system=None), rows)
+    assert file.getvalue().count(LONG) == 2
+    assert len(file.getvalue().strip().splitlines()) == (6 if is_terminal else 3)

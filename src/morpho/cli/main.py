@@ -36,7 +36,6 @@ app = typer.Typer(
     help="Morpho: lazy tensors, one graph, native code.",
     epilog="Settings are environment variables MORPHO_<NAME>; `morpho doctor` shows those in force.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -62,7 +61,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Morpho: lazy tensors, one graph, native code."""

@@ -14,6 +14,7 @@ import os
 import platform
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +25,8 @@ from morpho.base import settings
 from morpho.base.distribution import NAME, install
 from morpho.base.units import format_binary_bytes, format_bytes
 from morpho.cli.machine import bench
+
+NAME_COLUMNS = 24
 
 
 class Row(NamedTuple):
@@ -287,7 +290,7 @@ def _writable(folder: Path) -> bool:
 
 
 def show(llvm: bool = True) -> None:
-    """Print the report: a table per section, advice beside what wants some."""
+    """Print the report: a list per section, advice below what wants some. In a pipe each finding is one line."""
     rows = report(llvm)
     try:
         from rich.console import Console
@@ -300,17 +303,23 @@ def show(llvm: bool = True) -> None:
 
 def _show_with(console: object, rows: list[Row]) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     assert isinstance(console, Console)
     for section in dict.fromkeys(row.section for row in rows):
-        table = Table(title=section, title_justify="left", title_style="bold cyan", box=None, show_header=False,
-                      pad_edge=False)
-        table.add_column(min_width=24, no_wrap=True)
-        table.add_column(overflow="fold")
-        table.add_column(style="yellow", overflow="fold")
+        console.print(Text(section, "bold cyan italic"))
         for row in (row for row in rows if row.section == section):
-            table.add_row(Text(row.name), Text(row.value), Text(row.advice))
-        console.print(table)
+            label = row.name.ljust(NAME_COLUMNS)
+            for style, text in (("", row.value), ("yellow", row.advice)):
+                for line in _lines(text, console.width - NAME_COLUMNS if console.is_terminal else 0):
+                    # Rich must not break what was left whole: a path wider than the terminal is copied in one piece.
+                    console.print(Text.assemble(label, (line, style)), soft_wrap=True)
+                    label = " " * NAME_COLUMNS
         console.print()
+
+
+def _lines(text: str, columns: int) -> list[str]:
+    """The text in lines of so many columns, cut at blanks only; 0: one line."""
+    if not columns:
+        return [text] if text else []
+    return textwrap.wrap(text, max(columns, 1), break_long_words=False, break_on_hyphens=False)
