@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
 import numpy as np
 
 from morpho.base.dims import Dim, Shape
-from morpho.base.dtypes import DType, bool_, promote
-from morpho.base.errors import DTypeError, MorphoError, fail
+from morpho.base.dtypes import DType, bool_, float32, float64, promote
+from morpho.base.errors import DTypeError, MorphoError, fail, sentence
 from morpho.base.shapes import broadcast
 from morpho.ir.node import Node
 from morpho.ops.algebra import cast, expand, size_value
@@ -30,6 +31,8 @@ def as_node(value: Any, operation: str) -> Node:
         raise fail(DTypeError, operation, f"{type(value).__name__} is not a tensor or a number ({error})") from error
 
 
+log = logging.getLogger("morpho")
+_widened: list[str] = []  # the operation that was warned of
 COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 
 
@@ -68,6 +71,16 @@ def promoted(operation: str, *values: Any, floating: bool = False) -> list[Node]
         else:
             result.append(cast(node, found) if node is not None else scalar_node(value, found, operation))
     return result
+
+
+def check_widening(operation: str, x: Tensor | Node, weight: Tensor | Node) -> None:
+    """Say once in a process that a float64 input makes float64 of a float32 layer: NumPy's arrays are float64 by
+    default, so this is seldom meant, and takes twice the time."""
+    if x.dtype is float64 and not _widened and weight.dtype is float32:
+        _widened.append(operation)
+        log.warning("%s", sentence(operation, "the input is float64 and the weight float32: the result, and what is "
+                                              "computed from it, is float64 (said once)",
+                                   "write x.astype('float32'), or model.double() where it is meant"))
 
 
 def broadcasted(operation: str, *nodes: Node) -> list[Node]:

@@ -14,6 +14,7 @@ from morpho.nn.containers import Sequential
 from morpho.nn.layers.activations import activation
 from morpho.nn.module import Module
 from morpho.tensor.convert import following
+from morpho.tensor.operands import check_widening
 from morpho.tensor.recorded import recorded
 from morpho.tensor.state.variable import Parameter
 
@@ -28,6 +29,7 @@ def linear(input: mo.Tensor, weight: mo.Tensor, bias: mo.Tensor | None = None) -
     x = following(input)
     if not x.ndim or x.shape[-1] != weight.shape[-1]:
         raise fail(ShapeError, "Linear", f"shape {tuple(x.shape)} does not end in {weight.shape[-1]} features")
+    check_widening("Linear", x, weight)
     y = mo.matmul(x, mo.matrix_transpose(weight))  # (..., in_features) -> (..., out_features)
     return y if bias is None else y + bias.astype(y.dtype)  # with `amp.autocast` y may be a half
 

@@ -27,7 +27,7 @@ from morpho.tensor.functions.neural.spatial import (
     padding_widths,
     per_axis,
 )
-from morpho.tensor.operands import as_node
+from morpho.tensor.operands import as_node, check_widening
 from morpho.tensor.recorded import recorded
 
 
@@ -115,6 +115,7 @@ def conv_transpose2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, 
 
 # -- arguments -------------------------------------------------------------------------------------------------------
 def _operands(name: str, rank: int, x: Any, weight: Any, bias: Any) -> tuple[Node, Node, Node | None]:
+    check_widening(name, as_node(x, name), as_node(weight, name))
     nodes = lowered(name, "convolution", x, weight, *([] if bias is None else [bias]))
     if not nodes[0].dtype.is_float:
         raise fail(DTypeError, name, f"dtype {nodes[0].dtype} is not taken", "convert with astype")
