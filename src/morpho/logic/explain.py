@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from morpho.base.python.notebook import Page
 from morpho.logic.analysis.core import CoreRule
 from morpho.logic.analysis.magic import ASK
 from morpho.logic.analysis.strata import Stratum
@@ -9,7 +10,7 @@ from morpho.logic.model import Model
 from morpho.logic.tuples.plan import RulePlan
 
 
-def explained(model: Model) -> str:
+def explained(model: Model) -> Page:
     """A text with a part for each stratum."""
     lines = [f"{len(model.compiled.rules)} core rules in {len(model.compiled.strata)} strata, "
              f"semantics {model.evaluator.semiring.name}"]
@@ -17,7 +18,7 @@ def explained(model: Model) -> str:
         lines += _stratum(number, stratum, model)
     work = model.counters
     lines.append(f"work: {work['rounds']} rounds, {work['rules']} rules run on tuples, {work['tuples']} tuples derived")
-    return "\n".join(lines)
+    return Page("\n".join(lines))
 
 
 def _stratum(number: int, stratum: Stratum, model: Model) -> list[str]:

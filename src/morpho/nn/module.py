@@ -16,6 +16,7 @@ dicts of those, are the tree; saving, counting, freezing and converting are walk
 from __future__ import annotations
 
 import difflib
+import html
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -400,6 +401,13 @@ class Module:
             first, *rest = repr(child).split("\n")
             lines += [f"  {name}: {first}", *[f"  {line}" for line in rest]]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The tree, whose branches open; with the parameters of each."""
+        count = f"{sum(parameter.size for parameter in self.parameters()):,} parameters"
+        label = f"<code>{html.escape(f'{type(self).__name__}({self.describe()})')}</code> <small>{count}</small>"
+        rows = [f"<li>{html.escape(name)}: {child._repr_html_()}</li>" for name, child in self.named_children()]
+        return f"<details open><summary>{label}</summary><ul>{''.join(rows)}</ul></details>" if rows else label
 
 
 class RemovableHandle:

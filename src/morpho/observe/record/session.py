@@ -19,6 +19,7 @@ from morpho.backends.driver.timed_code import KIND_BITS, Kind
 from morpho.base.checks import check_flags, check_texts
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import machine
+from morpho.base.python.notebook import preformatted
 from morpho.base.target import current_isa, wanted_threads
 from morpho.observe.record.rows import Addresses, op_row
 from morpho.observe.record.sampler import Sampler
@@ -315,6 +316,9 @@ class Profile:
 
     def __str__(self) -> str:
         return self.report()
+
+    def _repr_html_(self) -> str:
+        return preformatted("a profile that is not over yet" if self._trace is None else self.report())
 
     def save(self, path: str | Path) -> Path:
         """Write the trace (.json), a Perfetto trace (.perfetto.json, .pftrace), a flame graph (.svg) or a report

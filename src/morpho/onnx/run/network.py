@@ -22,6 +22,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError, fail
+from morpho.base.python.notebook import Page
 from morpho.onnx.operators.control import ENDLESS
 from morpho.onnx.proto.dtypes import element_type
 from morpho.onnx.proto.model import Model, TypeInfo, Value
@@ -366,8 +367,8 @@ class Network:
         """Explain how the last call ran."""
         if self.program is None:
             why = f"since {self._reason}" if self._reason else "it has not been called yet"
-            return f"{self.name}: not compiled: {why}"
-        return str(self.program.explain())
+            return Page(f"{self.name}: not compiled: {why}")
+        return Page(self.program.explain())
 
     def __repr__(self) -> str:
         return f"<onnx model {self.name}({', '.join(self.input_names)}) -> {', '.join(self.output_names)}>"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from morpho.base.errors import MorphoError
+from morpho.base.python.notebook import preformatted
 from morpho.base.units import format_bytes, format_seconds
 from morpho.plan.cluster.cluster import Cluster
 from morpho.plan.cluster.node import Node
@@ -73,6 +74,9 @@ class Explanation:
         lines += ["", "what relief is worth", *(f"  {relief}" for relief in self.reliefs or ("nothing tried helps",))]
         lines += ["", "if a node dies", *(f"  {failure}" for failure in self.failures)]
         return "\n".join([*lines, *(f"note: {note}" for note in (*plan.card.notes, *plan.notes))])
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 def explain(plan: Plan, relief: int = 8, with_failures: bool = True) -> Explanation:

@@ -18,6 +18,7 @@ from morpho.backends.driver.executable import loaded, set_distances
 from morpho.backends.driver.layout import make_vectorcallable, slot_offset
 from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.python.notebook import Page, folded
 from morpho.base.units import parse_bytes
 from morpho.ir.printing import to_dot, to_text
 from morpho.passes.remat.remat import Budget
@@ -72,7 +73,11 @@ class Compiled(CompiledFunction):
         >>> "matmul+maximum  37 x 96 x 70" in f.explain()
         True
         """
-        return explain_text(self)
+        return Page(explain_text(self))
+
+    def _repr_html_(self) -> str:
+        return folded(f"compiled {self.__name__}{self.signature if self.current is not None else ''}",
+                      explain_text(self))
 
     def measure(self, *args: Any, repeats: int = 5, **kwargs: Any) -> dict[str, list[float]]:
         """Call it once to warm up and then `repeats` times, timing every step; the least seconds of each, and what the
