@@ -17,6 +17,7 @@ ENDLESS = 1 << 60
 x, one, m = mo.ones(64).realise(), mo.asarray(1.0), mo.eye(16).realise()
 state = mo.State(mo.zeros(64))
 calls = []
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 
 def looping(body):
     return mo.compile(lambda s: mo.fori_loop(0, ENDLESS, lambda i, s: body(s), s))

@@ -324,3 +324,10 @@ def test_an_update_is_one_operation_with_the_bits_of_its_parts(rule: str, option
     assert weights() == results and counts.steps == steps  # another model alike has the same program
     with mo.settings(record=False):
         assert weights() == results
+
+
+def test_a_value_that_a_traced_body_looks_at_is_computed() -> None:
+    """The index is known and checked while the body of the loop is traced."""
+    places, values = mo.asarray([1, 0, 3]), mo.asarray([2.0, 3.0, 4.0])
+    looped = mo.fori_loop(0, 2, lambda i, x: x.at[places + 1].add(values), mo.zeros(5))
+    assert looped.tolist() == [0.0, 6.0, 4.0, 0.0, 8.0]

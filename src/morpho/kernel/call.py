@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +13,19 @@ import numpy as np
 
 from morpho.base.dims import Dim, Size
 from morpho.base.dtypes import DType, as_dtype
-from morpho.base.errors import ArgumentError, MorphoError, fail
+from morpho.base.errors import ArgumentError, CompileError, MorphoError, fail
 from morpho.ir.node import Node
 from morpho.ops.sources import pick
 from morpho.ops.tiles import record
-from morpho.ops.tiles.builder import Refusal
+from morpho.ops.tiles.builder import Reading, Refusal, exact, is_current
 from morpho.ops.tiles.interpret import Interpreter
 from morpho.ops.tiles.ir import TileProgram
-from morpho.ops.tiles.translate import PRIMITIVES, translate
+from morpho.ops.tiles.translate import PRIMITIVES, Tree, translate_now, tree_of
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 
+LABELS: set[str] = set()
+COUNTER = itertools.count(2)
 KNOWN = (bool, int, float, str, DType, tuple, type(None))
 
 
@@ -86,7 +89,14 @@ class Kernel:
         self.constants = {p.name: p.default for p in constant}
         self.arrays = [p.name for p in parameters if p.name not in self.constants]
         self.label = f"{function.__module__}.{function.__qualname__}"
-        self.programs: dict[Any, TileProgram] = {}
+        self.programs: dict[Any, tuple[TileProgram, list[Reading]]] = {}
+        try:
+            self.tree: Tree | None = tree_of(function)  # the file may change before the first call
+        except CompileError:
+            self.tree = None
+        if self.label in record.GRADIENTS or (vjp is not None and self.label in LABELS):
+            self.label += f"#{next(COUNTER)}"  # a kernel of the same name has another gradient
+        LABELS.add(self.label)
         if vjp is not None:
             record.GRADIENTS[self.label] = self.gradients
 
@@ -135,7 +145,7 @@ class Kernel:
                 raise fail(ArgumentError, name, f"the constant {key} is missing", f"call it with {key}=...")
             if isinstance(value, np.generic):
                 constants[key] = value.item()
-            elif not isinstance(value, KNOWN):
+            elif not is_known(value):
                 raise fail(ArgumentError, name, f"the constant {key} is {type(value).__name__}",
                            "constants are numbers, text, dtypes and tuples; pass arrays by position")
         return arguments, constants
@@ -167,13 +177,13 @@ class Kernel:
     def program(self, operands: Mapping[str, Tensor | New], constants: Mapping[str, Any]) -> TileProgram:
         """The tile IR for the dtypes, ranks and constants of a call."""
         arrays = [(key, operands[key].dtype, len(operands[key].shape)) for key in self.arrays]
-        key = (tuple(arrays), tuple((one, type(value), value) for one, value in constants.items()))
-        known = self.programs.get(key)
-        if known is None:
+        key = (tuple(arrays), tuple((one, exact(value)) for one, value in constants.items()))
+        known, readings = self.programs.get(key, (None, ()))
+        if known is None or not is_current(readings):
             for array, dtype, _ in arrays:
                 if dtype.is_complex:
                     raise fail(ArgumentError, self.function.__name__, f"{array} is {dtype}: kernels take real arrays")
-            known = self.programs[key] = translate(self.function, arrays, dict(constants))
+            known, readings = self.programs[key] = translate_now(self.function, arrays, dict(constants), self.tree)
         return known
 
     def sizes(self, arguments: Mapping[str, Any]) -> tuple[Size, ...]:
@@ -235,6 +245,10 @@ class Kernel:
             raise fail(ArgumentError, self.function.__name__,
                        f"vjp returns {len(several)} gradients for {len(inputs)} inputs")
         return [None if one is None else asarray(one).node for one in several]
+
+
+def is_known(value: Any) -> bool:
+    return all(map(is_known, value)) if type(value) is tuple else isinstance(value, KNOWN)
 
 
 def called(function: Callable[..., Any], arguments: Mapping[str, Any], name: str) -> Any:

@@ -353,7 +353,7 @@ class Recording:
         try:
             alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else \
                 [x for x in results if x._storage is self]
-            if alive and ((is_silent := is_quiet()) or _is_usual()):
+            if alive and ((is_silent := is_quiet() and tracing.body is None) or _is_usual()):
                 live = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
                 plan = self.step.plans.get(live) or _plan_of(self.step, alive)
                 inputs = [*self.inputs, _vector(self.numbers)] if self.numbers else self.inputs

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
+
+import numpy as np
 
 from morpho.base.dtypes import DType, as_dtype, bool_, float32, float64, int32, int64, promote
 from morpho.base.errors import MorphoError
@@ -17,6 +20,9 @@ FLOATING = frozenset({"divide", "sqrt", "reciprocal", "exp", "exp2", "log", "log
                       "cos", "tan", "tanh", "sigmoid", "erf", "gelu", "silu", "softplus"})
 LOGICAL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor",
            "bitwise_invert": "logical_not"}
+
+
+Reading = tuple[Callable[[], Any], Any]  # how a value was read, and the value
 
 
 class Refusal(Exception):
@@ -57,6 +63,13 @@ class Builder:
         self.count = 0
         self.block = Block()
         self.line = 0
+        self.readings: list[Reading] = []
+
+    def reading(self, read: Callable[[], Any]) -> Any:
+        """A value from outside of the kernel, noted because it may have changed at the next call."""
+        value = read()
+        self.readings.append((read, value))
+        return value
 
     def new(self, shape: Tile, dtype: DType) -> Value:
         if len(shape) > 2:
@@ -82,8 +95,7 @@ class Builder:
         if type(value) not in (bool, int, float):
             raise Refusal(f"{value!r} is no number")
         kind = dtype or {bool: bool_, int: int64, float: float32}[type(value)]
-        known = float(value) if kind.is_float else bool(value) if kind is bool_ else int(value)
-        return self.add("constant", (), (), kind, value=known)
+        return self.add("constant", (), (), kind, value=constant_of(value, kind))
 
     def cast(self, value: Value, dtype: DType) -> Value:
         return value if value.dtype is dtype else self.add("map", (value,), value.shape, dtype, op="cast")
@@ -150,9 +162,8 @@ class Builder:
         return self.map("where", self.add("full", (self.constant(True),), shape, bool_), value, value)
 
     def full(self, shape: Any, value: Any, dtype: Any = None) -> Value:
-        size = self.tile_shape(shape)
-        return self.add("full", (one := self.constant(value, None if dtype is None else as_dtype(dtype)),), size,
-                        one.dtype)
+        size, one = self.tile_shape(shape), self.constant(value, None if dtype is None else as_dtype(dtype))
+        return self.add("full", (one,), size, one.dtype) if size else one
 
     def tile_shape(self, shape: Any) -> Tile:
         sizes = (shape,) if type(shape) is int else shape
@@ -178,6 +189,8 @@ class Builder:
                     raise Refusal("a slice of an array has no step: use an index tile")
                 start, stop = 0 if part.start is None else part.start, part.stop
                 stop = array.shape[axis] if stop is None else stop
+                if type(stop) is int and stop < 0:
+                    raise from_the_end(array, axis, stop)
                 form += "s"
                 inputs += [self.integer(start), self.integer(stop)]
             elif isinstance(part, Value) and part.shape:
@@ -186,6 +199,8 @@ class Builder:
                 form += "t"
                 inputs.append(self.cast(part, int64))
             else:
+                if type(part) is int and part < 0:
+                    raise from_the_end(array, axis, part)
                 form += "i"
                 inputs.append(self.integer(part))
         if tiles and "s" in form and "".join(sorted(form.replace("i", ""))) != "st":
@@ -302,6 +317,8 @@ class Builder:
         tile = self.constant(value)
         if len(tile.shape) != 1:
             raise Refusal(f"sort of a tile of shape {tile.shape}: it takes a line")
+        if tile.dtype is bool_:
+            return self.cast(self.sort(self.cast(tile, int32)), bool_)
         return self.add("sort", (tile,), tile.shape, tile.dtype)
 
     def dot(self, left: Any, right: Any, acc: Any = None) -> Value:
@@ -316,6 +333,44 @@ class Builder:
         if acc is not None:
             inputs.append(self.expanded(self.constant(acc, dtype), shape))
         return self.add("dot", inputs, shape, dtype)
+
+
+def from_the_end(array: Parameter, axis: int, index: int) -> Refusal:
+    return Refusal(f"{index} is outside of {array.name}: indices do not count from the end, "
+                   f"so write {array.name}.shape[{axis}] - {-index}")
+
+
+def exact(value: Any) -> Any:
+    """A key that differs where a kernel's code may: 1, 1.0 and True, and both zeros, are four values."""
+    if isinstance(value, tuple | list):
+        return type(value), *map(exact, value)
+    return type(value), repr(value) if isinstance(value, float) else value
+
+
+def is_current(readings: Sequence[Reading]) -> bool:
+    """Whether values from outside of a kernel are what they were when it was translated."""
+    for read, value in readings:
+        try:
+            new = read()
+        except (AttributeError, LookupError, TypeError, ValueError, Refusal):
+            return False
+        if new is not value and not (isinstance(value, bool | int | float | str | tuple | list | MethodType)
+                                     and exact(new) == exact(value)):
+            return False
+    return True
+
+
+def constant_of(value: bool | int | float, dtype: DType) -> bool | int | float:
+    """A Python number as an element of a dtype: floats beyond its range are infinite, integers are refused."""
+    if dtype is bool_:
+        return bool(value)
+    if dtype.is_float:
+        most = float(np.finfo(dtype.compute.numpy if dtype.name == "bfloat16" else dtype.numpy).max)
+        return math.copysign(math.inf, value) if abs(value) > most else float(value)
+    whole, limits = int(value), np.iinfo(dtype.numpy)
+    if not limits.min <= whole <= limits.max:
+        raise Refusal(f"{value} is out of range for {dtype}")
+    return whole
 
 
 def finished(builder: Builder, name: str, parameters: Sequence[Parameter], file: str) -> TileProgram:

@@ -15,12 +15,13 @@ import operator
 import textwrap
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from morpho.base.dtypes import DType, bool_, int64
 from morpho.base.errors import CompileError, MorphoError, fail
 from morpho.ir.op import REGISTRY
-from morpho.ops.tiles.builder import Builder, Parameter, Refusal, Window, finished
+from morpho.ops.tiles.builder import Builder, Parameter, Reading, Refusal, Window, exact, finished, from_the_end
 from morpho.ops.tiles.ir import Block, Operation, TileProgram, Value
 
 BINARY: dict[type, str] = {
@@ -42,13 +43,21 @@ REDUCTIONS = ("sum", "max", "min", "prod", "any", "all")
 MOST_DEPTH = 20  # of functions inside functions
 PRIMITIVES: dict[Any, str] = {}  # functions of mo.kernel -> names of methods of `Reader`
 Scope = dict[str, Any]
+Tree = tuple[ast.FunctionDef, str]  # and the file
 
 
 def translate(function: Callable[..., Any], arrays: Sequence[tuple[str, DType, int]],
               constants: dict[str, Any]) -> TileProgram:
-    """The program of a kernel for arrays (name, dtype, rank) and constants."""
+    """The program of a kernel whose globals and closures stay as they are."""
+    return translate_now(function, arrays, constants)[0]
+
+
+def translate_now(function: Callable[..., Any], arrays: Sequence[tuple[str, DType, int]],
+                  constants: dict[str, Any], tree: Tree | None = None) -> tuple[TileProgram, list[Reading]]:
+    """The program of a kernel for arrays (name, dtype, rank) and constants, and the values of globals, closures and
+    their attributes that are in it."""
     parameters = [Parameter(number, *one) for number, one in enumerate(arrays)]
-    reader = Reader(function)
+    reader = Reader(function, tree=tree)
     for parameter in parameters:
         parameter.shape = tuple(reader.builder.add("size", (), (), int64, array=parameter.index, axis=axis)
                                 for axis in range(parameter.rank))
@@ -60,10 +69,10 @@ def translate(function: Callable[..., Any], arrays: Sequence[tuple[str, DType, i
         said = error.message if isinstance(error, MorphoError) else error
         raise fail(CompileError, "kernel", f"{reader.tree.name}: {said}",
                    line=f"{reader.file}:{reader.builder.line}") from error
-    return finished(reader.builder, reader.tree.name, parameters, reader.file)
+    return finished(reader.builder, reader.tree.name, parameters, reader.file), reader.builder.readings
 
 
-def tree_of(function: Callable[..., Any]) -> tuple[ast.FunctionDef, str]:
+def tree_of(function: Callable[..., Any]) -> Tree:
     """The syntax tree of a function, with the lines of its file."""
     code = function.__code__
     linecache.checkcache(code.co_filename)
@@ -82,12 +91,12 @@ def tree_of(function: Callable[..., Any]) -> tuple[ast.FunctionDef, str]:
 class Reader:
     """One kernel, or a function that it calls, being read."""
 
-    def __init__(self, function: Callable[..., Any], builder: Builder | None = None, depth: int = 0) -> None:
-        self.tree, self.file = tree_of(function)
+    def __init__(self, function: Callable[..., Any], builder: Builder | None = None, depth: int = 0,
+                 tree: Tree | None = None) -> None:
+        self.tree, self.file = tree or tree_of(function)
         self.function, self.depth = function, depth
         self.builder = builder or Builder()
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        self.closure = {name: cell.cell_contents for name, cell in cells}
+        self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
     # -- statements --
     def body(self, statements: Sequence[ast.stmt], scope: Scope) -> Any:
@@ -259,8 +268,8 @@ class Reader:
         names: list[str] = []
         for name in scopes[0]:
             values = [inner.get(name) for inner in scopes]
-            if values[0] is values[1] or (type(values[0]) is type(values[1]) and not isinstance(values[0], Value)
-                                          and values[0] == values[1]):
+            if values[0] is values[1] or (not isinstance(values[0], Value) and not isinstance(values[1], Value)
+                                          and exact(values[0]) == exact(values[1])):
                 scope[name] = values[0]
             elif all(isinstance(value, Value | bool | int | float) for value in values):
                 kinds = [value for value in values if isinstance(value, Value)]
@@ -288,7 +297,13 @@ class Reader:
             return scope[name]
         if name in self.function.__code__.co_varnames:
             raise Refusal(f"{name} has no value here: it is assigned in a loop or in one branch alone")
-        for place in (self.closure, self.function.__globals__, vars(builtins)):
+        return self.builder.reading(lambda: self.free(name))
+
+    def free(self, name: str) -> Any:
+        """The value that a name has outside of the function."""
+        if name in self.cells:
+            return self.cells[name].cell_contents
+        for place in (self.function.__globals__, vars(builtins)):
             if name in place:
                 return place[name]
         raise Refusal(f"{name} is not defined")
@@ -302,7 +317,7 @@ class Reader:
             case ast.Attribute(owner, name):
                 return self.attribute(self.value(owner, scope), name)
             case ast.Subscript(table, index):
-                return self.item(self.value(table, scope), self.value(index, scope))
+                return self.item(self.value(table, scope), self.value(index, scope), index)
             case ast.Slice(start, stop, step):
                 return slice(*(None if part is None else self.value(part, scope) for part in (start, stop, step)))
             case ast.BinOp(left, sign, right):
@@ -344,10 +359,16 @@ class Reader:
             raise Refusal(f"an array has no attribute {name!r}: load it first")
         if isinstance(owner, Window) and name == "shape":
             raise Refusal("a window has no shape: the shape of the tile is the second argument of load")
-        return getattr(owner, name)
+        if isinstance(owner, ModuleType) and owner.__name__.split(".")[0] in ("morpho", "numpy", "math"):
+            return getattr(owner, name)
+        return self.builder.reading(lambda: getattr(owner, name))
 
-    def item(self, table: Any, index: Any) -> Any:
+    def item(self, table: Any, index: Any, node: ast.expr) -> Any:
         if isinstance(table, Parameter):
+            for axis, part in enumerate(node.elts if isinstance(node, ast.Tuple) else [node]):
+                match part:
+                    case ast.Slice(lower=ast.UnaryOp(ast.USub(), ast.Constant(int(start)))):
+                        raise from_the_end(table, axis, -start)
             return self.builder.window(table, index)
         if isinstance(table, Value):
             parts = index if isinstance(index, tuple) else (index,)
@@ -359,7 +380,7 @@ class Reader:
             raise Refusal("a tile takes [:, None] and [None, :] alone")
         if isinstance(index, Value):
             raise Refusal("an index of a known tuple must be known")
-        return table[index]
+        return self.builder.reading(lambda: table[index])
 
     def binary(self, sign: type, left: Any, right: Any) -> Any:
         if not isinstance(left, Value) and not isinstance(right, Value):
