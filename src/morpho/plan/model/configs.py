@@ -14,6 +14,8 @@ from typing import Any
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.cost.layers import BlockShape, linear_flops, norm_flops
 from morpho.models.config import Config as ModelConfig
+from morpho.models.decoder.layers import block_parameters
+from morpho.models.decoder.shape import Shape
 from morpho.models.registry import config_of, families, names, record
 from morpho.plan.model.layer import BYTES_OF, Layer
 from morpho.plan.model.strict_json import read_limited, strict_json
@@ -278,16 +280,29 @@ def decoder_layers(fields: Config, work: Workload) -> Family:
         fields.size(*fields.called(kind, keys[name]), default=1 if kind.default(keys[name]) is None else None)
     fields.heads(keys["heads"], keys["width"], keys.get("kv_heads", ""), keys.get("depth", ""))
     shape = fields.settings(kind).shape()
-    formula = BlockShape(shape.width, shape.hidden, shape.heads, shape.kv_heads, shape.depth, gated=shape.gated,
-                         biased=shape.qkv_bias, mlp_biased=shape.mlp_bias, experts=shape.experts,
-                         experts_used=shape.experts_used, norm_parameters=1 if shape.norm in ("rms", "rms1") else 2)
-    block = replace(formula, more_parameters=shape.block_parameters - formula.parameters())
+    blocks = {bool(shape.mixture) and number not in shape.dense: number for number in range(shape.layers)}
+    cards = {mixed: _decoder_block(shape, mixed, number) for mixed, number in blocks.items()}
     width = shape.embed_width or shape.width
     layers = (embedding_layer(shape.width, shape.embedding_parameters, work),
-              *(block_layer(f"block {i}", block, work) for i in range(shape.layers)),
+              *(block_layer(f"block {i}", cards[bool(shape.mixture) and i not in shape.dense], work)
+                for i in range(shape.layers)),
               head_layer(width, shape.vocabulary, shape.head_parameters, work))
     shared = shape.table_parameters if shape.tied else 0
     return layers, shared, "decode", _longer(fields, work, *fields.called(kind, keys["context"]))
+
+
+def _decoder_block(shape: Shape, mixed: bool, layer: int) -> BlockShape:
+    """A block of a decoder, with experts or without, by a layer that is such a one."""
+    mixture, latent = shape.mixture, shape.latent
+    sizes: dict[str, Any] = {"hidden": shape.hidden, "heads": shape.heads, "key_heads": shape.kv_heads,
+                             "head_width": shape.depth}
+    if mixed and mixture is not None:
+        sizes |= {"hidden": mixture.hidden, "experts": mixture.count, "experts_used": mixture.used}
+    if latent is not None:  # what the cache has of a token, as keys and values of half of it each
+        sizes |= {"head_width": latent.depth + latent.value_depth, "key_heads": 1}
+    formula = BlockShape(shape.width, gated=shape.gated, biased=shape.qkv_bias, mlp_biased=shape.mlp_bias,
+                         norm_parameters=1 if shape.norm in ("rms", "rms1") else 2, **sizes)
+    return replace(formula, more_parameters=block_parameters(shape, layer) - formula.parameters())
 
 
 def _with_parameters(layer: Layer, count: int, work: Workload) -> Layer:

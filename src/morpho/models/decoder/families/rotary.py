@@ -53,6 +53,7 @@ class RotaryConfig(Config):
                                          "hidden_size")
     family: ClassVar[str] = ""
     partial: ClassVar[bool] = False  # whether a part of a head may turn only
+    interleaved: ClassVar[bool] = False  # whether pairs of numbers that turn are neighbours
     scalings: ClassVar[tuple[str, ...]] = (*USUAL, "longrope")
 
     def __post_init__(self) -> None:
@@ -110,7 +111,7 @@ class RotaryConfig(Config):
             if name in scaling and len(scaling[name]) != depth // 2:
                 raise fail(ArgumentError, self.family, f"rope_scaling.{name} has {len(scaling[name])} numbers, not "
                                                        f"{depth // 2}, half of a head's rotated width")
-        return Rope(depth, self.rope_theta, scaling or None)
+        return Rope(depth, self.rope_theta, scaling or None, self.interleaved)
 
     def shape_of(self, **others: Any) -> Shape:
         """The shape with what the fields here say; `others` go before it."""
