@@ -48,7 +48,8 @@ class Body(Module):
         for number, rope in enumerate(shape.ropes):
             found = next((turns for known, turns in made if known == rope), None)
             if rope is not None and found is None:
-                found = RotaryPositions(rope.depth, shape.context, rope.theta, rope.interleaved, rope.scaling)
+                found = RotaryPositions(rope.depth, shape.context, rope.theta, rope.interleaved, rope.scaling,
+                                        rope.backwards)
                 made.append((rope, found))
             layers.append(Layer(shape, number, found, dtype))
         self.layers = ModuleList(layers)

@@ -18,6 +18,7 @@ class Rope:
     theta: float
     scaling: Mapping[str, Any] | None = None
     interleaved: bool = False
+    backwards: bool = False
 
 
 @dataclass(frozen=True)
