@@ -77,7 +77,72 @@ def _kin() -> Cases:
     }
 
 
+def _mixtures() -> Cases:
+    moe = {**SMALL, "moe_intermediate_size": 12, "num_experts_per_tok": 2}
+    groups = {"n_group": 2, "topk_group": 1, "n_routed_experts": 6, "routed_scaling_factor": 1.7}
+    latent = {**moe, "num_key_value_heads": 6, "kv_lora_rank": 10, "q_lora_rank": 14, "qk_nope_head_dim": 6,
+              "qk_rope_head_dim": 4, "v_head_dim": 8}
+    plain_latent = {name: value for name, value in latent.items() if name not in ("moe_intermediate_size",
+                                                                                  "num_experts_per_tok")}
+    granite = {**SMALL, "num_local_experts": 4, "embedding_multiplier": 3.0, "residual_multiplier": 0.4,
+               "attention_multiplier": 0.3, "logits_scaling": 2.0}
+    mscale = {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}
+    return {
+        "qwen2_moe": ("Qwen2MoeForCausalLM", {**moe, "num_experts": 4, "shared_expert_intermediate_size": 10}, {
+            "shared": {}, "some dense, normed": {"mlp_only_layers": [1], "norm_topk_prob": True, "qkv_bias": False},
+            "windows": {"use_sliding_window": True, "sliding_window": 4}}),
+        "qwen3_moe": ("Qwen3MoeForCausalLM", {**moe, "num_experts": 5, "head_dim": 8}, {
+            "every second": {"decoder_sparse_step": 2, "norm_topk_prob": True},
+            "window": {"use_sliding_window": True, "sliding_window": 5, "attention_bias": True}}),
+        "olmoe": ("OlmoeForCausalLM", {**SMALL, "num_experts": 5, "num_experts_per_tok": 3}, {
+            "bounds": {"clip_qkv": 0.5}, "normed": {"norm_topk_prob": True, "attention_bias": True}}),
+        "flex_olmo": ("FlexOlmoForCausalLM", {**SMALL, "num_experts": 5, "num_experts_per_tok": 3}, {"plain": {}}),
+        "granitemoe": ("GraniteMoeForCausalLM", granite, {"plain": {}}),
+        "granitemoeshared": ("GraniteMoeSharedForCausalLM", granite, {"shared": {"shared_intermediate_size": 10}}),
+        "phimoe": ("PhimoeForCausalLM", {**SMALL, "num_local_experts": 4}, {
+            "mixer": {"router_jitter_noise": 0.2}, "biases": {
+                "attention_bias": True, "lm_head_bias": True, "sliding_window": 5}}),
+        "glm4_moe": ("Glm4MoeForCausalLM", {**moe, "n_routed_experts": 6, "head_dim": 8}, {
+            "groups": groups, "normed": {"use_qk_norm": True, "attention_bias": True, "first_k_dense_replace": 2,
+                                         "norm_topk_prob": False, "n_shared_experts": 2}}),
+        "dots1": ("Dots1ForCausalLM", {**moe, "n_routed_experts": 6, "head_dim": 4, "n_shared_experts": 1}, {
+            "groups": {**groups, "first_k_dense_replace": 1, "layer_types": [FULL] * 3}}),
+        "solar_open": ("SolarOpenForCausalLM", {**moe, "n_routed_experts": 6, "head_dim": 8}, {"plain": {}}),
+        "exaone_moe": ("ExaoneMoeForCausalLM", {**moe, "num_experts": 6}, {
+            "windows": {"sliding_window": 4, "layer_types": [SLIDING, FULL, SLIDING], "first_k_dense_replace": 1,
+                        "mlp_layer_types": ["dense", "sparse", "sparse"]}}),
+        "minimax_m2": ("MiniMaxM2ForCausalLM", {**SMALL, "num_local_experts": 5, "num_experts_per_tok": 2}, {
+            "half turns": {"head_dim": 8, "rope_parameters": rope(partial_rotary_factor=0.5)}}),
+        "ernie4_5_moe": ("Ernie4_5_MoeForCausalLM", {**SMALL, "moe_intermediate_size": 12, "moe_k": 2,
+                                                     "moe_num_experts": 4}, {
+            "shared": {"moe_num_shared_experts": 2}, "biases": {"use_bias": True, "moe_layer_interval": 2,
+                                                                         "tie_word_embeddings": False}}),
+        "hunyuan_v1_moe": ("HunYuanMoEV1ForCausalLM", {**SMALL, "num_experts": 4, "moe_topk": 2, "head_dim": 8}, {
+            "shared": {}}),
+        "gpt_oss": ("GptOssForCausalLM", {**SMALL, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}, {
+            "sinks": {"sliding_window": 4, "layer_types": [SLIDING, FULL, SLIDING],
+                      "rope_parameters": {**YARN, "truncate": False}, "swiglu_limit": 0.5}}),
+        "llama4_text": ("Llama4ForCausalLM", {**SMALL, "intermediate_size_mlp": 22, "num_local_experts": 4,
+                                              "head_dim": 8}, {
+            "pieces": {"attention_chunk_size": 5, "no_rope_layers": [1, 1, 0], "floor_scale": 4, "attn_scale": 0.3,
+                       "moe_layers": [0, 2], "num_experts_per_tok": 1},
+            "two experts": {"attention_chunk_size": 6, "use_qk_norm": False, "num_experts_per_tok": 2}}),
+        "deepseek_v2": ("DeepseekV2ForCausalLM", {**latent, "n_routed_experts": 4, "first_k_dense_replace": 1}, {
+            "greedy": {"q_lora_rank": None, "attention_bias": True},
+            "groups, yarn": {"topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1,
+                             "routed_scaling_factor": 2.0, "rope_parameters": mscale}}),
+        "deepseek_v3": ("DeepseekV3ForCausalLM", {**latent, **groups, "first_k_dense_replace": 1}, {
+            "groups": {}, "halves, yarn": {"rope_interleave": False, "rope_parameters": mscale, "norm_topk_prob": False,
+                                           "q_lora_rank": None, "attention_bias": True}}),
+        "glm4_moe_lite": ("Glm4MoeLiteForCausalLM", {**latent, **groups}, {
+            "plain": {"mlp_layer_types": ["dense", "sparse", "sparse"]}}),
+        "youtu": ("YoutuForCausalLM", {**plain_latent, "pad_token_id": None}, {
+            "plain": {}, "yarn": {"rope_parameters": mscale, "tie_word_embeddings": False}}),
+        "minicpm3": ("MiniCPM3ForCausalLM", plain_latent, {"scaled": {"scale_emb": 3, "dim_model_base": 12}}),
+    }
+
+
 def decoders() -> list[Case]:
     return [Case(f"{family}: {name}", "decoder", architecture, {**base, **settings})
-            for table in (_kin(),)
+            for table in (_kin(), _mixtures())
             for family, (architecture, base, variants) in table.items() for name, settings in variants.items()]

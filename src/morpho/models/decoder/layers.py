@@ -98,16 +98,17 @@ class Attention(Module):
         self.rope, self.scores = rope, Scores(shape.score_cap, scale, shape.windows[layer], (
             shape.chunks[layer] if shape.chunks else None), shape.alibi_rounded)
         self.warmth = shape.warmth[layer] if shape.warmth else None
-        self.joined, self.clip, self.qk_norm, self.qk_late = shape.joined, shape.clip, shape.qk_norm, shape.qk_late
+        self.joined, self.clip, self.qk_late = shape.joined, shape.clip, shape.qk_late
+        self.qk_norm = "" if shape.qk_turned and shape.ropes[layer] is None else shape.qk_norm
         if shape.joined:
             self.qkv_proj = Linear(width, (heads + 2 * kv_heads) * depth, shape.qkv_bias, dtype)
         else:
             self.q_proj = Linear(width, heads * depth, shape.qkv_bias, dtype)
             self.k_proj, self.v_proj = (Linear(width, kv_heads * depth, shape.qkv_bias, dtype) for _ in range(2))
         self.o_proj = Linear(heads * depth, width, shape.out_bias, dtype)
-        if shape.qk_norm == "heads":
+        if self.qk_norm == "heads":
             self.q_norm, self.k_norm = (NormOfHeads(count, depth, shape.eps, dtype) for count in (heads, kv_heads))
-        elif shape.qk_norm:
+        elif self.qk_norm:
             together = shape.qk_norm == "all"
             self.q_norm = norm_of(shape, heads * depth if together else depth, dtype, shape.qk_kind)
             self.k_norm = norm_of(shape, kv_heads * depth if together else depth, dtype, shape.qk_kind)
@@ -123,7 +124,7 @@ class Attention(Module):
         if self.qk_late and self.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.warmth is not None:
-            q = q * _warmth(self.warmth, q, offset)
+            q = q * _warmth(self.warmth, q, offset if positions is None else positions)
         scores = self.scores
         if scores.plain and self.sinks is None and self.slopes is None:
             seen = attend(q, k, v, causal=True, mask=mask, cache=cache, offset=offset, scale=scores.scale,
@@ -159,10 +160,10 @@ class Attention(Module):
                 q, k, v = whole[..., :ends[0]], whole[..., ends[0]:ends[1]], whole[..., ends[1]:]
             else:
                 q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-            if self.clip is not None:
-                q, k, v = (mo.clip(part, -self.clip, self.clip) for part in (q, k, v))
             if self.qk_norm == "all":
                 q, k = self.q_norm(q), self.k_norm(k)
+            if self.clip is not None:
+                q, k, v = (mo.clip(part, -self.clip, self.clip) for part in (q, k, v))
             q, k, v = split_heads(q, heads), split_heads(k, kv_heads), split_heads(v, kv_heads)
         if self.qk_norm in ("head", "heads") and not self.qk_late:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -178,7 +179,9 @@ def _places(offset: Any, count: Any) -> mo.Tensor:
 def _warmth(parts: tuple[float, float, float], q: mo.Tensor, offset: Any) -> mo.Tensor:
     """The factor of queries far into a text."""
     factor, shift, length = parts
-    places = _places(offset, q.shape[2]).astype(mo.float32) + shift
+    at_once = not isinstance(offset, int) and offset.ndim == 2  # where each token stands, (batch, length)
+    places = mo.expand_dims(offset, (1, 3)) if at_once else _places(offset, q.shape[2])
+    places = places.astype(mo.float32) + shift
     return (mo.log(mo.floor(places / length) + 1) * factor + 1).astype(q.dtype)
 
 
@@ -209,7 +212,8 @@ def composed_attention(q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, form: Scores, m
         scores = scores + _sloped(slopes, others, mask, scale if form.rounded else 0).astype(scores.dtype)
     allowed = apart >= 0 if form.window is None else (apart >= 0) & (apart < form.window)
     if form.chunk is not None:
-        allowed = allowed & (places // form.chunk == others // form.chunk)
+        first = _padding(mask)
+        allowed = allowed & ((places - first) // form.chunk == (others - first) // form.chunk)
     allowed = allowed if mask is None else allowed & mask
     scores = mo.where(allowed, scores, mo.full((), -mo.inf, dtype=scores.dtype))
     if sinks is None:
@@ -226,6 +230,13 @@ def composed_attention(q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, form: Scores, m
 def _of_row(form: Scores, sinks: Any, slopes: Any, expand: Any, q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, *,
             cache: Any, offset: Any, mask: Any) -> mo.Tensor:
     return composed_attention(q, k, v, form, mask, cache, offset, sinks, slopes, expand)
+
+
+def _padding(mask: Any) -> Any:
+    """Places before the first token of each text, (batch, 1, 1, 1)."""
+    if mask is None or tuple(mask.shape[1:3]) != (1, 1):
+        return 0
+    return mo.sum((mo.cumulative_sum(mask.astype(mo.int64), axis=3) == 0).astype(mo.int64), axis=3, keepdims=True)
 
 
 def _sloped(slopes: Any, places: mo.Tensor, mask: Any, scale: float) -> mo.Tensor:

@@ -120,6 +120,7 @@ class Shape:
     latent: Latent | None = None
     qk_kind: str = ""
     qk_late: bool = False
+    qk_turned: bool = False  # only layers with positions norm queries and keys
     sinks: bool = False  # each head has a score that nothing is read for
     alibi: tuple[float, ...] = ()
     alibi_rounded: bool = False  # slopes times positions are bfloat16, and multiplied by the scale of the scores
