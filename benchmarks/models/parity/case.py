@@ -13,6 +13,7 @@ class Case:
     architecture: str
     settings: dict[str, Any]
     changes: dict[str, Any] = field(default_factory=dict)
+    attention: str = "eager"  # the library's; Falcon's slopes are added twice by "eager"
 
     @property
     def family(self) -> str:

@@ -142,7 +142,42 @@ def _mixtures() -> Cases:
     }
 
 
+def _gpts() -> Cases:
+    ends = {"vocab_size": 61, "eos_token_id": 0, "bos_token_id": 1, "pad_token_id": 2}
+    gpt = {**ends, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 48}
+    neo = {**ends, "hidden_size": 24, "num_layers": 3, "num_heads": 6, "max_position_embeddings": 48}
+    falcon = {**ends, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
+              "max_position_embeddings": 48}
+    xglm = {**ends, "d_model": 24, "num_layers": 3, "attention_heads": 6, "ffn_dim": 20, "max_position_embeddings": 48}
+    return {
+        "gptj": ("GPTJForCausalLM", gpt, {"part turns": {"rotary_dim": 4}, "all turns": {"rotary_dim": 12,
+                                                                                         "n_inner": 20}}),
+        "codegen": ("CodeGenForCausalLM", gpt, {"pieces": {"rotary_dim": 6, "n_head": 8}}),
+        "gpt_neo": ("GPTNeoForCausalLM", neo, {
+            "windows": {"window_size": 4, "attention_types": [[["global", "local", "local"], 1]]},
+            "untied": {"window_size": 5, "attention_types": [[["local"], 3]], "intermediate_size": 20,
+                       "tie_word_embeddings": False, "activation_function": "relu"}}),
+        "gpt_bigcode": ("GPTBigCodeForCausalLM", gpt, {"one key head": {}, "a key for each head": {
+            "multi_query": False, "n_inner": 20, "scale_attn_weights": False}}),
+        "bloom": ("BloomForCausalLM", {**ends, "hidden_size": 24, "n_layer": 3, "n_head": 6}, {
+            "six heads": {}, "four heads, untied": {"n_head": 4, "tie_word_embeddings": False}}),
+        "mpt": ("MptForCausalLM", {**ends, "d_model": 24, "n_layers": 3, "n_heads": 6, "max_seq_len": 48}, {
+            "six heads": {}, "bounds": {"n_heads": 4, "attn_config": {
+                "clip_qkv": 0.5, "softmax_scale": 0.3}}}),
+        "falcon": ("FalconForCausalLM", falcon, {
+            "one key head": {"ffn_hidden_size": 20}, "in sequence, slopes": {
+                "alibi": True, "parallel_attn": False, "multi_query": False, "bias": True},
+            "new": {"new_decoder_architecture": True, "num_kv_heads": 2},
+            "new, one norm": {"new_decoder_architecture": True, "num_kv_heads": 3, "num_ln_in_parallel_attn": 1,
+                              "alibi": True, "tie_word_embeddings": False}}),
+        "xglm": ("XGLMForCausalLM", xglm, {"scaled": {}, "not scaled": {"scale_embedding": False,
+                                                                       "activation_function": "relu"}}),
+        "biogpt": ("BioGptForCausalLM", {**PLAIN}, {"scaled": {}}),
+    }
+
+
 def decoders() -> list[Case]:
-    return [Case(f"{family}: {name}", "decoder", architecture, {**base, **settings})
-            for table in (_kin(), _mixtures())
+    return [Case(f"{family}: {name}", "decoder", architecture, {**base, **settings}, {},
+                 "sdpa" if settings.get("alibi") else "eager")
+            for table in (_kin(), _mixtures(), _gpts())
             for family, (architecture, base, variants) in table.items() for name, settings in variants.items()]

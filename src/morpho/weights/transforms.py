@@ -134,6 +134,32 @@ def interleaved(axis: int) -> Transform:
     return apply
 
 
+def rows_in_pieces(pieces: int, order: Sequence[int], back: bool = False) -> Transform:
+    """Rows that lie as parts within pieces, put as whole parts in another order; `back` undoes it.
+
+    >>> from morpho.weights.transforms import rows_in_pieces
+    >>> rows_in_pieces(2, (1, 0))([mo.arange(4)], 1)[0].tolist()
+    [1, 3, 0, 2]
+    >>> rows_in_pieces(2, (1, 0), back=True)([mo.asarray([1, 3, 0, 2])], 1)[0].tolist()
+    [0, 1, 2, 3]
+    """
+    def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
+        moved = []
+        for tensor in map(_plain, tensors):
+            rows, rest = tensor.shape[0], tensor.shape[1:]
+            if rows % (pieces * len(order)):
+                raise fail(ShapeError, "rows_in_pieces", f"{rows} rows are not {pieces} pieces of {len(order)} parts")
+            sizes = (pieces, len(order)) if not back else (len(order), pieces)
+            parts = reshape_tensor(tensor, (*sizes, rows // (pieces * len(order)), *rest))
+            axis = 0 if back else 1
+            places = [order.index(place) for place in range(len(order))] if back else order
+            picked = stack([parts[(slice(None),) * axis + (place,)] for place in places], axis=axis)
+            axes = (1, 0, *range(2, picked.ndim))
+            moved.append(reshape_tensor(permute_dims(picked, axes), (rows, *rest)))
+        return moved  # type: ignore[return-value]
+    return apply
+
+
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 

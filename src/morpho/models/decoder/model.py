@@ -21,12 +21,13 @@ from morpho.nn.transformer.positions import RotaryPositions, rows_at
 from morpho.nn.transformer.rope_scaling import kind_of, original_length
 
 
-def _sines(rows: int, width: int) -> mo.Tensor:
-    """XGLM's table of positions, (rows, width): sines, then cosines; row 1 is of padding."""
+def _sines(rows: int, width: int, blank: int) -> mo.Tensor:
+    """XGLM's table of positions, (rows, width): sines, then cosines; the row with the number of padding is 0."""
     half = width // 2
     angles = np.arange(rows)[:, None] * np.exp(np.arange(half) * -(math.log(10000) / (half - 1)))
     table = np.concatenate([np.sin(angles), np.cos(angles), np.zeros((rows, width % 2))], axis=1)
-    table[1] = 0
+    if 0 <= blank < rows:
+        table[blank] = 0
     return mo.asarray(table.astype(np.float32)).realise()
 
 
@@ -40,7 +41,7 @@ class Body(Module):
         rows = shape.learned_positions + shape.position_offset
         self.embed_positions = Embedding(rows, shape.width, dtype=dtype, std=shape.std) \
             if shape.learned_positions and not shape.sinusoids else None
-        self.sines = _sines(rows, shape.width) if shape.sinusoids else None
+        self.sines = _sines(rows, shape.width, shape.blank_position) if shape.sinusoids else None
         self.embed_norm = norm_of(shape, shape.width, dtype) if shape.embed_norm else None
         self.project_in = None if width == shape.width else Linear(width, shape.width, False, dtype)
         self.project_out = None if width == shape.width else Linear(shape.width, width, False, dtype)

@@ -129,7 +129,8 @@ class Shape:
     embed_norm: bool = False
     learned_positions: int = 0
     positions_by_mask: bool = False  # learned positions are counted from the first token that is not padding
-    sinusoids: bool = False  # positions are a table of sines that no file has
+    sinusoids: bool = False  # positions are a table of sines that no file has, with a row of zeros
+    blank_position: int = -1
     position_offset: int = 0  # rows of the table of positions before the first one
     embed_width: int | None = None  # of the table of words, where it is another than the layers'
     labels: int = 0
