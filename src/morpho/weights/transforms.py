@@ -15,9 +15,8 @@ from morpho.base.errors import ShapeError, ValueFault, fail
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import concat as concat_tensors
-from morpho.tensor.functions.move import permute_dims
+from morpho.tensor.functions.move import permute_dims, stack
 from morpho.tensor.functions.move import reshape as reshape_tensor
-from morpho.tensor.functions.move import stack
 from morpho.tensor.functions.products.quantised import Quantised
 
 Weight: TypeAlias = Tensor | Quantised

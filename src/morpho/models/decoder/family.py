@@ -53,11 +53,6 @@ def decoder_family(name: str, title: str, config: type[Config], *, sizes: Mappin
     return Family(name, model, sizes or {name: {}}, Names(head, embedding, rules, published, parts=_head), gguf)
 
 
-def layers(prefix: str, ours: str = "model.layers.{i}.", **parts: str) -> list[tuple[str, str]]:
-    """Pairs of names within a layer: `layers("h.{i}.", self_attn__o_proj="attn.out_proj")`."""
-    return [(f"{prefix}{theirs}.{{what}}", f"{ours}{name.replace('__', '.')}.{{what}}") for name, theirs in parts.items()]
-
-
 def _head(settings: Settings, weights: Any) -> dict[str, Any]:
     """The head that the weights have, where it is not that of the next token."""
     if "qa_outputs.weight" in weights:

@@ -153,7 +153,8 @@ class Attention(Module):
             each = heads // kv_heads
             parts = mo.reshape(self.qkv_proj(x), (*x.shape[:-1], kv_heads, each + 2, depth))
             q = mo.reshape(parts[..., :each, :], (*x.shape[:-1], heads, depth))
-            q, k, v = (mo.permute_dims(part, (0, 2, 1, 3)) for part in (q, parts[..., each, :], parts[..., each + 1, :]))
+            k, v = parts[..., each, :], parts[..., each + 1, :]
+            q, k, v = (mo.permute_dims(part, (0, 2, 1, 3)) for part in (q, k, v))
         else:
             if self.joined:
                 whole, ends = self.qkv_proj(x), (heads * depth, (heads + kv_heads) * depth)
@@ -282,7 +283,8 @@ class LatentAttention(Module):
     def forward(self, x: mo.Tensor, cache: Any, offset: Any, mask: Any, positions: Any,
                 reach: int | None) -> mo.Tensor:
         depth, rank = self.latent.depth, self.latent.rank
-        whole = self.q_proj(x) if self.latent.query_rank is None else self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
+        whole = self.q_proj(x) if self.latent.query_rank is None else (
+            self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))))
         q, both = split_heads(whole, self.num_heads), self.kv_a_proj_with_mqa(x)
         short, key = (mo.expand_dims(part, 1) for part in (self.kv_a_layernorm(both[..., :rank]), both[..., rank:]))
         assert self.rope is not None

@@ -21,8 +21,8 @@ from morpho.nn.transformer.positions import RotaryPositions, rows_at
 from morpho.nn.transformer.rope_scaling import kind_of, original_length
 
 
-def _sines(rows: int, width: int, blank: int) -> mo.Tensor:
-    """XGLM's table of positions, (rows, width): sines, then cosines; the row with the number of padding is 0."""
+def sines(rows: int, width: int, blank: int) -> mo.Tensor:
+    """XGLM's and M2M-100's table of positions, (rows, width): sines, then cosines; the row `blank` is 0."""
     half = width // 2
     angles = np.arange(rows)[:, None] * np.exp(np.arange(half) * -(math.log(10000) / (half - 1)))
     table = np.concatenate([np.sin(angles), np.cos(angles), np.zeros((rows, width % 2))], axis=1)
@@ -41,7 +41,7 @@ class Body(Module):
         rows = shape.learned_positions + shape.position_offset
         self.embed_positions = Embedding(rows, shape.width, dtype=dtype, std=shape.std) \
             if shape.learned_positions and not shape.sinusoids else None
-        self.sines = _sines(rows, shape.width, shape.blank_position) if shape.sinusoids else None
+        self.sines = sines(rows, shape.width, shape.blank_position) if shape.sinusoids else None
         self.embed_norm = norm_of(shape, shape.width, dtype) if shape.embed_norm else None
         self.project_in = None if width == shape.width else Linear(width, shape.width, False, dtype)
         self.project_out = None if width == shape.width else Linear(shape.width, width, False, dtype)
@@ -66,8 +66,8 @@ class Decoder(BlockModel):
     (1, 3, 100)
     """
 
-    cuts = Cuts(("model.embed_tokens", "model.embed_positions", "model.project_in", "model.embed_norm"), "model.embed_tokens",
-                "model.layers", ("model.norm", "model.project_out"))
+    cuts = Cuts(("model.embed_tokens", "model.embed_positions", "model.project_in", "model.embed_norm"),
+                "model.embed_tokens", "model.layers", ("model.norm", "model.project_out"))
 
     def __init__(self, config: Any, dtype: Any = mo.float32) -> None:
         self._configure(config)

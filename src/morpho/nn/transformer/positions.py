@@ -80,7 +80,8 @@ class RotaryPositions(Module):
         angles = np.outer(np.arange(length, dtype=np.float32), turns)
         # Both as they are multiplied: (length, head_dim), in the order of the pairs.
         spread = np.repeat(angles, 2, axis=1) if self.interleaved else np.concatenate([angles, angles], axis=1)
-        signs = np.array([1, -1] if self.backwards else [-1, 1], np.float32)  # the pair (a, b) turns to (a cos - b sin, b cos + a sin)
+        # The pair (a, b) turns to (a cos - b sin, b cos + a sin).
+        signs = np.array([1, -1] if self.backwards else [-1, 1], np.float32)
         signs = np.tile(signs, depth // 2) if self.interleaved else np.repeat(signs, depth // 2)
         found = (np.cos(spread, dtype=np.float32), np.sin(spread, dtype=np.float32) * signs)
         found = found if factor == 1 else tuple(part * np.float32(factor) for part in found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.decoder.families.kin import ONE_NORM, TRAINING
-from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig
+from morpho.models.decoder.families.rotary import RotaryConfig
 from morpho.models.decoder.family import LAYER, decoder_family
 from morpho.models.decoder.shape import LLAMA_NORMS, Rope, Shape
 from morpho.models.family import Settings
@@ -203,9 +203,10 @@ class MptConfig(GptConfig):
     spelled: ClassVar[Mapping[str, str]] = _MPT
     kinds: ClassVar[Mapping[str, Kind]] = {**GptConfig.kinds, "attn_config": record().or_null()}
     others: ClassVar[Mapping[str, Key]] = {
-        **DROPOUTS, "no_bias": only(True), "expansion_ratio": only(4), "logit_scale": only(None, 0.0), "embedding_fraction": irrelevant("training"),
+        **DROPOUTS, "no_bias": only(True), "expansion_ratio": only(4), "logit_scale": only(None, 0.0),
+        "embedding_fraction": TRAINING,
         "norm_type": only("low_precision_layernorm"), "learned_pos_emb": irrelevant("slopes stand for them"),
-        "init_device": irrelevant("how"), "verbose": irrelevant("how"), "init_config": irrelevant("training"),
+        "init_device": irrelevant("how"), "verbose": irrelevant("how"), "init_config": TRAINING,
         "resid_pdrop": TRAINING}
 
     def shape(self) -> Shape:
@@ -330,7 +331,7 @@ _BIG = {"mlp__up_proj": "mlp.dense_h_to_4h", "mlp__down_proj": "mlp.dense_4h_to_
         "self_attn__qkv_proj": "self_attention.query_key_value", "self_attn__o_proj": "self_attention.dense",
         **{name: name for name in ("input_layernorm", "post_attention_layernorm", "ln_attn", "ln_mlp")}}
 _FAIR = {"mlp__up_proj": "fc1", "mlp__down_proj": "fc2", "self_attn__o_proj": "self_attn.out_proj"}
-_CODEGEN = f"transformer.h.{{i}}.attn.qkv_proj.weight", f"model.{LAYER}self_attn.qkv_proj.weight"
+_CODEGEN = "transformer.h.{i}.attn.qkv_proj.weight", f"model.{LAYER}self_attn.qkv_proj.weight"
 
 
 def _codegen(settings: Settings, names: Collection[str]) -> list[Rule]:

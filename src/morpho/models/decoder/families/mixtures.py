@@ -390,8 +390,8 @@ class Ernie45MoeConfig(MixtureConfig):
             self.moe_intermediate_size, least=self.moe_norm_min, correction=True,
             shared=self.moe_intermediate_size * self.moe_num_shared_experts), used=self.moe_k)
         if bias and self.tie_word_embeddings:
-            raise fail(ArgumentError, self.family, "use_bias and tie_word_embeddings are both true, and a tied head has "
-                                                   "no bias here", "untie the head")
+            raise fail(ArgumentError, self.family, "use_bias and tie_word_embeddings are both true, and a tied head "
+                                                   "has no bias here", "untie the head")
         return self.plain(qkv_bias=bias, out_bias=bias, mlp_bias=bias, head_bias=bias, dense=dense, mixture=mixture)
 
 

@@ -198,8 +198,9 @@ class TwoRopes(RotaryConfig):
         """The angles of each layer by its kind."""
         both = self.rope_scaling or {}
         if _KINDS_OF_ROPES & {*both}:
-            angles = {kind: replace(self, rope_scaling=both.get(kind) or {"rope_theta": usual}).rope() for kind, usual in
-                      (("sliding_attention", self.local_theta), ("full_attention", self.rope_theta))}
+            usual = {"sliding_attention": self.local_theta, "full_attention": self.rope_theta}
+            angles = {kind: replace(self, rope_scaling=both.get(kind) or {"rope_theta": theta}).rope()
+                      for kind, theta in usual.items()}
         else:
             local = replace(self, rope_scaling=None, rope_theta=self.local_theta)
             angles = {"sliding_attention": local.rope(), "full_attention": self.rope()}
