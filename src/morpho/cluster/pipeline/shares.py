@@ -62,6 +62,9 @@ def check_shares(family: str, config: Mapping[str, Any], places: Sequence[Place]
     """
     for place in places:
         count = len(place.members)
+        if count > 1 and not record(family).model.config_class.shared:
+            raise fail(ArgumentError, "pipeline", f"the layers of a {family} are not shared among the {count} nodes of "
+                       f"a stage ({', '.join(place.members)})", "plan with tensor=1")
         for name, number in shared_numbers(family, config).items() if count > 1 else ():
             if number % count:
                 raise fail(ArgumentError, "pipeline", f"{name}={number} does not part among the {count} nodes of a "

@@ -135,6 +135,7 @@ def _key(kind: str, *sizes: int, work: Workload) -> str:
 
 MOST_LAYERS, MOST = 10_000, 10**9  # of layers, and of anything else that a config counts
 USUAL_CONTEXT = 1024
+LAYERS_NAMED = ("moe_layers", "mlp_layer_types", "mlp_only_layers")  # which layers have experts
 
 
 class Config:
@@ -168,7 +169,7 @@ class Config:
         """The family's configuration by the settings that are numbers, names and flags."""
         known = {*kind.names(), *kind.renamed}
         plain = {name: value for name, value in self.data.items() if name in known and
-                 isinstance(value, bool | int | float | str)}
+                 (isinstance(value, bool | int | float | str) or (isinstance(value, list) and name in LAYERS_NAMED))}
         try:
             return kind.of("plan", plain)
         except ArgumentError as error:
@@ -181,12 +182,14 @@ class Config:
             raise fail(ValueFault, "plan", f"{self.origin}: {name} is {value!r}", "give true or false")
         return default if value is None else value
 
-    def heads(self, name: str, width: str, key_heads: str = "", head_width: str = "") -> int:
-        """The number of heads, which must divide the width (unless a head has a width of its own)."""
-        count = self.size(name)
-        if not (head_width and self.data.get(head_width)) and self.size(width) % count:
-            raise fail(ValueFault, "plan", f"{self.origin}: {width} is {self.size(width)} and {name} is {count}, which "
-                       "does not divide it", "repair one of the two")
+    def heads(self, name: str, width: str, key_heads: str = "", head_width: str = "",
+              kind: type[ModelConfig] = ModelConfig) -> int:
+        """The number of heads, which must divide the width (unless a head has a width of its own); `kind` knows other
+        names of these settings."""
+        count, whole = self.size(*self.called(kind, name)), self.size(*self.called(kind, width))
+        if not (head_width and self.data.get(head_width)) and whole % count:
+            raise fail(ValueFault, "plan", f"{self.origin}: {width} is {whole} and {name} is {count}, which does not "
+                       "divide it", "repair one of the two")
         if key_heads and count % self.size(key_heads, default=count):
             raise fail(ValueFault, "plan", f"{self.origin}: {name} is {count} and {key_heads} is "
                        f"{self.size(key_heads)}, which does not divide it", "repair one of the two")
@@ -278,7 +281,7 @@ def decoder_layers(fields: Config, work: Workload) -> Family:
     keys = kind.numbers
     for name in ("width", "vocabulary", "heads", "hidden", "layers"):
         fields.size(*fields.called(kind, keys[name]), default=1 if kind.default(keys[name]) is None else None)
-    fields.heads(keys["heads"], keys["width"], keys.get("kv_heads", ""), keys.get("depth", ""))
+    fields.heads(keys["heads"], keys["width"], keys.get("kv_heads", ""), keys.get("depth", ""), kind)
     shape = fields.settings(kind).shape()
     blocks = {bool(shape.mixture) and number not in shape.dense: number for number in range(shape.layers)}
     cards = {mixed: _decoder_block(shape, mixed, number) for mixed, number in blocks.items()}

@@ -131,6 +131,7 @@ class BigCodeConfig(GptConfig):
     multi_query: bool = True
     scale_attn_weights: bool = True
     family: ClassVar[str] = "gpt_bigcode"
+    shared: ClassVar[tuple[str, ...]] = ()  # heads share one key
     others: ClassVar[Mapping[str, Key]] = {
         **DROPOUTS, "attention_softmax_in_fp32": irrelevant("it always is"), "inference_runner": irrelevant("how"),
         "scale_attention_softmax_in_fp32": irrelevant("it always is"), "max_batch_size": irrelevant("memory"),
@@ -242,6 +243,7 @@ class FalconConfig(GptConfig):
     num_ln_in_parallel_attn: int | None = None
     tie_word_embeddings: bool = True
     family: ClassVar[str] = "falcon"
+    shared: ClassVar[tuple[str, ...]] = ()  # heads may share one key
     spelled: ClassVar[Mapping[str, str]] = {"activation": "hidden_act", "layer_norm_epsilon": "layer_norm_eps",
                                             "ffn_hidden_size": "intermediate_size"}
     renamed: ClassVar[Mapping[str, str]] = {**RotaryConfig.renamed, **spelled, "n_head": "num_attention_heads",

@@ -1,6 +1,6 @@
 """Decoders that differ from a Llama by norms, functions, windows and angles: OLMo 3, EXAONE 4, Ministral, CWM,
-Seed-OSS, Arcee, Nemotron, Helium, Ernie 4.5, Hunyuan, StarCoder 2, Jais 2, GLM, GLM-4, Cohere, StableLM, Phi, Persimmon,
-NanoChat, HyperCLOVA X."""
+Seed-OSS, Arcee, Nemotron, Helium, Ernie 4.5, Hunyuan, StarCoder 2, Jais 2, GLM, GLM-4, Cohere, StableLM, Phi,
+Persimmon, NanoChat, HyperCLOVA X."""
 
 from __future__ import annotations
 
