@@ -35,6 +35,7 @@ def checked() -> str:
     cases: dict[str, list[tuple[str, float]]] = {}
     for name, result in json.loads(LOG.read_text())["cases"].items():
         family, _, variant = name.partition(": ")
+        variant = variant.replace("the turn", "rotation").replace("turns", "is rotated")  # the glossary's word
         cases.setdefault(family, []).append((variant, max(result["error"], result.get("cached", 0))))
     lines = [[f"`{family}`", str(len(found)), f"{max(error for _, error in found):.0e}".replace("e-0", "e-"),
               "; ".join(variant for variant, _ in found)] for family, found in sorted(cases.items())]
