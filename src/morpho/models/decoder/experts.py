@@ -49,7 +49,7 @@ class Router(Module):
 
 
 def _of_best_groups(compared: mo.Tensor, mixture: Mixture) -> mo.Tensor:
-    """What is compared, without the experts of all but the best groups."""
+    """Return the compared numbers with those of all but the best groups blanked."""
     apart = mo.reshape(compared, (*compared.shape[:-1], mixture.groups, mixture.count // mixture.groups))
     scores = mo.max(apart, axis=-1) if mixture.group_score == "max" else mo.sum(mo.topk(apart, 2)[0], axis=-1)
     _, best = mo.topk(scores, mixture.groups_used)

@@ -241,7 +241,7 @@ def _padding(mask: Any) -> Any:
 
 
 def _sloped(slopes: Any, places: mo.Tensor, mask: Any, scale: float) -> mo.Tensor:
-    """What ALiBi adds to the scores of keys: slopes times their positions, which are counted without padding."""
+    """ALiBi's term of the scores: slopes times positions of keys, which are counted without padding."""
     if mask is not None and tuple(mask.shape[1:3]) == (1, 1):
         seen = mask.astype(mo.int64)
         places = (mo.cumulative_sum(seen, axis=3) - 1) * seen

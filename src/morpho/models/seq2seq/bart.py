@@ -35,7 +35,7 @@ from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, token
 
 @dataclass(frozen=True)
 class Form:
-    """What differs between BART's kin: whether parts see a normed input, norms of the embeddings and behind each side,
+    """Differences between BART's kin: whether parts see a normed input, norms of the embeddings and behind each side,
     and positions: "learned", with rows before the first one, or sines ("halves" as Marian's, "pairs" as M2M-100's)."""
 
     first: bool = False
