@@ -145,7 +145,6 @@ def _others() -> list[Case]:
                {**bart, **settings}) for family, kind, name, settings in (
             ("mbart", "MBart", "scaled", {"scale_embedding": True, "decoder_start_token_id": 2}),
             ("blenderbot", "Blenderbot", "plain", {"encoder_no_repeat_ngram_size": 0}),
-            ("blenderbot-small", "BlenderbotSmall", "relu", {"activation_function": "relu"}),
             ("pegasus", "Pegasus", "table of the file", {"scale_embedding": True, "eos_token_id": 2,
                                                          "decoder_start_token_id": 2, "forced_eos_token_id": None}),
             ("marian", "Marian", "sines", {"decoder_vocab_size": 61, "eos_token_id": 2, "pad_token_id": 1,

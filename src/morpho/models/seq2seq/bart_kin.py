@@ -43,20 +43,6 @@ class BlenderbotConfig(BartConfig):
 
 
 @dataclass
-class BlenderbotSmallConfig(BartConfig):
-    """The settings of a small Blenderbot."""
-
-    max_position_embeddings: int = 512
-    pad_token_id: int = 0
-    decoder_start_token_id: int | None = 1
-    family: ClassVar[str] = "blenderbot-small"
-    form: ClassVar[Form] = Form(offset=0)
-    others: ClassVar[Mapping[str, Key]] = {
-        **BartConfig.others, "extra_pos_embeddings": only(0), "layernorm_variant": only("xlm"),
-        "do_blenderbot_90_layernorm": irrelevant("of another program")}
-
-
-@dataclass
 class PegasusConfig(BartConfig):
     """The settings of a Pegasus; `stored_positions` says that the file has its table of sines."""
 
@@ -115,6 +101,5 @@ def _family(title: str, config: type[BartConfig], parts: Any = lambda settings, 
 
 FAMILIES = (
     _family("MBart", MBartConfig), _family("Blenderbot", BlenderbotConfig),
-    _family("BlenderbotSmall", BlenderbotSmallConfig), _family("Pegasus", PegasusConfig, _parts),
-    _family("Marian", MarianConfig), _family("M2M100", M2M100Config),
+    _family("Pegasus", PegasusConfig, _parts), _family("Marian", MarianConfig), _family("M2M100", M2M100Config),
 )
