@@ -19,7 +19,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.ahead import objects, wasm
-from morpho.ahead.functions import C_NAME, LINE, Lowered, Traced, c_name, largest, lower, trace
+from morpho.ahead.functions import C_NAME, LINE, Lowered, Traced, c_name, largest, lower, name_states, trace
 from morpho.ahead.header import Described, header_text, workspace_bytes
 from morpho.ahead.targets import ExportTarget, named
 from morpho.backends.driver.portable import EntryPlan
@@ -45,6 +45,7 @@ class Exported:
     module: Path | None  # of WebAssembly
     header: Path
     weights: Path | None  # none where they lie inside
+    states: Path | None  # what states held when the library was written; none where that is zero, or there are none
     manifest: Path
     functions: dict[str, dict[str, Any]]
     seconds: float
@@ -52,7 +53,8 @@ class Exported:
     @property
     def files(self) -> list[Path]:
         """All of them."""
-        return [path for path in (self.object, self.shared, self.module, self.header, self.weights, self.manifest)
+        return [path for path in (self.object, self.shared, self.module, self.header, self.weights, self.states,
+                                 self.manifest)
                 if path is not None]
 
     def __repr__(self) -> str:
@@ -71,9 +73,9 @@ class Part:
     dynamic: Mapping[str, Any] | None = None
 
 
-def export(function: Callable[..., Any], *examples: Any, path: Any, target: str = "native", name: str | None = None,
-           dynamic: Mapping[str, Any] | None = None, weights: str = "auto", threads: int = 1, shared: bool | None = None,
-           **named_examples: Any) -> Exported:
+def export(function: Callable[..., Any], *examples: Any, path: Any, target: str = "native",
+           name: str | None = None, dynamic: Mapping[str, Any] | None = None, weights: str = "auto", threads: int = 1,
+           shared: bool | None = None, **named_examples: Any) -> Exported:
     """Write a function as a library that needs no Python: an object, a shared library where a linker is found, a C
     header, and weights.
 
@@ -112,8 +114,9 @@ def export_library(parts: Sequence[Part], name: str, path: Path, target: str, we
     """Several functions as one library, which share their weights."""
     started = time.perf_counter()
     for each in (name, *(part.name for part in parts)):
-        if not C_NAME.match(each):
-            raise fail(ArgumentError, "export", f"{each!r} is no name of a C function", "give name= letters, digits and _")
+        if not C_NAME.match(each) or each.lower().startswith("morpho_"):
+            raise fail(ArgumentError, "export", f"{each!r} is no name of a C function",
+                       "give name= letters, digits and _, beginning with a letter and not with morpho_")
     if weights not in ("auto", "inside", "beside"):
         raise fail(ArgumentError, "export", f"weights={weights!r} is unknown", "use auto, inside or beside")
     count = as_whole(threads)
@@ -129,12 +132,16 @@ def export_library(parts: Sequence[Part], name: str, path: Path, target: str, we
         raise fail(ArgumentError, "export", f"no linker for {where.triple} is installed", "leave out shared=True")
     with mo.no_grad():
         traced = [trace(part.function, part.args, part.kwargs, part.name, part.dynamic) for part in parts]
+    states = name_states(traced)
     built = build(traced, name, where, weights, count)
     files = dict(built.files)
+    first = _first_states(states)
+    if first:
+        files[f"{name}.states.safetensors"] = first
     if command is not None:
         made = objects.SHARED_NAMES[where.system].format(name)
         files[made] = objects.link(command, [("object", files[built.object_name])], made)
-    described = {"name": name, "morpho": version(), "target": where.name, "triple": where.triple,
+    described = {"name": name, "states": bool(first), "morpho": version(), "target": where.name, "triple": where.triple,
                  "threads": count, "functions": built.functions}
     files[f"{name}.json"] = (json.dumps(described, indent=1) + "\n").encode()
     write_files(path, files)
@@ -145,8 +152,32 @@ def export_library(parts: Sequence[Part], name: str, path: Path, target: str, we
     header, manifest = path / f"{name}.h", path / f"{name}.json"
     return Exported(where.name, None if where.is_wasm else there(built.object_name),
                     there(objects.SHARED_NAMES.get(where.system, "{}").format(name)) if command else None,
-                    there(f"{name}.wasm"), header, there(f"{name}.safetensors"), manifest, built.functions,
+                    there(f"{name}.wasm"), header, there(f"{name}.safetensors"),
+                    there(f"{name}.states.safetensors"), manifest, built.functions,
                     time.perf_counter() - started)
+
+
+def _first_states(states: Mapping[str, Any]) -> bytes:
+    """Values of states as a safetensors file; nothing where all of them are zero."""
+    arrays = {name: np.ascontiguousarray(state._tensor.realise().numpy()) for name, state in states.items()}
+    if not any(array.view(np.uint8).any() if array.size else False for array in
+               (np.atleast_1d(array) for array in arrays.values())):
+        return b""
+    entries: dict[str, Any] = {}
+    at = 0
+    for name, state in states.items():
+        tensor = state._tensor
+        entries[name] = {"dtype": _SAFE[str(tensor.dtype)], "shape": list(tensor.shape),
+                         "data_offsets": [at, at + tensor.nbytes]}
+        at += tensor.nbytes
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text = text.ljust(-(-(8 + len(text)) // LINE) * LINE - 8)
+    return len(text).to_bytes(8, "little") + text + b"".join(array.tobytes() for array in arrays.values())
+
+
+_SAFE = {"bool": "BOOL", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "complex64": "C64",
+         "complex128": "C128", **{f"{kind}int{bits}": f"{kind.upper() or 'I'}{bits}" for kind in ("", "u")
+                                  for bits in (8, 16, 32, 64)}}
 
 
 @dataclass
@@ -240,7 +271,7 @@ def _weights_file(store: objects.Weights) -> tuple[np.ndarray, int]:
 
 
 def _figures(each: Sequence[Lowered]) -> dict[str, Any]:
-    """What a host that reads no header needs to know: the words of the record in order."""
+    """Sizes and the words of the record in order, for hosts that read no header."""
     traced, entry = each[0].traced, each[0].entry
     fields = [{"name": field.name, "role": field.role, "dtype": str(field.dtype), "bytes": largest(field),
                "shape": [size if isinstance(size, int) else str(size) for size in field.shape],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from morpho.backends.lowering.lower_graph import build_program
 from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.dims import Dim, Size, bounds, product, upper
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import DType, uint8
 from morpho.base.errors import ArgumentError, CompileError, fail
 from morpho.base.machine import Isa
 from morpho.base.trees import flatten
@@ -38,9 +39,12 @@ from morpho.tensor.jit.dynamic import needed_elements, owners, sure_bounds
 from morpho.tensor.jit.specialise import capture
 
 C_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-C_KEYWORDS = frozenset("auto break case char const continue default do double else enum extern float for goto if inline "
-                       "int long register restrict return short signed sizeof static struct switch typedef union "
-                       "unsigned void volatile while".split())
+C_KEYWORDS = frozenset([
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float",
+    "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof",
+    "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while",
+    "class", "new", "delete", "this", "template", "typename", "namespace", "operator", "private", "public", "virtual",
+    "weights", "workspace", "threads", "args", "bool"])
 LINE = 64
 
 
@@ -59,17 +63,31 @@ class Field(NamedTuple):
 
 @dataclass
 class Traced:
-    """A function traced on examples: what is the same for every target."""
+    """A function traced on examples: what is the same for every target. States that no function of the library writes
+    are constants, such as the weights of a module."""
 
     name: str
     graph: Graph
-    fields: list[Field]
+    arguments: list[Field]
+    results: list[Field]
     inputs: int
     states: list[Any]
     updates: list[tuple[int, int]]  # (state, output)
     captured: list[Tensor]
     outputs: int
     symbols: dict[str, tuple[int, int]]  # bounds of dynamic sizes
+    state_names: dict[int, str] = field(default_factory=dict)  # of the caller's states, by their numbers
+
+    @property
+    def fields(self) -> list[Field]:
+        """The buffers of a call in order: arguments, states, results."""
+        held = [Field(name, "state", self.states[number]._tensor.dtype, tuple(self.states[number]._tensor.shape))
+                for number, name in self.state_names.items()]
+        return [*self.arguments, *held, *self.results]
+
+    def field_of_state(self, number: int) -> int:
+        """The number of a state's buffer."""
+        return self.inputs + list(self.state_names).index(number)
 
 
 @dataclass
@@ -148,22 +166,34 @@ def trace(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
     if device != HOST:
         raise fail(CompileError, "export", f"the function computes on {device}, and libraries run on processors",
                    "call tensor.to('cpu') and export again")
-    names = [c_name(owner.name, "x") for owner in owned]
-    names += [f"state{number}" for number in range(len(run.trace.states))]
     results = _output_names(run)
-    names = _distinct([*names, *results])
-    fields = [Field(names[i], "input", dtype, tuple(sizes)) for i, (dtype, sizes, *_) in enumerate(specs)]
-    fields += [Field(names[len(specs) + i], "state", state._tensor.dtype, tuple(state._tensor.shape))
-               for i, state in enumerate(run.trace.states)]
-    first = len(fields)
-    fields += [Field(names[first + i], "output", dtype, tuple(shape))
+    names = _distinct([*[c_name(owner.name, "x") for owner in owned], *results])
+    arguments = [Field(names[i], "input", dtype, tuple(sizes)) for i, (dtype, sizes, *_) in enumerate(specs)]
+    outputs = [Field(names[len(specs) + i], "output", dtype, tuple(shape))
                for i, (shape, dtype) in enumerate(graph.specs[:run.outputs])]
-    symbols = {name: limits for each in fields for size in each.shape if isinstance(size, Dim)
+    symbols = {name: limits for each in (*arguments, *outputs) for size in each.shape if isinstance(size, Dim)
                for name, limits in size.symbols.items()}
     if symbols:
         least = sure_bounds(needed_elements(graph)) or {}
         symbols = {name: (max(low, least.get(name, low)), high) for name, (low, high) in symbols.items()}
-    return Traced(name, graph, fields, len(specs), list(run.trace.states), run.updates, captured, run.outputs, symbols)
+    return Traced(name, graph, arguments, outputs, len(specs), list(run.trace.states), run.updates, captured,
+                  run.outputs, symbols)
+
+
+def name_states(traced: Sequence[Traced]) -> dict[str, Any]:
+    """Give every state that a function of the library writes one name in all of them; the states by name."""
+    written = {id(each.states[number]): each.states[number] for each in traced for number, _ in each.updates}
+    known: dict[int, str] = {}
+    taken = {field.name for each in traced for field in (*each.arguments, *each.results)}
+    for each in traced:
+        for state in each.states:
+            if id(state) in written and id(state) not in known:
+                known[id(state)] = next(name for number in range(len(known), 1 << 30)
+                                        if (name := f"state{number}") not in taken)
+                taken.add(known[id(state)])
+    for each in traced:
+        each.state_names = {number: known[id(state)] for number, state in enumerate(each.states) if id(state) in known}
+    return {name: written[key] for key, name in known.items()}
 
 
 def _output_names(run: Any) -> list[str]:
@@ -181,8 +211,10 @@ def lower(traced: Traced, target: ExportTarget, isa: Isa, threads: int, symbol: 
     """The program of a traced function. Packed weights and other values that follow from constants are computed here,
     by the same kernels in this machine's instructions."""
     count = traced.inputs + len(traced.states) + len(traced.captured)
-    first = traced.inputs + len(traced.states)
-    own = set(range(first, count))
+    fixed = {traced.inputs + number: state._tensor for number, state in enumerate(traced.states)
+             if number not in traced.state_names}
+    fixed |= {traced.inputs + len(traced.states) + number: tensor for number, tensor in enumerate(traced.captured)}
+    own = set(fixed)
     moved = [(output, traced.inputs + number) for number, output in traced.updates]
     chosen = settings.get()
     lowering = target.lowering(isa, threads)
@@ -193,7 +225,7 @@ def lower(traced: Traced, target: ExportTarget, isa: Isa, threads: int, symbol: 
                                    concurrent=chosen.co_schedule and chosen.level > 0 and threads > 1,
                                    reuse=chosen.level > 0))
     _refuse(program)
-    constants = _constants(traced, program, first)
+    constants = _constants(fixed, count, program)
     sizes = [each.bytes for each in traced.fields]
     tables = PortableTables(program, dispatch, threads, [sizes])
     entry = _entry(traced, program, tables, moved, threads, symbol)
@@ -206,7 +238,7 @@ def _refuse(program: Program) -> None:
         if isinstance(step, HostStep):
             raise fail(CompileError, "export", f"{step.label} runs in Python, and a library has none",
                        "compute it outside, and pass its result as an argument", line=step.origin)
-        if isinstance(step, Step) and getattr(step.kernel, "routines", ()) and step in program.steps:
+        if isinstance(step, Step) and hasattr(step.kernel, "routines") and step in program.steps:
             raise fail(CompileError, "export", f"{step.label} calls LAPACK, which a library does not bring along",
                        "compute it outside, and pass its result as an argument", line=step.origin)
         if isinstance(step, Control) and step.kind == "memory":
@@ -217,42 +249,34 @@ def _refuse(program: Program) -> None:
                    "give mo.Dim a smaller upper bound")
 
 
-def _constants(traced: Traced, program: Program, first: int) -> list[Constant]:
-    """Captured tensors, and what was computed from them, that a call reads."""
-    tensors = [slow_path._snapshot(tensor) for tensor in traced.captured]
-    addresses = [0] * first + [tensor._layout[0] for tensor in tensors]  # type: ignore[index]
+def _constants(fixed: Mapping[int, Tensor], count: int, program: Program) -> list[Constant]:
+    """Tensors by the numbers of inputs, and what was computed from them, that a call reads."""
+    tensors = {number: slow_path._snapshot(tensor) for number, tensor in fixed.items()}
+    addresses = [tensors[number]._layout[0] if number in tensors else 0 for number in range(count)]  # type: ignore[index]
     buffers = [allocate((int(upper(program.slots[slot].elements)),), program.slots[slot].dtype)
                for slot in program.kept]
     if program.prepare:
         executable = Executable(program, program.prepare, thresholds.current())
         results = sum(slot.kind == "result" for slot in program.slots)
-        room = allocate((program.arena_bytes + executable.scratch_needed({}) + LINE,), Tensor_uint8())
+        room = allocate((program.arena_bytes + executable.scratch_needed({}) + LINE,), uint8)
         status = executable.run([*addresses, *[each.address for each in buffers], *[0] * results], {}, room.address)
         if status:
-            raise fail(CompileError, "export", f"what follows from the weights could not be computed (status {status})")
+            raise fail(CompileError, "export", f"what follows from the weights could not be computed (status {status})",
+                       "look at the values of the weights")
     read = {place.slot for step in program.steps for place in step.reads}
-    read |= {place.slot for place in program.outputs}
-    found = []
+    constants = []
     for number, slot in enumerate(program.slots):
-        if slot.kind != "input" or slot.index < first or number not in read:
+        if slot.kind != "input" or number not in read:
             continue
-        if slot.index < first + len(tensors):
-            found.append(Constant(number, _elements(tensors[slot.index - first])))
-        else:
+        if slot.index in tensors:
+            constants.append(Constant(number, _elements(tensors[slot.index])))
+        elif slot.index >= count:
             buffer = buffers[list(program.kept).index(number)]
-            found.append(Constant(number, np.frombuffer(_view(buffer.address, slot.nbytes), np.uint8).copy()))
-    return found
-
-
-def Tensor_uint8() -> DType:
-    from morpho.base.dtypes import uint8
-
-    return uint8
+            constants.append(Constant(number, np.frombuffer(_view(buffer.address, slot.nbytes), np.uint8).copy()))
+    return constants
 
 
 def _view(address: int, nbytes: int) -> Any:
-    import ctypes
-
     return (ctypes.c_uint8 * nbytes).from_address(address)
 
 
@@ -272,14 +296,16 @@ def _entry(traced: Traced, program: Program, tables: PortableTables, moved: Sequ
     _, first_bytes = tables.guards[0]
     aliases = Uses(program).in_place(moved)
     places: dict[int, Place] = {}
+    fields = {number: number for number in range(traced.inputs)}
+    fields |= {traced.inputs + number: traced.field_of_state(number) for number in traced.state_names}
     for number, slot in enumerate(program.slots):
-        if slot.kind == "input" and slot.index < traced.inputs + len(traced.states):
-            places[tables.slot_number[number]] = Place("field", slot.index)
+        if slot.kind == "input" and slot.index in fields:
+            places[tables.slot_number[number]] = Place("field", fields[slot.index])
     at = values_bytes = -(-8 * len(tables.table.sizes) // LINE) * LINE if tables.symbols else 0
-    first_output = traced.inputs + len(traced.states)
+    first_output = traced.inputs + len(traced.state_names)
     written: dict[int, Place] = {}  # by slot
     copies = []
-    state_of = {output: traced.inputs + number for number, output in traced.updates}
+    state_of = {output: traced.field_of_state(number) for number, output in traced.updates}
     for output, view in enumerate(program.outputs):
         number = first_output + output if output < traced.outputs else state_of[output]
         target = Place("field", number)

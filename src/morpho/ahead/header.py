@@ -54,7 +54,7 @@ typedef struct {
 
 @dataclass
 class Described:
-    """What the header says of a library."""
+    """A library as its header describes it."""
 
     name: str
     target: ExportTarget
@@ -68,8 +68,10 @@ class Described:
 def header_text(library: Described) -> str:
     """The whole header."""
     guard = f"{library.name.upper()}_H"
-    parts = [f"/* {library.name}: made by Morpho {library.version} for {library.target.name} ({library.target.triple}).\n"
-             " * Needs no library of Morpho's and never allocates. Calls with different buffers may run side by side. */",
+    made_by = f"made by Morpho {library.version} for {library.target.name} ({library.target.triple})"
+    parts = [f"/* {library.name}: {made_by}.\n"
+             " * Needs no library of Morpho's and never allocates."
+             " Calls with different buffers may run side by side. */",
              f"#ifndef {guard}\n#define {guard}", COMMON,
              "#ifdef __cplusplus\nextern \"C\" {\n#endif"]
     parts += [_function(library, each) for each in library.functions]
@@ -90,7 +92,7 @@ def shape_text(field: Field) -> str:
 
 
 def workspace_bytes(each: Sequence[Lowered]) -> int:
-    """What a call needs at most, whichever instruction set is chosen."""
+    """Bytes that a call needs at most, whichever instruction set is chosen."""
     return max(lowered.entry.workspace_bytes for lowered in each)
 
 

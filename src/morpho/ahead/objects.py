@@ -21,7 +21,7 @@ from morpho.ahead.functions import LINE, Constant, Lowered
 from morpho.ahead.targets import ExportTarget
 from morpho.backends.code.compiler import code, llvm
 from morpho.backends.driver.abi import Function
-from morpho.backends.driver.portable import Code, Place, entry_text, library_driver
+from morpho.backends.driver.portable import PREFIX, Code, Place, entry_text, library_driver
 from morpho.backends.kernels.generators import generate
 from morpho.base.errors import CompileError, fail
 from morpho.base.machine import Isa
@@ -47,7 +47,7 @@ class Weights:
 
     def add(self, constant: Constant) -> int:
         """Where a constant lies: its number, or its byte among all."""
-        digest = hashlib.sha256(constant.array).hexdigest()
+        digest = hashlib.sha256(constant.array.data).hexdigest()
         place = self.offsets.get(digest)
         if place is None:
             place = self.offsets[digest] = self.nbytes if self.beside else len(self.arrays)
@@ -63,7 +63,7 @@ def place_constants(lowered: Iterable[Lowered], weights: Weights, first_byte: in
             at = weights.add(constant)
             slot = each.tables.slot_number[constant.slot]
             each.entry.places[slot] = Place("weights", first_byte + at) if weights.beside else \
-                Place("constant", 0, f"@weights{at}")
+                Place("constant", 0, f"@{PREFIX}weights{at}")
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class Library:
         """The name of a kernel's function, added once."""
         name = self.names.get((kernel, isa.name))
         if name is None:
-            name = self.names[kernel, isa.name] = f"kernel_{isa.name}_{len(self.names)}"
+            name = self.names[kernel, isa.name] = f"{PREFIX}kernel_{isa.name}_{len(self.names)}"
             self.add(generate(kernel, isa, name), isa, [name])
         return name
 
@@ -107,7 +107,7 @@ class Library:
         tables = lowered.tables.constants(entry.name, names, self.target.pointer_bytes)
         text = entry_text(entry)
         declared = [f"declare i32 @{name}(ptr, ptr, i64, i64, i64, i64, ptr)" for name in names]
-        declared += ["declare i64 @run(ptr, ptr, ptr, ptr)", "declare void @evaluate(ptr, ptr, ptr)"]
+        declared += [f"declare i64 @{PREFIX}run(ptr, ptr, ptr, ptr)", f"declare void @{PREFIX}evaluate(ptr, ptr, ptr)"]
         labels = sorted({place.label for place in entry.places.values() if place.label})
         declared += [f"{label} = external constant i8" for label in labels]
         self.add("\n".join([*declared, *tables, text]), lowered.isa, [entry.name])
@@ -121,11 +121,15 @@ class Library:
     def constants(self, arrays: Sequence[np.ndarray]) -> None:
         """Weights inside the library."""
         for number, array in enumerate(arrays):
-            text = f"@weights{number} = constant [{max(array.nbytes, 1)} x i8] {_bytes_text(array)}, align 64"
-            self.add(text, None, [f"weights{number}"])
+            text = f"@{PREFIX}weights{number} = constant [{max(array.nbytes, 1)} x i8] {_bytes_text(array)}, align 64"
+            self.add(text, None, [f"{PREFIX}weights{number}"])
 
     def finish(self) -> bytes:
         """Object code."""
+        if self.target.fused == "relaxed":
+            self.fused.add(f"{PREFIX}fused_f32")
+            self.add(wasm.PROBE, None, [wasm.PROBE_NAME])
+            self.public.add(wasm.PROBE_NAME)
         if self.fused:
             for name in sorted(self.fused):
                 text = wasm.fused_text(name, self.target.fused)

@@ -30,7 +30,7 @@ NAMES = ("native", *SETS, *MULTI, *WASM)
 
 @dataclass(frozen=True)
 class ExportTarget:
-    """What an export is compiled for."""
+    """A system, an instruction set or several, and LLVM's name for them."""
 
     name: str
     triple: str

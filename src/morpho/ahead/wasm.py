@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from morpho.backends.code.emit import Emitter, Value, defined
+from morpho.backends.driver.portable import PREFIX
 from morpho.base.errors import CompileError, fail
 
 PAGE = 1 << 16
@@ -18,13 +19,21 @@ MOST_PAGES = 1 << 16
 _FUSED = re.compile(r"@llvm\.fma\.(v(\d+))?f(32|64)\(")
 
 
+PROBE_NAME = f"{PREFIX}fused_probe"
+PROBE = f"""declare float @{PREFIX}fused_f32(float, float, float)
+define float @{PROBE_NAME}(float %a, float %b, float %c) {{
+  %sum = call float @{PREFIX}fused_f32(float %a, float %b, float %c)
+  ret float %sum
+}}
+"""
+
 # -- fused multiply-adds -----------------------------------------------------------------------------------------------
 def with_fused(text: str) -> tuple[str, set[str]]:
     """A module that calls functions of the library for fused multiply-adds; their names."""
     names: set[str] = set()
 
     def replaced(match: re.Match[str]) -> str:
-        name = f"fused_{match.group(1) or ''}f{match.group(3)}"
+        name = f"{PREFIX}fused_{match.group(1) or ''}f{match.group(3)}"
         names.add(name)
         return f"@{name}("
 
@@ -34,7 +43,7 @@ def with_fused(text: str) -> tuple[str, set[str]]:
 def fused_text(name: str, how: str) -> str:
     """The function of that name: `exact` computes in pieces, `relaxed` by the instruction that may be fused, `fast`
     rounds the product too."""
-    match = re.fullmatch(r"fused_(?:v(\d+))?f(\d+)", name)
+    match = re.fullmatch(PREFIX + r"fused_(?:v(\d+))?f(\d+)", name)
     assert match is not None
     lanes, element = int(match.group(1) or 1), {"32": "float", "64": "double"}[match.group(2)]
     e = Emitter(lanes)

@@ -6,6 +6,7 @@ Python is replaced: nobody interrupts a library, and its kernels are divided amo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.program.kernel import Kernel
 from morpho.program.program import Program
 
+PREFIX = "morpho_"  # of every name of a library that is not for callers
 ADDRESSES = 0x5EED_0000_0000_0000  # kernels have numbers from here on in place of addresses
 FIRST_FAULT = 16  # a kernel's fault 2^i is the code FIRST_FAULT + i
 WHICH_SHIFT = 8  # a code is a kind, and the number of the field it is about shifted by so much
@@ -69,7 +71,7 @@ class PortableTables(Executable):
 
     @threads.setter
     def threads(self, _: int) -> None:
-        """Those of this process do not count."""
+        """Ignore the threads of this process."""
 
     def _addresses_of(self, kernels: list[Kernel]) -> Sequence[int]:
         numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
@@ -81,7 +83,7 @@ class PortableTables(Executable):
 
     def constants(self, name: str, kernel_names: Sequence[str], pointer_bytes: int) -> list[str]:
         """Every table as a constant of LLVM; the program is `@{name}_program`, its numbers `@{name}_values`."""
-        tables = [("places", table, ()) for table in self.place_tables]
+        tables: list[tuple[str, np.ndarray, Sequence[int]]] = [("places", table, ()) for table in self.place_tables]
         tables += [("launch", table, ()) for table in self.co_schedule.values()]
         for table in self.control_tables.arrays:
             tables.append(("control", table, PROCESS_POINTERS["control"] if table.size == int(ControlField.SIZE)
@@ -143,7 +145,7 @@ def library_driver() -> str:
     poll.e.line("ret i32 0")
     shield = Function("shield", "", "void")
     shield.e.line("ret void")
-    return "\n".join([
+    text = "\n".join([
         f"@{INTERRUPTS} = constant [1 x ptr] [ptr @poll]",
         poll.text(), shield.text(),
         work_on(Function("work_on", "ptr %pool, ptr %task, i64 %thread", "void"), hosted=True),
@@ -162,6 +164,8 @@ def library_driver() -> str:
         evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
         run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
     ])
+    names = "|".join(re.findall(r"^define .*?@(\w+)\(", text, re.M))
+    return re.sub(rf"@({names})\b", rf"@{PREFIX}\1", text)
 
 
 def _hosted_task(f: Function) -> str:
@@ -287,7 +291,7 @@ class _Entry:
             for number in range(len(plan.bounds)):
                 f.store(f.word("%call", sizes_at + number), symbols, number + 1)
             # The numbers are scratch of the caller's: nothing of the results is written before all is checked.
-            e.line(f"call void @evaluate(ptr @{plan.name}_program, ptr {symbols}, ptr {values})")
+            e.line(f"call void @{PREFIX}evaluate(ptr @{plan.name}_program, ptr {symbols}, ptr {values})")
         for number, buffer in enumerate(plan.buffers):
             expected = f.word(values, buffer.bytes_at)
             same = e.icmp("eq", f.word("%call", 2 * number + 1), expected)
@@ -307,10 +311,11 @@ class _Entry:
         self.addresses = {"workspace": workspace, "weights": weights}
         slots = f.alloca(max(plan.tables.slots, 1))
         for number in range(plan.tables.slots):
-            place = plan.places.get(number)
-            f.store_pointer("null" if place is None else self._address(place), slots, number)
+            memory = plan.places.get(number)
+            f.store_pointer("null" if memory is None else self._address(memory), slots, number)
         scratch = e.offset(workspace, "i8", plan.scratch_at)
-        status = e.assign(f"call i64 @run(ptr {self.program}, ptr {slots}, ptr {values}, ptr {scratch})", "i64", 1)
+        given = f"ptr {self.program}, ptr {slots}, ptr {values}, ptr {scratch}"
+        status = e.assign(f"call i64 @{PREFIX}run({given})", "i64", 1)
         failed, done = e.fresh("failed"), e.fresh("done")
         e.branch_if(e.icmp("ne", status, 0), failed, done)
         e.label(failed)
