@@ -177,6 +177,7 @@ def test_average_over_all_batches(rng: np.random.Generator) -> None:
 def test_statistics_wait_for_the_step(rng: np.random.Generator) -> None:
     """Outside a compiled function they are computed with the optimiser's step: the model runs once, not per layer."""
     from morpho.runtime.plans.evaluate import counts
+    from morpho.tensor import recording
     from morpho.tensor.steps import counts as recordings
 
     def computed() -> int:
