@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from morpho.backends.lowering.lower_graph import SCANS, GraphLowering
 from morpho.backends.lowering.lower_tiles import add_step
-from morpho.base.dims import Size, product, upper
+from morpho.backends.lowering.lowering import Lowering
+from morpho.base.dims import product, upper
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node
 from morpho.ops.tiles.functions import (
@@ -96,37 +96,37 @@ def tile_of(length: int) -> int:
     return SEGMENTS * (-(-length // SEGMENTS) | 1)
 
 
-class ScanLowering(GraphLowering):
-    """Scans of lines by blocks of threads."""
+def is_scanned_by_tiles(node: Node) -> bool:
+    """Whether lines are long enough for a block each, and their totals few enough."""
+    length = node.shape[node["axis"]]
+    running = node.op.name.removeprefix("cumulative_") in RUNNING
+    return running and isinstance(length, int) and LEAST <= length < DEPTH
 
-    def lower_scan(self, node: Node) -> None:
-        axis, name = node["axis"], node.op.name.removeprefix("cumulative_")
-        length: Size = node.shape[axis]
-        long = isinstance(length, int) and length > TILE
-        taken = node.op.name in SCANS and name in RUNNING and not node.dtype.is_complex
-        if not taken or not isinstance(length, int) or not LEAST <= length < DEPTH:
-            super().lower_scan(node)
-            return
-        source, outer = self.view(node.inputs[0]), [d for d in range(len(node.shape)) if d != axis]
-        if source.strides[axis] != 1 and upper(product(tuple(node.shape[d] for d in outer))) >= MANY_LINES:
-            super().lower_scan(node)  # neighbouring threads read neighbouring lines
-            return
-        target = self.new_slot(node.shape, node.dtype)
-        levels = tuple((node.shape[d], (True, True)) for d in outer)
 
-        def line(view: View) -> View:
-            order = [*outer, axis]
-            return View(view.slot, view.offset, tuple(view.shape[d] for d in order),
-                        tuple(view.strides[d] for d in order), view.dtype)
+def lower_scan(low: Lowering, node: Node) -> bool:
+    """One launch or two; neighbouring threads take neighbouring lines that lie across, if they are many."""
+    axis, name = node["axis"], node.op.name.removeprefix("cumulative_")
+    length = int(node.shape[axis])
+    source, outer = low.view(node.inputs[0]), [d for d in range(len(node.shape)) if d != axis]
+    if source.strides[axis] != 1 and upper(product(tuple(node.shape[d] for d in outer))) >= MANY_LINES:
+        return False
+    target = low.new_slot(node.shape, node.dtype)
+    levels = tuple((node.shape[d], (True, True)) for d in outer)
 
-        if not long:
-            (program,) = programs(name, node.dtype, tile_of(length), 0)
-            add_step(self, node, program, [line(source), line(target)], (1,), levels, True, node.op.name)
-        else:
-            tiles = -(-length // TILE)
-            first, second = programs(name, node.dtype, TILE, BEFORE if tiles > 128 else 128)
-            sums = self.new_slot((*[node.shape[d] for d in outer], tiles), node.dtype.compute)
-            add_step(self, node, first, [line(source), sums], (tiles,), levels, True, node.op.name)
-            three = tuple((size, (True, True, True)) for size, _ in levels)
-            add_step(self, node, second, [line(source), sums, line(target)], (tiles,), three, True, node.op.name)
-        self.views[node.serial] = [target]
+    def line(view: View) -> View:
+        order = [*outer, axis]
+        return View(view.slot, view.offset, tuple(view.shape[d] for d in order),
+                    tuple(view.strides[d] for d in order), view.dtype)
+
+    if length <= TILE:
+        (program,) = programs(name, node.dtype, tile_of(length), 0)
+        add_step(low, node, program, [line(source), line(target)], (1,), levels, True, node.op.name)
+    else:
+        tiles = -(-length // TILE)
+        first, second = programs(name, node.dtype, TILE, BEFORE if tiles > 128 else 128)
+        sums = low.new_slot((*[node.shape[d] for d in outer], tiles), node.dtype.compute)
+        add_step(low, node, first, [line(source), sums], (tiles,), levels, True, node.op.name)
+        three = tuple((size, (True, True, True)) for size, _ in levels)
+        add_step(low, node, second, [line(source), sums, line(target)], (tiles,), three, True, node.op.name)
+    low.views[node.serial] = [target]
+    return True
