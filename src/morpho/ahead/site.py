@@ -9,20 +9,22 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import morpho as mo
-from morpho.ahead.export import Part, build, write_files
+from morpho.ahead.export import Exported, Part, build, export_library, write_files
 from morpho.ahead.functions import name_states, trace
 from morpho.ahead.targets import named
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.text.generation_keys import USUAL_TOP_K, usual_temperature
-from morpho.models.text.generators import CHUNK, LEAST_LENGTH, Generator, TwoPartGenerator, evaluating
+from morpho.models.text.generators import CHUNK, LEAST_LENGTH, Generator, evaluating
 
 MOST_CONTEXT = 2048  # positions of a page's cache
-SCRIPTS = ("morpho.js",)
-TEXT_FILES = ("index.html", "app.js", "worker.js", "text.js", "tokenizer.js", "page.css", *SCRIPTS)
+TEXT_FILES = ("index.html", "app.js", "worker.js", "text.js", "tokenizer.js", "page.css", "icon.svg", "morpho.js")
 MARK = "\x01{}\x01"  # stands for a message while the template is taken apart
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+"
+_GPT2 = (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+"
+         r"|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+")
 
 
 def page_file(name: str) -> bytes:
@@ -112,39 +114,61 @@ def _around(text: str, mark: str) -> tuple[str, str]:
     return before, after
 
 
+# -- the model ---------------------------------------------------------------------------------------------------------
+def _check_text(network: Any, folder: Path) -> None:
+    if not isinstance(network, LanguageModel) or hasattr(network, "remember") or hasattr(network, "listen"):
+        raise fail(ArgumentError, "export", f"{folder.name} is a {type(network).__name__}, which goes on with no text",
+                   "export a function of it with mo.export(...)")
+
+
+def _generator(network: Any, context: int) -> Generator:
+    """The functions that `morpho run` calls, with a cache of a power of two of positions."""
+    length = LEAST_LENGTH
+    while length < min(context, network.context):
+        length *= 2
+    return Generator(network, min(length, network.context))
+
+
+def _parts(generator: Generator) -> list[Part]:
+    """`prefill` takes a part of a prompt, `decode` one token; both give the logits of the next one."""
+    generator.frozen.refresh()
+    ids = np.array([[1, 2]], np.int64)
+    return [Part("prefill", generator.prefill, (ids, np.asarray(0)), {}),
+            Part("decode", generator.decode, (ids[:, :1].copy(), np.asarray(2)), {})]
+
+
+def export_model(model: Any, path: Any, target: str, name: str = "model", context: int | None = None,
+                 weights: str = "auto", threads: int = 1) -> Exported:
+    """Write a language model's `prefill` and `decode` as one library; keys and values are states of the caller's."""
+    network = mo.models.load(Path(model))
+    _check_text(network, Path(model))
+    generator = _generator(network, context or MOST_CONTEXT)
+    with evaluating(network), mo.no_grad():
+        return export_library(_parts(generator), name, Path(path), target, weights, threads)
+
+
 # -- the site ----------------------------------------------------------------------------------------------------------
 def export_site(model: Any, path: Any, context: int | None = None) -> dict[str, Any]:
     """Write a page that talks, for a folder of a language model, and give the figures of what was written.
 
-    Two modules are written: one with relaxed SIMD, which the page takes where the browser rounds products and sums once,
-    and one that computes that in software. Both have the bits of `morpho run`.
+    Two modules are written: one with relaxed SIMD, which the page takes where the browser rounds a product and a sum
+    once, and one that computes that in software. Both have the bits of `morpho run`.
     """
     started = time.perf_counter()
     folder, place = Path(model), Path(path)
     if place.exists() and not place.is_dir():
         raise fail(ArgumentError, "export", f"{place} is a file", "give a folder")
     network, tokenizer = mo.models.load_with_tokenizer(folder)
-    if not isinstance(network, LanguageModel) or hasattr(network, "remember") or hasattr(network, "listen"):
-        raise fail(ArgumentError, "export", f"{folder.name} is a {type(network).__name__}, which goes on with no text",
-                   "export one of its functions with mo.export(..., target='wasm32-relaxed')")
+    _check_text(network, folder)
     file = folder / "tokenizer.json"
     if tokenizer is None or not file.is_file():
         raise fail(ArgumentError, "export", f"{folder} has no tokenizer.json", "put it beside config.json")
     text = file.read_bytes()
     settings = tokenizer_settings(json.loads(text))
     chat = chat_parts(tokenizer)
-    length = LEAST_LENGTH
-    while length < min(context or MOST_CONTEXT, network.context):
-        length *= 2
-    generator = Generator(network, min(length, network.context))
-    if isinstance(generator, TwoPartGenerator):
-        raise fail(ArgumentError, "export", f"{folder.name} has an encoder, and the page has none")
+    generator = _generator(network, context or MOST_CONTEXT)
     with evaluating(network), mo.no_grad():
-        generator.frozen.refresh()
-        ids = mo.asarray([[1, 2]])
-        parts = [Part("prefill", generator.prefill, (ids, mo.asarray(0)), {}),
-                 Part("decode", generator.decode, (ids[:, :1] + 0, mo.asarray(2)), {})]
-        traced = [trace(part.function, part.args, part.kwargs, part.name, None) for part in parts]
+        traced = [trace(part.function, part.args, part.kwargs, part.name, None) for part in _parts(generator)]
         name_states(traced)
         quick = build(traced, "model", named("wasm32-relaxed"), "beside")
         exact = build(traced, "model", named("wasm32-simd128"), "beside")
