@@ -34,7 +34,7 @@ def page_file(name: str) -> bytes:
 
 # -- the tokenizer -----------------------------------------------------------------------------------------------------
 def tokenizer_settings(file: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page's tokenizer needs besides tokenizer.json; an error names what it has not."""
+    """Settings of the page's tokenizer besides tokenizer.json; an error names a form that the page lacks."""
     model = file.get("model") or {}
     if model.get("type") != "BPE" or model.get("byte_fallback"):
         raise _unfit(f"the tokenizer is {model.get('type')!r}" + (" with bytes as tokens" if model.get("byte_fallback")
