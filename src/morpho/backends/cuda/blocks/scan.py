@@ -21,6 +21,7 @@ from morpho.backends.cuda.blocks.threads import (
     kernel_text,
     lane,
     operand,
+    place_in,
     warp,
 )
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, known
@@ -66,17 +67,13 @@ class ScanLines(BlockKernel):
         neutral, scan = self.neutral, scans(kind, combine, self.neutral)
         (load, store), at = elements(self.dtype), self.record.at
         N = FIRST + 3  # the first number
-        axes = tuple(reversed(range(rank)))
+        of_source, of_target = (place_in(rank, N + at("extents"), N + at(name)) for name in ("source", "target"))
 
         def kernel_main(p: Words, ctx: Words) -> None:
-            x, y, status = operand(p, 0, memory), operand(p, 1, memory), operand(p, 2, i64)
-            number, length, tiles = take_tile(ctx, status), p[N], p[N + 1]
+            number, length, tiles = take_tile(ctx, operand(p, 2, i64)), p[N], p[N + 1]
             line, tile = number // tiles, number % tiles
-            status, rest = status + (line * p[N + 2] + STATUS), line
-            for axis in axes:
-                x += rest % p[N + at("extents") + axis] * p[N + at("source") + axis]
-                y += rest % p[N + at("extents") + axis] * p[N + at("target") + axis]
-                rest = rest // p[N + at("extents") + axis]
+            x, y = operand(p, 0, memory) + of_source(p, line), operand(p, 1, memory) + of_target(p, line)
+            status = operand(p, 2, i64) + (line * p[N + 2] + STATUS)
             first, results, items = tile * TILE + warp(ctx) * (TILE // WARPS) + lane(ctx) * 4, local(kind, 2), local(
                 kind, 16)
             for row, k in LANE_ITEMS:

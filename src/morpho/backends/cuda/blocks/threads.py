@@ -221,6 +221,23 @@ def called(combine: Any, kind: Any) -> Any:
     return Native(combination, "", False)
 
 
+@lru_cache(maxsize=64)
+def place_in(rank: int, extents: int, strides: int) -> Any:
+    """`place(p, line)`: where a line begins, by the words of its outer axes' extents and strides."""
+    axes = tuple(reversed(range(rank)))
+
+    @device
+    def place(p: Words, line: i64) -> i64:
+        start, rest = i64(0), line
+        for axis in axes:
+            start += rest % p[extents + axis] * p[strides + axis]
+            rest = rest // p[extents + axis]
+        return start
+
+    cast(Native, place).symbol = f"place.{extents}.{strides}"
+    return place
+
+
 @device
 def lane(context: Words) -> i64:
     return thread(context) & 31  # type: ignore[no-any-return]

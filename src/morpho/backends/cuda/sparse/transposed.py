@@ -185,7 +185,7 @@ class TransposedLowering(SortLowering):
         self.copy(base, wide, node)
         bits = max(int(size) - 1, 1).bit_length()
         unsigned = replace(indices, dtype=KEYS[indices.dtype.itemsize])
-        keys, order = self.sorted_line(node, unsigned, 1, int(count), False, bits, None)
+        keys, order = self.sorted_line(node, unsigned, 1, int(count), False, bits)
         self.chains(node, (keys, order, indices, indptr, data, dense, wide), int(count))
         if wide is not target:
             self.copy(wide, target, node)
