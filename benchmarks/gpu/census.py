@@ -16,6 +16,7 @@ import morpho as mo
 from morpho.backends.cuda.codegen.generic import GenericKernel
 from morpho.backends.cuda.codegen.kernels import ISA, Sizes
 from morpho.backends.cuda.codegen.select import device_kernel
+from morpho.backends.cuda.gradients.scatter_lines import ScatterLines
 from morpho.backends.cuda.lowering import lowered
 from morpho.base import dtypes
 from morpho.base.dims import upper
@@ -28,10 +29,17 @@ from morpho.program.program import Control, HostStep, Program, Step
 from morpho.tensor.core import Tensor
 
 KINDS = ("grid", "rows", "few", "host", "eager")  # from best to worst
-BUSY = 1 << 13  # threads that keep a GPU busy
+BUSY, FEW = 1 << 13, 1 << 10  # threads that keep a GPU busy, alone and together in a block
 MUCH = 1 << 10  # operations of a thread, when there are fewer
 M = 1 << 20
 LINE, ROWS, MIDDLE, MATRIX = (M,), (1024, 1024), (64, 256, 64), (1024, 1024)
+MATRICES: dict[str, Callable[..., Any]] = {
+    "cholesky": lambda a: mo.linalg.cholesky(a), "inv": lambda a: mo.linalg.inv(a),
+    "det": lambda a: mo.linalg.det(a), "slogdet": lambda a: mo.linalg.slogdet(a)[1],
+    "lu": lambda a: mo.linalg.lu(a), "qr": lambda a: mo.linalg.qr(a), "eigh": lambda a: mo.linalg.eigh(a),
+    "svd": lambda a: mo.linalg.svd(a), "expm": lambda a: mo.linalg.expm(a), "pinv": lambda a: mo.linalg.pinv(a),
+    "solve": lambda a: mo.linalg.solve(a, a), "lstsq": lambda a: mo.linalg.lstsq(a, a)[0],
+    "solve_triangular": lambda a: mo.linalg.solve_triangular(a, a)}
 Call = tuple[Callable[..., Any], tuple[Any, ...]]  # function, shapes (float32) or (shape, dtype)
 
 
@@ -63,9 +71,11 @@ def finding(step: Any) -> Finding | None:
     generic = isinstance(kernel, GenericKernel)
     if generic:
         threads = min(threads, max(1, upper(step.rows) * launch.pieces))
-    if threads < BUSY and work // threads >= MUCH:
+    if threads < (BUSY if generic or isinstance(kernel, ScatterLines) else FEW) and work // threads >= MUCH:
         return Finding("few", f"{step.label} by {type(kernel).__name__}", threads, work // threads)
-    return Finding("rows", f"{step.label} by {type(step.kernel).__name__}", threads, work // threads) if generic else None
+    if not generic:
+        return None
+    return Finding("rows", f"{step.label} by {type(step.kernel).__name__}", threads, work // threads)
 
 
 def program_of(function: Callable[..., Any], shapes: tuple[Any, ...]) -> Program:
@@ -111,7 +121,8 @@ def slope(function: Callable[..., Any]) -> Callable[..., Any]:
 def with_axes(name: str, function: Callable[..., Any]) -> dict[str, Call]:
     """A function of an axis: along a long line, the rows, the first and the middle axis."""
     return {f"{name} line": (lambda x: function(x, 0), (LINE,)), f"{name} rows": (lambda x: function(x, 1), (ROWS,)),
-            f"{name} first": (lambda x: function(x, 0), (ROWS,)), f"{name} middle": (lambda x: function(x, 1), (MIDDLE,))}
+            f"{name} first": (lambda x: function(x, 0), (ROWS,)),
+            f"{name} middle": (lambda x: function(x, 1), (MIDDLE,))}
 
 
 def every_call() -> dict[str, Call]:
@@ -139,7 +150,7 @@ def every_call() -> dict[str, Call]:
     calls |= {
         "take rows": (lambda x, i: mo.take(x, i, axis=0), (table, rows)),
         "take rows gradient": (slope(lambda x, i: mo.take(x, i, axis=0)), (table, rows)),
-        "embedding gradient": (slope(lambda x, i: mo.embedding(i, x)), (table, rows)),
+        "embedding gradient": (slope(lambda x, i: mo.embedding(x, i)), (table, rows)),
         "take_along_axis gradient": (slope(lambda x, i: mo.take_along_axis(x, i, axis=1)), (ROWS, (ROWS, "int64"))),
         "scatter_add line": (lambda x, i, v: mo.scatter_add(x, i, v, axis=0), (LINE, (LINE, "int64"), LINE)),
         "segment_sum": (lambda x, i: mo.segment_sum(x, i, num_segments=1000), (LINE, (LINE, "int64"))),
@@ -149,7 +160,8 @@ def every_call() -> dict[str, Call]:
         "histogram": (lambda x: mo.histogram(x, bins=64, range=(0.0, 1.0)), (LINE,)),
         "searchsorted": (lambda x, v: mo.searchsorted(x, v), (LINE, LINE)),
         "nonzero": (lambda x: mo.nonzero(x), (LINE,)), "unique": (lambda x: mo.unique(x), (LINE,)),
-        "boolean index": (lambda x, m: x[m], (LINE, mask)), "where mask": (lambda x, m: mo.where(m, x, 0), (LINE, mask)),
+        "boolean index": (lambda x, m: x[m], (LINE, mask)),
+        "where mask": (lambda x, m: mo.where(m, x, 0), (LINE, mask)),
         "x.T copied": (lambda x: mo.permute_dims(x, (1, 0)).reshape(-1), ((4096, 4096),)),
         "cdist": (lambda x, y: mo.cdist(x, y), ((1024, 64), (1024, 64))),
         "pdist": (lambda x: mo.pdist(x), ((1024, 64),)),
@@ -187,7 +199,8 @@ def every_call() -> dict[str, Call]:
         "random normal": (lambda x: mo.random.normal(mo.random.key(0), (M,)) + x, (LINE,)),
         "random permutation": (lambda x: mo.random.permutation(mo.random.key(0), 1 << 16) + x, (((1 << 16,)),)),
         "repeat": (lambda x: mo.repeat(x, 3), (LINE,)), "tile": (lambda x: mo.tile(x, (3,)), (LINE,)),
-        "pad": (lambda x: mo.pad(x, ((1, 1), (2, 2))), (ROWS,)), "concat": (lambda x, y: mo.concat([x, y]), (ROWS, ROWS)),
+        "pad": (lambda x: mo.pad(x, ((1, 1), (2, 2))), (ROWS,)),
+        "concat": (lambda x, y: mo.concat([x, y]), (ROWS, ROWS)),
         "tril": (mo.tril, (ROWS,)), "diag": (mo.diag, (ROWS,)), "trace": (mo.linalg.trace, (ROWS,)),
         "interp": (mo.interp, (LINE, (1000,), (1000,))), "convolve": (mo.convolve, ((4096,), (128,))),
         "associative_scan": (lambda x: mo.associative_scan(lambda a, b: a + b, x), ((65536,),)),
@@ -196,14 +209,7 @@ def every_call() -> dict[str, Call]:
         "one_hot": (lambda i: mo.one_hot(i, 1000), (((8192,), "int64"),)),
         "polyval": (lambda x, p: mo.polyval(p, x), (LINE, (6,))),
     }
-    matrices: dict[str, Callable[..., Any]] = {
-        "cholesky": lambda a: mo.linalg.cholesky(a), "inv": lambda a: mo.linalg.inv(a),
-        "det": lambda a: mo.linalg.det(a), "slogdet": lambda a: mo.linalg.slogdet(a)[1],
-        "lu": lambda a: mo.linalg.lu(a), "qr": lambda a: mo.linalg.qr(a), "eigh": lambda a: mo.linalg.eigh(a),
-        "svd": lambda a: mo.linalg.svd(a), "expm": lambda a: mo.linalg.expm(a), "pinv": lambda a: mo.linalg.pinv(a),
-        "solve": lambda a: mo.linalg.solve(a, a), "lstsq": lambda a: mo.linalg.lstsq(a, a)[0],
-        "solve_triangular": lambda a: mo.linalg.solve_triangular(a, a)}
-    for name, function in matrices.items():
+    for name, function in MATRICES.items():
         calls |= {f"{name} 512x32": (function, ((512, 32, 32),)), f"{name} 64x128": (function, ((64, 128, 128),)),
                   f"{name} 1024": (function, ((1024, 1024),))}
     calls |= {"cholesky gradient 512x32": (slope(mo.linalg.cholesky), ((512, 32, 32),)),

@@ -60,5 +60,7 @@ def test_several_long_lines(gpu: str, rng: np.random.Generator, monkeypatch: pyt
 def test_what_sorts_are_made_of(gpu: str, rng: np.random.Generator) -> None:
     x = mo.asarray(rng.standard_normal((6, 333)).astype("f")).realise()
     there = x.to(gpu)
-    for f in (lambda t: mo.topk(t, 7, axis=1)[0], lambda t: mo.median(t, axis=1), lambda t: mo.quantile(t, 0.3, axis=1)):
+    calls: list[Any] = [lambda t: mo.topk(t, 7, axis=1)[0], lambda t: mo.median(t, axis=1),
+                        lambda t: mo.quantile(t, 0.3, axis=1)]
+    for f in calls:
         assert f(there).numpy().tobytes() == f(x).numpy().tobytes()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from morpho.backends.cuda.attention.decode.lower import DecodeLowering
+from morpho.backends.cuda.blocks.segments import SegmentLowering
 from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.conv_lower import ConvLowering
 from morpho.backends.cuda.gemm.quantised.lower import QuantisedLowering
@@ -25,7 +26,7 @@ from morpho.program.program import Program
 
 
 class CudaLowering(DecodeLowering, ConvLowering, QuantisedLowering, TransposedLowering, ScanLowering,
-                   CountLowering):
+                   CountLowering, SegmentLowering):
     """Products, convolutions, attention, long sorts and transposed sparse products have kernels of their own here."""
 
     def lower_lapack(self, node: Node) -> None:

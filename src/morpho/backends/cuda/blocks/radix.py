@@ -3,8 +3,8 @@
 
 Lines of one tile are sorted by a block each, in shared memory, in one launch. Longer ones take a launch that counts all
 digits, and one for each pass: a tile ranks its keys (lanes with the same digit find each other by a match), looks back
-for the number of earlier keys of its line with the same digit, one thread for each digit, sorts itself in shared memory,
-and stores runs. Counts are whole numbers, so the order is that of every stable sort.
+for the number of earlier keys of its line with the same digit, one thread for each digit, sorts itself in shared
+memory, and stores runs. Counts are whole numbers, so the order is that of every stable sort.
 """
 
 from __future__ import annotations
@@ -309,14 +309,15 @@ class SortPass(BlockKernel):
     @property
     def record(self) -> Record:
         along = self.outer_rank + 1
-        return Record(f"length tiles pass extents[{self.outer_rank}] source[{along}] target[{along}]")
+        return Record(f"length tiles digit extents[{self.outer_rank}] source[{along}] target[{along}]")
 
     def launch(self, sizes: Sizes) -> Launch:
         return Launch(Geometry(known(sizes.rows), THREADS, STAGED + TILE * max(4, self.dtype.itemsize)))
 
     def text(self) -> str:
         of, N, at, rank = of_elements(self.dtype, self.descending), FIRST + 7, self.record.at, self.outer_rank
-        kind, tile_code, first, last, passes = of.kind, tiles_of(of.kind, MOST_ITEMS), self.first, self.last, self.passes
+        kind, first, last, passes = of.kind, self.first, self.last, self.passes
+        tile_code = tiles_of(kind, MOST_ITEMS)
         plain = self.last and self.order is None and not self.dtype.is_float
         result = kind if self.order is None else KINDS[scalars.memory_type(self.order)]
         by_order, each = self.order is not None, tile_code.each

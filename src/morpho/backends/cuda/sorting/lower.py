@@ -89,9 +89,8 @@ class SortLowering(GraphLowering):
         for number in range(passes):
             last = into is not None and number == passes - 1
             kernel = SortPass(dtype, descending, number == 0, last, into[1] if into is not None else None, passes, rank)
-            values = kernel.record.values(**{
-                "length": length, "tiles": tiles, "pass": number, "extents": extents, "source": along[0],
-                "target": along[1] if last else [0] * (rank + 1)})
+            values = kernel.record.values(length=length, tiles=tiles, digit=number, extents=extents, source=along[0],
+                                          target=along[1] if last else [0] * (rank + 1))
             places = View(status.slot, status.offset + number * words, (words,), (1,), int32)
             new_keys = None if last else self.new_slot((lines * length,), KEYS[dtype.itemsize])
             new_order = into[0] if into is not None and last else self.new_slot((lines * length,), int32)

@@ -111,12 +111,16 @@ class ScatterLowering(SparseLowering):
             wide = self.new_slot(target.shape, node.dtype.compute)
         if taken is None or wide is not target:
             self.copy(base, wide, node)
-        found = lower_scatter((index, value, wide), node["axis"], node["mode"],
-                              1 if self.target.kind == "cuda" else self.target.threads)
-        self.add(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
-                      "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
+        self.scatter_into(node, (index, value, wide))
         if wide is not target:
             self.copy(wide, target, node)
+
+    def scatter_into(self, node: Node, places: tuple[View, View, View]) -> None:
+        """Put or combine values at indices of a target that has the base in it."""
+        call = lower_scatter(places, node["axis"], node["mode"],
+                             1 if self.target.kind == "cuda" else self.target.threads)
+        self.add(Step(call.kernel, places, (2,), call.values, call.items, call.work,
+                      "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
 
     def lower_cluster(self, cluster: Cluster) -> None:
         """One loop for scatters along a line and the groups that compute what they scatter."""
