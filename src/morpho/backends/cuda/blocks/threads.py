@@ -1,7 +1,7 @@
 # mypy: disable-error-code="valid-type"
-"""What native functions of a GPU have that Python has not: threads, shared memory, shuffles, votes, atomics that other
-blocks see. A kernel is `kernel_main(p, ctx)`: its words and the grid. Functions that it calls name the grid `context`;
-their pointers are called `source`, `status` or `room`, so that the emulator checks every access through them.
+"""Vocabulary of native functions of a GPU: threads, shared memory, shuffles, votes, atomics that other blocks see. A
+kernel is `kernel_main(p, ctx)`: its words and the grid. Functions that it calls name the grid `context`; their pointers
+are called `source`, `status` or `room`, so that the emulator checks every access through them.
 """
 
 from __future__ import annotations
