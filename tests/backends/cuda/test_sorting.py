@@ -9,7 +9,7 @@ import pytest
 
 import morpho as mo
 from morpho.backends.cuda.blocks.radix import TILE
-from morpho.backends.cuda.sorting.lower import SortLowering
+from morpho.backends.cuda.sorting import lower
 
 
 @pytest.mark.parametrize(("dtype", "length"), [("float32", TILE + 7), ("int16", 200), ("bfloat16", 2 * TILE + 1)])
@@ -52,7 +52,7 @@ def test_several_long_lines(gpu: str, rng: np.random.Generator, monkeypatch: pyt
     here = mo.asarray(np.round(rng.standard_normal((4 * TILE + 30, 2)), 2).astype("float16")).realise()
     for how in (mo.sort, mo.argsort):
         assert how(here.to(gpu), axis=0).numpy().tobytes() == how(here, axis=0).numpy().tobytes()
-    monkeypatch.setattr(SortLowering, "tile", 64)
+    monkeypatch.setattr(lower, "LONGEST", 64)
     x = mo.asarray(rng.integers(-5, 5, (3, 100)).astype("int32")).realise()
     assert mo.sort(x.to(gpu), axis=1).numpy().tobytes() == mo.sort(x, axis=1).numpy().tobytes()
 

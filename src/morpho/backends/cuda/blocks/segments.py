@@ -5,7 +5,6 @@ CPU's bits, and no atomics are needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,8 +29,9 @@ from morpho.backends.cuda.blocks.threads import (
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, known
 from morpho.backends.cuda.driver.interface import Geometry
-from morpho.backends.cuda.sorting.lower import KEYS, MOST, SortLowering
+from morpho.backends.cuda.sorting.lower import KEYS, MOST, sorted_lines
 from morpho.backends.kernels.loops.sequential.scatter_code import combined
+from morpho.backends.lowering.lowering import Lowering
 from morpho.base.dims import product
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node
@@ -129,33 +129,33 @@ def combination(mode: str, target: DType) -> Any:
     return call
 
 
-class SegmentLowering(SortLowering):
-    """Scatters of many indices."""
+def has_many_indices(node: Node) -> bool:
+    """Whether a sort of the indices is worth it: they are many, and lines too few for a thread each."""
+    value, axis = node.inputs[2], node["axis"]
+    lines = product(tuple(size for d, size in enumerate(value.shape) if d != axis))
+    if not all(isinstance(size, int) for size in (*value.shape, *node.shape)):
+        return False
+    most = FEW_PUT if node["mode"] == "set" else FEW_LINES
+    return LEAST <= int(value.shape[axis]) <= MOST and 0 < int(lines) < most
 
-    def scatter_into(self, node: Node, places: tuple[View, View, View]) -> None:
-        index, value, target = places
-        axis, others = node["axis"], [d for d in range(len(value.shape)) if d != node["axis"]]
-        count, size = value.shape[axis], target.shape[axis]
-        known_sizes = all(isinstance(n, int) for n in (*value.shape, *target.shape))
-        lines = int(product(tuple(value.shape[d] for d in others))) if known_sizes else 0
-        few = lines < (FEW_PUT if node["mode"] == "set" else FEW_LINES)
-        if not known_sizes or not few or not LEAST <= int(count) <= MOST or not lines:
-            super().scatter_into(node, places)
-            return
-        own = [d for d in others if index.strides[d] != 0 and index.shape[d] != 1]
-        shared = [d for d in others if d not in own]
-        bits = max(int(size) - 1, 1).bit_length()
-        extents = [value.shape[d] for d in own]
-        along: Sequence[Sequence[Any]] = [[*[index.strides[d] for d in own], index.strides[axis]], [0] * (len(own) + 1)]
-        unsigned = replace(index, dtype=KEYS[index.dtype.itemsize])
-        keys, order = self.sorted_lines(node, unsigned, extents, along, int(count), False, bits, None)
-        kernel = CombineSegments(node["mode"], value.dtype, target.dtype, index.dtype, len(own), len(shared))
-        columns = product(tuple(value.shape[d] for d in shared))
-        numbers = {f"{part}_{name}": [place[d] for d in axes] for part, axes in (("line", own), ("column", shared))
-                   for name, place in (("extents", value.shape), ("value", value.strides), ("target", target.strides))}
-        items = lines * int(count)
-        values = kernel.record.values(count=count, columns=columns, size=size, value=value.strides[axis],
-                                      target=target.strides[axis], items=items, **numbers)
-        self.add(Step(kernel, (keys, order, value, target), (3,), values, items, 1,
-                      "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin,
-                      choice="after a sort of the indices"))
+
+def sorted_scatter(low: Lowering, node: Node, places: tuple[View, View, View]) -> None:
+    """The steps of index, value and a target that has the base in it."""
+    index, value, target = places
+    axis, others = node["axis"], [d for d in range(len(value.shape)) if d != node["axis"]]
+    count, size = int(value.shape[axis]), int(target.shape[axis])
+    own = [d for d in others if index.strides[d] != 0 and index.shape[d] != 1]
+    shared = [d for d in others if d not in own]
+    along = [[*[index.strides[d] for d in own], index.strides[axis]], [0] * (len(own) + 1)]
+    unsigned = replace(index, dtype=KEYS[index.dtype.itemsize])
+    keys, order = sorted_lines(low, node, unsigned, [value.shape[d] for d in own], along, count, False,
+                               max(size - 1, 1).bit_length(), None)
+    kernel = CombineSegments(node["mode"], value.dtype, target.dtype, index.dtype, len(own), len(shared))
+    numbers = {f"{part}_{name}": [place[d] for d in axes] for part, axes in (("line", own), ("column", shared))
+               for name, place in (("extents", value.shape), ("value", value.strides), ("target", target.strides))}
+    items = product(value.shape)
+    values = kernel.record.values(count=count, columns=product(tuple(value.shape[d] for d in shared)), size=size,
+                                  value=value.strides[axis], target=target.strides[axis], items=items, **numbers)
+    low.add(Step(kernel, (keys, order, value, target), (3,), values, items, 1,
+                 "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin,
+                 choice="after a sort of the indices"))

@@ -14,9 +14,9 @@ from typing import Any
 from morpho.backends.cuda.blocks.look_back import STATUS, workspace
 from morpho.backends.cuda.blocks.scan import TILE, ScanLines
 from morpho.backends.cuda.blocks.threads import in_register
-from morpho.backends.lowering.lower_graph import SCANS, GraphLowering
 from morpho.backends.lowering.lower_tiles import add_step
-from morpho.base.dims import Size, product, upper
+from morpho.backends.lowering.lowering import Lowering
+from morpho.base.dims import product, upper
 from morpho.base.dtypes import DType, int64
 from morpho.ir.node import Node
 from morpho.ops.tiles.functions import cummax, cummin, cumprod, cumsum, load, store
@@ -51,38 +51,39 @@ def tile_of(length: int) -> int:
     return SEGMENTS * (-(-length // SEGMENTS) | 1)
 
 
-class ScanLowering(GraphLowering):
-    """Scans of lines by blocks of threads."""
+def is_long_line(node: Node) -> bool:
+    """Whether the lines of a scan are long enough for a block each."""
+    length = node.shape[node["axis"]]
+    return (not node.dtype.is_complex and node.dtype.compute.itemsize >= 4 and isinstance(length, int)
+            and LEAST <= length < MOST)
 
-    def lower_scan(self, node: Node) -> None:
-        axis, name = node["axis"], node.op.name.removeprefix("cumulative_")
-        length: Size = node.shape[axis]
-        taken = node.op.name in SCANS and not node.dtype.is_complex and node.dtype.compute.itemsize >= 4
-        if not taken or not isinstance(length, int) or not LEAST <= length < MOST:
-            super().lower_scan(node)
-            return
-        source, outer = self.view(node.inputs[0]), [d for d in range(len(node.shape)) if d != axis]
-        if source.strides[axis] != 1 and upper(product(tuple(node.shape[d] for d in outer))) >= MANY_LINES:
-            super().lower_scan(node)  # neighbouring threads read neighbouring lines
-            return
-        target = self.new_slot(node.shape, node.dtype)
-        if length <= SHORT and name in RUNNING:
-            def line(view: View) -> View:
-                order = [*outer, axis]
-                return View(view.slot, view.offset, tuple(view.shape[d] for d in order),
-                            tuple(view.strides[d] for d in order), view.dtype)
 
-            levels = tuple((node.shape[d], (True, True)) for d in outer)
-            add_step(self, node, program(name, node.dtype, tile_of(length)), [line(source), line(target)], (1,), levels,
-                     True, node.op.name)
-        else:
-            kernel, tiles = ScanLines(name, node.dtype, len(outer)), -(-length // TILE)
-            lines, words = product(tuple(node.shape[d] for d in outer)), workspace(tiles, in_register(node.dtype))
-            status = self.new_slot((STATUS + lines * words,), int64)
-            self.copy(0, status, node)
-            values = kernel.record.values(
-                length=length, tiles=tiles, words=words, extents=[node.shape[d] for d in outer],
-                source=[source.strides[d] for d in (*outer, axis)], target=[target.strides[d] for d in (*outer, axis)])
-            self.add(Step(kernel, (source, target, status), (1, 2), values, lines * tiles, TILE, node.op.name,
-                          node.origin, choice="one pass, look-back between blocks"))
-        self.views[node.serial] = [target]
+def lower_scan(low: Lowering, node: Node) -> bool:
+    """One launch; neighbouring threads take neighbouring lines that lie across, if they are many."""
+    axis, name = node["axis"], node.op.name.removeprefix("cumulative_")
+    length = int(node.shape[axis])
+    source, outer = low.view(node.inputs[0]), [d for d in range(len(node.shape)) if d != axis]
+    if source.strides[axis] != 1 and upper(product(tuple(node.shape[d] for d in outer))) >= MANY_LINES:
+        return False
+    target = low.new_slot(node.shape, node.dtype)
+    if length <= SHORT and name in RUNNING:
+        def line(view: View) -> View:
+            order = [*outer, axis]
+            return View(view.slot, view.offset, tuple(view.shape[d] for d in order),
+                        tuple(view.strides[d] for d in order), view.dtype)
+
+        levels = tuple((node.shape[d], (True, True)) for d in outer)
+        add_step(low, node, program(name, node.dtype, tile_of(length)), [line(source), line(target)], (1,), levels,
+                 True, node.op.name)
+    else:
+        kernel, tiles = ScanLines(name, node.dtype, len(outer)), -(-length // TILE)
+        lines, words = product(tuple(node.shape[d] for d in outer)), workspace(tiles, in_register(node.dtype))
+        status = low.new_slot((STATUS + lines * words,), int64)
+        low.copy(0, status, node)
+        values = kernel.record.values(
+            length=length, tiles=tiles, words=words, extents=[node.shape[d] for d in outer],
+            source=[source.strides[d] for d in (*outer, axis)], target=[target.strides[d] for d in (*outer, axis)])
+        low.add(Step(kernel, (source, target, status), (1, 2), values, lines * tiles, TILE, node.op.name, node.origin,
+                     choice="one pass, look-back between blocks"))
+    low.views[node.serial] = [target]
+    return True
