@@ -57,7 +57,7 @@ class Finding:
 
 
 def finding(step: Any) -> Finding | None:
-    """What a step does; None for a launch of a grid of its own."""
+    """Return the finding of a step, or None for a launch of a grid of its own."""
     if isinstance(step, HostStep):
         return Finding("host", step.label, 0, 0)
     if isinstance(step, Control) and step.kind != "size":

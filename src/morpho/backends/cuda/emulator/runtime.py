@@ -227,7 +227,7 @@ def same_lanes(context: Words, value: i32) -> i32:
 
 @native("gpu.pause", inline=False)
 def pause(context: Words) -> None:
-    """What another block is to write is not there yet."""
+    """Let others run: a word of another block is still to come."""
     in_vain(context)
     give_way(context)
 
