@@ -23,7 +23,7 @@ LONG_BODY = 12  # operations per element
 
 
 class LoopState:
-    """What is known while the function of a loop kernel is written. Writers of other kinds of loops override its
+    """State of a loop kernel while its function is written. Writers of other kinds of loops override its
     methods; what they share are functions below."""
 
     # Known from the beginning of the function on.
