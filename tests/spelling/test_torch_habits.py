@@ -218,7 +218,7 @@ def test_masked_reductions() -> None:
 def test_small_words_of_training_programs() -> None:
     mo.backends.cudnn.deterministic, mo.backends.cudnn.benchmark = True, False
     assert not mo.backends.mps.is_available() and not mo.backends.cudnn.benchmark
-    with pytest.raises(AttributeError, match="morpho.backends"):
+    with pytest.raises(AttributeError, match=r"morpho\.backends"):
         _ = mo.backends.no_such_library
     model = nn.Linear(2, 2)
     assert repr(model.load_state_dict(model.state_dict())) == "<All keys matched successfully>"

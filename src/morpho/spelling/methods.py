@@ -203,7 +203,11 @@ def repeat(self: mo.Tensor, *repeats: Any, axis: Any = None, dim: Any = None) ->
     """NumPy's: elements repeated, along an axis. PyTorch's several counts raise: `tile` takes them."""
     if dim is not None or len(repeats) > 2 or (len(repeats) == 2 and axis is not None):
         raise widef.unsaid("repeat", "x.repeat(n, axis=0)", f"x.tile({', '.join(map(str, repeats))})")
+    if not repeats:
+        raise fail(ArgumentError, "repeat", "repeat() takes at least 1 argument")
     count, *more = repeats
+    if not more and axis is None and isinstance(count, list | tuple) and len(count) not in (1, int(self.size)):
+        raise widef.unsaid("repeat", "x.repeat(n, axis=0)", f"x.tile({count})")
     if more and isinstance(more[0], int) and more[0] >= self.ndim:
         raise widef.unsaid("repeat", "x.repeat(n, axis=0)", f"x.tile({', '.join(map(str, repeats))})")
     return mo.repeat(self, count, axis=more[0] if more else axis)
@@ -219,6 +223,8 @@ def split(self: mo.Tensor, split_size: Any, dim: Any = None) -> tuple[mo.Tensor,
 
 @special
 def unfold(self: mo.Tensor, dimension: int, size: int, step: int) -> mo.Tensor:
+    if not self.ndim:
+        return mo.reshape(self, (1,))[:size]
     count = (self.shape[dimension] - size) // step + 1
     places = mo.arange(count)[:, None] * step + mo.arange(size)[None, :]
     taken = mo.take(self, mo.ravel(places), axis=dimension)
@@ -287,6 +293,8 @@ def is_contiguous(self: mo.Tensor, memory_format: Any = None) -> bool:
 # -- dtypes, devices, copies ---------------------------------------------------------------------------------------
 def _to_dtype(name: str) -> Callable[[mo.Tensor], mo.Tensor]:
     def convert(self: mo.Tensor, memory_format: Any = None) -> mo.Tensor:
+        if self.dtype.is_complex and not name.startswith("complex"):  # as PyTorch: the imaginary part is dropped
+            return self != 0 if name == "bool" else mo.astype(mo.real(self), name)
         return mo.astype(self, name, copy=False)
 
     convert.__name__ = name
