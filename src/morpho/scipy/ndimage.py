@@ -100,7 +100,7 @@ def spline_filter1d(input: Any, order: int = 3, axis: int = -1, output: Any = No
     rows = mo.moveaxis(x, axis, 0)
     column = (slice(None), *[None] * (rows.ndim - 1))
     for pole in _POLES[order]:
-        first, last = (mo.asarray(one)[column] for one in _starts(pole, size, ends))
+        first, last = (mo.asarray(one)[column] for one in _starts(pole, int(size), ends))
         rows = rows * ((1 - pole) * (1 - 1 / pole))
 
         def forward(state: Any, row: Any, pole: float = pole) -> Any:

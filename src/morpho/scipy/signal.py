@@ -305,9 +305,9 @@ def _in_pytorchs_words(function: Callable[..., Any]) -> Callable[..., Any]:
     return window
 
 
-windows = SimpleNamespace(**{name: _in_pytorchs_words(window) for name, window in {
-    **_WINDOWS, "general_cosine": general_cosine, "general_hamming": general_hamming,
-    "exponential": exponential}.items()})
+_MORE: dict[str, Callable[..., Any]] = {
+    "general_cosine": general_cosine, "general_hamming": general_hamming, "exponential": exponential}
+windows = SimpleNamespace(**{name: _in_pytorchs_words(window) for name, window in {**_WINDOWS, **_MORE}.items()})
 
 
 def get_window(window: Any, Nx: int, fftbins: bool = True) -> Any:
@@ -581,7 +581,8 @@ def _bounds(limits: Any, size: int, peaks: np.ndarray) -> tuple[Any, Any]:
         limits = limits.numpy()
     low, high = limits if isinstance(limits, tuple | list) or (
         isinstance(limits, np.ndarray) and limits.shape == (2,) and size != 2) else (limits, None)
-    return tuple(one[peaks] if isinstance(one, np.ndarray) and one.ndim else one for one in (low, high))  # type: ignore
+    least, most = (one[peaks] if isinstance(one, np.ndarray) and one.ndim else one for one in (low, high))
+    return least, most
 
 
 def _within(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
