@@ -279,7 +279,7 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings",
+    "Dim", "State", "Tensor", "compile", "debug", "errors", "export", "extend", "pool", "random", "realise", "settings",
     "special", "tasks", "testing", "tune", "cache", "monitor", "memory", "profile",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
@@ -327,6 +327,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "special": ("morpho.tensor.functions.special", ""),
     "tune": ("morpho.tensor.tools.tune", "tune"),
     "profile": ("morpho.observe.record.session", "profile"), "memory": ("morpho.observe.memory", ""),
+    "export": ("morpho.ahead.export", "export"),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},

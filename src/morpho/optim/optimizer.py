@@ -29,6 +29,7 @@ from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.state.state import assign
 from morpho.tensor.state.trace import current_trace
 from morpho.tensor.state.variable import LeafParameter, Parameter, Variable
+from morpho.tensor.steps import Unknown, exact_key
 from morpho.tensor.tools.foreign_names import missing
 
 Slots = dict[str, mo.Tensor]
@@ -427,8 +428,8 @@ class _Update:
         if not any(group._cycled is not None for group in groups):  # such a momentum is read by the rule itself
             try:
                 key = (type(optimizer), tuple(rows), len(counts), has_scale, has_condition,
-                       *[recording.exact_key(group.static_key()) for group in groups])
-            except recording.Unknown:
+                       *[exact_key(group.static_key()) for group in groups])
+            except Unknown:
                 return
             if len(_functions) >= MOST_UPDATES:
                 _functions.clear()

@@ -37,7 +37,7 @@ from morpho.tensor.autodiff.grad_mode import (
     watch,
 )
 from morpho.tensor.eager import item as fast_item
-from morpho.tensor.recording import Step
+from morpho.tensor.steps import Step
 
 if TYPE_CHECKING:  # `operators.py` gives them to the class when it is imported
     from morpho.tensor.operator_types import Operators
