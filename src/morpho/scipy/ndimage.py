@@ -291,7 +291,7 @@ def convolve(input: Any, weights: Any, output: Any = None, mode: str = "reflect"
 
 def _windows(x: Any, shape: Sequence[int], mode: str, cval: float, gather: Callable[[list[Any]], Any],
              is_flipped: bool = False) -> Any:
-    """What `gather` makes of the images that a window's places see."""
+    """The result of `gather` on the images that the places of a window see."""
     if len(shape) != x.ndim:
         raise fail(ShapeError, "filter", f"a window of {len(shape)} axes for an image of {x.ndim}")
     low = [(size - 1) // 2 if is_flipped else size // 2 for size in shape]

@@ -599,7 +599,7 @@ def _is_leaf(x: Any) -> bool:
 
 
 class GradFn:
-    """What `x.grad_fn` gives for a computed tensor: the name of its operation, for programs that print it."""
+    """The name of the operation that computed a tensor, as `x.grad_fn` prints it."""
 
     def __init__(self, x: mo.Tensor) -> None:
         self._operation = x.program().op.name
