@@ -12,6 +12,7 @@ activations, norms and losses, gather and scatter, `mo.random`, `mo.compile`, `m
 
 from morpho.base import startup as _startup  # isort: skip  first: an interrupt from here on is understood
 
+import sys as _sys
 from math import e, inf, nan, pi
 from typing import Any as _Any
 
@@ -349,6 +350,7 @@ _keyless_draws.append(lambda *call: _spelling("legacy").keyless(*call))
 _tensor_methods.append(lambda name: _spelling("methods").method(name))
 _space_names.append(lambda place, name: _spelling("table").find_in(place, name))
 _more_names.append(lambda: _spelling("methods").names())
+vars(_sys.modules["morpho.backends"])["__getattr__"] = lambda name: _spelling("spaces").backend(name)
 
 
 def __getattr__(name: str) -> _Any:
