@@ -39,13 +39,14 @@ FLOORS: dict[str, int] = {
     "plan": 13,
     "cluster": 14, "observe": 14,
     "serve": 15,
-    "cli": 16,
+    "rl": 16,
+    "cli": 17,
 }
 # `morpho/__init__.py` re-exports floors up to this one, those above `tensor` when first asked for.
-TOP_OF_PACKAGE = FLOORS["cluster"]
+TOP_OF_PACKAGE = FLOORS["rl"]
 # What is built from tensors is written like a user's program: these may import the bare top package.
 USERS_OF_PACKAGE = ("linalg", "sparse", "logic", "nn", "optim", "amp", "data", "weights", "models", "plan", "cluster",
-                    "observe", "serve", "cli", "onnx", "torch", "spelling", "distributions", "scipy")
+                    "observe", "serve", "rl", "cli", "onnx", "torch", "spelling", "distributions", "scipy")
 # Entry files beside the folders, with the folder whose rights they have.
 ENTRY_FILES = {"__main__.py": "cli"}
 
