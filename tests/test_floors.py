@@ -342,7 +342,7 @@ BAD_IMPORTS = [
     ("cost/a.py", "__import__('morpho.backends')", "imports backends"),
     ("linalg/a.py", "from morpho.sparse import csr", "neighbour"),
     ("sparse/a.py", "from morpho.linalg import solve", "neighbour"),
-    ("__init__.py", "from morpho.serve import app", "imports serve"),
+    ("__init__.py", "from morpho.cli import main", "imports cli"),
     ("cellar/a.py", "x = 1", "no floor"),
     ("loose.py", "x = 1", "no floor"),
     ("base/a.py", "from morpho.cellar import x", "no floor"),

@@ -137,7 +137,8 @@ def test_losses_against_their_formulas(rng: np.random.Generator) -> None:
     rewards = rng.normal(size=12).astype(np.float32)
     groups = rewards.reshape(3, 4)
     np.testing.assert_allclose(rl.group_advantages(rewards, 4).numpy().reshape(3, 4),
-                               (groups - groups.mean(1, keepdims=True)) / (groups.std(1, keepdims=True) + 1e-6), rtol=1e-4)
+                               (groups - groups.mean(1, keepdims=True)) / (groups.std(1, keepdims=True) + 1e-6),
+                               rtol=1e-4)
     masked = np.where(mask > 0, new, np.nan).astype(np.float32)  # what is masked takes no part, even if it is NaN
     assert np.isfinite(rl.clipped_loss(*map(give, (masked, old, advantages, mask))).item())
 

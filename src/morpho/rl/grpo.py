@@ -24,7 +24,11 @@ Reward = Callable[[Rollout], float]
 @dataclass(frozen=True)
 class GRPOReport:
     """What one step did: `kl_sampler_trainer` is the mean difference of log-probabilities before the update over the
-    drawn tokens, and `differing` how many of them differ in any bit."""
+    drawn tokens, and `differing` how many of them differ in any bit.
+
+    >>> mo.rl.GRPOReport(1, loss=0.0, reward=0.5, kl_sampler_trainer=0.0, differing=0, drawn=8).differing
+    0
+    """
 
     step: int
     loss: float

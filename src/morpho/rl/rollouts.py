@@ -23,7 +23,12 @@ _STEP_OF_SEEDS = 1_000_003  # prompts of one call are this far apart, so that ca
 @dataclass(frozen=True)
 class Rollout:
     """One text: the tokens after `prompt`, an end token included, with their log-probabilities when they were drawn.
-    `group` is the prompt's place in the call, `finish` is "stop" or "length"."""
+    `group` is the prompt's place in the call, `finish` is "stop" or "length".
+
+    >>> import numpy as np
+    >>> mo.rl.Rollout((5, 6), (7,), np.array([-0.5], np.float32), 0, "length").tokens
+    (7,)
+    """
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
@@ -35,7 +40,13 @@ class Rollout:
 @dataclass(frozen=True)
 class Batch:
     """Texts side by side, filled up at their ends. `mask` and `log_probabilities` belong to `ids[:, 1:]`: the mask is 1
-    at drawn tokens, the log-probabilities are 0 elsewhere."""
+    at drawn tokens, the log-probabilities are 0 elsewhere.
+
+    >>> import numpy as np
+    >>> rollout = mo.rl.Rollout((5, 6), (7,), np.array([-0.5], np.float32), 0, "length")
+    >>> mo.rl.make_batch([rollout], multiple=4).log_probabilities.tolist()
+    [[0.0, -0.5, 0.0]]
+    """
 
     ids: np.ndarray  # (texts, length) int64
     mask: np.ndarray  # (texts, length - 1) float32
