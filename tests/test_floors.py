@@ -36,7 +36,7 @@ FLOORS: dict[str, int] = {
     "linalg": 10, "sparse": 10, "logic": 10, "kernel": 10,
     "nn": 11, "optim": 11, "amp": 11, "data": 11, "weights": 11, "scipy": 11,
     "models": 12, "onnx": 12, "torch": 12, "spelling": 12, "distributions": 12,
-    "plan": 13,
+    "plan": 13, "ahead": 13,
     "cluster": 14, "observe": 14,
     "serve": 15,
     "rl": 16,
@@ -46,7 +46,7 @@ FLOORS: dict[str, int] = {
 TOP_OF_PACKAGE = FLOORS["rl"]
 # What is built from tensors is written like a user's program: these may import the bare top package.
 USERS_OF_PACKAGE = ("linalg", "sparse", "logic", "nn", "optim", "amp", "data", "weights", "models", "plan", "cluster",
-                    "observe", "serve", "rl", "cli", "onnx", "torch", "spelling", "distributions", "scipy")
+                    "observe", "serve", "rl", "cli", "onnx", "torch", "spelling", "distributions", "scipy", "ahead")
 # Entry files beside the folders, with the folder whose rights they have.
 ENTRY_FILES = {"__main__.py": "cli"}
 

@@ -38,6 +38,8 @@ from morpho.tensor.autodiff.grad_mode import (
 from morpho.tensor.autodiff.gradient import gradients_of
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor, realise
+from morpho.tensor.recorded_programs import set_gradients
+from morpho.tensor.steps import Step
 
 Hook = Callable[[Tensor], Tensor | None]
 _hooks: dict[int, list[Hook]] = {}  # serial of a node -> what looks at its gradient
@@ -61,7 +63,7 @@ def requires_grad(tensor: Tensor) -> bool:
     track = getattr(tensor, "_track", None)
     if isinstance(track, Tracked):
         return track.wanted
-    if type(tensor._node) is recording.Step:
+    if type(tensor._node) is Step:
         return recording.wants_gradient(tensor)
     return next(leaves_below(tensor), None) is not None
 
@@ -221,7 +223,7 @@ def _backward_recorded(tensor: Tensor, retain_graph: bool) -> bool:
         track.grad = part if track.grad is None else track.grad + part
     _pending.values.append(weakref.ref(tensor))
     if not retain_graph:
-        if type(tensor._node) is recording.Step:
+        if type(tensor._node) is Step:
             tensor._node = recording.without_gradient(tensor)._node
         tensor._track = DONE
     return True
@@ -342,7 +344,7 @@ def is_differentiated(tensor: Tensor) -> bool:
     track = getattr(tensor, "_track", None)
     if tracing.gradients_off or track is DONE or (track is None and tensor.is_realised):
         return False
-    if type(tensor._node) is recording.Step and not tensor._node.tracked and not tracing.transformed:
+    if type(tensor._node) is Step and not tensor._node.tracked and not tracing.transformed:
         return False
     if isinstance(track, Tracked):
         return track.wanted
@@ -356,7 +358,7 @@ def _parts(root: Node, leaves: list[Node]) -> list[Node | None]:
     return gradients_of([root], [constant_like(root, 1)], leaves)
 
 
-recording.set_gradients(_parts)
+set_gradients(_parts)
 METHODS: dict[str, Any] = {
     "backward": backward, "detach": detach, "register_hook": register_hook, "retain_grad": retain_grad,
     "requires_grad_": set_requires_grad,
