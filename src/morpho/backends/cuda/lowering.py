@@ -8,17 +8,20 @@ from functools import partial
 from morpho.backends.cuda.attention.decode.lower import is_decode, lower_decode, waits_as_line
 from morpho.backends.cuda.attention.lower import lower_attention, lower_gradient, over_pages
 from morpho.backends.cuda.attention.simt.lower import simt_forward, simt_gradient, simt_over_pages
+from morpho.backends.cuda.blocks.segments import has_many_indices, sorted_scatter
 from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.conv_lower import is_product, lower_conv, lower_followed_conv
 from morpho.backends.cuda.gemm.lower import follows, lower_followed, lower_gemm, lower_matmul, lower_product
 from morpho.backends.cuda.gemm.quantised.lower import are_chunks, lower_rounded, multiply_bytes, multiply_quantised
 from morpho.backends.cuda.grouped.schedule import grouped
 from morpho.backends.cuda.layout import interchanged, result_place
-from morpho.backends.cuda.sorting.lower import is_long_line, lower_sort
+from morpho.backends.cuda.sorting.lower import has_blocks, lower_sort
 from morpho.backends.cuda.sparse.transposed import lower_spmm_transposed, with_team
-from morpho.backends.cuda.tiles.scans import is_scanned_by_tiles, lower_scan
+from morpho.backends.cuda.tiles.scans import is_long_line, lower_scan
 from morpho.backends.cuda.tiles.scatters import counts, lower_scatter
 from morpho.backends.lowering import lower_graph
+from morpho.backends.lowering.groups.lower_scatter import has_pairs_in_order
+from morpho.backends.lowering.groups.lower_scatter import lower_scatter as lower_in_order
 from morpho.backends.lowering.loops import SCANS
 from morpho.backends.lowering.lower_linalg import is_lapack, is_small
 from morpho.backends.lowering.lower_tiles import lower_tiles
@@ -66,11 +69,13 @@ ROWS = (
     Way("attention_backward", "arithmetic units", simt_gradient),
     Way("paged_attention", "tensor cores", over_pages),
     Way("paged_attention", "arithmetic units", simt_over_pages),
-    Way("sort", "radix, the whole grid", lower_sort, is_long_line),
-    Way("argsort", "radix, the whole grid", lower_sort, is_long_line),
+    Way("sort", "radix, a block a line or the whole grid", lower_sort, has_blocks),
+    Way("argsort", "radix, a block a line or the whole grid", lower_sort, has_blocks),
     Way("spmm_transposed", "a sort, then chains", lower_spmm_transposed),
-    *(Way(op, "tiles of a line", lower_scan, is_scanned_by_tiles) for op in SCANS),
+    *(Way(op, "blocks of threads", lower_scan, is_long_line) for op in SCANS),
     Way("scatter", "atomics", lower_scatter, counts),
+    Way("scatter", "a sort of the indices, then chains", partial(lower_in_order, into=sorted_scatter),
+        lambda node: has_many_indices(node) and has_pairs_in_order(node), pairs=True),
     Way("tile_kernel", "programs of a grid", partial(lower_tiles, on_gpu=True)),
     Way("*", "LAPACK on the host", lapack_on_host, is_lapack_alone, pairs=True),
 )

@@ -182,7 +182,7 @@ def lower_spmm_transposed(low: Lowering, node: Node) -> bool:
     low.copy(base, wide, node)
     bits = max(int(size) - 1, 1).bit_length()
     unsigned = replace(indices, dtype=KEYS[indices.dtype.itemsize])
-    keys, order = sorted_line(low, node, unsigned, 1, int(count), False, bits, None)
+    keys, order = sorted_line(low, node, unsigned, 1, int(count), False, bits)
     chains(low, node, (keys, order, indices, indptr, data, dense, wide), int(count))
     if wide is not target:
         low.copy(wide, target, node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from morpho.backends.kernels.loops.loop_spec import LoopCall, Store
@@ -68,7 +69,14 @@ def _column_axis(places: tuple[View, View, View], others: list[int]) -> int | No
     return max(others, key=lambda d: (places[TARGET].strides[d] == 1, places[INDEX].strides[d] == 0, d))
 
 
-def lower_scatter(low: Lowering, node: Node) -> None:
+def scatter_step(low: Lowering, node: Node, places: tuple[View, View, View]) -> None:
+    """The step of index, value and a target that has the base in it."""
+    call = scatter_call(places, node["axis"], node["mode"], 1 if low.target.kind == "cuda" else low.target.threads)
+    low.add(Step(call.kernel, places, (2,), call.values, call.items, call.work,
+                 "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
+
+
+def lower_scatter(low: Lowering, node: Node, into: Callable[..., None] = scatter_step) -> None:
     """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
     index, value = (low.view(child) for child in node.inputs[1:])
     taken = base_of(low, node)
@@ -84,10 +92,7 @@ def lower_scatter(low: Lowering, node: Node) -> None:
         wide = low.new_slot(target.shape, node.dtype.compute)
     if taken is None or wide is not target:
         low.copy(base, wide, node)
-    found = scatter_call((index, value, wide), node["axis"], node["mode"],
-                         1 if low.target.kind == "cuda" else low.target.threads)
-    low.add(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
-                 "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
+    into(low, node, (index, value, wide))
     if wide is not target:
         low.copy(wide, target, node)
 
