@@ -19,7 +19,7 @@ KERNELS: list[OwnKernel] = [
     SortPass(float32, False, True, False, None, 4, 1), SortPass(float64, False, False, True, int64, 8, 0),
     CombineSegments("add", bfloat16, float32, int64, 1, 1), CombineSegments("set", int32, int32, int32, 0, 1),
     FillRoots(float32, 240, 480, 0), Butterflies(float32, passes(240, float32)[0], 3, False, True, True),
-    Halves(float64, 120, True, 7, False), Chirp("in", float32, 101, 240, 5, True, False)]
+    Halves(float64, 120, True, 7, False), Chirp(float32, "in", 101, 240, 5, True, False)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)

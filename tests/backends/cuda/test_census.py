@@ -9,7 +9,7 @@ import pytest
 from benchmarks.gpu.census import KINDS, MATRICES, census, every_call, main
 
 SMALL = {name: "few" for name in (
-    "scan", "convolve", "attention gradient", "sort rows gradient",
+    "scan", "convolve", "sort rows gradient",
     "cholesky gradient 512x32", "inv gradient 512x32", *(f"{name} 512x32" for name in MATRICES))}
 LARGE = {f"{name} {size}": "host" for name in MATRICES for size in ("64x128", "1024")}
 EAGER = {name: "eager" for name in ("nonzero", "unique", "boolean index")}  # their sizes are data
