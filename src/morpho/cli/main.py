@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from morpho.cli import grpo as grpo_command
 from morpho.cli.guard import guarded
 from morpho.cli.machine import bench_commands
 from morpho.cli.planning import plan_command
@@ -235,6 +236,9 @@ def train(
     part.train(data, out, settings, habits, resume=resume, steps=steps if _is_given(context_, "steps") else None,
                start=start, until=until, given=given, nodes=nodes, device=device,
                tensorboard=tensorboard, dashboard=dashboard)
+
+
+app.command("train grpo")(grpo_command.grpo)
 
 
 @app.command("launch", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})
