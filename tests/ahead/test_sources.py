@@ -1,4 +1,4 @@
-"""What `morpho export` takes: functions of files, ONNX files, PyTorch's programs, language models; and callers in Rust."""
+"""Sources of `morpho export`: functions of files, ONNX files, PyTorch's programs, language models. A caller in Rust."""
 
 from __future__ import annotations
 
