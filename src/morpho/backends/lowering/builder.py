@@ -33,6 +33,17 @@ def operations(group: Node) -> list[str]:
     return [n.op.name for n in group["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
 
 
+def _is_turned(view: View) -> bool:
+    """Whether a view shows large rows of memory as columns. A loop along its last axis would read a line of the cache
+    for each element, and lines whose addresses are a power of two apart evict each other: at 1024 squared in float32
+    a map took 8 times as long as one after a copy by tiles."""
+    axes = [(size, stride) for size, stride in zip(view.shape, view.strides, strict=True) if size != 1]
+    if len(axes) < 2 or view.part is not None or view.borders or not all(isinstance(n, int) for axis in axes for n in axis):
+        return False
+    (rows, step), (columns, across) = axes[-2:]  # type: ignore[assignment]
+    return bool(step in (1, -1) and abs(across) >= rows >= LEAST_TURNED and columns >= LEAST_TURNED and rows * columns >= MANY_TURNED)
+
+
 def _is_read_again(view: View) -> bool:
     """Whether a view shows few elements many times over, none of them from a border or a pair."""
     if not all(isinstance(size, int) for size in view.shape) or view.borders or view.part is not None:
@@ -40,6 +51,19 @@ def _is_read_again(view: View) -> bool:
     times = product(tuple(size for size, stride in zip(view.shape, view.strides, strict=True) if stride == 0))
     once = product(tuple(size for size, stride in zip(view.shape, view.strides, strict=True) if stride != 0))
     return times >= READ_AGAIN and LEAST_PACKED <= once <= MOST_PACKED
+
+
+LEAST_TURNED, MANY_TURNED = 32, 1 << 14  # rows and columns of a view, and elements, from which a copy by tiles pays
+
+
+def _forwards(source: View, target: View) -> tuple[View, View]:
+    """The views of a copy, read forwards along an axis before the last one that the source has side by side backwards,
+    and written backwards: tiles are read so."""
+    for axis, (size, step) in enumerate(zip(source.shape[:-1], source.strides, strict=False)):
+        if step == -1 and isinstance(size, int) and size > 1 and source.part is None and not source.borders:
+            return tuple(replace(view, offset=view.offset + (size - 1) * view.strides[axis], strides=tuple(  # type: ignore[return-value]
+                -stride if n == axis else stride for n, stride in enumerate(view.strides))) for view in (source, target))
+    return source, target
 
 
 class Builder(ABC):
@@ -130,7 +154,7 @@ class Builder(ABC):
             return inputs
         known: dict[View, View] = {}
         for view in inputs:
-            if view in strided and view not in known and _is_read_again(view):
+            if view in strided and view not in known and (_is_read_again(view) or _is_turned(view)):
                 known[view] = self.shown_once(view, node)
         return [known.get(view, view) for view in inputs]
 
@@ -187,6 +211,8 @@ class Builder(ABC):
     def copy(self, source: View | float | int | bool, target: View, node: Node) -> None:
         if isinstance(source, View) and source.dtype.is_complex:
             source, target = as_pairs(source), as_pairs(target)
+        if isinstance(source, View):
+            source, target = _forwards(source, target)
         lowered = lower_copy(source, target)
         turned = as_transpose(lowered, self.vector_bits)
         if turned is None:

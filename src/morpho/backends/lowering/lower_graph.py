@@ -306,7 +306,7 @@ class GraphLowering(BucketLowering):
     def lower_search(self, node: Node) -> None:
         line, values = (self.view(child) for child in node.inputs)
         target = self.new_slot(node.shape, node.dtype)
-        call = lower_search(node, line, values, target)
+        call = lower_search(node, line, values, target, self.vector_bits)
         self.add(Step(call.kernel, (line, values, target), (2,), call.values, call.items, call.work, node.op.name,
                       node.origin))
         self.views[node.serial] = [target]

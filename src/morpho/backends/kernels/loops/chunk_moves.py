@@ -12,7 +12,7 @@ from collections.abc import Callable
 from morpho.backends.code import scalars
 from morpho.backends.code.emit import BITS, Value
 from morpho.backends.kernels.loops.loop_spec import Instruction, Pass
-from morpho.backends.kernels.loops.pairs import PARTS, PairMoves
+from morpho.backends.kernels.loops.pairs import PARTS, PairMoves, picked
 from morpho.base.dtypes import DType, bool_, int32
 
 
@@ -94,6 +94,10 @@ class ChunkMoves(PairMoves):
             return scalars.from_memory(e, e.from_bits(bits, element), access.dtype)
         if access.pattern == "unit":
             return scalars.from_memory(e, e.load(places[number], element), access.dtype)
+        if access.pattern == "reversed" and count is None and self.lanes > 1:
+            last = e.offset(self.pointers[number], element, self.inner_offset(number, column + (self.lanes - 1)))
+            backwards = picked(e, e.load(last, element), range(self.lanes - 1, -1, -1))
+            return scalars.from_memory(e, backwards, access.dtype)
         if access.pattern in PARTS and self.lanes > 1:
             return self.load_part(number, column, count)
         buffer = self.temporary(f"load{number}", element)

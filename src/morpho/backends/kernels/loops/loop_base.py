@@ -119,6 +119,6 @@ class LoopBase:
             return column
         if pattern == "zero":
             return self.e.constant(0, "i64", 1)
-        if pattern in ("strided", "even", "odd"):
+        if pattern in ("strided", "reversed", "even", "odd"):
             return column * strides[-1]
         return self.dot(self.split(column, self.inner), strides)
