@@ -25,14 +25,14 @@ SIZES = {"1": 1, "1k": 1000, "64k": 1 << 16, "1M": 1 << 20, "16M": 1 << 24}
 PLACES = {"": mo, "linalg.": mo.linalg, "fft.": mo.fft, "special.": mo.special, "nn.": mo.nn}
 # What takes no tensors, or returns none, or is about programs: there is no call to time.
 NO_CALLS = frozenset("""
-asarray astype_dtype broadcast_arrays can_cast finfo iinfo isdtype result_type choose_device device device_states devices pin from_dlpack
+asarray broadcast_arrays can_cast finfo iinfo isdtype result_type choose_device device device_states devices pin from_dlpack
 compile realise tune cache profile checkpoint checkpoint_sequential custom_gradient custom_jvp custom_vjp enable_grad grad
 hessian hvp is_grad_enabled jacfwd jacrev jvp linearize no_grad stop_gradient value_and_grad vjp vmap settings
 associative_scan cond fori_loop map scan switch while_loop einsum_path quantise empty empty_like nn.activation nn.checkpoint
 nn.checkpoint_sequential nn.seed nn.stream expand_dims squeeze reshape ravel flatten unflatten atleast_1d atleast_2d atleast_3d
 moveaxis swapaxes split array_split chunk hsplit vsplit unstack bartlett_window blackman_window hamming_window hann_window
 kaiser_window diag_indices tril_indices triu_indices full full_like zeros_like ones_like fft.fftfreq fft.rfftfreq positive
-broadcast_to_view unravel_index
+unravel_index
 """.split())
 # Under another name, the same function.
 SAME = {"linalg.matmul": "matmul", "linalg.outer": "outer", "linalg.tensordot": "tensordot", "linalg.vecdot": "vecdot",

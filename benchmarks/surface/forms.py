@@ -388,6 +388,11 @@ def _moves(add: Call) -> None:
     add("meshgrid", "1024, 1024", [_x(1024)] * 2, lambda a, b: [x + 0 for x in mo.meshgrid(a, b, indexing="ij")], lambda a, b: [x + 0 for x in torch.meshgrid(a, b, indexing="ij")], None, family="moves")
     add("where", "1M", [_x(1 << 20, kind="bool"), _x(1 << 20), _x(1 << 20)], mo.where, torch.where, np.where, dtypes=("float32", "float64", "bfloat16", "int32", "int64", "complex64"), slopes=(1, 2), family="pointwise")
     add("clip", "1M", [_x(1 << 20)], lambda x: mo.clip(x, -1, 1), lambda x: torch.clip(x, -1, 1), lambda x: np.clip(x, -1, 1), dtypes=(*NUMBERS, "bfloat16"), slopes=(0,), family="pointwise")
+    add("select", "1M, 2 of 2", [_x(1 << 20), _x(1 << 20)], lambda a, b: mo.select([a > 0, b > 0], [a, b]), None, lambda a, b: np.select([a > 0, b > 0], [a, b]), family="pointwise", slopes=(0,))
+    add("choose", "1M of 2", [_x(1 << 20, kind="index", high=2), _x(1 << 20), _x(1 << 20)], lambda i, a, b: mo.choose(i, [a, b]), None, lambda i, a, b: np.choose(i, [a, b]), family="pointwise")
+    for name in ("real", "imag"):
+        add(name, "1M, and 0", [_x(1 << 20)], lambda x, g=getattr(mo, name): g(x) + 0, lambda x, g=getattr(torch, name): g(x) + 0, lambda x, g=getattr(np, name): g(x) + 0, dtypes=("complex64", "complex128"), family="pointwise")
+    add("conj", "1M", [_x(1 << 20)], mo.conj, torch.conj_physical, np.conj, dtypes=("complex64", "complex128"), slopes=(), family="pointwise")
     add("lerp", "1M", [_x(1 << 20)] * 3, mo.lerp, torch.lerp, dtypes=REAL, slopes=(0, 1, 2), family="pointwise")
     add("astype", "1M strided", [_x(1024, 2048)], lambda x: mo.astype(x[:, ::2], mo.float64), lambda x: x[:, ::2].double(), lambda x: x[:, ::2].astype(np.float64), family="moves")
 

@@ -129,16 +129,23 @@ def _own_gradient(call: Callable[..., Any], slopes: Sequence[int], arguments: li
         return value, *leaves(pull(cotangent))
 
     moved = [arguments[place] for place in slopes]
-    cotangent = mo.ones_like(mo.realise(values(*moved)) or values(*moved))
+    cotangent = mo.asarray(_cotangent(values(*moved).shape)).astype(values(*moved).dtype)
     mo.realise(cotangent)
     compiled = mo.compile(gradient)
     return (lambda *_: compiled(cotangent, moved, others)), []
 
 
+def _cotangent(shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    return np.asarray(np.random.default_rng(7).uniform(0.5, 1.5, shape), np.float32)
+
+
 def _torch_gradient(call: Callable[..., Any], slopes: Sequence[int], arguments: list[Any], torch: Any) -> Any:
     every = [value.clone().requires_grad_() if place in slopes else value for place, value in enumerate(arguments)]
     moved = [every[place] for place in slopes]
-    cotangent = torch.ones_like(leaves(call(*every))[0])
+    value = leaves(call(*every))[0]
+    cotangent = torch.from_numpy(_cotangent(tuple(value.shape))).to(value.dtype)
 
     def gradient(*_: Any) -> Any:
         value = leaves(call(*every))[0]

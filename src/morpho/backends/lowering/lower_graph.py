@@ -20,7 +20,7 @@ from morpho.backends.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.lowering.lower_sparse import FOLLOWED
 from morpho.backends.lowering.lower_tiles import lower_tiles
 from morpho.backends.lowering.matmul.operand_facts import tuned_words
-from morpho.base.dims import Size, product, upper
+from morpho.base.dims import Size, bounds, product, upper
 from morpho.base.dtypes import float32
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
@@ -37,6 +37,7 @@ from morpho.program.program import Control, Program, Step
 from morpho.program.view import View, look, padded, part_of, whole
 
 OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that take complex numbers
+SCANS_TOGETHER = 4  # rows whose running sums take turns
 SPARSE = ("spmm", "spmm_transposed", "sddmm", "row_reduce", "spgemm_count", "spgemm", "sptrsv", "incomplete_factors")
 SCANS = tuple(f"cumulative_{name}" for name in ("sum", "prod", "max", "min", "logsumexp"))
 
@@ -288,13 +289,31 @@ class GraphLowering(BucketLowering):
         source, target = self.view(node.inputs[0]), self.new_slot(node.shape, node.dtype)
         axis = node["axis"]
         outer = [d for d in range(len(node.shape)) if d != axis]
-        kernel = ScanKernel(node.op.name.removeprefix("cumulative_"), node.dtype, len(outer))
+        name = node.op.name.removeprefix("cumulative_")
+        lanes = self._scan_lanes(name, node, outer, (source, target))
+        count = product(tuple(node.shape[d] for d in outer))
+        together = SCANS_TOGETHER if self.vector_bits and lanes == 1 and bounds(count)[0] >= SCANS_TOGETHER else 1
+        kernel = ScanKernel(name, node.dtype, len(outer), lanes, together)
         strides = [[place.strides[d] for d in (*outer, axis)] for place in (source, target)]
-        values = kernel.record.values(extents=[node.shape[d] for d in outer], length=node.shape[axis],
-                                      source=strides[0], target=strides[1])
-        rows = product(tuple(node.shape[d] for d in outer))
+        extents = [node.shape[d] for d in outer]
+        chains: dict[str, Size] = {"rows": count} if together > 1 else {}
+        if lanes > 1:
+            chains, extents[-1] = {"chains": extents[-1]}, -(-extents[-1] // lanes)
+        values = kernel.record.values(extents=extents, length=node.shape[axis], source=strides[0], target=strides[1],
+                                      **chains)
+        rows = -(-product(tuple(extents)) // together)
         self.add(Step(kernel, (source, target), (1,), values, rows, node.shape[axis], node.op.name, node.origin))
         self.views[node.serial] = [target]
+
+    def _scan_lanes(self, name: str, node: Node, outer: list[int], places: tuple[View, View]) -> int:
+        """Chains that are computed at once: those beside each other in memory, as many as half a page of vectors."""
+        if not self.vector_bits or not outer or name == "logsumexp" or any(
+                place.strides[outer[-1]] != 1 or place.part is not None or place.borders for place in places):
+            return 1
+        count, most = node.shape[outer[-1]], 4 * self.vector_bits // (8 * node.dtype.compute.itemsize)
+        if not isinstance(count, int):
+            return 1
+        return next((lanes for lanes in (most, most // 2, most // 4, most // 8) if lanes > 1 and count >= lanes), 1)
 
     def lower_sort(self, node: Node) -> None:
         source, target = self.view(node.inputs[0]), self.new_slot(node.shape, node.dtype)
