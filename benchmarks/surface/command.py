@@ -76,7 +76,10 @@ def run(options: Options) -> int:
         print(f"[bench] --threads {options.threads} is no list of numbers such as 1,2", file=sys.stderr)
         return 2
     if unknown := set(options.against.split(",")) - set(PEERS):
-        print(f"[bench] {sorted(unknown)[0]!r} is no peer here: --against takes some of {','.join(PEERS)}", file=sys.stderr)
+        print(
+            f"[bench] {sorted(unknown)[0]!r} is no peer here: --against takes some of {','.join(PEERS)}",
+            file=sys.stderr,
+        )
         return 2
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
@@ -97,8 +100,12 @@ def _measure(options: Options, threads: int, results: Path) -> int:
     for name in ("only", "dtypes", "sizes", "against", "device"):
         command += [f"--{name}", getattr(options, name)]
     command += ["--quick"] * options.quick + (["--within", str(options.within_s)] if options.within_s else [])
-    environment = {**os.environ, **dict.fromkeys(
-        ("MORPHO_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))}
+    environment = {
+        **os.environ,
+        **dict.fromkeys(
+            ("MORPHO_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)
+        ),
+    }
     for _ in range(100):
         before = len(results.read_text().splitlines()) if results.exists() else 0
         status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
@@ -124,7 +131,11 @@ def outcomes(rows: Iterable[dict[str, Any]]) -> list[Outcome]:
     """Ratios of cases that a peer has with the same result, losses first. Above 1 Morpho takes less time."""
     ratios = []
     for row in rows:
-        peers = {name: us for name, us in row.get("us", {}).items() if name != "morpho" and name not in row.get("differs", {})}
+        peers = {
+            name: us
+            for name, us in row.get("us", {}).items()
+            if name != "morpho" and name not in row.get("differs", {})
+        }
         if peers:
             best = min(peers, key=lambda name: peers[name])
             ratios.append(Outcome(peers[best] / row["us"]["morpho"], best, row))
@@ -142,8 +153,10 @@ def share_below(results: list[Outcome], bound: float) -> float:
 
 def report(title: str, results: list[Outcome], rows: list[dict[str, Any]]) -> None:
     """The summary and all losses, the worst first."""
-    print(f"{title}: {len(results)} cases with a peer, geometric mean {geometric_mean(o.ratio for o in results):.2f}x; "
-          f"{share_below(results, EVEN):.1%} below {EVEN}x, {share_below(results, CLIFF):.1%} below {CLIFF}x")
+    print(
+        f"{title}: {len(results)} cases with a peer, geometric mean {geometric_mean(o.ratio for o in results):.2f}x; "
+        f"{share_below(results, EVEN):.1%} below {EVEN}x, {share_below(results, CLIFF):.1%} below {CLIFF}x"
+    )
     for outcome in results:
         if outcome.ratio >= EVEN:
             break
@@ -172,7 +185,9 @@ def counted() -> dict[str, dict[str, int]]:
         try:
             with mo.settings(record=False):
                 call, arguments = calls_of(case, libraries)["morpho"]
-            program = capture.trace(lambda call=call, arguments=arguments: call(*arguments)).lowered(TARGETS["avx512"])
+            program = capture.trace(lambda call=call, arguments=arguments: call(*arguments)).lowered(
+                TARGETS["avx512"]
+            )
         except Exception:  # refused, or no compiled function: nothing to count
             continue
         every = counts.of_program(program)
@@ -184,12 +199,21 @@ def gate(options: Options) -> int:
     """1 where a count is above the stored one, or a stored case is gone."""
     table = counted()
     if options.store:
-        COUNTS.write_text("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in sorted(table.items())) + "\n}\n")
+        COUNTS.write_text(
+            "{\n"
+            + ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in sorted(table.items()))
+            + "\n}\n"
+        )
         print(f"{len(table)} cases stored")
         return 0
     stored = json.loads(COUNTS.read_text())
-    worse = [f"{key}: {name} {table[key][name]}, stored {count}" for key, row in stored.items() if key in table
-             for name, count in row.items() if table[key][name] > count]
+    worse = [
+        f"{key}: {name} {table[key][name]}, stored {count}"
+        for key, row in stored.items()
+        if key in table
+        for name, count in row.items()
+        if table[key][name] > count
+    ]
     worse += [f"{key}: is not counted any more" for key in stored if key not in table]
     print("\n".join(worse) or f"{len(table)} cases: no count is above the stored one")
     return int(bool(worse))

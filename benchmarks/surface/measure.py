@@ -58,7 +58,11 @@ class Libraries:
     def to(self, library: str, array: Any, dtype: str) -> Any:
         if library == "morpho":
             x = self.mo.asarray(array, device=self.device)
-            return self.mo.realise(x.astype(self.mo.bfloat16)) or x.astype(self.mo.bfloat16) if dtype == "bfloat16" and array.dtype == "float32" else x
+            return (
+                self.mo.realise(x.astype(self.mo.bfloat16)) or x.astype(self.mo.bfloat16)
+                if dtype == "bfloat16" and array.dtype == "float32"
+                else x
+            )
         if library == "torch":
             x = self.torch.from_numpy(array.copy()).to(self.device.replace("cpu:0", "cpu"))
             return x.to(self.torch.bfloat16) if dtype == "bfloat16" and array.dtype == "float32" else x
@@ -90,8 +94,10 @@ def calls_of(case: Any, libraries: Libraries) -> dict[str, tuple[Callable[..., A
             continue
         if library in ("numpy", "scipy") and (case.dtype == "bfloat16" or case.slope or libraries.device != "cpu"):
             continue
-        arguments = [libraries.to(library, array, case.dtype if draw.kind == "same" else "")
-                     for array, draw in zip(arrays, form.draws, strict=True)]
+        arguments = [
+            libraries.to(library, array, case.dtype if draw.kind == "same" else "")
+            for array, draw in zip(arrays, form.draws, strict=True)
+        ]
         if case.slope and library == "morpho":
             found[library] = _own_gradient(call, form.slopes, arguments, mo)
         elif case.slope:
@@ -99,10 +105,12 @@ def calls_of(case: Any, libraries: Libraries) -> dict[str, tuple[Callable[..., A
         elif library == "morpho" and not form.options.get("lazy"):
             found[library] = mo.compile(call), arguments
         elif library == "morpho":
+
             def realised(*given: Any, call: Callable[..., Any] = call) -> Any:
                 value = call(*given)
                 mo.realise(*leaves(value))
                 return value
+
             found[library] = realised, arguments
         else:
             found[library] = call, arguments
@@ -125,6 +133,7 @@ def _own_gradient(call: Callable[..., Any], slopes: Sequence[int], arguments: li
             for place in range(len(arguments)):
                 every.append(by_place[place] if place in by_place else next(rest))
             return leaves(call(*every))[0]
+
         value, pull = mo.vjp(inner, *moved)
         return value, *leaves(pull(cotangent))
 
@@ -150,6 +159,7 @@ def _torch_gradient(call: Callable[..., Any], slopes: Sequence[int], arguments: 
     def gradient(*_: Any) -> Any:
         value = leaves(call(*every))[0]
         return value, *torch.autograd.grad(value, moved, cotangent, allow_unused=True)
+
     return gradient, []
 
 
@@ -169,7 +179,9 @@ def differs(case: Any, libraries: Libraries, values: dict[str, Any], library: st
         limit = TOLERANCES.get(case.dtype, 2e-3)
         with np.errstate(all="ignore"):
             scale = np.nanmax(np.abs(np.where(np.isfinite(second), second, 0)), initial=0.0) if second.size else 0.0
-            close = np.isclose(first, second, rtol=limit, atol=limit * max(float(scale), 1e-6) * 0.1 + 1e-30, equal_nan=True)
+            close = np.isclose(
+                first, second, rtol=limit, atol=limit * max(float(scale), 1e-6) * 0.1 + 1e-30, equal_nan=True
+            )
         if not close.all():
             return f"{np.mean(~close):.2%} of elements differ"
     return ""
@@ -234,7 +246,13 @@ def measure(case: Any, libraries: Libraries) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("results", type=Path)
-    for name, default in (("only", ""), ("dtypes", ""), ("sizes", ""), ("against", "torch,numpy,scipy"), ("device", "cpu")):
+    for name, default in (
+        ("only", ""),
+        ("dtypes", ""),
+        ("sizes", ""),
+        ("against", "torch,numpy,scipy"),
+        ("device", "cpu"),
+    ):
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--within", type=float, default=0.0)
@@ -244,7 +262,9 @@ def main(arguments: list[str]) -> int:
     from benchmarks.surface.cases import cases
 
     libraries = Libraries(options.against.split(","), options.threads, options.device)
-    lines = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
+    lines = (
+        [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
+    )
     done = {line["key"] for line in lines}
     chosen = [case for case in cases() if case.key not in done and selected(case, options)]
     signal.signal(signal.SIGALRM, _alarm)
@@ -260,9 +280,19 @@ def main(arguments: list[str]) -> int:
             try:
                 row = measure(case, libraries)
             except TooLong:
-                row = {"key": case.key, "name": case.form.name, "family": case.form.family, "refused": f"took over {LIMIT_S} s"}
+                row = {
+                    "key": case.key,
+                    "name": case.form.name,
+                    "family": case.form.family,
+                    "refused": f"took over {LIMIT_S} s",
+                }
             except Exception as error:
-                row = {"key": case.key, "name": case.form.name, "family": case.form.family, "refused": f"{type(error).__name__}: {error}"[:200]}
+                row = {
+                    "key": case.key,
+                    "name": case.form.name,
+                    "family": case.form.family,
+                    "refused": f"{type(error).__name__}: {error}"[:200],
+                }
             finally:
                 signal.alarm(0)
             results.write(json.dumps(row) + "\n")
@@ -282,10 +312,16 @@ def selected(case: Any, options: Any) -> bool:
     dtypes = [name for name in options.dtypes.split(",") if name]
     sizes = [name for name in options.sizes.split(",") if name]
     exact = [name[1:] for name in names if name.startswith("=")]
-    return (not options.quick or is_quick(case)) and (
-        not names or case.form.name in exact or any(name in case.form.name or name == case.form.family for name in names if not name.startswith("="))) and (
-        not dtypes or case.dtype in dtypes) and (
-        not sizes or any(case.form.label.startswith(size) for size in sizes))
+    return (
+        (not options.quick or is_quick(case))
+        and (
+            not names
+            or case.form.name in exact
+            or any(name in case.form.name or name == case.form.family for name in names if not name.startswith("="))
+        )
+        and (not dtypes or case.dtype in dtypes)
+        and (not sizes or any(case.form.label.startswith(size) for size in sizes))
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.surface.command import CLIFF, EVEN, ROOT, Outcome, geometric_mean, outcomes, read, share_below
 
 PAGE, DATA = ROOT / "docs" / "surface.md", ROOT / "docs" / "data" / "surface"
-OPENING = """<!-- Written by `morpho bench surface --page FOLDER` from docs/data/surface/: change those files instead. -->
+OPENING = """<!-- Written by `morpho bench surface --page FOLDER` from docs/data/surface/. -->
 
 # Every function beside its best peer
 
@@ -29,8 +29,18 @@ left out. A ratio is of the least times: with one thread the processor's, with m
 
 def compact(rows: list[dict[str, Any]]) -> list[list[Any]]:
     """What is stored of a run: key, microseconds of each library, first call, temporary bytes, kernels, differences."""
-    return [[row["key"], row.get("us", {}), row.get("first_ms"), row.get("temporary_bytes"), row.get("kernels"),
-             row.get("differs", {}), row.get("refused", "")] for row in rows]
+    return [
+        [
+            row["key"],
+            row.get("us", {}),
+            row.get("first_ms"),
+            row.get("temporary_bytes"),
+            row.get("kernels"),
+            row.get("differs", {}),
+            row.get("refused", ""),
+        ]
+        for row in rows
+    ]
 
 
 def expand(stored: list[list[Any]]) -> list[dict[str, Any]]:
@@ -52,19 +62,47 @@ def write(folder: Path) -> int:
 
 def page() -> str:
     """The whole page."""
-    runs = {int(file.stem.split("-")[1]): expand(json.loads(file.read_text(encoding="utf-8")))
-            for file in sorted(DATA.glob("threads-*.json"))}
+    runs = {
+        int(file.stem.split("-")[1]): expand(json.loads(file.read_text(encoding="utf-8")))
+        for file in sorted(DATA.glob("threads-*.json"))
+    }
     results = {threads: outcomes(rows) for threads, rows in sorted(runs.items())}
     note = DATA / "note.md"
     parts = [OPENING, note.read_text(encoding="utf-8").strip() + "\n" if note.exists() else "", "## Summary\n"]
-    parts.append(_table(["threads", "cases", "geometric mean", f"below {EVEN}x", f"below {CLIFF}x", "first call, median", "first call, longest"],
-                        [_summary(threads, found, runs[threads]) for threads, found in results.items()]))
+    parts.append(
+        _table(
+            [
+                "threads",
+                "cases",
+                "geometric mean",
+                f"below {EVEN}x",
+                f"below {CLIFF}x",
+                "first call, median",
+                "first call, longest",
+            ],
+            [_summary(threads, found, runs[threads]) for threads, found in results.items()],
+        )
+    )
     for threads, found in results.items():
         losses = [outcome for outcome in found if outcome.ratio < EVEN]
         parts.append(f"## Losses, {threads} thread{'s' * (threads > 1)}\n")
-        parts.append(_table(["ratio", "case", "best peer", "Morpho, us", "peer, us", "kernels", "temporary, kB"], [
-            [f"{o.ratio:.2f}x", _cell(o.key), o.peer, f"{o.row['us']['morpho']:.1f}", f"{o.row['us'][o.peer]:.1f}",
-             o.row.get("kernels") or "", f"{(o.row.get('temporary_bytes') or 0) / 1000:.0f}"] for o in losses]))
+        parts.append(
+            _table(
+                ["ratio", "case", "best peer", "Morpho, us", "peer, us", "kernels", "temporary, kB"],
+                [
+                    [
+                        f"{o.ratio:.2f}x",
+                        _cell(o.key),
+                        o.peer,
+                        f"{o.row['us']['morpho']:.1f}",
+                        f"{o.row['us'][o.peer]:.1f}",
+                        o.row.get("kernels") or "",
+                        f"{(o.row.get('temporary_bytes') or 0) / 1000:.0f}",
+                    ]
+                    for o in losses
+                ],
+            )
+        )
     parts.append("## Every function\n\nThe geometric mean of all cases of a function, and its worst.\n")
     by_name: dict[str, dict[int, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
     for threads, found in results.items():
@@ -72,11 +110,15 @@ def page() -> str:
             by_name[outcome.key.split(" | ")[0]][threads].append(outcome)
     titles = [title for threads in results for title in (f"mean, {threads}", f"worst, {threads}")]
     lines = []
-    for name, groups in sorted(by_name.items(), key=lambda item: min(o.ratio for group in item[1].values() for o in group)):
+    for name, groups in sorted(
+        by_name.items(), key=lambda item: min(o.ratio for group in item[1].values() for o in group)
+    ):
         cells: list[Any] = [name, max(len(group) for group in groups.values())]
         for threads in results:
             group = groups.get(threads, [])
-            cells += [f"{geometric_mean(o.ratio for o in group):.2f}x", f"{group[0].ratio:.2f}x"] if group else ["", ""]
+            cells += (
+                [f"{geometric_mean(o.ratio for o in group):.2f}x", f"{group[0].ratio:.2f}x"] if group else ["", ""]
+            )
         lines.append(cells)
     parts.append(_table(["function", "cases", *titles], lines))
     parts.append("## Not compared\n\nCases that no peer has with the same result, or that one side refuses.\n")
@@ -92,8 +134,15 @@ def page() -> str:
 
 def _summary(threads: int, found: list[Outcome], rows: list[dict[str, Any]]) -> list[Any]:
     first = sorted(row["first_ms"] for row in rows if row.get("first_ms") is not None)
-    return [threads, len(found), f"{geometric_mean(o.ratio for o in found):.2f}x", f"{share_below(found, EVEN):.1%}",
-            f"{share_below(found, CLIFF):.1%}", f"{first[len(first) // 2]:.0f} ms" if first else "", f"{first[-1]:.0f} ms" if first else ""]
+    return [
+        threads,
+        len(found),
+        f"{geometric_mean(o.ratio for o in found):.2f}x",
+        f"{share_below(found, EVEN):.1%}",
+        f"{share_below(found, CLIFF):.1%}",
+        f"{first[len(first) // 2]:.0f} ms" if first else "",
+        f"{first[-1]:.0f} ms" if first else "",
+    ]
 
 
 def _cell(text: str) -> str:

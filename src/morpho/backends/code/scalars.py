@@ -133,7 +133,8 @@ def _saturating(e: Emitter, name: str, x: Value, register: str) -> Value:
     if x.lanes > 1 and bits < 32 <= BITS[x.element]:  # what 32 bits saturate at lies outside of fewer as well
         least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
         wide = _saturating(e, "fptosi.sat", x, "i32")
-        return e.convert("trunc", e.intrinsic("smin", e.intrinsic("smax", wide, e.like(least, wide)), e.like(most, wide)), register)
+        inside = e.intrinsic("smin", e.intrinsic("smax", wide, e.like(least, wide)), e.like(most, wide))
+        return e.convert("trunc", inside, register)
     if x.lanes == 1 or BITS[x.element] < 32:
         suffix = f"{mangled(register, x.lanes)}.{mangled(x.element, x.lanes)}"
         return e.intrinsic(name, x, element=register, suffix=suffix)

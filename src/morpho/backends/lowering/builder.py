@@ -38,10 +38,12 @@ def _is_turned(view: View) -> bool:
     for each element, and lines whose addresses are a power of two apart evict each other: at 1024 squared in float32
     a map took 8 times as long as one after a copy by tiles."""
     axes = [(size, stride) for size, stride in zip(view.shape, view.strides, strict=True) if size != 1]
-    if len(axes) < 2 or view.part is not None or view.borders or not all(isinstance(n, int) for axis in axes for n in axis):
+    known = all(isinstance(n, int) for axis in axes for n in axis)
+    if len(axes) < 2 or view.part is not None or view.borders or not known:
         return False
-    (rows, step), (columns, across) = axes[-2:]  # type: ignore[assignment]
-    return bool(step in (1, -1) and abs(across) >= rows >= LEAST_TURNED and columns >= LEAST_TURNED and rows * columns >= MANY_TURNED)
+    (rows, step), (columns, across) = axes[-2:]
+    large = min(rows, columns) >= LEAST_TURNED and rows * columns >= MANY_TURNED
+    return bool(step in (1, -1) and abs(across) >= rows and large)
 
 
 def _is_read_again(view: View) -> bool:
@@ -56,13 +58,18 @@ def _is_read_again(view: View) -> bool:
 LEAST_TURNED, MANY_TURNED = 32, 1 << 14  # rows and columns of a view, and elements, from which a copy by tiles pays
 
 
+def _backwards(view: View, axis: int) -> View:
+    """A view from the other end of an axis."""
+    strides = tuple(-stride if n == axis else stride for n, stride in enumerate(view.strides))
+    return replace(view, offset=view.offset + (view.shape[axis] - 1) * view.strides[axis], strides=strides)
+
+
 def _forwards(source: View, target: View) -> tuple[View, View]:
     """The views of a copy, read forwards along an axis before the last one that the source has side by side backwards,
     and written backwards: tiles are read so."""
     for axis, (size, step) in enumerate(zip(source.shape[:-1], source.strides, strict=False)):
         if step == -1 and isinstance(size, int) and size > 1 and source.part is None and not source.borders:
-            return tuple(replace(view, offset=view.offset + (size - 1) * view.strides[axis], strides=tuple(  # type: ignore[return-value]
-                -stride if n == axis else stride for n, stride in enumerate(view.strides))) for view in (source, target))
+            return _backwards(source, axis), _backwards(target, axis)
     return source, target
 
 

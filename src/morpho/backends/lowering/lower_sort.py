@@ -44,8 +44,9 @@ def lower_search(node: Node, line: View, values: View, target: View, vector_bits
     """A line of values is an item of work; of one long line each value is one, and vectors of them are looked for at
     once where they lie side by side."""
     lanes = vector_bits // 16  # four vectors of positions: loads of one wait while others arrive
-    if (lanes and len(line.shape) == 1 and values.is_contiguous and target.is_contiguous and line.dtype.itemsize >= 4
-            and values.part is None and not values.borders and not line.borders and bounds(product(node.shape))[0] >= lanes):
+    plain = values.is_contiguous and target.is_contiguous and values.part is None and not values.borders
+    if (lanes and plain and len(line.shape) == 1 and line.dtype.itemsize >= 4 and not line.borders
+            and bounds(product(node.shape))[0] >= lanes):
         wide = SearchKernel(line.dtype, node["side"] == "right", 0, lanes)
         return SortCall(wide, wide.record.values(length=line.shape[-1], line=line.strides[-1]), product(node.shape), 1)
     shape, lines = node.shape, node.attributes.get("lines", 0)  # axes in front of both

@@ -124,12 +124,13 @@ def run_conformance(only: str, device: str, samples: int, json: Path | None, gat
 
 
 def run_surface(**chosen: Any) -> int:
-    """Every public function beside its best peer; 1 where the gate fails, 2 for a wrong option, 3 where time is short."""
+    """Every public function beside its best peer; 1 where the gate fails, 2 for a wrong option, 3 out of time."""
     _find_benchmarks()
     from benchmarks.surface.command import Options, run
 
     if not (chosen["gate"] or chosen["store"] or chosen["page"]) and importlib.util.find_spec("torch") is None:
-        raise fail(ArgumentError, "bench", "PyTorch is not installed, which `morpho bench surface` compares with", INSTALL)
+        raise fail(ArgumentError, "bench", "PyTorch is not installed, which `morpho bench surface` compares with",
+                   INSTALL)
     return run(Options(**chosen))
 
 

@@ -195,10 +195,11 @@ def surface(
     device: Annotated[str, typer.Option(help="One of mo.devices().")] = "cpu",
     folder: Annotated[Path | None, typer.Option("--json", metavar="FOLDER", help="Keep the results here, a file for "
                                                 "each thread count.")] = None,
-    quick: Quick = False, resume: Annotated[bool, typer.Option("--resume", help="Keep the cases that FOLDER holds.")] = False,
+    quick: Quick = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the cases that FOLDER holds.")] = False,
     within: Within = 0.0,
-    gate: Annotated[bool, typer.Option("--gate", help="Fail when a count of kernels, steps or bytes is above the stored "
-                                                      "one; nothing is timed.")] = False,
+    gate: Annotated[bool, typer.Option("--gate", help="Fail when a count of kernels, steps or bytes is above the "
+                                                      "stored one; nothing is timed.")] = False,
     store: Annotated[bool, typer.Option("--store", help="Store those counts.")] = False,
     page: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write docs/surface.md from the results of this "
                                               "folder.")] = None,
@@ -207,7 +208,8 @@ def surface(
     from morpho.cli.machine import bench as part
 
     _end(part.run_surface(only=only, threads=threads, dtypes=dtypes, sizes=sizes, against=against, device=device,
-                          folder=folder, quick=quick, resume=resume, within_s=within, gate=gate, store=store, page=page))
+                          folder=folder, quick=quick, resume=resume, within_s=within, gate=gate, store=store,
+                          page=page))
 
 
 @app.command("history")

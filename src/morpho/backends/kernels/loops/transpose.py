@@ -50,7 +50,8 @@ def as_transpose(call: LoopCall, vector_bits: int) -> tuple[TransposeKernel, tup
     if bits * run > vector_bits // 4:
         return None
     wanted = 16 if vector_bits >= 512 or bits < 32 else 8  # a whole line of the cache
-    side = max(n for n in (4, 8, 16) if n == 4 or (n <= wanted and n * bits * run <= vector_bits and min(rows, columns) >= n))
+    most = min(wanted, vector_bits // (bits * run), rows, columns)
+    side = next((n for n in (16, 8) if n <= most), 4)
     if side * bits * run < 64 or min(rows, columns) < side or (first, last) != (run, run):
         return None
     if source % run or target % run:

@@ -22,7 +22,7 @@ from morpho.tensor.functions.move import reshape as shaped
 from morpho.tensor.functions.reduce import truth
 from morpho.tensor.functions.searching.search import nonzero, searchsorted, take, take_along_axis
 from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected
-from morpho.tensor.functions.searching.sets import unique_all
+from morpho.tensor.functions.searching.sets import unique_parts
 from morpho.tensor.functions.searching.sorting import argsort, sort
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.sync import realised_array
@@ -150,7 +150,8 @@ def unique(x: Any, /, *, return_index: bool = False, return_inverse: bool = Fals
     >>> values.tolist(), counts.tolist()
     ([1, 3], [1, 2])
     """
-    found = unique_all(x)
+    wanted = {"first": return_index, "inverse": return_inverse}
+    found = unique_parts("unique", x, frozenset(part for part, is_asked in wanted.items() if is_asked))
     asked = [part for part, wanted in ((found.indices, return_index), (found.inverse_indices, return_inverse),
                                        (found.counts, return_counts)) if wanted]
     return (found.values, *asked) if asked else found.values
@@ -177,6 +178,10 @@ def unique_consecutive(x: Any, /, *, return_inverse: bool = False, return_counts
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
+def _values(name: str, x: Tensor) -> Tensor:
+    return unique_parts(name, x, frozenset()).values
+
+
 def union1d(x1: Any, x2: Any, /) -> Tensor:
     """The different elements of both, in order.
 
@@ -184,7 +189,7 @@ def union1d(x1: Any, x2: Any, /) -> Tensor:
     [1, 2, 3]
     """
     a, b = promoted("union1d", x1, x2)
-    return unique_all(concat([ravel(Tensor.of_node(a)), ravel(Tensor.of_node(b))])).values
+    return _values("union1d", concat([ravel(Tensor.of_node(a)), ravel(Tensor.of_node(b))]))
 
 
 def intersect1d(x1: Any, x2: Any, /) -> Tensor:
@@ -193,7 +198,7 @@ def intersect1d(x1: Any, x2: Any, /) -> Tensor:
     >>> mo.intersect1d([1, 3, 2], [3, 2, 5]).tolist()
     [2, 3]
     """
-    a, b = (unique_all(ravel(Tensor.of_node(node))).values for node in promoted("intersect1d", x1, x2))
+    a, b = (_values("intersect1d", ravel(Tensor.of_node(node))) for node in promoted("intersect1d", x1, x2))
     return a[isin(a, b)]
 
 
@@ -204,7 +209,7 @@ def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
     [1, 2]
     """
     a, b = (ravel(Tensor.of_node(node)) for node in promoted("setdiff1d", x1, x2))
-    first = unique_all(a).values
+    first = _values("setdiff1d", a)
     return first[isin(first, b, invert=True)]
 
 
