@@ -22,8 +22,8 @@ morpho bench surface --threads 1,2 --json FOLDER # everything
 ```
 
 A ratio above 1 means that Morpho takes less time. Each function is compiled alone by `mo.compile` and called with the
-same values as every peer, alternating in one process; what both give is compared, and a peer that gives another result is
-left out. A ratio is of the least times: with one thread the processor's, with more the clock's.
+same values as every peer, alternating in one process; what both give is compared, and a peer that gives another
+result is left out. A ratio is of the least times: with one thread the processor's, with more the clock's.
 """
 
 

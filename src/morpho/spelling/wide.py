@@ -74,9 +74,9 @@ def where_(condition: Any, input: Any = None, other: Any = None, x: Any = None, 
 
 def _extreme(name: str, x: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any, dim: Any,
              keepdim: bool) -> Any:
-    if isinstance(axis, mo.Tensor | np.ndarray) and np.ndim(axis) > 0:
-        raise fail(ArgumentError, name, "the second argument is a tensor, which NumPy reads as axes",
-                   f"write mo.{name}imum(a, b) for PyTorch's meaning")
+    if isinstance(axis, mo.Tensor) or (isinstance(axis, np.ndarray) and axis.ndim):
+        raise fail(ArgumentError, name, "NumPy reads a tensor as second argument as axes, and PyTorch as values to "
+                   "compare with", f"write mo.{name}(a, axis=int(b)), or mo.{name}imum(a, b) for PyTorch's meaning")
     if isinstance(out, bool):
         raise unsaid(name, f"mo.{name}(x, axis={axis}, keepdims={out})", f"mo.{name}(x, dim={axis}, keepdim={out})")
     function = getattr(mo, name)
