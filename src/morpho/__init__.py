@@ -285,7 +285,8 @@ __all__ = [
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
     "enable_grad",
     "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
-    "onnx", "no_grad", "optim", "plan", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
+    "onnx", "no_grad", "optim", "plan", "rl", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap",
+    "weights",
 ]
 
 __all__ += sorted(_FUNCTIONS)  # the array language beyond the standard, loaded when first asked for
@@ -329,11 +330,12 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "profile": ("morpho.observe.record.session", "profile"), "memory": ("morpho.observe.memory", ""),
     "export": ("morpho.ahead.export", "export"),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
-    **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
+    **{name: ("morpho.torch", name) for name in ("from_exported", "from_torch", "to_torch")},
+    "torch": ("morpho.torch", ""),
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
        for name in ("amp", "cluster", "data", "distributions", "kernel", "linalg", "logic", "models", "nn", "onnx",
-                    "optim", "plan", "sparse", "weights")},
+                    "optim", "plan", "rl", "sparse", "weights")},
 }
 
 
