@@ -70,7 +70,7 @@ def _libraries() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
 
 
 def _first(call: Callable[[], Any]) -> tuple[float, list[int]]:
-    from morpho.tensor.recording import counts
+    from morpho.tensor.steps import counts
 
     plans, started, first = [], time.perf_counter(), 0.0
     for number in range(3):

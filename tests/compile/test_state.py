@@ -260,11 +260,11 @@ def test_the_reference_backend_updates_states() -> None:
 def test_a_deferred_value_is_computed_when_it_is_read() -> None:
     """All that wait are computed at once; the last value wins, and each counts as one version."""
     from morpho.runtime.plans.evaluate import counts
-    from morpho.tensor import recording
+    from morpho.tensor.steps import counts as recordings
 
     def computed() -> int:
         """How often values were: programs of nodes, and recordings."""
-        return counts.realisations + recording.counts.runs
+        return counts.realisations + recordings.runs
 
     one, other = mo.State(mo.zeros(2)), mo.State(mo.zeros(2))
     before = computed()

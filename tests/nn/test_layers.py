@@ -178,9 +178,10 @@ def test_statistics_wait_for_the_step(rng: np.random.Generator) -> None:
     """Outside a compiled function they are computed with the optimiser's step: the model runs once, not per layer."""
     from morpho.runtime.plans.evaluate import counts
     from morpho.tensor import recording
+    from morpho.tensor.steps import counts as recordings
 
     def computed() -> int:
-        return counts.realisations + recording.counts.runs
+        return counts.realisations + recordings.runs
 
     recording.flush()
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))

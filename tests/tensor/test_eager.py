@@ -14,7 +14,7 @@ from morpho.ops.algebra import constant_like
 from morpho.tensor import eager
 from morpho.tensor.autodiff.gradient import pull_back
 from morpho.tensor.core import Tensor
-from morpho.tensor.recording import Step
+from morpho.tensor.steps import Step
 
 
 def often(function: Any, *values: Any) -> list[Any]:

@@ -11,7 +11,7 @@ import pytest
 import morpho as mo
 from morpho.ir.node import live_nodes
 from morpho.tensor import recording
-from morpho.tensor.recording import Step, counts
+from morpho.tensor.steps import Step, counts
 
 
 @pytest.fixture(autouse=True)
@@ -331,3 +331,67 @@ def test_a_value_that_a_traced_body_looks_at_is_computed() -> None:
     places, values = mo.asarray([1, 0, 3]), mo.asarray([2.0, 3.0, 4.0])
     looped = mo.fori_loop(0, 2, lambda i, x: x.at[places + 1].add(values), mo.zeros(5))
     assert looped.tolist() == [0.0, 6.0, 4.0, 0.0, 8.0]
+
+
+def grown(x: Any) -> Any:
+    """Attributes that follow from a size: of a constant, a slice, a shape."""
+    rows = x.shape[0]
+    mask = mo.tril(mo.ones((rows, rows))) == 0
+    weights = mo.softmax(mo.where(mask, float("-inf"), x @ x.T), -1)
+    flat = mo.concat([weights @ x, x[1:rows] * 2.0], 0).reshape((2 * rows - 1) * 4)
+    return flat[: 2 * rows].reshape(rows, 2) + mo.arange(rows)[:, None]
+
+
+def spread(x: Any) -> Any:
+    """Sizes as numbers beside tensors."""
+    return ((x - x.mean(0)) ** 2).sum(0) / x.shape[0] + mo.sort(x, axis=0)[-1] * x.shape[0]
+
+
+@pytest.mark.parametrize("program", [grown, spread, pieces])
+def test_new_sizes_are_no_new_programs(program: Any, rng: np.random.Generator) -> None:
+    inputs = [mo.asarray(rng.standard_normal((rows, 4), np.float32)) for rows in (4, 6, 8, 10, 12, 14, 16, 1, 18)]
+    results = [program(x).numpy() for x in inputs[:4]]
+    symbolic, plans = counts.symbolic, counts.plans
+    results += [program(x).numpy() for x in inputs[4:7]]
+    if program is not pieces:  # which halves a size: no symbol
+        assert counts.plans == plans and symbolic >= 1
+        results += [program(x).numpy() for x in inputs[7:]]
+        assert counts.plans <= plans + 1  # one row is a program of its own: it stands beside any number of them
+    with mo.settings(record=False):
+        for x, result in zip(inputs, results, strict=False):
+            alone = program(x).numpy()
+            assert alone.shape == result.shape and alone.tobytes() == result.tobytes()
+
+
+def test_training_steps_of_many_batch_sizes(seed: int) -> None:
+    def trained(sizes: Any) -> Any:
+        rng = np.random.default_rng(seed)
+        weight = mo.nn.Parameter(rng.standard_normal((4, 3), np.float32))
+        optimiser = mo.optim.SGD([weight], lr=0.1)
+        losses = []
+        for size in sizes:
+            x = mo.asarray(rng.standard_normal((size, 4), np.float32))
+            optimiser.zero_grad()
+            loss = (mo.tanh(x @ weight) ** 2).mean()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        return losses, weight.numpy().tobytes()
+
+    sizes = (8, 8, 5, 5, 7, 7, 9, 11, 3)
+    first = trained(sizes)
+    plans = counts.plans
+    assert trained(sizes) == first and counts.plans == plans
+    trained((13, 17, 19))
+    assert counts.plans == plans
+    with mo.settings(record=False):
+        assert trained(sizes) == first
+
+
+def test_a_program_that_symbols_do_not_fit_is_compiled_for_each_size() -> None:
+    """It is longer with each size."""
+    for rows in (4, 6, 8, 10, 12):
+        x = mo.asarray(np.arange(rows * 2, dtype=np.float32).reshape(rows, 2))
+        total = sum((x[place] * (place + 1.0) for place in range(rows)), mo.zeros(2)) + mo.ones(2)
+        wanted = sum((x.numpy()[place] * (place + 1.0) for place in range(rows)), np.zeros(2)) + 1
+        np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-6)

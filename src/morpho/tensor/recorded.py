@@ -22,7 +22,8 @@ from morpho.tensor import recording as trie
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.eager import quiet, view_of
 from morpho.tensor.lifted import LARGEST_INT
-from morpho.tensor.recording import FLOAT, INT, MOST_SITES, MOST_VIEWS, NEVER, VARIES, Step, Unknown, local, may_record
+from morpho.tensor.recording import MOST_SITES, MOST_VIEWS, VARIES, local, may_record
+from morpho.tensor.steps import FLOAT, INT, NEVER, Step, Unknown, counts, exact_key
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _chosen = settings.current.get
@@ -86,7 +87,7 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
 def _count(function: Callable[..., Any]) -> None:
     """Count an operation that cannot be recorded: its result is a graph."""
     name = function.__name__
-    trie.counts.unrecorded[name] = trie.counts.unrecorded.get(name, 0) + 1
+    counts.unrecorded[name] = counts.unrecorded.get(name, 0) + 1
 
 
 def binary(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,7 +186,7 @@ def _recorded_pair(recording: Any, function: Any, x1: Any, x2: Any) -> Any:
         recording.numbers.append(number)
         return recording.take(after)
     parent = recording.step
-    key = (function, (), *[trie._key(operand) for operand in operands])
+    key = (function, (), *[exact_key(operand) for operand in operands])
     step = parent.following.get(key)
     if step is None and mark is not None:
         lifted = [*operands]
@@ -225,7 +226,7 @@ def _varies(number: Any) -> bool:
         return False
     if known is VARIES:
         return True
-    if type(known) is type(number) and trie._key(known) == trie._key(number):
+    if type(known) is type(number) and exact_key(known) == exact_key(number):
         return False
     trie._sites[site] = frame.f_code, VARIES
     return True
@@ -355,7 +356,7 @@ def _view(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     address, shape, strides, dtype, writable = layout
     try:
         key = (function, shape, strides, dtype, tuple(kwargs),
-               *[trie._key(value) for value in (*args[1:], *kwargs.values())])
+               *[exact_key(value) for value in (*args[1:], *kwargs.values())])
     except Unknown:
         return None
     recipe = trie._views.get(key)

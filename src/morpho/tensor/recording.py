@@ -19,108 +19,65 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from sys import getrefcount
-from types import EllipsisType, NoneType
 from typing import Any
 
 from morpho.base import settings
-from morpho.base.dtypes import DType, float64, int64
+from morpho.base.dtypes import float64, int64
 from morpho.base.errors import user_place
-from morpho.ir.node import Node, build, make, rebuild
-from morpho.ir.op import REGISTRY, Spec
-from morpho.ops.algebra import cast, reshape
+from morpho.ir.node import Node, build, make
+from morpho.ir.op import REGISTRY
 from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.runtime.trace import spans
+from morpho.tensor import recorded_programs
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
-from morpho.tensor.eager import EAGER, is_quiet
+from morpho.tensor.eager import is_quiet
 from morpho.tensor.lifted import LiftedNumber, Lifting
+from morpho.tensor.recorded_programs import gradients_of, plan_of
+from morpho.tensor.steps import (
+    DETACH,
+    FLOAT,
+    GRADIENT,
+    INPUT,
+    INT,
+    NEVER,
+    NOWHERE,
+    PICK,
+    ROOT,
+    Step,
+    add,
+    counts,
+    exact_key,
+    is_immutable,
+    is_tracked,
+    number_node,
+    path_of,
+    signature,
+    substituted,
+)
 
 FIRST = 16  # steps after which a recording notes the line it is at
 SOFT, HARD = 128, 512  # steps: cut where that line comes again; cut anywhere
 DEEP = 2048  # steps of a recording that gradients may be asked of: a training step stays whole
 MOST_HELD = 64 << 20  # bytes of inputs that nobody but a recording holds
 LARGE = 1 << 20  # bytes of an input after which it is asked who holds them
-MOST_STEPS, MOST_PLANS, MOST_SITES, MOST_VIEWS = 20_000, 512, 4096, 4096  # kept in memory
-NUMBER = 1 << 30  # indices of parameters from here on are those of numbers
+MOST_SITES, MOST_VIEWS = 4096, 4096  # kept in memory
 (UNUSED,) = [getrefcount(x) for x in [object()]]  # references to a result that its recording alone holds
 COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # whether counts of references are exact
 
 
-class Counts:
-    """Counters for tests and `mo.profile`."""
-
-    plans = 0  # programs compiled for recordings
-    runs = 0  # recordings computed
-    steps = 0  # positions of the trie
-    cuts = 0  # recordings that ended without a look
-    failed = 0  # recordings that were computed value by value, because computing them together was an error
-    last_failure = ""
-    unrecorded: dict[str, int] = {}  # operations outside of recordings, by name: a value of them is a graph
-
-
-counts = Counts()
-
-
-class Step:
-    """A position in the trie: the exact fingerprint of a recording so far, and its last result.
-
-    Arguments are steps above it, numbers (`FLOAT`, `INT`) and attributes. The step that followed last time is tried
-    first, by identity: a program that repeats itself builds no key and hashes nothing.
-    """
-
-    __slots__ = ("__weakref__", "after", "arguments", "device", "following", "function", "inputs",
-                 "is_plain", "last", "names", "node", "numbers", "outputs", "parent", "picks", "plans", "reached",
-                 "slot", "structure", "tracked")
-
-    def __init__(self, parent: Step | None, function: Any, arguments: tuple[Any, ...] = (),
-                 names: tuple[str, ...] = (), node: Any = None) -> None:
-        self.parent, self.function, self.arguments, self.names, self.node = parent, function, arguments, names, node
-        self.slot: int = -1 if parent is None else parent.slot + 1
-        self.inputs: int = 0 if parent is None else parent.inputs
-        self.numbers: int = 0 if parent is None else parent.numbers
-        self.outputs: tuple[Spec, ...] = () if node is None else (node.outputs[0],)  # what a tensor asks a node for
-        self.device = ""
-        self.after: Any = None  # the step that followed last time
-        self.following: dict[Any, Any] = {}
-        self.plans: dict[Any, Callable[..., Any]] = {}  # by the step of the result that is held, or those of several
-        self.last = self  # of several results: the last one, all, and what arranges their tensors
-        self.picks: tuple[Step, ...] = (self,)
-        self.structure: Callable[[list[Any]], Any] | None = None
-        self.tracked = False  # whether a gradient may be asked for
-        self.is_plain = True  # whether arguments that are the same objects are the same values
-        self.reached: Any = None  # the leaves that a gradient of this step goes to
-
-
-NOWHERE = Step(None, None)
-ROOT = Step(None, "root")
-ROOT.after = NOWHERE
-INPUT, PICK, DETACH, GRADIENT = "input", "pick", "detach", "gradient"
-FLOAT, INT = Step(None, "float"), Step(None, "int")
-NEVER = Step(None, "never")  # stands where an operation cannot be recorded
-
 _kind: list[Any] = []  # the class `Tensor`, which is a floor above
-_compile: list[Callable[..., Any]] = []
-_prepare: list[Callable[[], object]] = []
 _sites: dict[tuple[int, int], tuple[Any, Any]] = {}  # a line with a number -> its code, and the number or VARIES
 _failures: set[Any] = set()  # operations that could not be recorded, whatever came before them
 _views: dict[Any, Any] = {}
 VARIES = object()
-_held_memory = {"functions": 0}
 
 
 def set_tensor(kind: type, prepare: Callable[[], object]) -> None:
     """Name the class of the tensors that are made here, and what loads the compiler."""
-    _kind[:], _prepare[:] = [kind], [prepare]
-
-
-def set_compile(function: Callable[..., Any]) -> None:
-    """Name the function that compiles."""
-    _compile[:] = [function]
-
-
-class Unknown(Exception):
-    """An argument that a recording cannot hold."""
+    _kind[:] = [kind]
+    recorded_programs.tensor_class[:], recorded_programs.load_compiler[:] = [kind], [prepare]
 
 
 class Recording:
@@ -228,7 +185,7 @@ class Recording:
         step = Step(parent, INPUT, key, (), node)
         step.inputs += 1
         step.tracked = tracked
-        return _add(parent, key, step)
+        return add(parent, key, step)
 
     def _detached(self, step: Step) -> Step:
         """The same value, through which no gradient flows."""
@@ -243,7 +200,7 @@ class Recording:
                     node = build("detach", step.node)
                 finally:
                     local.recording = recording
-                known = _add(parent, key, Step(parent, DETACH, (step,), (), node))
+                known = add(parent, key, Step(parent, DETACH, (step,), (), node))
             self.apart[step] = self.step = known
         return known
 
@@ -286,10 +243,10 @@ class Recording:
     def record(self, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...] = ()) -> Any:
         """Follow the edge of an operation that is not the one of last time, and give its result."""
         parent = self.step
-        key = (function, names, *[_key(argument) for argument in arguments])
+        key = (function, names, *[exact_key(argument) for argument in arguments])
         step = parent.following.get(key)
         if step is None:
-            failure = (function, names, *[_signature(argument) for argument in arguments])
+            failure = (function, names, *[signature(argument) for argument in arguments])
             if failure in _failures:
                 return NEVER
             step = _built(self, key, function, arguments, names, ())
@@ -355,13 +312,13 @@ class Recording:
                 [x for x in results if x._storage is self]
             if alive and ((is_silent := is_quiet() and tracing.body is None) or _is_usual()):
                 live = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
-                plan = self.step.plans.get(live) or _plan_of(self.step, alive)
+                plan = self.step.plans.get(live) or plan_of(self.step, alive)
                 inputs = [*self.inputs, _vector(self.numbers)] if self.numbers else self.inputs
                 counts.runs += 1
                 try:
                     values = plan(*inputs) if is_silent and spans.sink is None else self._call(plan, inputs)
                 except Exception as error:  # each value computes itself when it is asked for, with the error it has
-                    values = _failed(error)
+                    values = self._again(plan, inputs, alive) or _failed(error)
                 with _settling:
                     for x, value in zip(alive, values):
                         if x._storage is self:  # else another thread was first, or has given it another value
@@ -394,6 +351,16 @@ class Recording:
                 if is_own:
                     local.recording = Recording()
 
+    def _again(self, plan: Callable[..., Any], inputs: list[Any], alive: list[Any]) -> Any:
+        """The values by another program, where the one for symbolic sizes could not be compiled."""
+        other = recorded_programs.instead(self.step, alive, plan)
+        if other is None:
+            return None
+        try:
+            return self._call(other, inputs)
+        except Exception:
+            return None
+
     def _call(self, plan: Callable[..., Any], inputs: list[Any]) -> Any:
         """Call a compiled function for its values, whatever is being traced or differentiated here, and tell of it."""
         names = ("current", "transformed", "batched", "body", "gradients_off")
@@ -416,7 +383,7 @@ class Recording:
         made = Recording()
         made.step, made.inputs, made.owners, made.numbers = self.step, [*self.inputs], [*self.owners], [*self.numbers]
         made.is_deep, made.settings = True, _chosen()
-        path = [one for one in _path(self.step) if one.function is INPUT]
+        path = [one for one in path_of(self.step) if one.function is INPUT]
         made.known = {id(value._layout if value._node is None else value._node): one
                       for value, one in zip(made.inputs, path, strict=True)}
         return made
@@ -428,7 +395,7 @@ class Recording:
         found = self.memo.get(step.node.serial)
         if found is not None:
             return found
-        path = _path(step)
+        path = path_of(step)
         memo = self.memo
         before, tracing.current = tracing.current, None
         recording, local.recording = local.recording, None
@@ -437,7 +404,7 @@ class Recording:
                 if one.function is INPUT and one.node.serial not in memo:
                     memo[one.node.serial] = self._leaf_of(one.inputs - 1)
             numbers = {place: value for place, value in enumerate(self.numbers[:step.numbers])}
-            return _substituted([step.node], memo, numbers)[0]
+            return substituted([step.node], memo, numbers)[0]
         finally:
             tracing.current, local.recording = before, recording
 
@@ -494,15 +461,6 @@ def apply(function: Callable[..., Any], *tensors: Sequence[Any]) -> Any:
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
-GradientsOf = Callable[[Node, list[Node]], list[Any]]
-_gradients_of: list[GradientsOf] = []
-
-
-def set_gradients(function: GradientsOf) -> None:
-    """Name what builds the gradients of a value with respect to leaves."""
-    _gradients_of[:] = [function]
-
-
 def differentiate(loss: Any) -> list[tuple[Any, Any]] | None:
     """The leaves below a recorded value that want gradients, each with its gradient, as part of the recording; None
     where that is not possible, as it came about in parts."""
@@ -532,7 +490,7 @@ def differentiate(loss: Any) -> list[tuple[Any, Any]] | None:
         key = GRADIENT, step, leaf
         after = parent.after
         if after.function is not GRADIENT or after.arguments[0] is not step or after.arguments[1] is not leaf:
-            after = parent.following.get(key) or _add(parent, key, Step(parent, GRADIENT, (step, leaf), (), node))
+            after = parent.following.get(key) or add(parent, key, Step(parent, GRADIENT, (step, leaf), (), node))
             parent.after = after
         results.append((owner, recording.take(after)))
     recording.differentiated = True
@@ -542,11 +500,11 @@ def differentiate(loss: Any) -> list[tuple[Any, Any]] | None:
 
 def _reached(step: Step) -> tuple[tuple[Step, Node], ...]:
     """The leaves that a gradient of this step goes to, and the graph of each gradient."""
-    leaves = [one for one in _path(step) if one.function is INPUT and one.tracked]
+    leaves = [one for one in path_of(step) if one.function is INPUT and one.tracked]
     recording, local.recording = local.recording, None
     local.depth += 1
     try:
-        parts = _gradients_of[0](step.node, [leaf.node for leaf in leaves])
+        parts = gradients_of[0](step.node, [leaf.node for leaf in leaves])
     finally:
         local.recording = recording
         local.depth -= 1
@@ -558,7 +516,7 @@ def wants_gradient(x: Any) -> bool:
     if not x._node.tracked:
         return False
     return any(one.function is INPUT and one.tracked and x._storage.owners[one.inputs - 1]() is not None
-               for one in _path(x._node))
+               for one in path_of(x._node))
 
 
 def without_gradient(x: Any) -> Any:
@@ -594,7 +552,6 @@ class _Local(threading.local):
 
 local = _Local()
 _settling = threading.Lock()
-_growing = threading.Lock()
 _chosen = settings.current.get
 
 
@@ -663,69 +620,6 @@ def _site() -> Any:
     return None if place is None else (id(place[0]), place[1])
 
 
-def _add(parent: Step, key: Any, step: Step) -> Step:
-    """Put a step into the trie; the first of two threads wins."""
-    step.after = NOWHERE
-    with _growing:
-        known: Step = parent.following.setdefault(key, step)
-        if known is step:
-            counts.steps += 1
-    if counts.steps > MOST_STEPS or _held_memory["functions"] > MOST_PLANS:
-        _forget()
-    return known
-
-
-def _forget() -> None:
-    """Drop the trie; recordings under way keep the steps that they stand on."""
-    with _growing:
-        ROOT.following.clear()
-        ROOT.after = NOWHERE
-        counts.steps = _held_memory["functions"] = 0
-
-
-_PLAIN = frozenset({int, str, bool, NoneType, DType, EllipsisType, type})
-
-
-def _key(value: Any) -> Any:
-    """A hashable key in which values of two types differ, NaN equals itself and -0.0 is not 0.0."""
-    kind = type(value)
-    if kind is Step or kind is str or value is None or kind is DType:
-        return value
-    if kind is int or kind is bool:
-        return kind, value
-    if kind is float:
-        return "float", struct.pack("<d", value)
-    if kind is complex:
-        return "complex", struct.pack("<dd", value.real, value.imag)
-    if kind is tuple or kind is list:
-        return kind, tuple([_key(item) for item in value])
-    if kind is slice:
-        return "slice", _key(value.start), _key(value.stop), _key(value.step)
-    if kind is EllipsisType or kind is type:
-        return value
-    raise Unknown
-
-
-exact_key = _key
-
-
-def _signature(argument: Any) -> Any:
-    """An argument as far as it decides whether an operation can be recorded."""
-    if type(argument) is Step:
-        return argument.outputs or argument
-    if type(argument) in (tuple, list):
-        return tuple([_signature(item) for item in argument])
-    return _key(argument)
-
-
-def is_immutable(value: Any) -> bool:
-    """Whether an argument that is the same object is the same value."""
-    kind = type(value)
-    if kind is tuple:
-        return all(is_immutable(item) for item in value)
-    return kind is Step or kind is float or kind is slice or kind is complex or kind in _PLAIN
-
-
 # -- steps that nobody has taken ---------------------------------------------------------------------------------------
 def _built(recording: Recording, key: Any, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...],
            numbers: Sequence[Any]) -> Step:
@@ -741,7 +635,7 @@ def _built(recording: Recording, key: Any, function: Any, arguments: tuple[Any, 
         if type(argument) is Step:
             if argument is FLOAT or argument is INT:
                 number = next(given)
-                node = _number_node(place, int64 if argument is INT else float64)
+                node = number_node(place, int64 if argument is INT else float64)
                 own = place
                 place += 1
                 return LiftedNumber(number, node, lifting, frozenset({own}), lambda values: values[own])
@@ -776,7 +670,7 @@ def _built(recording: Recording, key: Any, function: Any, arguments: tuple[Any, 
     step = _step_of(parent, function, arguments, names, result, len(numbers))
     if step is None:
         return NEVER
-    return _add(parent, key, step)
+    return add(parent, key, step)
 
 
 def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...], result: Any,
@@ -792,14 +686,14 @@ def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tup
         return None
     step = last = Step(parent, function, arguments, names, items[0]._node)
     step.numbers += numbers
-    step.tracked = _is_tracked(arguments) and step.node.dtype.is_inexact
+    step.tracked = is_tracked(arguments) and step.node.dtype.is_inexact
     step.is_plain = all(map(is_immutable, arguments))
     if is_single:
         return step
     picks = [step]
     for item in items[1:]:
         last = Step(last, PICK, (step,), (), item._node)
-        last.tracked = _is_tracked(arguments) and item._node.dtype.is_inexact
+        last.tracked = is_tracked(arguments) and item._node.dtype.is_inexact
         last.after = NOWHERE
         picks.append(last)
     form: Any = type(result)
@@ -808,100 +702,11 @@ def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tup
     return step
 
 
-def _is_tracked(arguments: Iterable[Any]) -> bool:
-    return any(_is_tracked(argument) if type(argument) in (tuple, list) else type(argument) is Step and argument.tracked
-               for argument in arguments)
 
-
-def _number_node(place: int, dtype: DType) -> Node:
-    return make(REGISTRY["parameter"], (), {"index": NUMBER + place, "shape": (), "dtype": dtype, "recorded": True})
-
-
-def _path(step: Step) -> list[Step]:
-    path = []
-    at: Step | None = step
-    while at is not None and at.parent is not None:
-        path.append(at)
-        at = at.parent
-    path.reverse()
-    return path
-
-
-def _substituted(nodes: Iterable[Node], memo: dict[int, Node], numbers: Any) -> list[Node]:
-    """Graphs over parameters with other leaves in place of those. `numbers` by place are constants."""
-    from morpho.tensor.scalars import scalar_node
-
-    wanted = list(nodes)
-    stack = list(reversed(wanted))
-    while stack:
-        node = stack[-1]
-        if node.serial in memo:
-            stack.pop()
-            continue
-        if numbers is not None and node.op.name == "cast" and _is_number(node.inputs[0]):
-            source = node.inputs[0]
-            value = numbers[source["index"] - NUMBER]
-            memo[node.serial] = scalar_node(value, node.dtype, "number")
-            stack.pop()
-            continue
-        if numbers is not None and _is_number(node):
-            memo[node.serial] = scalar_node(numbers[node["index"] - NUMBER], node.dtype, "number")
-            stack.pop()
-            continue
-        waiting = [child for child in node.inputs if child.serial not in memo]
-        if waiting:
-            stack += waiting
-            continue
-        memo[node.serial] = rebuild(node, [memo[child.serial] for child in node.inputs])
-        stack.pop()
-    return [memo[node.serial] for node in wanted]
-
-
-def _is_number(node: Node) -> bool:
-    return node.op.name == "parameter" and "recorded" in node.attributes and node["index"] >= NUMBER
-
-
-# -- programs ----------------------------------------------------------------------------------------------------------
 def _is_usual() -> bool:
     """Whether values are computed by the CPU as they are."""
     chosen = settings.get()
     return chosen.device == "cpu" and not chosen.nans
-
-
-def _plan_of(step: Step, alive: Sequence[Any]) -> Callable[..., Any]:
-    """A recording as a compiled function of its inputs and, last, its numbers, with the values of some results."""
-    live: Any = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
-    if not _compile:
-        for prepare in _prepare:
-            prepare()
-    kind = _kind[0]
-    path = _path(step)
-    wanted = [x._node.node for x in alive]
-    inputs = [one.node.serial for one in path if one.function is INPUT]
-    count = step.numbers
-
-    def program(*tensors: Any) -> tuple[Any, ...]:
-        memo = {serial: tensor.node for serial, tensor in zip(inputs, tensors, strict=False)}
-        if count:
-            _number_leaves(tensors[-1].node, count, memo)
-        return tuple([kind.of_node(node) for node in _substituted(wanted, memo, None)])
-
-    names = ", ".join(f"x{i}" for i in range(len(inputs) + (count > 0)))
-    function = _compile[0](eval(f"lambda {names}: program({names})", {"program": program}))
-    function.__name__ = EAGER
-    counts.plans += 1
-    with _growing:
-        plan: Callable[..., Any] = step.plans.setdefault(live, function)
-        _held_memory["functions"] += 1
-    return plan
-
-
-def _number_leaves(vector: Node, count: int, memo: dict[int, Node]) -> None:
-    for place in range(count):
-        one = vector if count == 1 else build("slice", vector, starts=(place,), sizes=(1,), steps=(1,))
-        one = reshape(one, ())
-        memo[_number_node(place, float64).serial] = one
-        memo[_number_node(place, int64).serial] = cast(one, int64)
 
 
 def _vector(numbers: list[Any]) -> Any:
@@ -951,8 +756,8 @@ def is_building() -> bool:
 
 
 def _after_fork() -> None:
-    global _settling, _growing
-    _settling, _growing = threading.Lock(), threading.Lock()
+    global _settling
+    _settling = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -33,7 +33,7 @@ from morpho.runtime.trace import device_events, spans
 from morpho.runtime.trace.rings import Batch, Calibration, calibrate, converter, rings
 from morpho.tensor.eager import EAGER
 from morpho.tensor.jit.native.entries import entries
-from morpho.tensor.recording import counts as recordings
+from morpho.tensor.steps import counts as recordings
 
 CALLS = ("recompiles", "native_calls", "slow_calls")  # what each compiled function counts
 MANY_EVENTS = 2_000_000  # drained ones that wait to be summed up: 64 MB

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ContextDecorator
 from typing import Any
 
@@ -37,7 +37,9 @@ from morpho.tensor.autodiff.grad_mode import (
 )
 from morpho.tensor.autodiff.gradient import gradients_of
 from morpho.tensor.convert import asarray
-from morpho.tensor.core import Tensor, realise
+from morpho.tensor.core import Tensor, realise, uses_parameters
+from morpho.tensor.recorded_programs import set_gradients
+from morpho.tensor.steps import Step
 
 Hook = Callable[[Tensor], Tensor | None]
 _hooks: dict[int, list[Hook]] = {}  # serial of a node -> what looks at its gradient
@@ -61,7 +63,7 @@ def requires_grad(tensor: Tensor) -> bool:
     track = getattr(tensor, "_track", None)
     if isinstance(track, Tracked):
         return track.wanted
-    if type(tensor._node) is recording.Step:
+    if type(tensor._node) is Step:
         return recording.wants_gradient(tensor)
     return next(leaves_below(tensor), None) is not None
 
@@ -221,7 +223,7 @@ def _backward_recorded(tensor: Tensor, retain_graph: bool) -> bool:
         track.grad = part if track.grad is None else track.grad + part
     _pending.values.append(weakref.ref(tensor))
     if not retain_graph:
-        if type(tensor._node) is recording.Step:
+        if type(tensor._node) is Step:
             tensor._node = recording.without_gradient(tensor)._node
         tensor._track = DONE
     return True
@@ -336,13 +338,22 @@ def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
     return (found for node in reached(tensor) if (found := owner(node)) is not None)
 
 
+def settle(groups: set[int], results: Sequence[Tensor]) -> None:
+    """Compute the results of a loop, a branch or rows with collectives at once where they are written outside of a
+    trace, as collectives by themselves are: ranks must not come to them in the order in which values are asked for."""
+    if not groups or tracing.current is not None or tracing.body is not None or tracing.batched:
+        return
+    if not uses_parameters([tensor.node for tensor in results]) and not any(map(is_differentiated, results)):
+        realise(*results)
+
+
 def is_differentiated(tensor: Tensor) -> bool:
     """Whether what is computed from this tensor here has a gradient that somebody may ask for: `backward`, or a
     transformation such as `mo.grad` that is under way."""
     track = getattr(tensor, "_track", None)
     if tracing.gradients_off or track is DONE or (track is None and tensor.is_realised):
         return False
-    if type(tensor._node) is recording.Step and not tensor._node.tracked and not tracing.transformed:
+    if type(tensor._node) is Step and not tensor._node.tracked and not tracing.transformed:
         return False
     if isinstance(track, Tracked):
         return track.wanted
@@ -356,7 +367,7 @@ def _parts(root: Node, leaves: list[Node]) -> list[Node | None]:
     return gradients_of([root], [constant_like(root, 1)], leaves)
 
 
-recording.set_gradients(_parts)
+set_gradients(_parts)
 METHODS: dict[str, Any] = {
     "backward": backward, "detach": detach, "register_hook": register_hook, "retain_grad": retain_grad,
     "requires_grad_": set_requires_grad,

@@ -29,7 +29,7 @@ from morpho.tensor.jit import slow_path
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.explain import explain_text, predicted_seconds, statistics
 from morpho.tensor.jit.native.rows import install as install_rows
-from morpho.tensor.recording import set_compile
+from morpho.tensor.recorded_programs import set_compile
 from morpho.tensor.tools.foreign_calls import unpicklable
 
 log = logging.getLogger("morpho")

@@ -36,6 +36,7 @@ from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.state.trace import current_trace
+from morpho.tensor.steps import Step
 from morpho.tensor.tools.foreign_calls import unpicklable
 
 _numbers = itertools.count()
@@ -145,7 +146,7 @@ class State:
         if trace is not None:
             trace.write(self, tensor)
             return
-        if type(tensor._node) is recording.Step:
+        if type(tensor._node) is Step:
             made = _owned(recording.shared(tensor).realise())
         else:
             made = asarray(tensor, copy=True).realise()
@@ -265,7 +266,7 @@ def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:
         return
     # Tensors of this function's own: a value that exists already, or is a view of one, is copied.
     made = [asarray(tensor, copy=True) if tensor.is_realised else
-            tensor if type(tensor._node) is recording.Step else Tensor.of_node(tensor.program())
+            tensor if type(tensor._node) is Step else Tensor.of_node(tensor.program())
             for _, tensor in checked]
     named = {id(state) for state, _ in checked}
     waiting = [(state, tensor) for state, tensor in _take_deferred() if id(state) not in named]
@@ -295,7 +296,7 @@ def defer(state: State, new: Tensor) -> None:
     if current_trace() is not None or tensor.is_realised:
         state.value = tensor
         return
-    waiting = recording.shared(tensor) if type(tensor._node) is recording.Step else Tensor.of_node(tensor.program())
+    waiting = recording.shared(tensor) if type(tensor._node) is Step else Tensor.of_node(tensor.program())
     with state.lock, _deferring:
         state.wait_for(waiting)
         _deferred.add(state)

@@ -31,8 +31,8 @@ from morpho.tensor.functions.searching.selection import compacted, is_compacted,
 from morpho.tensor.lifted import lifted_index
 from morpho.tensor.operands import as_node
 from morpho.tensor.recorded import view
-from morpho.tensor.recording import Step
 from morpho.tensor.scalars import is_scalar, scalar_node
+from morpho.tensor.steps import Step
 from morpho.tensor.sync import realised_array
 
 log = logging.getLogger("morpho")
