@@ -1,8 +1,8 @@
 """Factorisations and solves of small matrices, a block a matrix, which lies in shared memory.
 
 An element is computed by the CPU's operations in the CPU's order (`kernels/linalg/triangular_code.py`): elimination
-with the first of the largest pivots, Cholesky by rows of the transposed factor, and substitution that takes each unknown off
-all rows that are still to be solved. So matrices of up to 32 rows have the CPU's bits.
+with the first of the largest pivots, Cholesky by rows of the transposed factor, and substitution that takes each
+unknown off all rows that are still to be solved. So matrices of up to 32 rows have the CPU's bits.
 """
 
 from __future__ import annotations
