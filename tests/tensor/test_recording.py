@@ -395,3 +395,46 @@ def test_a_program_that_symbols_do_not_fit_is_compiled_for_each_size() -> None:
         total = sum((x[place] * (place + 1.0) for place in range(rows)), mo.zeros(2)) + mo.ones(2)
         wanted = sum((x.numpy()[place] * (place + 1.0) for place in range(rows)), np.zeros(2)) + 1
         np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-6)
+
+
+def scalars(values: Any) -> tuple[list[float], list[bytes]]:
+    """A look after each operation: of kinds of operands, of attributes, of numbers that change and special ones."""
+    seen, bits = [], []
+    total = values[0] * 1.0
+    for turn in range(60):
+        for value in values:
+            total = total + value * 0.5 if value > 0.0 else total - value
+            seen.append(float(total))
+            x = mo.abs(value) + turn
+            seen.append((2.0 * x).item())
+            whole: list[float] = [0, 1, 2, -3, 2**20]
+            for number in whole if value.dtype is mo.int32 else [*whole, 0.0, -0.0, 1.0, float("inf")]:
+                bits.append((value * number).numpy().tobytes())
+        row = mo.asarray([1.0, float(turn)]) - 0.5
+        seen += [float(row.sum(axis=0)), float(row.sum(axis=0, keepdims=True)), float(mo.max(row)), float(row @ row)]
+    return seen, bits
+
+
+def test_values_that_are_looked_at_one_by_one_are_computed_at_once(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [mo.asarray(np.float32(value)) for value in rng.standard_normal(6)]
+    values += [mo.asarray(np.float64(0.3)), mo.asarray(np.float32(-0.0)), mo.asarray(np.int32(7))]
+    scalars(values)
+    before, plans = counts.at_once, counts.plans
+    results = scalars(values)
+    assert counts.at_once > before and counts.plans - plans <= 2
+    with mo.settings(record=False):
+        assert str(scalars(values)) == str(results)
+
+
+def test_computing_at_once_ends_with_the_looks() -> None:
+    x = mo.asarray(0.5)
+    for _ in range(100):
+        float(x * 3.0)
+    for _ in range(200):
+        y = x * 3.0
+        x = y - 1.0
+    assert is_recorded(y * 3.0)
+    with pytest.raises(IndexError, match="test_recording"):
+        for _ in range(100):
+            mo.take(mo.asarray([1.0, 2.0]), mo.asarray(5)).item()
