@@ -106,7 +106,7 @@ def with_attributes(recording: Any, function: Callable[..., Any], args: tuple[An
     """As `unary`, of a function that has attributes behind its tensor."""
     if len(args) == 1 and not options:
         return unary(recording, function, args[0], record)
-    x = args[0] if args else None
+    x: Any = args[0] if args else None
     if type(x) is not _tensor[0] or x._layout is None or not _goes_on(recording):
         return None
     words = x._record
@@ -132,6 +132,7 @@ def binary(recording: Any, function: Callable[..., Any], x1: Any, x2: Any, recor
     be recorded."""
     kind = _tensor[0]
     number: Any = None
+    tensors: tuple[Any, ...]
     if type(x1) is kind:
         left = x1._record
         if left is None or getattr(x1, "_track", None) is not None:

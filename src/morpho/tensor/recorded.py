@@ -8,6 +8,7 @@ False
 from __future__ import annotations
 
 import functools
+import struct
 import sys
 from collections.abc import Callable
 from types import EllipsisType, NoneType
@@ -21,7 +22,7 @@ from morpho.runtime.memory.buffer import OffHost
 from morpho.tensor import at_once
 from morpho.tensor import recording as trie
 from morpho.tensor.autodiff.grad_mode import tracing
-from morpho.tensor.eager import quiet, view_of
+from morpho.tensor.eager import quiet
 from morpho.tensor.lifted import LARGEST_INT
 from morpho.tensor.recording import MOST_SITES, MOST_VIEWS, VARIES, local, may_record, vector
 from morpho.tensor.steps import FLOAT, INT, NEVER, ROOT, Step, Unknown, counts, exact_key
@@ -362,15 +363,18 @@ def _argument(recording: Any, value: Any) -> Any:
 def _view(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A view of a realised tensor, or None where the result is none."""
     x = args[0]
-    layout = x._layout
+    layout, record = x._layout, x._record
     track = getattr(x, "_track", None)
     storage = x._storage
-    if track is not None or layout is None or isinstance(storage, OffHost) or x._layout is not layout:
+    if track is not None or layout is None or record is None or isinstance(storage, OffHost) \
+            or x._layout is not layout:
         return None
-    address, shape, strides, dtype, writable = layout
+    kind = record[_KIND:]  # dtype, sizes and strides
     try:
-        key = (function, shape, strides, dtype, tuple(kwargs),
-               *[exact_key(value) for value in (*args[1:], *kwargs.values())])
+        if kwargs:
+            key = (function, kind, tuple(kwargs), *[exact_key(value) for value in (*args[1:], *kwargs.values())])
+        else:
+            key = function, kind, *[exact_key(value) for value in args[1:]]
     except Unknown:
         return None
     recipe = trie._views.get(key)
@@ -385,9 +389,19 @@ def _view(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         shares = made._storage is storage and x._layout is layout
         if len(trie._views) >= MOST_VIEWS:
             trie._views.clear()
-        trie._views[key] = ((made._layout[0] - address, made._layout[1], made._layout[2]) if shares else False)
+        trie._views[key] = ((made._layout[0] - layout[0], made._layout[1], made._layout[2], made._record[_KIND:])
+                            if shares and made._record is not None else False)
         return made
     if recipe is False:
         return None
-    offset, shape, strides = recipe
-    return view_of(type(x), storage, address + offset, shape, strides, dtype, writable)
+    offset, shape, strides, described = recipe
+    address, writable = layout[0] + offset, layout[4]
+    made = _new(type(x))
+    made._node = made._track = None
+    made._storage, made._layout = storage, (address, shape, strides, layout[3], writable)
+    made._record = _pack_words(address, writable) + described
+    return made
+
+
+_KIND = 16  # where a record's dtype begins, with its sizes and strides behind
+_pack_words = struct.Struct("<QQ").pack

@@ -119,8 +119,10 @@ def exact_key(value: Any) -> Any:
     if kind is complex:
         return "complex", struct.pack("<dd", value.real, value.imag)
     if kind is tuple or kind is list:
-        return kind, tuple([exact_key(item) for item in value])
+        return kind, tuple([(int, item) if type(item) is int else exact_key(item) for item in value])
     if kind is slice:
+        if value.start is value.stop is value.step is None:
+            return "slice"
         return "slice", exact_key(value.start), exact_key(value.stop), exact_key(value.step)
     if kind is EllipsisType or kind is type:
         return value
