@@ -17,7 +17,7 @@ from typing import Any
 from morpho.base import settings
 from morpho.base.dims import Dim, evaluate
 from morpho.base.dtypes import float64, int64
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, has_symbols, toposort
 from morpho.ops.algebra import cast, reshape
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.eager import EAGER
@@ -43,6 +43,8 @@ MOST_TIMES = 8  # that a recording is computed operation by operation
 MOST_FORMS, MOST_BASES, MOST_SYMBOLIC = 256, 4, 4  # forms in memory; sets of sizes and programs of each
 LEAST_BOUND = 64  # sizes that a symbol allows at least
 LARGE = 1 << 18  # elements of an input from which on bounds are close: memory is laid out for the largest size
+
+SIZED = ("morpho.ops.linalg.", "morpho.ops.complex.fourier")  # modules of operations whose algorithm goes by sizes
 
 tensor_class: list[Any] = []  # the class `Tensor`, which is a floor above
 load_compiler: list[Callable[[], object]] = []
@@ -389,7 +391,11 @@ def _rewritten(path: list[Step], arguments: dict[Step, list[Any]], wanted: list[
                 values.update(zip(one.picks, results, strict=True))
         if lifting.seen or lifting.limits:
             raise Unknown("a number of a recording is asked for where sizes are symbols")
-        return tuple([values[one] for one in wanted])
+        results = tuple([values[one] for one in wanted])
+        for node in toposort([result.node for result in results]):
+            if node.op.infer.__module__.startswith(SIZED) and any(map(has_symbols, (node, *node.inputs))):
+                raise Unknown(f"{node.op.name} has another algorithm, and other bits, for each size")
+        return results
 
     return program
 
