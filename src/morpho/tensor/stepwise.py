@@ -17,7 +17,7 @@ from morpho.tensor.recording import Recording, built, local, vector
 from morpho.tensor.steps import DETACH, FLOAT, INPUT, INT, NEVER, PICK, Step, Unknown, counts, exact_key, path_of
 
 BINARY = 2
-MOST, NEW = 12, 3  # operations of a recording, and those that never occurred: more are compiled faster as a whole
+MOST, NEW = 12, 4  # operations of a recording, and those that never occurred: more are compiled faster as a whole
 MOST_KNOWN = 8192
 
 _known: set[Any] = set()  # operations by function, attributes, dtypes and ranks that were computed alone
