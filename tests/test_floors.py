@@ -36,16 +36,17 @@ FLOORS: dict[str, int] = {
     "linalg": 10, "sparse": 10, "logic": 10, "kernel": 10,
     "nn": 11, "optim": 11, "amp": 11, "data": 11, "weights": 11, "scipy": 11,
     "models": 12, "onnx": 12, "torch": 12, "spelling": 12, "distributions": 12,
-    "plan": 13,
+    "plan": 13, "ahead": 13,
     "cluster": 14, "observe": 14,
     "serve": 15,
-    "cli": 16,
+    "rl": 16,
+    "cli": 17,
 }
 # `morpho/__init__.py` re-exports floors up to this one, those above `tensor` when first asked for.
-TOP_OF_PACKAGE = FLOORS["cluster"]
+TOP_OF_PACKAGE = FLOORS["rl"]
 # What is built from tensors is written like a user's program: these may import the bare top package.
 USERS_OF_PACKAGE = ("linalg", "sparse", "logic", "nn", "optim", "amp", "data", "weights", "models", "plan", "cluster",
-                    "observe", "serve", "cli", "onnx", "torch", "spelling", "distributions", "scipy")
+                    "observe", "serve", "rl", "cli", "onnx", "torch", "spelling", "distributions", "scipy", "ahead")
 # Entry files beside the folders, with the folder whose rights they have.
 ENTRY_FILES = {"__main__.py": "cli"}
 
@@ -341,7 +342,7 @@ BAD_IMPORTS = [
     ("cost/a.py", "__import__('morpho.backends')", "imports backends"),
     ("linalg/a.py", "from morpho.sparse import csr", "neighbour"),
     ("sparse/a.py", "from morpho.linalg import solve", "neighbour"),
-    ("__init__.py", "from morpho.serve import app", "imports serve"),
+    ("__init__.py", "from morpho.cli import main", "imports cli"),
     ("cellar/a.py", "x = 1", "no floor"),
     ("loose.py", "x = 1", "no floor"),
     ("base/a.py", "from morpho.cellar import x", "no floor"),

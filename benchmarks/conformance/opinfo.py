@@ -103,19 +103,26 @@ class Spelled:
         name, spelled = op.name.rpartition(".")[2], self
         self.call: tuple[list[Any], dict[str, Any]] | None = None
         self.is_method = False
+        self.inner: Any = None
 
         class Recorder(TorchFunctionMode):
             def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+                first = False
                 if spelled.call is None and getattr(function, "__name__", "") in (name, op.name.replace(".", "_")):
-                    spelled.call = (list(args), dict(kwargs or {}))
+                    spelled.call, first = (list(args), dict(kwargs or {})), True
                     spelled.is_method = not callable(getattr(torch, name, None)) and (
                         getattr(torch.Tensor, name, None) is function)
-                return function(*args, **(kwargs or {}))
+                result = function(*args, **(kwargs or {}))
+                if first:
+                    spelled.inner = result
+                return result
 
         with Recorder():
             self.result = op.op(*arguments, **named)
         if self.call is None or getattr(op.op, "__name__", "") == name:  # the function itself, with nothing around it
             self.call = (arguments, named)
+        elif isinstance(self.result, tuple):
+            self.result = self.inner  # the database keeps a part of the results
         positions = BY_KEYWORD.get(op.name, ())
         args, options = self.call
         for position, keyword in reversed(list(enumerate(positions))):
@@ -154,6 +161,8 @@ def difference(got: Any, wanted: Any) -> tuple[str, str]:
         return "other structure", f"{len(ours)} results, PyTorch {len(theirs)}"
     outcome = "equal"
     for one, other in zip(ours, theirs, strict=True):
+        if "O" in (one.dtype.kind, other.dtype.kind):
+            return "other structure", f"{one!r}, PyTorch {other!r}"
         if one.shape != other.shape:
             return "other shape", f"{one.shape}, PyTorch {other.shape}"
         if one.dtype.kind in "fc" or other.dtype.kind in "fc":
@@ -223,11 +232,12 @@ def compare(tally: Tally, op: Any, dtype: str, device: str, gradients: bool, sam
                 got = function(*own, **own_named)
                 outcome, note = difference(got, wanted)
         except Exception as error:
-            outcome, note = "refused", f"{type(error).__name__}: {error}".split("\n")[0][:160]
-        if outcome != "equal" and op.name in DIFFERENCES:
-            if outcome == "refused" and "NumPy" in note and "PyTorch" in note:
+            outcome, note = "refused", f"{type(error).__name__}: {error}".split("\n")[0]
+            if "NumPy" in note and "PyTorch" in note:
                 outcome = "refused with both spellings"
-            elif outcome != "refused" and is_numpys(op.name, spelled_args(own), spelled_args(own_named), got):
+            note = note[:160]
+        if outcome.startswith("other") and op.name in DIFFERENCES:
+            if is_numpys(op.name, spelled_args(own), spelled_args(own_named), got):
                 outcome, note = "NumPy's meaning", DIFFERENCES[op.name]
         if outcome == "other values" and op.name in TIES:
             outcome = "another order of ties"

@@ -12,6 +12,7 @@ activations, norms and losses, gather and scatter, `mo.random`, `mo.compile`, `m
 
 from morpho.base import startup as _startup  # isort: skip  first: an interrupt from here on is understood
 
+import sys as _sys
 from math import e, inf, nan, pi
 from typing import Any as _Any
 
@@ -278,13 +279,14 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings",
+    "Dim", "State", "Tensor", "compile", "debug", "errors", "export", "extend", "pool", "random", "realise", "settings",
     "special", "tasks", "testing", "tune", "cache", "monitor", "memory", "profile",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
     "enable_grad",
     "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
-    "onnx", "no_grad", "optim", "plan", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
+    "onnx", "no_grad", "optim", "plan", "rl", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap",
+    "weights",
 ]
 
 __all__ += sorted(_FUNCTIONS)  # the array language beyond the standard, loaded when first asked for
@@ -326,12 +328,14 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "special": ("morpho.tensor.functions.special", ""),
     "tune": ("morpho.tensor.tools.tune", "tune"),
     "profile": ("morpho.observe.record.session", "profile"), "memory": ("morpho.observe.memory", ""),
+    "export": ("morpho.ahead.export", "export"),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
-    **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
+    **{name: ("morpho.torch", name) for name in ("from_exported", "from_torch", "to_torch")},
+    "torch": ("morpho.torch", ""),
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
        for name in ("amp", "cluster", "data", "distributions", "kernel", "linalg", "logic", "models", "nn", "onnx",
-                    "optim", "plan", "sparse", "weights")},
+                    "optim", "plan", "rl", "sparse", "weights")},
 }
 
 
@@ -348,6 +352,7 @@ _keyless_draws.append(lambda *call: _spelling("legacy").keyless(*call))
 _tensor_methods.append(lambda name: _spelling("methods").method(name))
 _space_names.append(lambda place, name: _spelling("table").find_in(place, name))
 _more_names.append(lambda: _spelling("methods").names())
+vars(_sys.modules["morpho.backends"])["__getattr__"] = lambda name: _spelling("spaces").backend(name)
 
 
 def __getattr__(name: str) -> _Any:

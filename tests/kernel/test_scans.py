@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cuda.blocks import look_back
+from morpho.backends.cuda.blocks.scan import TILE
 from morpho.backends.cuda.emulator.install import install
-from morpho.backends.cuda.tiles.scans import LEAST, TILE
+from morpho.backends.cuda.tiles.scans import LEAST, SHORT
 
-LENGTHS = (LEAST - 1, LEAST, TILE, TILE + 1, 2 * TILE + 77)
+LENGTHS = (LEAST - 1, LEAST, SHORT, SHORT + 1, TILE + 1, 5 * TILE + 77)
 REFERENCES: dict[str, Any] = {"cumulative_sum": np.cumsum, "cumulative_prod": np.cumprod,
                               "cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate}
 
@@ -41,13 +43,57 @@ def test_lines_of_floats(name: str, rng: np.random.Generator) -> None:
     assert of(name, mo.asarray(line).to(install())).tobytes() == np.ascontiguousarray(got[0, :, 0]).tobytes()
 
 
-def test_many_tiles_add_their_totals_in_parts(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    from morpho.backends.cuda.tiles import scans
+def tree_of(x: np.ndarray) -> np.ndarray:
+    """Running sums in the order of `look_back.py`, written for NumPy."""
 
-    monkeypatch.setattr(scans, "TILE", 128)
-    monkeypatch.setattr(scans, "BEFORE", 128)
-    x = rng.integers(-9, 9, 128 * 300 + 5).astype(np.int32)
-    assert np.array_equal(of("cumulative_sum", mo.asarray(x).to(install())), np.cumsum(x))
+    def doubling(values: np.ndarray) -> np.ndarray:
+        for distance in (1, 2, 4, 8, 16):
+            later = values[..., distance:] + values[..., :-distance]
+            values = np.concatenate([values[..., :distance], later], -1)
+        return values
+
+    def below(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.full_like(values[..., :1], -0.0), values[..., :-1]], -1)
+
+    tiles, group, warps = -(-len(x) // TILE), look_back.GROUP, look_back.WARPS
+    groups = -(-tiles // group)
+    items = np.pad(x, (0, tiles * TILE - len(x)), constant_values=-0.0).reshape(tiles, warps, 4, 32, 4).copy()
+    for k in range(3):
+        items[..., k + 1] += items[..., k]
+    scanned, carry = doubling(items[..., 3]), np.full((tiles, warps), -0.0, x.dtype)
+    first = below(scanned)
+    for row in range(4):
+        items[:, :, row] += (carry[..., None] + first[:, :, row])[..., None]
+        carry = carry + scanned[:, :, row, 31]
+    sums_of_warps = np.cumsum(carry, 1, dtype=x.dtype)
+    sums = doubling(np.pad(sums_of_warps[:, -1], (0, groups * group - tiles)).reshape(groups, group))
+    before = below(np.cumsum(sums[:, -1], dtype=x.dtype))[:, None] + below(sums)
+    offsets = before.reshape(-1)[:tiles, None] + below(sums_of_warps)
+    return np.asarray((offsets[:, :, None, None, None] + items).reshape(-1)[:len(x)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_have_the_bits_of_a_fixed_tree(dtype: str, rng: np.random.Generator) -> None:
+    x = rng.standard_normal(35 * TILE + 5).astype(dtype)  # two groups of tiles, blocks that run by turns
+    got = of("cumulative_sum", mo.asarray(x).to(install()))
+    assert got.tobytes() == tree_of(x).tobytes()
+
+
+def test_more_groups_than_one_look(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    monkeypatch.setattr(look_back, "GROUP", 2)  # the only kernel of uint32 in these tests
+    x = rng.integers(0, 9, TILE * 2 * 34 + 5).astype(np.uint32)
+    assert np.array_equal(of("cumulative_sum", mo.asarray(x).to(install())), np.cumsum(x, dtype=np.uint32))
+
+
+def test_log_sums_backwards_and_gradients(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, SHORT + 700)).astype(np.float32)
+    there = mo.asarray(x).to(install())
+    want = np.logaddexp.accumulate(x.astype(float), axis=1)
+    np.testing.assert_allclose(of("logcumsumexp", there), want, 1e-5)
+    back = mo.flip(mo.cumulative_sum(mo.flip(there, axis=1), axis=1), axis=1).numpy()
+    np.testing.assert_allclose(back, np.cumsum(x[:, ::-1].astype(float), 1)[:, ::-1], 1e-4, 1e-3)
+    grad = mo.grad(lambda t: (mo.cumulative_sum(t, axis=1) * 0.5).sum())(there).numpy()
+    np.testing.assert_allclose(grad[0], 0.5 * np.arange(x.shape[1], 0, -1), 1e-5)
 
 
 def test_half_floats_carry_float32(rng: np.random.Generator) -> None:

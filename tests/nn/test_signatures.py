@@ -23,7 +23,7 @@ NOT_TAKEN = {  # PyTorch's keywords that are not here
     "divisor_override": "not yet", "max_norm": "not yet", "norm_type": "not yet", "scale_grad_by_freq": "not yet",
     "sparse": "gradients are dense", "_weight": "private", "_freeze": "private", "threshold": "softplus is exact",
     "beta": "not yet", "proj_size": "not yet", "foreach": "one program anyway", "capturable": "always",
-    "differentiable": "not yet", "fused": "always", "amsgrad": "not yet", "decoupled_weight_decay": "AdamW",
+    "differentiable": "not yet", "fused": "always", "decoupled_weight_decay": "AdamW",
     "last_epoch": "load_state_dict", "error_if_nonfinite": "returned norm", "pin_memory": "one memory",
     "timeout": "threads", "worker_init_fn": "threads", "multiprocessing_context": "threads",
     "generator": "seed=", "persistent_workers": "threads", "pin_memory_device": "one memory", "in_order": "always",

@@ -22,6 +22,7 @@ K = np.array([-1.0, 0.0, 1.0, 2.5, 3.0, 4.0, 7.0, 30.0])
 LINE, OTHER, EVEN = RNG.normal(size=40), RNG.normal(size=9), RNG.normal(size=6)
 PLANE, SMALL, KERNEL = RNG.normal(size=(9, 11)), RNG.normal(size=(3, 3)), RNG.normal(size=(2, 3))
 LONG, MORE = RNG.normal(size=(2, 700)), RNG.normal(size=(2, 700))
+SECTIONS = scipy.signal.butter(3, 0.3, output="sos")
 TIES = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5])
 SHAPES: dict[str, tuple[float, ...]] = {
     "norm": (), "uniform": (), "expon": (), "laplace": (), "logistic": (), "cauchy": (), "gumbel_r": (), "gumbel_l": (),
@@ -31,6 +32,20 @@ SHAPES: dict[str, tuple[float, ...]] = {
 COUNTS: dict[str, tuple[float, ...]] = {
     "poisson": (2.5,), "bernoulli": (0.3,), "binom": (7, 0.4), "nbinom": (4, 0.4), "geom": (0.3,),
     "betabinom": (7, 2.0, 3.0), "randint": (1, 6), "hypergeom": (20, 7, 12)}
+
+
+def _peaks(signal: Any, t: Callable[[Any], Any]) -> list[Any]:
+    """Places and measures of peaks under conditions of every kind."""
+    steps = np.round(LINE * 2) / 2  # with plateaus
+    results: list[Any] = []
+    for line, conditions in (
+            (LINE, {}), (LINE, {"height": 0.2, "distance": 3}), (LINE, {"prominence": (0.5, None), "wlen": 9}),
+            (LINE, {"width": (1.0, 3.0), "rel_height": 0.7}), (LINE, {"threshold": (0.1, 2.0)}),
+            (steps, {"plateau_size": 1, "height": (None, 1.0)}), (LINE[:2], {})):
+        places, measured = signal.find_peaks(t(line), **conditions)
+        results += [places, *[measured[name] for name in sorted(measured)]]
+    places = signal.find_peaks(t(LINE))[0]
+    return [*results, *signal.peak_prominences(t(LINE), places), *signal.peak_widths(t(LINE), places)]
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +159,19 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
         t(PLANE), 6, axis=1)), "medfilt": lambda s, t: (s.signal.medfilt(t(LINE), 5), s.signal.medfilt(t(PLANE), 3)),
     **{f"map_coordinates {mode} {order}": lambda s, t, mode=mode, order=order: s.ndimage.map_coordinates(
         t(PLANE), t(np.stack([X * 4 + 0.3, X[::-1] * 5 - 0.2])), order=order, mode=mode, cval=-2.0)
-       for mode in ("constant", "nearest", "reflect", "mirror", "wrap", "grid-wrap") for order in (0, 1)},
+       for mode in ("constant", "nearest", "reflect", "mirror", "wrap", "grid-wrap") for order in (0, 1, 3)
+       if (mode, order) != ("nearest", 3)},
+    "map_coordinates nearest 3": lambda s, t: s.ndimage.map_coordinates(t(PLANE), t(np.stack([X * 2, X + 3])),
+                                                                        mode="nearest"),
+    **{f"spline {mode} {order}": lambda s, t, mode=mode, order=order: s.ndimage.spline_filter(t(PLANE), order,
+                                                                                             mode=mode)
+       for mode, order in (("mirror", 5), ("grid-wrap", 4), ("mirror", 2))},
+    "splines": lambda s, t: (s.ndimage.shift(t(PLANE), (1.3, -0.5)), s.ndimage.zoom(t(PLANE), 1.7, order=2),
+                             s.ndimage.rotate(t(PLANE), 30.0, order=5)),
+    "map_coordinates grid-constant": lambda s, t: s.ndimage.map_coordinates(
+        t(PLANE), t(np.stack([X * 4 + 0.3, X[::-1] * 5 - 0.2])), mode="grid-constant", cval=1.5),
+    "sosfilt": lambda s, t: (s.signal.sosfilt(SECTIONS, t(LINE)), s.signal.sosfilt(SECTIONS, t(PLANE), axis=0)),
+    "peaks": lambda s, t: _peaks(s.signal, t),
     "affine": lambda s, t: (s.ndimage.affine_transform(t(PLANE), t(np.array([[0.9, 0.2], [-0.1, 1.1]])), [0.5, -0.3],
                                                        order=1), s.ndimage.shift(t(PLANE), (1.5, -0.5), order=1),
                             s.ndimage.zoom(t(PLANE), 1.7, order=1), s.ndimage.rotate(t(PLANE), 30.0, order=1),

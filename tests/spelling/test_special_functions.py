@@ -231,7 +231,9 @@ def test_parts_without_scipy() -> None:
     for call, text in ((lambda: mo.stats.norm.pdf(1.0, 2, 3, 4), "takes at most 3 positional arguments but 4 were"),
                        (lambda: mo.stats.beta.pdf(0.5, 2.0), "misses the argument 'b'"),
                        (lambda: mo.stats.norm.pdf(0.5, mean=2.0), "unexpected keyword argument 'mean'"),
-                       (lambda: mo.ndimage.zoom(mo.ones((2, 2)), 2), "order=3 is not taken"),
+                       (lambda: mo.ndimage.zoom(mo.ones((2, 2)), 2, order=6), "order=6 is not one of 0 to 5"),
+                       (lambda: mo.signal.find_peaks(mo.ones((2, 2))), "a signal of 2 axes has no peaks"),
+                       (lambda: mo.signal.sosfilt(mo.ones((2, 5)), mo.ones(4)), "are not rows of 6"),
                        (lambda: mo.signal.convolve([1], [2], "all"), "use 'full', 'same' or 'valid'")):
         with pytest.raises(mo.errors.ArgumentError, match=text):
             call()

@@ -138,7 +138,7 @@ def test_constructors_in_pytorchs_words() -> None:
     assert mo.optim.Adam(model.parameters(), lr=0.1, foreach=True, fused=False).param_groups[0]["lr"] == 0.1
     for call in (lambda: nn.Linear(2, 3, turned=1), lambda: nn.Conv2d(1, 2, 3, padding_mode="reflect"),
                  lambda: mo.data.DataLoader(numbers, worker_init_fn=print)):
-        with pytest.raises(ArgumentError, match="there is no argument"):
+        with pytest.raises(ArgumentError, match="got an unexpected keyword argument"):
             call()
     with mo.autocast(device_type="cpu", dtype=mo.bfloat16):
         assert (mo.ones((2, 2)) @ mo.ones((2, 2))).dtype is mo.bfloat16
@@ -213,3 +213,40 @@ def test_masked_reductions() -> None:
     assert m.amax(x, dim=0, mask=mask).tolist() == [1.0, 4.0, 5.0] and m.argmin(x, 1, mask=mask).tolist() == [0, 1]
     assert m.var(x, 1, unbiased=True, mask=mask).tolist() == [0.5, 0.5] and m.median(x, 1, mask=mask).tolist() == [1, 4]
     assert m.softmax(x, 1, mask=mask)[0, 2].item() == 0 and m.cumsum(x, 1, mask=mask).tolist()[1] == [0.0, 4.0, 9.0]
+
+
+def test_small_words_of_training_programs() -> None:
+    mo.backends.cudnn.deterministic, mo.backends.cudnn.benchmark = True, False
+    assert not mo.backends.mps.is_available() and not mo.backends.cudnn.benchmark
+    with pytest.raises(AttributeError, match=r"morpho\.backends"):
+        _ = mo.backends.no_such_library
+    model = nn.Linear(2, 2)
+    assert repr(model.load_state_dict(model.state_dict())) == "<All keys matched successfully>"
+    missing, unexpected = model.load_state_dict({"weight": mo.ones((2, 2)), "scale": mo.ones(1)}, strict=False)
+    assert missing == ["bias"] and unexpected == ["scale"]
+    before = model.weight.tolist()
+    mo.optim.SGD(model.parameters(), lr=1.0).step()  # nothing has a gradient: nothing changes
+    assert model.weight.tolist() == before
+
+
+def test_leaves_and_what_computed_the_others() -> None:
+    x = mo.ones(3).requires_grad_()
+    y = x * 2
+    assert x.is_leaf and x.grad_fn is None and not y.is_leaf and y.grad_fn is not None
+    assert repr(y.grad_fn).endswith("Backward0>") and model_leaf() and y.detach().is_leaf
+    y.retain_grad()
+    y.sum().backward()
+    assert y.grad.tolist() == [1.0, 1.0, 1.0]
+
+
+def model_leaf() -> bool:
+    weight = nn.Linear(2, 2).weight
+    return bool(weight.is_leaf and weight.grad_fn is None)
+
+
+def test_an_element_by_its_place_and_texts_drawn() -> None:
+    x = mo.asarray([[1.0, 2.0], [3.0, 4.0]])
+    assert x.item(1) == 2.0 and x.item((1, 0)) == 3.0 and x.item(1, 1) == 4.0
+    generator = mo.random.default_rng(0)
+    assert str(generator.choice(["a", "b"])) in "ab" and generator.choice(["a", "b"], size=(2, 3)).shape == (2, 3)
+    assert sorted(generator.choice(["a", "b", "c"], size=3, replace=False).tolist()) == ["a", "b", "c"]

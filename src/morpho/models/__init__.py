@@ -8,6 +8,7 @@
 from morpho.models.base import LanguageModel, Model, Output
 from morpho.models.features.images import ImageFeatures
 from morpho.models.features.mel import LogMel
+from morpho.models.files.adapters import save_adapter
 from morpho.models.files.loading import SHIPPED, load, load_with_tokenizer, save
 from morpho.models.registry import create, from_config
 from morpho.models.registry import names as list
@@ -25,7 +26,7 @@ __all__ = [
     "Checkpoints", "Generator", "ImageFeatures", "LanguageModel", "LogMel", "Model", "Output", "SHIPPED", "create",
     "from_config", "generate", "list", "load", "load_with_tokenizer", "prenorm_transformer_base",
     "prenorm_transformer_large",
-    "prenorm_transformer_small", "save",
+    "prenorm_transformer_small", "save", "save_adapter",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords

@@ -38,6 +38,7 @@ from morpho.nn.layers.dropout import Dropout, Dropout2d
 from morpho.nn.layers.embedding_bag import EmbeddingBag
 from morpho.nn.layers.gated import GatedUnit, GeGLU, SwiGLU
 from morpho.nn.layers.linear import Embedding, FusedMLP, Linear, linear
+from morpho.nn.layers.lora import LoRALinear, add_lora
 from morpho.nn.layers.norm import GroupNorm, LayerNorm, RMSNorm
 from morpho.nn.layers.pooling import (
     AdaptiveAvgPool1d,
@@ -114,7 +115,7 @@ __all__ = [
     "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "Dropout",
     "Dropout2d", "Embedding", "EmbeddingBag", "FusedMLP", "GRU", "GRUCell", "GatedUnit", "GeGLU", "GroupNorm",
     "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "Int8Linear", "LSTM", "LSTMCell", "LayerNorm", "Linear",
-    "RMSNorm", "RNN", "RNNCell", "SwiGLU", "Upsample", "interpolate", "linear",
+    "LoRALinear", "RMSNorm", "RNN", "RNNCell", "SwiGLU", "Upsample", "add_lora", "interpolate", "linear",
     # transformers
     "FeedForward", "Frozen", "KeyValueCache", "LearnedPositions", "MultiHeadAttention", "PagedCache",
     "QuantisedEmbedding", "QuantisedLinear", "RotaryPositions", "SinusoidalPositions", "TransformerBlock",

@@ -19,7 +19,7 @@ import difflib
 import html
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import morpho as mo
 from morpho.backends.registry import holder
@@ -55,6 +55,21 @@ class Signatures:
         if self.making is None:
             raise AttributeError("__signature__")
         return self.making
+
+
+class IncompatibleKeys(NamedTuple):
+    """Names that `load_state_dict` did not match: the module's without a value, and values without a place."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not any(self):
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+    def __str__(self) -> str:
+        return repr(self)
 
 
 class Module:
@@ -261,10 +276,10 @@ class Module:
         and buffers that are not `persistent` not at all."""
         return {name: variable.value for name, variable in self._variables(Variable) if _is_saved(variable)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Put in values by name; one that is shared may come under any of its names. Missing, extra (unless not
         `strict`) and mis-shaped names are one error, and nothing is changed then. What is not `strict` may also lack
-        names."""
+        names. The result lists the names that the file lacks and those that only it has."""
         if not isinstance(state_dict, Mapping):
             raise fail(ArgumentError, "load_state_dict", f"{type(state_dict).__name__} holds no tensors by name",
                        "read a file with mo.weights.load(path); another model has state_dict()")
@@ -272,11 +287,13 @@ class Module:
         first = {id(variable): name for name, variable in own.items()}
         names = {name: first[id(variable)] for name, variable in self._every_name(Variable) if id(variable) in first}
         tensors = {names[name]: mo.asarray(state_dict[name]) for name in reversed(names) if name in state_dict}
-        problems = _differences(own, tensors, [name for name in state_dict if name not in names], strict)
+        extra = [name for name in state_dict if name not in names]
+        problems = _differences(own, tensors, extra, strict)
         if problems:
             raise fail(ArgumentError, "load_state_dict", "; ".join(problems))
         if tensors:
             assign([(own[name].state, _like(tensor, own[name].value)) for name, tensor in tensors.items()])
+        return IncompatibleKeys([name for name in own if name not in tensors], extra)
 
     def to(self: Self, *wanted: Any, device: Any = None, dtype: Any = None) -> Self:
         """Put the module on another device, into another floating-point dtype, or both: `model.to("cuda:0")`. In place,

@@ -10,7 +10,9 @@ update of all parameters is one program, together with the gradients and the los
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any
@@ -19,7 +21,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.checks import as_whole, check_numbers, shown
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, fail, sentence
 from morpho.tensor import recording
 from morpho.tensor.autodiff.autograd import take_pending
 from morpho.tensor.autodiff.grad_mode import Tracked
@@ -31,6 +33,15 @@ from morpho.tensor.steps import Unknown, exact_key
 from morpho.tensor.tools.foreign_names import missing
 
 Slots = dict[str, mo.Tensor]
+
+
+log = logging.getLogger(__name__)
+
+
+@functools.cache
+def _say_no_gradients(rule: str) -> None:
+    log.warning("%s", sentence(rule, "step() changes nothing, because no parameter has a gradient (said once)",
+                               "call loss.backward() first"))
 
 
 def listed_parameters(operation: str, given: Any) -> list[Any]:
@@ -243,6 +254,9 @@ class Optimizer:
             trace.assume(self)
         moving = {id(parameter) for parameter in self.parameters() if parameter.grad is not None}
         if not moving:
+            if trace is None:
+                _say_no_gradients(type(self).__name__)
+                return
             raise fail(ArgumentError, type(self).__name__, "no parameter has a gradient", "call loss.backward() first")
         self._separate_counts(moving)
         if trace is None and (recorded := self._recorded(moving, scale, apply)) is not None:

@@ -67,14 +67,14 @@ class Adam(Optimizer):
     """Adam: the mean of the gradients over the root of the mean of their squares.
 
     `betas` say how long both means remember, `eps` is added to the root; `weight_decay` times the value is added to the
-    gradient.
+    gradient. `amsgrad` divides by the largest mean of squares so far.
 
     >>> w = mo.nn.Parameter([1.0])
     >>> (w * w).sum().backward(); mo.optim.Adam([w], lr=0.5).step(); round(w.item(), 6)
     0.5
     """
 
-    defaults: dict[str, Any] = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
+    defaults: dict[str, Any] = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False}
     decoupled = False
 
     def check(self, group: ParamGroup) -> None:
@@ -82,7 +82,8 @@ class Adam(Optimizer):
         check_betas(type(self).__name__, group)
 
     def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
-        return {"mean": zeros_for(parameter), "square": zeros_for(parameter)}
+        slots = {"mean": zeros_for(parameter), "square": zeros_for(parameter)}
+        return {**slots, "largest": zeros_for(parameter)} if group["amsgrad"] else slots
 
     def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: ParamGroup,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
@@ -97,7 +98,11 @@ class Adam(Optimizer):
         scale = mo.sqrt(1 - second ** count)
         step = rate * (scale / (1 - first ** count)).astype(value.dtype)
         least = (scale * group["eps"]).astype(value.dtype)
-        return value - step * (mean / (mo.sqrt(square) + least)), {"mean": mean, "square": square}
+        changed = {"mean": mean, "square": square}
+        if group["amsgrad"]:
+            changed["largest"] = mo.maximum(slots["largest"], square)
+        root = mo.sqrt(changed["largest"] if group["amsgrad"] else square)
+        return value - step * (mean / (root + least)), changed
 
 
 class AdamW(Adam):

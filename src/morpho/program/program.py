@@ -322,6 +322,7 @@ class Program:
     liveness_bytes: int = 0
     reused_bytes: int = 0
     problems: dict[str, Problem] = field(default_factory=dict)  # what a tuner may choose for, by key
+    ways: dict[str, dict[str, int]] = field(default_factory=dict)  # by op: rows of the table, and nodes of each
 
     @property
     def kernels(self) -> int:

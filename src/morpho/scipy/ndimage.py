@@ -1,6 +1,6 @@
 """`mo.ndimage`: SciPy's filters and interpolation of images, on tensors, with gradients.
 
-Orders of interpolation are 0 and 1 (SciPy's splines of higher orders are refused). Borders are SciPy's modes.
+Orders of interpolation are 0 to 5, 3 unless said otherwise. Borders are SciPy's modes.
 
 >>> from morpho.scipy import ndimage
 >>> ndimage.map_coordinates([[0.0, 1.0], [2.0, 3.0]], [[0.5], [0.5]], order=1).tolist()
@@ -55,17 +55,112 @@ def _fixed(index: Any, size: int, mode: str) -> Any:
     return mo.clip(index, 0, size - 1)
 
 
+_POLES = {  # of the recursive filter that turns samples into coefficients of B-splines, by their order
+    2: (math.sqrt(8) - 3,), 3: (math.sqrt(3) - 2,),
+    4: (math.sqrt(664 - math.sqrt(438976)) + math.sqrt(304) - 19,
+        math.sqrt(664 + math.sqrt(438976)) - math.sqrt(304) - 19),
+    5: (math.sqrt(67.5 - math.sqrt(4436.25)) + math.sqrt(26.25) - 6.5,
+        math.sqrt(67.5 + math.sqrt(4436.25)) - math.sqrt(26.25) - 6.5)}
+_ENDS = {"grid-wrap": "wrap", "reflect": "reflect", "grid-mirror": "reflect", "nearest": "reflect"}  # else "mirror"
+_BORDER = 12  # samples added where the samples outside are no mirror image: their weight is below 1e-6 by then
+
+
+def _starts(pole: float, size: int, ends: str) -> tuple[np.ndarray, np.ndarray]:
+    """The weights of all samples in the first value of the forward filter, and of its results in the last value of the
+    backward one."""
+    powers = pole ** np.arange(size)
+    last = np.zeros(size)
+    if ends == "mirror":
+        whole = pole ** (2 * size - 2)
+        first = powers + whole / np.where(powers == 0, 1, powers) * (powers != 0)
+        first[0], first[-1] = 1, powers[-1]
+        last[-1], last[-2] = pole / (pole * pole - 1), pole * pole / (pole * pole - 1)
+        return first / (1 - whole), last
+    if ends == "reflect":
+        first = (powers + pole ** (2 * size - 1 - np.arange(size))) * (pole / (1 - pole ** (2 * size)))
+        first[0] += 1
+        last[-1] = pole / (pole - 1)
+        return first, last
+    first = np.roll(powers[::-1], 1)
+    last = np.roll(powers, -1) * pole if size > 1 else last
+    last = np.concatenate([powers[1:], [1.0]])
+    return first / (1 - pole ** size), -pole / (1 - pole ** size) * last
+
+
+def spline_filter1d(input: Any, order: int = 3, axis: int = -1, output: Any = None, mode: str = "mirror") -> Any:
+    """Coefficients of the B-spline through the samples along an axis, in float64."""
+    if order not in range(6):
+        raise fail(ArgumentError, "spline_filter1d", f"order={order} is not one of 0 to 5")
+    x = mo.asarray(input)
+    x = x if x.dtype.is_complex else x.astype(mo.float64)
+    ends = _ENDS.get(_mode("spline_filter1d", mode), "mirror")
+    size = x.shape[axis]
+    if order < 2 or size < 2:
+        return x
+    rows = mo.moveaxis(x, axis, 0)
+    column = (slice(None), *[None] * (rows.ndim - 1))
+    for pole in _POLES[order]:
+        first, last = (mo.asarray(one)[column] for one in _starts(pole, int(size), ends))
+        rows = rows * ((1 - pole) * (1 - 1 / pole))
+
+        def forward(state: Any, row: Any, pole: float = pole) -> Any:
+            state = row + pole * state
+            return state, state
+
+        def backward(state: Any, row: Any, pole: float = pole) -> Any:
+            state = pole * (state - row)
+            return state, state
+
+        start = mo.sum(rows * first, axis=0)
+        rows = mo.concat([start[None], mo.scan(forward, start, rows[1:])[1]], axis=0)
+        end = mo.sum(rows * last, axis=0)
+        rest = mo.scan(backward, end, mo.flip(rows[:-1], axis=0))[1]
+        rows = mo.concat([mo.flip(rest, axis=0), end[None]], axis=0)
+    return mo.moveaxis(rows, 0, axis)
+
+
+def spline_filter(input: Any, order: int = 3, output: Any = None, mode: str = "mirror") -> Any:
+    """Coefficients of the B-spline through the samples along all axes, in float64."""
+    x = mo.asarray(input)
+    for axis in range(x.ndim):
+        x = spline_filter1d(x, order, axis, None, mode)
+    return x
+
+
+def _basis(order: int, t: Any) -> Any:
+    """The B-spline of an order at t."""
+    terms = [(-1) ** j * math.comb(order + 1, j) / math.factorial(order)
+             * mo.maximum(t + ((order + 1) / 2 - j), 0.0) ** order for j in range(order + 2)]
+    return functools.reduce(operator.add, terms)
+
+
+def _splines(row: Any, order: int) -> list[tuple[Any, Any]]:
+    """The places whose coefficients make the value at each coordinate, and their weights."""
+    low = (mo.floor(row) if order % 2 else mo.floor(row + 0.5)) - order // 2
+    start = low.astype(mo.int64)
+    return [(start + k, _basis(order, row - (low + k))) for k in range(order + 1)]
+
+
 def map_coordinates(input: Any, coordinates: Any, output: Any = None, order: int = 3, mode: str = "constant",
                     cval: float = 0.0, prefilter: bool = True) -> Any:
-    """The image at coordinates, one row for each axis, by order 0 (nearest) or 1 (linear)."""
+    """The image at coordinates, one row for each axis: order 0 is the nearest sample, 1 is linear, 2 to 5 are splines,
+    whose coefficients are computed first unless `prefilter` says that the image holds them."""
     x = _image(input)
+    own = mo.asarray(input).dtype
     rows = [mo.asarray(one) for one in coordinates]
-    rows = [one if one.dtype.is_float else one.astype(mo.float64) for one in rows]
+    rows = [one if one.dtype.is_float and order < 2 else one.astype(mo.float64) for one in rows]
     if len(rows) != x.ndim:
         raise fail(ShapeError, "map_coordinates", f"{len(rows)} rows of coordinates for {x.ndim} axes")
-    if order not in (0, 1):
-        raise fail(ArgumentError, "map_coordinates", f"order={order} is not taken", "use order=1 or order=0")
+    if order not in range(6):
+        raise fail(ArgumentError, "map_coordinates", f"order={order} is not one of 0 to 5")
     mode = _mode("map_coordinates", mode)
+    border = 0
+    if order > 1 and prefilter:
+        if mode in ("nearest", "grid-constant"):
+            border = _BORDER
+            x = _padded(x, [border] * x.ndim, [border] * x.ndim, mode, cval)
+        x = spline_filter(x, order, mode=mode)
+        rows = [row + border for row in rows]
     parts: list[list[tuple[Any, Any, Any]]] = []
     for row, size in zip(rows, x.shape, strict=True):
         if mode == "wrap":  # SciPy's: the first and the last element are one
@@ -79,12 +174,15 @@ def map_coordinates(input: Any, coordinates: Any, output: Any = None, order: int
         if order == 1:
             share = row - low
             choices = [(first, 1 - share), (first + 1, share)]
+        elif order > 1:
+            choices = _splines(row, order)
+        edge = "mirror" if order > 1 and mode in ("constant", "wrap") else mode
         found = []
         for index, weight in choices:
             inside = mo.logical_not(outside) if mode == "constant" else mo.ones_like(outside)
             if mode == "grid-constant":
                 inside = mo.logical_and(index >= 0, index < size)
-            found.append((_fixed(index, size, mode), weight, inside))
+            found.append((_fixed(index, size, edge), weight, inside))
         parts.append(found)
     total: Any = None
     for corner in itertools.product(*parts):
@@ -92,7 +190,6 @@ def map_coordinates(input: Any, coordinates: Any, output: Any = None, order: int
         inside = functools.reduce(mo.logical_and, [one[2] for one in corner])
         value = mo.where(inside, x[tuple(one[0] for one in corner)], cval) * weight
         total = value if total is None else total + value
-    own = mo.asarray(input).dtype
     if not own.is_inexact:
         return mo.round(total).astype(own)
     return total.astype(own)
@@ -104,7 +201,7 @@ def shift(input: Any, shift: Any, output: Any = None, order: int = 3, mode: str 
     steps = [shift] * x.ndim if isinstance(shift, int | float) else list(shift)
     grid = mo.meshgrid(*[mo.arange(size).astype(mo.float64) - step for size, step in zip(x.shape, steps, strict=True)],
                        indexing="ij")
-    return map_coordinates(x, grid, order=order, mode=mode, cval=cval)
+    return map_coordinates(x, grid, order=order, mode=mode, cval=cval, prefilter=prefilter)
 
 
 def zoom(input: Any, zoom: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: float = 0.0,
@@ -118,7 +215,8 @@ def zoom(input: Any, zoom: Any, output: Any = None, order: int = 3, mode: str = 
     lines = [mo.arange(new).astype(mo.float64) * ((size - 1) / (new - 1) if new > 1 else 1.0)
              for size, new in zip(shape, sizes, strict=True)]
     lines = [mo.minimum(line, size - 1.0) for line, size in zip(lines, shape, strict=True)]
-    return map_coordinates(x, mo.meshgrid(*lines, indexing="ij"), order=order, mode=mode, cval=cval)
+    places = mo.meshgrid(*lines, indexing="ij")
+    return map_coordinates(x, places, order=order, mode=mode, cval=cval, prefilter=prefilter)
 
 
 def affine_transform(input: Any, matrix: Any, offset: Any = 0.0, output_shape: Any = None, output: Any = None,
@@ -135,7 +233,8 @@ def affine_transform(input: Any, matrix: Any, offset: Any = 0.0, output_shape: A
                                                           indexing="ij")])
     move = mo.asarray(offset, dtype=matrix.dtype)
     places = matrix @ grid + (move[:, None] if move.ndim else move)
-    return map_coordinates(x, [mo.reshape(row, shape) for row in mo.unstack(places)], order=order, mode=mode, cval=cval)
+    return map_coordinates(x, [mo.reshape(row, shape) for row in mo.unstack(places)], order=order, mode=mode,
+                           cval=cval, prefilter=prefilter)
 
 
 # -- filters -------------------------------------------------------------------------------------------------------
@@ -192,7 +291,7 @@ def convolve(input: Any, weights: Any, output: Any = None, mode: str = "reflect"
 
 def _windows(x: Any, shape: Sequence[int], mode: str, cval: float, gather: Callable[[list[Any]], Any],
              is_flipped: bool = False) -> Any:
-    """What `gather` makes of the images that a window's places see."""
+    """The result of `gather` on the images that the places of a window see."""
     if len(shape) != x.ndim:
         raise fail(ShapeError, "filter", f"a window of {len(shape)} axes for an image of {x.ndim}")
     low = [(size - 1) // 2 if is_flipped else size // 2 for size in shape]

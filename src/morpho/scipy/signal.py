@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -273,7 +274,40 @@ _WINDOWS: dict[str, Callable[..., Any]] = {
     "hann": hann, "hamming": hamming, "blackman": blackman, "nuttall": nuttall, "blackmanharris": blackmanharris,
     "flattop": flattop, "boxcar": boxcar, "gaussian": gaussian, "bartlett": bartlett, "cosine": cosine,
     "kaiser": kaiser, "tukey": tukey, "rectangular": boxcar, "hanning": hann}
-windows = SimpleNamespace(**_WINDOWS)
+
+
+def general_cosine(M: int, a: Any, sym: bool = True) -> Any:
+    weights = [float(one) for one in (a.tolist() if isinstance(a, mo.Tensor) else a)]
+    return _cosines("general_cosine", weights)(M, sym)
+
+
+def general_hamming(M: int, alpha: float, sym: bool = True) -> Any:
+    return general_cosine(M, (alpha, 1.0 - alpha), sym)
+
+
+def exponential(M: int, center: float | None = None, tau: float = 1.0, sym: bool = True) -> Any:
+    """exp(-|n - center| / tau); the centre of a window that is not symmetric is that of the longer one."""
+    if center is None:
+        return _longer(M, sym, lambda n: mo.exp(-mo.abs(mo.arange(n).astype(mo.float64) - (n - 1) / 2) / tau))
+    return mo.exp(-mo.abs(mo.arange(M).astype(mo.float64) - center) / tau)
+
+
+def _in_pytorchs_words(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The window with PyTorch's keywords besides: `dtype=`, `device=`, `requires_grad=`, and `std=1` of `gaussian`."""
+
+    @functools.wraps(function)
+    def window(M: int, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+               layout: Any = None, **options: Any) -> Any:
+        line = function(M, *args, **options)
+        line = line if dtype is None and device is None else line.to(device=device, dtype=dtype)
+        return line.requires_grad_() if requires_grad else line
+
+    return window
+
+
+_MORE: dict[str, Callable[..., Any]] = {
+    "general_cosine": general_cosine, "general_hamming": general_hamming, "exponential": exponential}
+windows = SimpleNamespace(**{name: _in_pytorchs_words(window) for name, window in {**_WINDOWS, **_MORE}.items()})
 
 
 def get_window(window: Any, Nx: int, fftbins: bool = True) -> Any:
@@ -503,6 +537,156 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     last, made = mo.scan(step, state, rows)
     made = mo.moveaxis(made, 0, axis)
     return made if zi is None else (made, mo.moveaxis(last[:-1], 0, axis))
+
+
+def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """The filter of second-order sections, one after another; with `zi` also the last states."""
+    sections = mo.asarray(sos)
+    if sections.ndim != 2 or sections.shape[1] != 6:
+        raise fail(ShapeError, "sosfilt", f"sections of shape {tuple(sections.shape)} are not rows of 6",
+                   "a row is b0, b1, b2, a0, a1, a2")
+    states = []
+    for number in range(sections.shape[0]):
+        section = sections[number]
+        state = None if zi is None else mo.asarray(zi)[number]
+        x = lfilter(section[:3], section[3:], x, axis, state)
+        if zi is not None:
+            x, state = x
+            states.append(state)
+    return x if zi is None else (x, mo.stack(states))
+
+
+# -- peaks: which elements they are depends on the values, so that NumPy finds them when the line runs ---------------
+def _line(name: str, x: Any) -> np.ndarray:
+    line = np.asarray(x.numpy() if isinstance(x, mo.Tensor) else x)
+    if line.ndim != 1:
+        raise fail(ShapeError, name, f"a signal of {line.ndim} axes has no peaks", "give one of its rows")
+    return line.astype(np.float64)
+
+
+def _maxima(line: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Middles and both ends of plateaus that are higher than both of their neighbours."""
+    if line.size < 3:
+        return (np.zeros(0, np.int64),) * 3
+    starts = np.concatenate([[0], np.flatnonzero(line[1:] != line[:-1]) + 1])
+    ends = np.concatenate([starts[1:] - 1, [line.size - 1]])
+    values = line[starts]
+    tops = np.flatnonzero((values[1:-1] > values[:-2]) & (values[1:-1] > values[2:])) + 1
+    return (starts[tops] + ends[tops]) // 2, starts[tops], ends[tops]
+
+
+def _bounds(limits: Any, size: int, peaks: np.ndarray) -> tuple[Any, Any]:
+    """The least and the largest value of a condition: a number, a pair, or an array with one for each sample."""
+    if isinstance(limits, mo.Tensor):
+        limits = limits.numpy()
+    low, high = limits if isinstance(limits, tuple | list) or (
+        isinstance(limits, np.ndarray) and limits.shape == (2,) and size != 2) else (limits, None)
+    least, most = (one[peaks] if isinstance(one, np.ndarray) and one.ndim else one for one in (low, high))
+    return least, most
+
+
+def _within(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    keep = np.ones(values.shape, bool)
+    keep = keep & (values >= low) if low is not None else keep
+    return keep & (values <= high) if high is not None else keep
+
+
+def _prominences(line: np.ndarray, peaks: np.ndarray, wlen: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    half = line.size if wlen is None else max(math.ceil(wlen) | 1, 3) // 2
+    heights, bases = np.zeros(len(peaks)), np.zeros((2, len(peaks)), np.int64)
+    for number, peak in enumerate(peaks):
+        first, last = max(peak - half, 0), min(peak + half, line.size - 1)
+        left, right = line[first:peak + 1][::-1], line[peak:last + 1]
+        lows = []
+        for side, part in enumerate((left, right)):
+            higher = np.flatnonzero(part > line[peak])
+            part = part[:higher[0]] if higher.size else part
+            place = int(np.argmin(part))
+            lows.append(part[place])
+            bases[side, number] = peak - place if side == 0 else peak + place
+        heights[number] = line[peak] - max(lows)
+    return heights, bases[0], bases[1]
+
+
+def peak_prominences(x: Any, peaks: Any, wlen: Any = None) -> tuple[Any, Any, Any]:
+    """How far each peak stands above the higher one of the lowest points on its sides, and these points."""
+    places = np.asarray(peaks.numpy() if isinstance(peaks, mo.Tensor) else peaks, np.int64)
+    return tuple(map(mo.asarray, _prominences(_line("peak_prominences", x), places, wlen)))  # type: ignore[return-value]
+
+
+def _widths(line: np.ndarray, peaks: np.ndarray, part: float, data: Any) -> tuple[np.ndarray, ...]:
+    heights, lefts, rights = data
+    levels = line[peaks] - heights * part
+    ends = np.zeros((2, len(peaks)))
+    for number, (peak, level) in enumerate(zip(peaks, levels, strict=True)):
+        for side, (base, step) in enumerate(((lefts[number], -1), (rights[number], 1))):
+            place = peak
+            while place != base and level < line[place]:
+                place += step
+            ends[side, number] = place
+            if line[place] < level:
+                ends[side, number] -= step * (level - line[place]) / (line[place - step] - line[place])
+    return ends[1] - ends[0], levels, ends[0], ends[1]
+
+
+def peak_widths(x: Any, peaks: Any, rel_height: float = 0.5, prominence_data: Any = None,
+                wlen: Any = None) -> tuple[Any, ...]:
+    """Widths of peaks at a part of their prominence: widths, heights of the lines, and their ends."""
+    line = _line("peak_widths", x)
+    places = np.asarray(peaks.numpy() if isinstance(peaks, mo.Tensor) else peaks, np.int64)
+    data = _prominences(line, places, wlen) if prominence_data is None else tuple(
+        one.numpy() if isinstance(one, mo.Tensor) else one for one in prominence_data)
+    return tuple(map(mo.asarray, _widths(line, places, rel_height, data)))
+
+
+def _far_apart(peaks: np.ndarray, heights: np.ndarray, distance: float) -> np.ndarray:
+    """Which peaks stay, the highest first, when none may be nearer than `distance` to one that stays."""
+    keep, least = np.ones(len(peaks), bool), math.ceil(distance)
+    for number in np.argsort(heights)[::-1]:
+        if keep[number]:
+            keep &= (np.abs(peaks - peaks[number]) >= least) | (np.arange(len(peaks)) == number)
+    return keep
+
+
+def find_peaks(x: Any, height: Any = None, threshold: Any = None, distance: Any = None, prominence: Any = None,
+               width: Any = None, wlen: Any = None, rel_height: float = 0.5,
+               plateau_size: Any = None) -> tuple[Any, dict[str, Any]]:
+    """Places of the peaks that fulfil all conditions, and what was measured for these conditions."""
+    line = _line("find_peaks", x)
+    if distance is not None and distance < 1:
+        raise fail(ArgumentError, "find_peaks", f"distance={distance} is below 1")
+    peaks, lefts, rights = _maxima(line)
+    measured: dict[str, np.ndarray] = {}
+
+    def keep(stays: np.ndarray) -> None:
+        nonlocal peaks
+        peaks = peaks[stays]
+        measured.update({name: values[stays] for name, values in measured.items()})
+
+    if plateau_size is not None:
+        measured.update(plateau_sizes=rights - lefts + 1, left_edges=lefts, right_edges=rights)
+        keep(_within(measured["plateau_sizes"], *_bounds(plateau_size, line.size, peaks)))
+    if height is not None:
+        measured["peak_heights"] = line[peaks]
+        keep(_within(line[peaks], *_bounds(height, line.size, peaks)))
+    if threshold is not None:
+        low, high = _bounds(threshold, line.size, peaks)
+        sides = line[peaks] - line[peaks - 1], line[peaks] - line[peaks + 1]
+        measured.update(left_thresholds=sides[0], right_thresholds=sides[1])
+        keep(_within(np.minimum(*sides), low, None) & _within(np.maximum(*sides), None, high))
+    if distance is not None:
+        keep(_far_apart(peaks, line[peaks], distance))
+    if prominence is not None or width is not None:
+        heights, left, right = _prominences(line, peaks, wlen)
+        measured.update(prominences=heights, left_bases=left, right_bases=right)
+    if prominence is not None:
+        keep(_within(measured["prominences"], *_bounds(prominence, line.size, peaks)))
+    if width is not None:
+        widths = _widths(line, peaks, rel_height, (measured["prominences"], measured["left_bases"],
+                                                   measured["right_bases"]))
+        measured.update(zip(("widths", "width_heights", "left_ips", "right_ips"), widths, strict=True))
+        keep(_within(measured["widths"], *_bounds(width, line.size, peaks)))
+    return mo.asarray(peaks), {name: mo.asarray(values) for name, values in measured.items()}
 
 
 def medfilt(volume: Any, kernel_size: Any = 3) -> Any:

@@ -189,6 +189,20 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
     return mo.hessian(func, argnums=tuple(range(len(inputs))))(*inputs) if many else mo.hessian(func)(inputs)
 
 
+def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
+              raise_exception: bool = True, **ignored: Any) -> bool:
+    """Whether gradients agree with differences, to the larger of both tolerances; `mo.testing.check_gradients` gives
+    the error found."""
+    arguments = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    try:
+        mo.testing.check_gradients(func, *arguments, eps=eps, tolerance=max(atol, rtol))
+    except AssertionError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
 def __getattr__(name: str) -> Any:
     if name == "Variable":  # what tensors were called before they were all variables
         return lambda data, requires_grad=False, volatile=False: mo.asarray(data).requires_grad_(requires_grad)

@@ -42,7 +42,8 @@ DIFFERENCES = {
     "histogramdd": "counts are float64",
 }
 # PyTorch's keywords in NumPy's words, for the call that is compared.
-KEYWORDS = {"dim": "axis", "keepdim": "keepdims", "correction": "ddof", "unbiased": "ddof", "input": "a"}
+KEYWORDS = {"dim": "axis", "keepdim": "keepdims", "correction": "ddof", "unbiased": "ddof", "input": "a",
+            "weight": "weights"}
 
 
 def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:

@@ -251,12 +251,16 @@ class Generator:
     # -- choices -------------------------------------------------------------------------------------------------------
     def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None, axis: int = 0,
                shuffle: bool = True) -> mo.Tensor:
+        words = None
+        if not isinstance(a, int | np.integer | mo.Tensor) and np.asarray(a).dtype.kind in "USO":
+            words, a = np.asarray(a), len(a)  # texts and objects stay what they are: the index is drawn
         a = int(a) if isinstance(a, int | np.integer) else mo.asarray(a)
         shares = None if p is None else mo.asarray(p, dtype=F64)
         if shares is not None and abs(float(mo.sum(shares)) - 1) > 1e-6:
             raise fail(ArgumentError, "choice", "probabilities do not sum to 1")
-        return mo.random.choice(self.next_key(), a, _shape(size) if size is not None else (), replace=replace, p=shares,
-                                axis=axis)
+        result = mo.random.choice(self.next_key(), a, _shape(size) if size is not None else (), replace=replace,
+                                  p=shares, axis=axis)
+        return result if words is None else words[result.numpy()]  # type: ignore[no-any-return]
 
     def permutation(self, x: Any, axis: int = 0) -> mo.Tensor:
         x = mo.arange(int(x)) if isinstance(x, int | np.integer) else mo.asarray(x)

@@ -44,7 +44,15 @@ def lstsq(input: Any, b: Any, rcond: Any = None, *, driver: str | None = None) -
     """Least squares; every `driver` of PyTorch's gives the solution of least norm."""
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise fail(ArgumentError, "linalg.lstsq", f"driver={driver!r} is not gels, gelsy, gelsd or gelss")
-    return mo.linalg.lstsq(input, b) if rcond is None else mo.linalg.lstsq(input, b, rcond)
+    found = mo.linalg.lstsq(input, b) if rcond is None else mo.linalg.lstsq(input, b, rcond)
+    if driver is None:
+        return found
+    empty = mo.zeros((0,), dtype=found[3].dtype)  # what a driver of LAPACK does not compute
+    rank = mo.zeros((0,), dtype=mo.int64) if driver == "gels" else found[2]
+    singular = found[3] if driver in ("gelsd", "gelss") else empty
+    x = mo.asarray(input)
+    residuals = found[1] if x.shape[-2] > x.shape[-1] and driver != "gelsy" else empty
+    return type(found)(found[0], residuals, rank, singular)
 
 
 def lu_factor(A: Any, *, pivot: bool = True) -> Factored:

@@ -54,11 +54,13 @@ def amin(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = Non
 
 
 def argmax(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> mo.Tensor:
-    return mo.argmax(_filled(input, mask, dtype, _lowest(input, False)), axis=dim, keepdims=keepdim)
+    x = _filled(input, mask, dtype, _lowest(input, False))
+    return mo.argmax(x, axis=dim, keepdims=keepdim).astype(x.dtype)  # PyTorch's places are of the tensor's dtype
 
 
 def argmin(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> mo.Tensor:
-    return mo.argmin(_filled(input, mask, dtype, _lowest(input, True)), axis=dim, keepdims=keepdim)
+    x = _filled(input, mask, dtype, _lowest(input, True))
+    return mo.argmin(x, axis=dim, keepdims=keepdim).astype(x.dtype)  # PyTorch's places are of the tensor's dtype
 
 
 def cumsum(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> mo.Tensor:
@@ -93,7 +95,7 @@ def var(input: Any, dim: Any = None, unbiased: bool | None = None, *, correction
     less = correction if correction is not None else 0.0 if unbiased is False else 1.0
     squares = mo.abs(x - mean(x, dim, keepdim=True, mask=mask)) ** 2
     total = sum(squares, dim, keepdim=keepdim, mask=mask)
-    return total / mo.maximum(_count(squares, mask, dim, keepdim) - less, 0.0)
+    return (total / mo.maximum(_count(squares, mask, dim, keepdim) - less, 0.0)).astype(x.dtype)
 
 
 def std(input: Any, dim: Any = None, unbiased: bool | None = None, *, correction: float | None = None,
@@ -127,7 +129,8 @@ def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any 
     x = _filled(input, mask, dtype, -mo.inf)
     if not x.ndim:
         return x
-    return mo.logsumexp(x if x.dtype.is_inexact else x.astype(mo.float32), axis=_axes(dim), keepdims=keepdim)
+    total = mo.logsumexp(x if x.dtype.is_inexact else x.astype(mo.float32), axis=_axes(dim), keepdims=keepdim)
+    return total.astype(x.dtype)
 
 
 def logaddexp(input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None,

@@ -24,7 +24,9 @@ from morpho.spelling import numpy_functions as npf
 from morpho.spelling import torch_functions as torchf
 from morpho.spelling import torch_process as process
 from morpho.spelling import wide as widef
+from morpho.tensor.autodiff.grad_mode import Tracked
 from morpho.tensor.functions.indexing.index import OF_METHOD, is_alone, refuse_lost
+from morpho.tensor.state.variable import Variable
 
 _FUNCTIONS = """
 abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr adjoint allclose amax amin aminmax angle arccos
@@ -201,7 +203,11 @@ def repeat(self: mo.Tensor, *repeats: Any, axis: Any = None, dim: Any = None) ->
     """NumPy's: elements repeated, along an axis. PyTorch's several counts raise: `tile` takes them."""
     if dim is not None or len(repeats) > 2 or (len(repeats) == 2 and axis is not None):
         raise widef.unsaid("repeat", "x.repeat(n, axis=0)", f"x.tile({', '.join(map(str, repeats))})")
+    if not repeats:
+        raise fail(ArgumentError, "repeat", "repeat() takes at least 1 argument")
     count, *more = repeats
+    if not more and axis is None and isinstance(count, list | tuple) and len(count) not in (1, int(self.size)):
+        raise widef.unsaid("repeat", "x.repeat(n, axis=0)", f"x.tile({count})")
     if more and isinstance(more[0], int) and more[0] >= self.ndim:
         raise widef.unsaid("repeat", "x.repeat(n, axis=0)", f"x.tile({', '.join(map(str, repeats))})")
     return mo.repeat(self, count, axis=more[0] if more else axis)
@@ -217,6 +223,8 @@ def split(self: mo.Tensor, split_size: Any, dim: Any = None) -> tuple[mo.Tensor,
 
 @special
 def unfold(self: mo.Tensor, dimension: int, size: int, step: int) -> mo.Tensor:
+    if not self.ndim:
+        return mo.reshape(self, (1,))[:size]
     count = (self.shape[dimension] - size) // step + 1
     places = mo.arange(count)[:, None] * step + mo.arange(size)[None, :]
     taken = mo.take(self, mo.ravel(places), axis=dimension)
@@ -285,6 +293,8 @@ def is_contiguous(self: mo.Tensor, memory_format: Any = None) -> bool:
 # -- dtypes, devices, copies ---------------------------------------------------------------------------------------
 def _to_dtype(name: str) -> Callable[[mo.Tensor], mo.Tensor]:
     def convert(self: mo.Tensor, memory_format: Any = None) -> mo.Tensor:
+        if self.dtype.is_complex and not name.startswith("complex"):  # as PyTorch: the imaginary part is dropped
+            return self != 0 if name == "bool" else mo.astype(mo.real(self), name)
         return mo.astype(self, name, copy=False)
 
     convert.__name__ = name
@@ -571,13 +581,34 @@ _property("flags", lambda self: self.numpy().flags, "How the elements lie in mem
 _property("ctypes", lambda self: self.numpy().ctypes, "NumPy's description for ctypes, to be read.")
 _property("is_cuda", lambda self: self.device.startswith("cuda"), "Whether the elements lie on a GPU.")
 _property("is_cpu", lambda self: self.device == "cpu", "Whether the elements lie in the memory of the CPU.")
-_property("is_leaf", lambda self: not self.requires_grad or isinstance(getattr(self, "_track", None), object),
-          "Whether gradients end here.")
+_property("is_leaf", lambda self: _is_leaf(self), "Whether gradients end here.")
+_property("grad_fn", lambda self: None if _is_leaf(self) else GradFn(self),
+          "None for a leaf, else a name for what computed the tensor; `mo.grad` and `.backward()` are the gradients.")
 _property("layout", lambda self: None, "None: the engine sees to the layout.")
 _property("retains_grad", lambda self: self.grad is not None, "Whether `.grad` holds a gradient.")
 for _name in ("is_sparse", "is_quantized", "is_meta", "is_mps", "is_xpu", "is_mkldnn", "is_nested", "is_sparse_csr",
               "is_vulkan", "is_ipu", "is_maia", "is_mtia", "is_xla"):
     _property(_name, lambda self: False, "False: there are no such tensors.")
+
+
+def _is_leaf(x: Any) -> bool:
+    if not x.requires_grad or isinstance(x, Variable):
+        return True
+    track = getattr(x, "_track", None)
+    return isinstance(track, Tracked) and track.wanted and track.program is None
+
+
+class GradFn:
+    """The name of the operation that computed a tensor, as `x.grad_fn` prints it."""
+
+    def __init__(self, x: mo.Tensor) -> None:
+        self._operation = x.program().op.name
+
+    def name(self) -> str:
+        return "".join(part.capitalize() for part in self._operation.split("_")) + "Backward0"
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
 
 
 def _matrix(x: mo.Tensor) -> mo.Tensor:

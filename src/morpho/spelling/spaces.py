@@ -120,6 +120,15 @@ backends = SimpleNamespace(cudnn=SimpleNamespace(deterministic=True, benchmark=F
                                                  is_available=lambda: False, allow_tf32=False),
                            cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=False)),
                            mps=SimpleNamespace(is_available=lambda: False, is_built=lambda: False))
+
+
+def backend(name: str) -> Any:
+    """`mo.backends.cudnn` and the like: settings of other libraries, which are read and change nothing."""
+    if name.startswith("_") or not hasattr(backends, name):
+        raise AttributeError(f"module 'morpho.backends' has no attribute {name!r}", name=name)
+    return getattr(backends, name)
+
+
 utils = _Space(data=mo.data, checkpoint=SimpleNamespace(checkpoint=mo.checkpoint,
                                                         checkpoint_sequential=mo.checkpoint_sequential))
 lax = _Space(**{name: getattr(mo, name) for name in (

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho.base.dtypes import as_dtype
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.base.shapes import normalise_axes
 
@@ -74,9 +75,9 @@ def where_(condition: Any, input: Any = None, other: Any = None, x: Any = None, 
 
 def _extreme(name: str, x: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any, dim: Any,
              keepdim: bool) -> Any:
-    if isinstance(axis, mo.Tensor | np.ndarray) and np.ndim(axis) > 0:
-        raise fail(ArgumentError, name, "the second argument is a tensor, which NumPy reads as axes",
-                   f"write mo.{name}imum(a, b) for PyTorch's meaning")
+    if isinstance(axis, mo.Tensor) or (isinstance(axis, np.ndarray) and axis.ndim):
+        raise fail(ArgumentError, name, "NumPy reads a tensor as second argument as axes, and PyTorch as values to "
+                   "compare with", f"write mo.{name}(a, axis=int(b)), or mo.{name}imum(a, b) for PyTorch's meaning")
     if isinstance(out, bool):
         raise unsaid(name, f"mo.{name}(x, axis={axis}, keepdims={out})", f"mo.{name}(x, dim={axis}, keepdim={out})")
     function = getattr(mo, name)
@@ -141,11 +142,18 @@ def prod_(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims
     return _total("prod", 1, x, axis, dtype, out, keepdims, initial, where)
 
 
+def check_fractions(name: str, dtype: Any) -> None:
+    """Refuse `dtype=` of whole numbers for a mean or a deviation, where NumPy drops fractions of sums too."""
+    if dtype is not None and not as_dtype(dtype).is_inexact:
+        raise fail(ArgumentError, name, f"dtype={dtype} holds no fractions", "leave dtype= out, and convert the result")
+
+
 @wide
 def mean_(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *,
           where: Any = None) -> mo.Tensor:
     if isinstance(dtype, bool):
         dtype, keepdims = None, dtype
+    check_fractions("mean", dtype)
     x = mo.asarray(x) if dtype is None else mo.astype(mo.asarray(x), dtype)
     if where is not None and where is not True:
         mask = mo.broadcast_to(mo.asarray(where), x.shape)
@@ -166,6 +174,7 @@ def _spread(name: str, x: Any, axis: Any, dtype: Any, out: Any, correction: Any,
     if isinstance(dtype, bool) or isinstance(axis, bool):  # PyTorch's (x, unbiased) and (x, dim, unbiased, keepdim)
         unbiased, place = (axis, "") if isinstance(axis, bool) else (dtype, f"axis={axis}, ")
         raise unsaid(name, f"mo.{name}(x, {place}correction=0)", f"mo.{name}(x, {place}correction={int(unbiased)})")
+    check_fractions(name, dtype)
     x = mo.asarray(x) if dtype is None else mo.astype(mo.asarray(x), dtype)
     return _put(out, getattr(mo, name)(x, axis=dim if axis is None else axis,
                                        correction=0 if correction is None else correction, keepdims=bool(keepdims)))

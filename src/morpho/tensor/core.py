@@ -348,8 +348,10 @@ class Tensor(Operators):
             return (array.astype(np.uint32) << 16).view(np.float32)
         return array.copy() if copy else array
 
-    def item(self) -> Any:
-        """The only element as a Python number."""
+    def item(self, *index: Any) -> Any:
+        """The only element as a Python number; with an index, or one into the flat tensor, the element there."""
+        if index:
+            return self._values().item(*index)
         if type(self._node) is Step:
             recording.look(self)
         found = fast_item(self)

@@ -9,7 +9,7 @@ import pytest
 from running import Native, equal_bits, parameter, stored
 
 import morpho as mo
-from morpho.backends.lowering.builder import FEW_LONG_ROWS, LONG_ROW
+from morpho.backends.lowering.lowering import FEW_LONG_ROWS, LONG_ROW
 from morpho.base.dtypes import DType, bfloat16, float32, float64, int64
 from morpho.base.errors import IndexFault
 from morpho.ir.node import Node, build

@@ -154,6 +154,16 @@ def test_explain_says_which_kernel_multiplies() -> None:
         assert chosen(mo.compile(mo.conv2d), images, kernels) == ["implicit gemm"]
 
 
+def test_explain_names_the_rows_that_nodes_took() -> None:
+    """Also where the plan comes from the disk."""
+    x = mo.ones((6, 6)).realise()
+    for _ in range(2):
+        f = mo.compile(lambda x: (mo.sort(x), mo.linalg.cholesky(x @ x + 6 * mo.eye(6)), mo.sort(x + 1)))
+        f(x)
+        lines = f.explain().partition("\nlowering\n")[2].splitlines()
+        assert {"  sort: merges in registers, or radix x2", "  cholesky: a kernel for small matrices"} <= {*lines}
+
+
 def test_a_choice_survives_the_disk() -> None:
     x, w = mo.ones((40, 64)).realise(), mo.ones((64, 48)).realise()
     first, again = mo.compile(lambda x, w: mo.tanh(x @ w)), mo.compile(lambda x, w: mo.tanh(x @ w))

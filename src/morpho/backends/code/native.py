@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from morpho.backends.code.emit import Emitter
 from morpho.backends.code.typed import (
     VOID,
     Declared,
@@ -68,13 +69,16 @@ def declare(symbol: str, kind: Any, variadic: bool = False, meaning: Callable[..
     return Declared(symbol, replace(as_type(kind), is_variadic=variadic), meaning)
 
 
-def module(*exported: Any, internal: Sequence[Any] = (), elsewhere: Iterable[Any] = ()) -> str:
+def module(*exported: Any, internal: Sequence[Any] = (), elsewhere: Iterable[Any] = (),
+           emitter: Callable[[], Emitter] = Emitter) -> str:
     """Return the LLVM text of native functions and of all that they call.
 
     `exported` can be looked up by their symbols; `internal` ones, and what is called, are for code of the same module.
-    Functions and globals `elsewhere` stand in text that this one is joined with.
+    Functions and globals `elsewhere` stand in text that this one is joined with. `emitter` makes the emitter of each
+    function.
     """
-    unit = Unit([*exported, *internal], {each.symbol for each in exported}, {each.symbol for each in elsewhere})
+    unit = Unit([*exported, *internal], {each.symbol for each in exported}, {each.symbol for each in elsewhere},
+                emitter)
     texts: list[str] = []
     while len(texts) < len(unit.natives):  # translating one may add others
         one = list(unit.natives.values())[len(texts)]

@@ -208,7 +208,9 @@ def trees_of(path: str) -> dict[int, ast.FunctionDef]:
 class Unit:
     """One module being translated: what it has by its symbols."""
 
-    def __init__(self, natives: Sequence[Native | Declared], exported: set[str], elsewhere: set[str]) -> None:
+    def __init__(self, natives: Sequence[Native | Declared], exported: set[str], elsewhere: set[str],
+                 emitter: Callable[[], Emitter] = Emitter) -> None:
+        self.emitter = emitter
         self.natives, self.exported, self.elsewhere = {each.symbol: each for each in natives}, exported, elsewhere
         self.globals: dict[str, Global] = {}
         self.constants: dict[str, str] = {}  # by symbol, the text of bytes in memory
@@ -265,7 +267,7 @@ class Operations:
     """Typed operations, written through an emitter."""
 
     def __init__(self, unit: Unit) -> None:
-        self.unit, self.e = unit, Emitter()
+        self.unit, self.e = unit, unit.emitter()
         self.frame: list[str] = []  # arrays of the function
 
     def assign(self, text: str, kind: Type) -> Operand:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from morpho.backends.kernels.loops.loop_spec import LoopCall
-from morpho.backends.lowering.lower_graph import GraphLowering
+from morpho.backends.lowering import loops
+from morpho.backends.lowering.lowering import Lowering
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, bfloat16, float16
 from morpho.base.shapes import contiguous_strides
@@ -22,68 +23,66 @@ CHUNK = 8  # half floats of 16 bytes
 LONG = 256  # numbers of a row from which on room behind it costs little
 
 
-class LayoutLowering(GraphLowering):
-    """Chooses strides of temporaries; results of the program lie side by side."""
+def result_place(low: Lowering, node: Node, number: int) -> View:
+    """As the operands lie, or in rows that begin on 16 bytes, where nobody outside sees it."""
+    spec = node.outputs[number]
+    if spec.dtype in (bfloat16, float16) and stays_inside(low, node):
+        order = order_of_inputs(low, node, spec.shape)
+        if order is not None:
+            return in_order(low, spec.shape, spec.dtype, order)
+        if odd_rows(spec.shape):
+            return with_room(low, spec.shape, spec.dtype)
+    return loops.result_place(low, node, number)
 
-    def result_place(self, node: Node, number: int) -> View:
-        """As the operands lie, or in rows that begin on 16 bytes, where nobody outside sees it."""
-        spec = node.outputs[number]
-        if spec.dtype in (bfloat16, float16) and self.stays_inside(node):
-            order = self.order_of_inputs(node, spec.shape)
-            if order is not None:
-                return self.in_order(spec.shape, spec.dtype, order)
-            if odd_rows(spec.shape):
-                return self.with_room(spec.shape, spec.dtype)
-        return super().result_place(node, number)
 
-    def step(self, lowered: LoopCall, node: Node, label: str) -> None:
-        """The loops of a map the other way round, where that walks along memory."""
-        super().step(interchanged(lowered), node, label)
+def product_place(low: Lowering, node: Node, shape: tuple[Size, ...], dtype: DType) -> View:
+    """Memory for a product."""
+    if dtype in (bfloat16, float16) and odd_rows(shape) and stays_inside(low, node):
+        return with_room(low, shape, dtype)
+    return low.new_slot(shape, dtype)
 
-    def product_place(self, node: Node, shape: tuple[Size, ...], dtype: DType) -> View:
-        """Memory for a product."""
-        if dtype in (bfloat16, float16) and odd_rows(shape) and self.stays_inside(node):
-            return self.with_room(shape, dtype)
-        return self.new_slot(shape, dtype)
 
-    def with_room(self, shape: tuple[Size, ...], dtype: DType) -> View:
-        """Rows with room behind them."""
-        assert isinstance(shape[-1], int)
-        long = (*shape[:-1], -(-shape[-1] // CHUNK) * CHUNK)
-        return View(self.new_slot(long, dtype).slot, 0, shape, contiguous_strides(long), dtype)
+def with_room(low: Lowering, shape: tuple[Size, ...], dtype: DType) -> View:
+    """Rows with room behind them."""
+    assert isinstance(shape[-1], int)
+    long = (*shape[:-1], -(-shape[-1] // CHUNK) * CHUNK)
+    return View(low.new_slot(long, dtype).slot, 0, shape, contiguous_strides(long), dtype)
 
-    def in_order(self, shape: tuple[Size, ...], dtype: DType, order: tuple[int, ...]) -> View:
-        """Axes lie in this order, the first outermost."""
-        turned = tuple(shape[axis] for axis in order)
-        steps = dict(zip(order, contiguous_strides(turned), strict=True))
-        strides = tuple(steps[axis] for axis in range(len(shape)))
-        return View(self.new_slot(turned, dtype).slot, 0, shape, strides, dtype)
 
-    def order_of_inputs(self, node: Node, shape: tuple[Size, ...]) -> tuple[int, ...] | None:
-        """The order of the axes of a group's only whole operand, where that is dense and another than they are counted
-        in."""
-        whole = [child for child in node.inputs if child.shape == shape]
-        if len(whole) != 1 or node.op.name != "group" or not all(isinstance(n, int) and n > 0 for n in shape):
-            return None
-        place = self.view(whole[0])
-        if not all(isinstance(n, int) for n in place.strides) or place.borders:
-            return None
-        order = tuple(sorted(range(len(shape)), key=lambda axis: (shape[axis] != 1, -int(place.strides[axis]))))
-        wanted = contiguous_strides(tuple(shape[axis] for axis in order))
-        dense = all(place.strides[axis] == step for axis, step in zip(order, wanted, strict=True) if shape[axis] != 1)
-        lasts = [axis for axis in order if shape[axis] != 1]
-        return order if dense and lasts != sorted(lasts) else None
+def in_order(low: Lowering, shape: tuple[Size, ...], dtype: DType, order: tuple[int, ...]) -> View:
+    """Axes lie in this order, the first outermost."""
+    turned = tuple(shape[axis] for axis in order)
+    steps = dict(zip(order, contiguous_strides(turned), strict=True))
+    strides = tuple(steps[axis] for axis in range(len(shape)))
+    return View(low.new_slot(turned, dtype).slot, 0, shape, strides, dtype)
 
-    def stays_inside(self, node: Node) -> bool:
-        """Whether neither a node nor what only looks at it is a result of the program."""
-        outputs = {output.serial for output in self.graph.outputs}
-        stack = [node]
-        while stack:
-            one = stack.pop()
-            if one.serial in outputs:
-                return False
-            stack += [user for user in self.graph.users[one.serial] if user.op.name == "pick" or is_view(user)]
-        return True
+
+def order_of_inputs(low: Lowering, node: Node, shape: tuple[Size, ...]) -> tuple[int, ...] | None:
+    """The order of the axes of a group's only whole operand, where that is dense and another than they are counted
+    in."""
+    whole = [child for child in node.inputs if child.shape == shape]
+    if len(whole) != 1 or node.op.name != "group" or not all(isinstance(n, int) and n > 0 for n in shape):
+        return None
+    place = low.view(whole[0])
+    if not all(isinstance(n, int) for n in place.strides) or place.borders:
+        return None
+    order = tuple(sorted(range(len(shape)), key=lambda axis: (shape[axis] != 1, -int(place.strides[axis]))))
+    wanted = contiguous_strides(tuple(shape[axis] for axis in order))
+    dense = all(place.strides[axis] == step for axis, step in zip(order, wanted, strict=True) if shape[axis] != 1)
+    lasts = [axis for axis in order if shape[axis] != 1]
+    return order if dense and lasts != sorted(lasts) else None
+
+
+def stays_inside(low: Lowering, node: Node) -> bool:
+    """Whether neither a node nor what only looks at it is a result of the program."""
+    outputs = {output.serial for output in low.graph.outputs}
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if one.serial in outputs:
+            return False
+        stack += [user for user in low.graph.users[one.serial] if user.op.name == "pick" or is_view(user)]
+    return True
 
 
 def interchanged(call: LoopCall) -> LoopCall:

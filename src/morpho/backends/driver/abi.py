@@ -306,7 +306,9 @@ class PoolField(IntEnum):
     MORE = 46  # a condition variable, of eight words: the other threads wait here
     MORE_SLEEPERS = 54
     TIMED_WAIT = 55  # pthread_cond_timedwait
-    SIZE = 56
+    RUNNER = 56  # of an exported library: the host's function that runs a task on several threads, and its data
+    HOST = 57
+    SIZE = 58
 
 
 class BudgetField(IntEnum):

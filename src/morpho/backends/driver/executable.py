@@ -42,6 +42,7 @@ from morpho.program.co_schedule import (
     pieces_per_thread,
     share_of_thread,
 )
+from morpho.program.kernel import Kernel
 from morpho.program.program import AnyStep, Control, HostStep, Program, Step, span
 from morpho.program.view import View
 
@@ -153,10 +154,13 @@ class Executable:
         self.host_calls: dict[int, HostCall] = {}  # by number of the step
         self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
         kernels = [kernel for step in self.steps if isinstance(step, Step) for kernel in step.kernels]
-        self._build_steps(iter(kernel_addresses(kernels)))
+        self._build_steps(iter(self._addresses_of(kernels)))
         self.work_at = self.table.one(self._work_of_a_call())
         self._build_values()
         self._build_program()
+
+    def _addresses_of(self, kernels: list[Kernel]) -> Sequence[int]:
+        return kernel_addresses(kernels)
 
     # -- tables --------------------------------------------------------------------------------------------------------
     def _number_slots(self) -> None:
@@ -295,6 +299,10 @@ class Executable:
         words[ProgramField.SHIELD] = -1
         self.words = words
         self.control_tables.finish(words.ctypes.data, self.symbols, self.symbol_places)
+        self._register()
+
+    def _register(self) -> None:
+        """Count the program among those of this process that run."""
         self.epoch = -1, False
         live.add(self)
         if born is not None:

@@ -28,7 +28,8 @@ def _fill_places(f: Function, step: str, places: str) -> None:
     with e.loop(0, f.word(step, StepField.PLACES)) as loop:
         slot, which = f.word(table, loop.index * 2), f.word(table, loop.index * 2 + 1)
         base = f.pointer("%slots", slot)
-        f.store_pointer(e.offset(base, "i8", f.word("%values", which)), places, loop.index)
+        address = e.offset(base, "i8", f.word("%values", which))
+        e.line(f"store ptr {address}, ptr {e.offset(places, 'ptr', loop.index)}")  # addresses may have 32 bits
 
 
 def set_memory(f: Function) -> str:
@@ -169,7 +170,7 @@ def run_launch(f: Function) -> str:
     with e.loop(0, count, carried=[zero]) as loop:
         step = f.address("%step", loop.index * int(StepField.SIZE))
         row = f.address(rows, loop.index * int(LaunchStep.SIZE))
-        own = f.address(places, loop.values[0])
+        own = e.offset(places, "ptr", loop.values[0])
         _fill_places(f, step, own)
         f.store_pointer(f.pointer(step, StepField.FUNCTION), row, LaunchStep.FUNCTION)
         f.store_pointer(own, row, LaunchStep.PLACES)

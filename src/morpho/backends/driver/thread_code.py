@@ -73,9 +73,10 @@ def _poll_for(f: Function) -> None:
         e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {status.name} monotonic", "i64", 1)
 
 
-def _work_on(f: Function, pauses: bool) -> str:
+def work_on(f: Function, pauses: bool = False, hosted: bool = False) -> str:
     """work_on(pool, task, thread): take pieces of a task until none is left, first those of the thread's own range,
-    then those of other threads. Threads that are slow, late or given costly rows take fewer."""
+    then those of other threads. Threads that are slow, late or given costly rows take fewer. A `hosted` one runs on
+    threads of another program, which has no budget, and nobody interrupts it."""
     e = f.e
 
     def pause() -> None:
@@ -85,7 +86,7 @@ def _work_on(f: Function, pauses: bool) -> str:
     pause()
     passed_at = f.alloca(1)  # ranges in which nothing is left
     f.store(0, passed_at, 0)
-    budget = f.pointer("%pool", PoolField.BUDGET)
+    budget = "" if hosted else f.pointer("%pool", PoolField.BUDGET)
     function, places, values = (f.pointer("%task", field) for field in (TaskField.FUNCTION, TaskField.PLACES,
                                                                          TaskField.VALUES))
     rows, columns, grain = (f.word("%task", field) for field in (TaskField.ROWS, TaskField.COLUMNS, TaskField.GRAIN))
@@ -99,7 +100,10 @@ def _work_on(f: Function, pauses: bool) -> str:
     stay = e.fresh("stay")
     e.branch_if(e.icmp("ne", _now(f, "%task", TaskField.STATUS) & FAULT_INTERRUPT, 0), done, stay)
     e.label(stay)
-    _stay_or_leave(f, budget, look)
+    if hosted:
+        e.branch(look)
+    else:
+        _stay_or_leave(f, budget, look)
     e.label(look)
     threads, passed = f.word("%task", TaskField.THREADS), f.word(passed_at, 0)
     other = f.value("%thread") + passed
@@ -114,7 +118,8 @@ def _work_on(f: Function, pauses: bool) -> str:
     f.store(passed + 1, passed_at, 0)
     e.branch_if(e.icmp("slt", passed + 1, threads), look, done)
     e.label(body)
-    _atomic(f, "add", f.pointer("%pool", PoolField.PIECES), f.value("%thread") * LINE_WORDS)
+    if not hosted:
+        _atomic(f, "add", f.pointer("%pool", PoolField.PIECES), f.value("%thread") * LINE_WORDS)
     pause()
     start = item * grain
     row_stop, column_stop = _smin(e, start + grain, rows), _smin(e, start + grain, columns)
@@ -122,8 +127,9 @@ def _work_on(f: Function, pauses: bool) -> str:
                            (e.select(by_columns, zero, start), e.select(by_columns, rows, row_stop)),
                            (e.select(by_columns, start, zero), e.select(by_columns, column_stop, columns)), scratch)
     pause()
-    with e.when(e.icmp("ne", f.word("%task", TaskField.POLLS), 0)):
-        _poll_for(f)
+    if not hosted:
+        with e.when(e.icmp("ne", f.word("%task", TaskField.POLLS), 0)):
+            _poll_for(f)
     with e.when(e.icmp("ne", status, 0)):  # a word that all threads write is better left alone
         wide = e.convert("zext", status, "i64")
         e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
@@ -390,7 +396,7 @@ def thread_functions(pauses: bool = False) -> list[str]:
     see orders of events that are rare otherwise."""
     return [
         *([_pause(Function("pause", "", "void"))] if pauses else []),
-        _work_on(Function("work_on", "ptr %pool, ptr %task, i64 %thread", "void"), pauses),
+        work_on(Function("work_on", "ptr %pool, ptr %task, i64 %thread", "void"), pauses),
         _anyone_inside(Function("anyone_inside", "ptr %pool", "i64")),
         _leave(Function("leave", "ptr %pool, i64 %thread", "void")),
         _worker(Function("worker", "ptr %pool, i64 %thread", "void")),

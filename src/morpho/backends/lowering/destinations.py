@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from morpho.backends.lowering.matmul.lower_matmul import MatmulLowering
+from morpho.backends.lowering.lowering import Lowering
 from morpho.base.dims import Size, product
 from morpho.base.shapes import reshape_strides
 from morpho.ir.node import Node
@@ -27,218 +27,211 @@ class Wanted(NamedTuple):
     chain: list[Node]
 
 
-class DestinationLowering(MatmulLowering):
-    """A lowering that lets kernels write into parts of other values."""
+own: frozenset[int] = frozenset()  # slots of parameters that may be written over: a loop's carried values
 
-    own: frozenset[int] = frozenset()  # slots of parameters that may be written over: a loop's carried values
 
-    def prepare_destinations(self) -> None:
-        """Forget what was placed; called once per graph."""
-        self.lowered: set[int] = set()  # nodes whose steps are written
-        self.regions: dict[int, View] = {}  # update -> the memory of its result
-        self.placed: set[tuple[int, int]] = set()  # (user, position) of values that lie in their place already
-
-    # -- who wants a value ---------------------------------------------------------------------------------------------
-    def wanted_by(self, node: Node) -> Wanted | None:
-        """The only reader of a value, if it puts it into another one."""
-        chain: list[Node] = []
-        while True:
-            users = self.graph.users[node.serial]
-            if len(users) != 1 or node in self.graph.outputs:
-                return None
-            user = users[0]
-            if user.op.name == "reshape":
-                chain.append(user)
-                node = user
-                continue
-            positions = [n for n, child in enumerate(user.inputs) if child is node]
-            if len(positions) != 1:
-                return None
-            if user.op.name == "concatenate" or (user.op.name == "update" and positions == [1]):
-                return Wanted(user, positions[0], chain)
+# -- who wants a value ---------------------------------------------------------------------------------------------
+def wanted_by(low: Lowering, node: Node) -> Wanted | None:
+    """The only reader of a value, if it puts it into another one."""
+    chain: list[Node] = []
+    while True:
+        users = low.graph.users[node.serial]
+        if len(users) != 1 or node in low.graph.outputs:
             return None
+        user = users[0]
+        if user.op.name == "reshape":
+            chain.append(user)
+            node = user
+            continue
+        positions = [n for n, child in enumerate(user.inputs) if child is node]
+        if len(positions) != 1:
+            return None
+        if user.op.name == "concatenate" or (user.op.name == "update" and positions == [1]):
+            return Wanted(user, positions[0], chain)
+        return None
 
-    def destination(self, node: Node, number: int = 0) -> View | None:
-        """The place that a group may write a result into, if that can be known now; one of several only into a part of
-        a concatenation, whose memory is new."""
-        if node.outputs[number].dtype.is_complex:
-            return None
-        several = len(node.outputs) > 1
-        picks = [user for user in self.graph.users[node.serial] if user.op.name == "pick" and user["index"] == number]
-        if several and len(picks) != 1:
-            return None
-        wanted = self.wanted_by(picks[0] if several else node)
-        if wanted is None or (several and wanted.user.op.name != "concatenate"):
-            return None
-        user, position, chain = wanted
-        place = self.part_of(user, position) if user.op.name == "concatenate" else self.region_for(user, node)
-        for view in reversed(chain):  # from the shape that is wanted back to the one that is computed
-            if place is None:
-                return None
-            before = view.inputs[0].shape
-            strides = reshape_strides(place.shape, place.strides, before)
-            place = None if strides is None else View(place.slot, place.offset, before, strides, place.dtype)
-        if place is not None:
-            self.placed.add((user.serial, position))
-        return place
 
-    # -- concatenations ------------------------------------------------------------------------------------------------
-    def part_of(self, node: Node, position: int) -> View:
-        """The part of a concatenation that one of its inputs is; one that is itself part of another lies in that."""
-        if node.serial not in self.regions:
-            wanted = self.wanted_by(node)
-            if wanted is not None and wanted.user.op.name == "concatenate" and not wanted.chain:
-                self.regions[node.serial] = self.part_of(wanted.user, wanted.position)
-                self.placed.add((wanted.user.serial, wanted.position))
+def destination(low: Lowering, node: Node, number: int = 0) -> View | None:
+    """The place that a group may write a result into, if that can be known now; one of several only into a part of
+    a concatenation, whose memory is new."""
+    if node.outputs[number].dtype.is_complex:
+        return None
+    several = len(node.outputs) > 1
+    picks = [user for user in low.graph.users[node.serial] if user.op.name == "pick" and user["index"] == number]
+    if several and len(picks) != 1:
+        return None
+    wanted = wanted_by(low, picks[0] if several else node)
+    if wanted is None or (several and wanted.user.op.name != "concatenate"):
+        return None
+    user, position, chain = wanted
+    place = part_of(low, user, position) if user.op.name == "concatenate" else region_for(low, user, node)
+    for view in reversed(chain):  # from the shape that is wanted back to the one that is computed
+        if place is None:
+            return None
+        before = view.inputs[0].shape
+        strides = reshape_strides(place.shape, place.strides, before)
+        place = None if strides is None else View(place.slot, place.offset, before, strides, place.dtype)
+    if place is not None:
+        low.placed.add((user.serial, position))
+    return place
+
+
+# -- concatenations ------------------------------------------------------------------------------------------------
+def part_of(low: Lowering, node: Node, position: int) -> View:
+    """The part of a concatenation that one of its inputs is; one that is itself part of another lies in that."""
+    if node.serial not in low.regions:
+        wanted = wanted_by(low, node)
+        if wanted is not None and wanted.user.op.name == "concatenate" and not wanted.chain:
+            low.regions[node.serial] = part_of(low, wanted.user, wanted.position)
+            low.placed.add((wanted.user.serial, wanted.position))
+        else:
+            low.regions[node.serial] = low.new_slot(node.shape, node.dtype)
+    target, axis = low.regions[node.serial], node["axis"]
+    start: Size = 0
+    for child in node.inputs[:position]:
+        start = start + child.shape[axis]
+    offset = target.offset + start * target.strides[axis]
+    return View(target.slot, offset, node.inputs[position].shape, target.strides, node.dtype)
+
+
+def lower_concatenate(low: Lowering, node: Node) -> None:
+    for position, child in enumerate(node.inputs):
+        part = part_of(low, node, position)
+        if product(child.shape) != 0 and (node.serial, position) not in low.placed:
+            low.copy(low.view(child), part, node)
+    low.views[node.serial] = [low.regions[node.serial]]
+
+
+# -- updates -------------------------------------------------------------------------------------------------------
+def lower_update(low: Lowering, node: Node) -> None:
+    base, value = node.inputs
+    if node.serial not in low.regions:
+        low.regions[node.serial] = target_of(low, node, may_take(low, node, base, None))
+    target = low.regions[node.serial]
+    if product(value.shape) != 0 and (node.serial, 1) not in low.placed:
+        low.copy(low.view(value), region_of(low, node, target), node)
+    low.views[node.serial] = [target]
+
+
+def region_of(low: Lowering, node: Node, target: View) -> View:
+    """The region of an update in its result."""
+    offset: Size = target.offset
+    for start, stride in zip(node["starts"], target.strides, strict=True):
+        offset = offset + start * stride
+    strides = tuple(s * step for s, step in zip(target.strides, node["steps"], strict=True))
+    return View(target.slot, offset, node.inputs[1].shape, strides, node.dtype)
+
+
+def region_for(low: Lowering, node: Node, writer: Node) -> View | None:
+    """The region of an update for the kernel that computes its value: None where the old value is not there yet."""
+    base = node.inputs[0]
+    root = look_through(base, is_view)[0]
+    if root.op.kind != "source" and root.serial not in low.lowered:
+        return None
+    if product(node.inputs[1].shape) == 0:
+        return None
+    low.regions[node.serial] = target_of(low, node, may_take(low, node, base, writer))
+    return region_of(low, node, low.regions[node.serial])
+
+
+def may_take(low: Lowering, node: Node, base: Node, writer: Node | None) -> bool:
+    """Whether the result of an update may take the memory of the value it changes: that is a value of this program,
+    whole, and everything else that reads it has run. A `writer` may read the very elements it writes."""
+    root = look_through(base, lambda view: view.op.name == "remat_barrier")[0]
+    if root is not base or (root.serial not in low.views and root.op.kind == "source"):
+        return False
+    place = low.views[root.serial][0] if root.serial in low.views else None
+    if place is None or not (place.offset == 0 and place.is_contiguous):
+        return False
+    slot = low.program.slots[place.slot]
+    if slot.kind != "temporary" or product(place.shape) != slot.elements or place.dtype is not slot.dtype:
+        return False
+    whole = look_through(root, is_view)[0]  # others may read the value by other views than this one
+    if whole.op.name == "parameter" and place.slot not in low.own:
+        return False
+    if whole.op.name == "pick" or len(whole.outputs) > 1:
+        return False
+    return all(has_read(low, user, whole, node, writer) for user in readers(low, whole))
+
+
+def base_of(low: Lowering, node: Node) -> View | None:
+    """The memory of the value that a scatter changes, where it may be written over."""
+    base = node.inputs[0]
+    return low.views[base.serial][0] if may_take(low, node, base, None) else None
+
+
+def readers(low: Lowering, root: Node) -> list[Node]:
+    """The nodes that read a value, through views too, and marks of outputs."""
+    found: list[Node] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in low.graph.outputs:
+            found.append(node)
+        for user in low.graph.users[node.serial]:
+            if is_view(user):
+                stack.append(user)
             else:
-                self.regions[node.serial] = self.new_slot(node.shape, node.dtype)
-        target, axis = self.regions[node.serial], node["axis"]
-        start: Size = 0
-        for child in node.inputs[:position]:
-            start = start + child.shape[axis]
-        offset = target.offset + start * target.strides[axis]
-        return View(target.slot, offset, node.inputs[position].shape, target.strides, node.dtype)
+                found.append(user)
+    return found
 
-    def lower_concatenate(self, node: Node) -> None:
-        for position, child in enumerate(node.inputs):
-            part = self.part_of(node, position)
-            if product(child.shape) != 0 and (node.serial, position) not in self.placed:
-                self.copy(self.view(child), part, node)
-        self.views[node.serial] = [self.regions[node.serial]]
 
-    # -- updates -------------------------------------------------------------------------------------------------------
-    def lower_update(self, node: Node) -> None:
-        base, value = node.inputs
-        if node.serial not in self.regions:
-            self.regions[node.serial] = self.target_of(node, self.may_take(node, base, None))
-        target = self.regions[node.serial]
-        if product(value.shape) != 0 and (node.serial, 1) not in self.placed:
-            self.copy(self.view(value), self.region_of(node, target), node)
-        self.views[node.serial] = [target]
+def has_read(low: Lowering, user: Node, root: Node, update: Node, writer: Node | None) -> bool:
+    """Whether a reader does not mind that the value changes."""
+    if user is update:
+        found = [look_through(child, is_view) for child in update.inputs[1:]]
+        return all(seen is not root or _is_apart(chain, update) for seen, chain in found)
+    if user is root or is_view(user):  # an output
+        return False
+    if user is writer:
+        return reads_in_place(low, writer, root, update)
+    return user.serial in low.lowered
 
-    def region_of(self, node: Node, target: View) -> View:
-        """The region of an update in its result."""
-        offset: Size = target.offset
-        for start, stride in zip(node["starts"], target.strides, strict=True):
-            offset = offset + start * stride
-        strides = tuple(s * step for s, step in zip(target.strides, node["steps"], strict=True))
-        return View(target.slot, offset, node.inputs[1].shape, strides, node.dtype)
 
-    def region_for(self, node: Node, writer: Node) -> View | None:
-        """The region of an update for the kernel that computes its value: None where the old value is not there yet."""
-        base = node.inputs[0]
-        root = look_through(base, is_view)[0]
-        if root.op.kind != "source" and root.serial not in self.lowered:
-            return None
-        if product(node.inputs[1].shape) == 0:
-            return None
-        self.regions[node.serial] = self.target_of(node, self.may_take(node, base, writer))
-        return self.region_of(node, self.regions[node.serial])
-
-    def may_take(self, node: Node, base: Node, writer: Node | None) -> bool:
-        """Whether the result of an update may take the memory of the value it changes: that is a value of this program,
-        whole, and everything else that reads it has run. A `writer` may read the very elements it writes."""
-        root = look_through(base, lambda view: view.op.name == "remat_barrier")[0]
-        if root is not base or (root.serial not in self.views and root.op.kind == "source"):
+def reads_in_place(low: Lowering, writer: Node, root: Node, update: Node) -> bool:
+    """Whether a kernel reads of a value the elements that it writes, each where it writes it, and others that
+    nobody writes."""
+    region = {name: update[name] for name in ("starts", "sizes", "steps")}
+    for child in writer.inputs:
+        seen, chain = look_through(child, is_view)
+        if seen is not root or _is_apart(chain, update):
+            continue
+        if len(chain) != 1 or chain[0].op.name != "slice" or any(chain[0][name] != region[name] for name in region):
             return False
-        place = self.views[root.serial][0] if root.serial in self.views else None
-        if place is None or not (place.offset == 0 and place.is_contiguous):
-            return False
-        slot = self.program.slots[place.slot]
-        if slot.kind != "temporary" or product(place.shape) != slot.elements or place.dtype is not slot.dtype:
-            return False
-        whole = look_through(root, is_view)[0]  # others may read the value by other views than this one
-        if whole.op.name == "parameter" and place.slot not in self.own:
-            return False
-        if whole.op.name == "pick" or len(whole.outputs) > 1:
-            return False
-        return all(self.has_read(user, whole, node, writer) for user in self.readers(whole))
+    body = writer["body"].graph if "body" in writer.attributes else None
+    return body is not None and not any(n.op.kind in ("index", "reduce") or n.op.name == "window"
+                                        for n in body.nodes)
 
-    def base_of(self, node: Node) -> View | None:
-        """The memory of the value that a scatter changes, where it may be written over."""
-        base = node.inputs[0]
-        return self.views[base.serial][0] if self.may_take(node, base, None) else None
 
-    def readers(self, root: Node) -> list[Node]:
-        """The nodes that read a value, through views too, and marks of outputs."""
-        found: list[Node] = []
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            if node in self.graph.outputs:
-                found.append(node)
-            for user in self.graph.users[node.serial]:
-                if is_view(user):
-                    stack.append(user)
-                else:
-                    found.append(user)
-        return found
-
-    def has_read(self, user: Node, root: Node, update: Node, writer: Node | None) -> bool:
-        """Whether a reader does not mind that the value changes."""
-        if user is update:
-            found = [look_through(child, is_view) for child in update.inputs[1:]]
-            return all(seen is not root or _is_apart(chain, update) for seen, chain in found)
-        if user is root or is_view(user):  # an output
-            return False
-        if user is writer:
-            return self.reads_in_place(writer, root, update)
-        return user.serial in self.lowered
-
-    def reads_in_place(self, writer: Node, root: Node, update: Node) -> bool:
-        """Whether a kernel reads of a value the elements that it writes, each where it writes it, and others that
-        nobody writes."""
-        region = {name: update[name] for name in ("starts", "sizes", "steps")}
-        for child in writer.inputs:
-            seen, chain = look_through(child, is_view)
-            if seen is not root or _is_apart(chain, update):
-                continue
-            if len(chain) != 1 or chain[0].op.name != "slice" or any(chain[0][name] != region[name] for name in region):
-                return False
-        body = writer["body"].graph if "body" in writer.attributes else None
-        return body is not None and not any(n.op.kind in ("index", "reduce") or n.op.name == "window"
-                                            for n in body.nodes)
-
-    def target_of(self, node: Node, in_place: bool) -> View:
-        """The memory of an update's result, with the old elements around the region in it."""
-        base = node.inputs[0]
-        if in_place:
-            return self.views[base.serial][0]
-        target = self.new_slot(node.shape, node.dtype)
-        source = self.number_or_place(base)
-        if isinstance(source, View) and self.copy_around(node, source, target):
-            return target
-        self.copy(source, target, node)
+def target_of(low: Lowering, node: Node, in_place: bool) -> View:
+    """The memory of an update's result, with the old elements around the region in it."""
+    base = node.inputs[0]
+    if in_place:
+        return low.views[base.serial][0]
+    target = low.new_slot(node.shape, node.dtype)
+    source = low.number_or_place(base)
+    if isinstance(source, View) and copy_around(low, node, source, target):
         return target
+    low.copy(source, target, node)
+    return target
 
-    def copy_around(self, node: Node, source: View, target: View) -> bool:
-        """Copy what an update does not write, in slabs along each axis, where that is much less than all of it."""
-        starts, sizes, steps = node["starts"], node["sizes"], node["steps"]
-        known = all(isinstance(n, int) for n in (*starts, *sizes, *node.shape)) and all(step == 1 for step in steps)
-        if not known or product(sizes) * node.dtype.itemsize < SLABS_BY_BYTES or node.dtype.is_complex:
-            return False
-        if 2 * product(sizes) < product(node.shape):
-            return False
-        low, high = [0] * len(starts), list(node.shape)
-        for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
-            for first, last in ((0, start), (start + size, node.shape[axis])):
-                if first < last:
-                    box = [(low[d], high[d]) if d != axis else (first, last) for d in range(len(starts))]
-                    self.copy(_box(source, box), _box(target, box), node)
-            low[axis], high[axis] = start, start + size
-        return True
 
-    def number_or_place(self, node: Node) -> View | float | int | bool:
-        """Source of a copy: the number that fills a value, which then needs no memory, or where it lies."""
-        number = self.number(node)
-        return self.view(node) if number is None else number
-
-    @staticmethod
-    def number(node: Node) -> float | int | bool | None:
-        """The number that fills a value, where it is one."""
-        while node.op.name in ("expand", "reshape", "permute", "slice"):
-            node = node.inputs[0]
-        return node["value"] if node.op.name == "constant" and not node.dtype.is_complex else None
+def copy_around(low: Lowering, node: Node, source: View, target: View) -> bool:
+    """Copy what an update does not write, in slabs along each axis, where that is much less than all of it."""
+    starts, sizes, steps = node["starts"], node["sizes"], node["steps"]
+    known = all(isinstance(n, int) for n in (*starts, *sizes, *node.shape)) and all(step == 1 for step in steps)
+    if not known or product(sizes) * node.dtype.itemsize < SLABS_BY_BYTES or node.dtype.is_complex:
+        return False
+    if 2 * product(sizes) < product(node.shape):
+        return False
+    begins, ends = [0] * len(starts), list(node.shape)
+    for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        for first, last in ((0, start), (start + size, node.shape[axis])):
+            if first < last:
+                box = [(begins[d], ends[d]) if d != axis else (first, last) for d in range(len(starts))]
+                low.copy(_box(source, box), _box(target, box), node)
+        begins[axis], ends[axis] = start, start + size
+    return True
 
 
 def _is_apart(chain: list[Node], update: Node) -> bool:

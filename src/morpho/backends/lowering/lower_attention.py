@@ -23,10 +23,13 @@ from morpho.backends.kernels.attention.attention import (
     backward_scratch_bytes,
     forward_scratch_bytes,
 )
+from morpho.backends.lowering.lowering import Lowering, tuned_words
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.target import Target
+from morpho.cost.tuned_choices import Choice, Problem
 from morpho.ir.node import Node
+from morpho.program.program import Step
 from morpho.program.view import View
 
 HEADS_PER_THREAD = 3  # from so many on, threads that take a head each are busy to the end
@@ -135,7 +138,7 @@ def strides(place: View | None, rank: int, group: Size, kind: str) -> tuple[Size
     return (*batch, head * group, head, *(*rest, 0, 0)[:2])
 
 
-def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target,
+def forward_calls(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target,
                     tile_rows: int = 0) -> list[Call]:
     """The forward kernel: q, k, v, result, logarithms, mask, offset. `tile_rows`: of queries in a tile, where somebody
     chose: every row meets the blocks of keys in the same order, whatever tile it is in."""
@@ -159,7 +162,7 @@ def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View],
     return [Call(kernel, places, (3, 4), kernel.record.values(**numbers), rows, sizes.keys, sizes.operations)]
 
 
-def lower_attention_backward(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target,
+def backward_calls(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target,
                              room: Callable[[tuple[Size, ...], DType], View]) -> list[Call]:
     """The kernels of the gradient: q, k, v, cotangent, logarithms, sums, mask, offset, then their results."""
     sizes = Sizes(node)
@@ -191,3 +194,48 @@ def _backward(part: str, node: Node, sizes: Sizes, places: Sequence[View | None]
         flops=4 * pieces[1] * sizes.line, scratch_bytes=backward_scratch_bytes(upper(sizes.depth), upper(sizes.width)))
     return Call(kernel, tuple(places), tuple(range(8, len(places))), kernel.record.values(**numbers), pieces[0], along,
                 2 * sizes.operations)
+
+
+def lower_attention(low: Lowering, node: Node) -> None:
+    inputs = [low.view(child) for child in node.inputs]
+    targets = [as_reshaped(low, node, number) for number in range(len(node.outputs))]
+    choice = attention_choice(low, node)
+    calls = forward_calls(node, inputs, targets, low.target, choice.tile_rows)
+    add_calls(low, node, calls, targets, tuned_words(choice), low.threads_for(node, choice.threads))
+
+
+def lower_gradient(low: Lowering, node: Node) -> None:
+    inputs = [low.view(child) for child in node.inputs]
+    targets = [as_reshaped(low, node, number) for number in range(len(node.outputs))]
+    add_calls(low, node, backward_calls(node, inputs, targets, low.target, low.new_slot), targets)
+
+
+def add_calls(low: Lowering, node: Node, calls: Sequence[Call], targets: list[View], words: str = "",
+              threads: str = "auto") -> None:
+    """Steps of a node, and where they write its results."""
+    for call in calls:
+        low.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations, choice=words, threads=threads))
+    low.views[node.serial] = targets
+
+
+def attention_choice(low: Lowering, node: Node) -> Choice:
+    """Rows of a tile and threads, where the tuner has found some."""
+    sizes = Sizes(node)
+    extent = (sizes.heads, sizes.group * sizes.queries, sizes.keys, sizes.depth)
+    key = low.problem_key(node, "attention", node.dtype.name, extent, "causal" if node["causal"] else "")
+    return low.tuned(node, Problem(key, "attention", node, tuple(upper(size) for size in extent),
+                                   threads=low.target.threads)).choice
+
+
+def as_reshaped(low: Lowering, node: Node, number: int) -> View:
+    """Memory for a result of a node that can write it line by line: where its axes are permuted and then reshaped,
+    as heads are before they are joined, it lies as that wants it, and nothing is copied."""
+    spec, users = node.outputs[number], low.graph.users
+    picks = [user for user in users[node.serial] if user.op.name == "pick" and user["index"] == number]
+    for view in (user for pick in picks for user in users[pick.serial] if user.op.name == "permute"):
+        axes, last = view["axes"], len(spec.shape) - 1
+        if axes[last] == last and any(user.op.name == "reshape" for user in users[view.serial]):
+            place = low.new_slot(view.shape, spec.dtype)
+            strides = tuple(place.strides[axes.index(axis)] for axis in range(last + 1))
+            return View(place.slot, 0, spec.shape, strides, spec.dtype)
+    return low.new_slot(spec.shape, spec.dtype)

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from morpho.backends.kernels.fft.fft import ColumnFftKernel, RowFftKernel
 from morpho.backends.kernels.fft.fft_plan import fits_rows, round_length, wide_lanes
+from morpho.backends.lowering.lowering import Lowering
 from morpho.base.dims import Size, product
 from morpho.base.target import Target
 from morpho.ir.node import Node
 from morpho.ops.complex.fourier import radices
 from morpho.ops.complex.parts import REAL_OF
+from morpho.program.program import Step
 
 
 class DftCall(NamedTuple):
@@ -23,7 +25,7 @@ class DftCall(NamedTuple):
     columns: Size
 
 
-def lower_dft(node: Node, target: Target) -> DftCall:
+def dft_call(node: Node, target: Target) -> DftCall:
     """Lanes along rows that are long enough; across columns, or across short rows, otherwise."""
     n, axis, kind, inverse = (node[name] for name in ("length", "axis", "kind", "inverse"))
     dtype = REAL_OF[node.dtype]
@@ -45,3 +47,13 @@ def lower_dft(node: Node, target: Target) -> DftCall:
     found = ColumnFftKernel(n, dtype, inverse, scaled, across, lanes)
     return DftCall(found, found.record.values(scale=bits, columns=columns, blocks=blocks),
                    outer * blocks if across else blocks, n * lanes)
+
+
+def lower_dft(low: Lowering, node: Node) -> None:
+    """A Fourier transform of an array that lies side by side."""
+    place = low.view(node.inputs[0])
+    place = place if place.is_contiguous else low.copied(place, node)
+    target = low.new_slot(node.shape, node.dtype)
+    found = dft_call(node, low.target)
+    low.add(Step(found.kernel, (place, target), (1,), found.values, found.rows, found.columns, "fft", node.origin))
+    low.views[node.serial] = [target]

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from morpho.backends.kernels.linalg.lapack.kernel import LapackKernel, routines_of
 from morpho.backends.kernels.linalg.matrix import MOST_ROWS, MOST_UNROLLED, RANKS, MatrixKernel
+from morpho.backends.lowering.lowering import Lowering
 from morpho.base.dims import Size, bounds, product
 from morpho.base.dtypes import float32, float64
 from morpho.base.python.blas import routine_address
 from morpho.ir.node import Node
+from morpho.program.program import Step
 from morpho.program.view import View
 
 Sizes = tuple[Size, ...]
@@ -51,8 +53,8 @@ def is_lapack(node: Node) -> bool:
     return bool(routines) and filled and all(routine_address(routine) for routine in routines)
 
 
-def lower_lapack(node: Node, places: Sequence[View]) -> LapackCall:
-    """`places` as of `lower_matrix`; behind the matrix of `solve_refined` stands the place where it is factorised."""
+def lapack_call(node: Node, places: Sequence[View]) -> LapackCall:
+    """`places` as of `matrix_call`; behind the matrix of `solve_refined` stands the place where it is factorised."""
     name, batch, options = node.op.name, places[0].shape[:-2], options_of(node)
     rows, columns = places[0].shape[-2:]
     right = {"solve": 1, "solve_triangular": 1, "qr": 1, "svd": 1, "solve_refined": 3}
@@ -78,7 +80,7 @@ def options_of(node: Node) -> tuple[str, ...]:
     return tuple(name for name, is_set in found.items() if is_set)
 
 
-def lower_matrix(node: Node, places: Sequence[View]) -> MatrixCall:
+def matrix_call(node: Node, places: Sequence[View]) -> MatrixCall:
     """`places` are those of the inputs, then those of the results."""
     name, ranks = node.op.name, RANKS[node.op.name]
     rows, columns = (int(size) for size in places[0].shape[-2:])
@@ -105,3 +107,39 @@ def _merged(batch: Sizes, strides: list[Sizes]) -> tuple[Sizes, list[Sizes]]:
     if not batch or not all(own[axis] == own[axis + 1] * batch[axis + 1] for own in strides for axis in along):
         return batch, strides
     return (product(batch),), [(own[-1],) for own in strides]
+
+
+def lower_matrix(low: Lowering, node: Node) -> None:
+    inputs = [low.view(child) for child in node.inputs]
+    targets = [low.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+    call = matrix_call(node, [*inputs, *targets])
+    writes = tuple(range(len(inputs), len(inputs) + len(targets)))
+    low.add(Step(call.kernel, (*inputs, *targets), writes, call.values, call.items, call.work, node.op.name,
+                 node.origin))
+    low.views[node.serial] = targets
+
+
+def lower_lapack(low: Lowering, node: Node) -> None:
+    inputs = [low.view(child) for child in node.inputs]
+    targets = [low.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+    if node.op.name == "solve_refined":
+        inputs[:1] = rounded_matrix(low, node, inputs[0])
+    call = lapack_call(node, [*inputs, *targets])
+    writes = tuple(range(len(inputs), len(inputs) + len(targets)))
+    writes = (1, *writes) if node.op.name == "solve_refined" else writes
+    whose = "its" if len(call.kernel.routines) == 1 else "their"
+    said = f"LAPACK's {', '.join(call.kernel.routines)}, called by {whose} address"
+    low.add(Step(call.kernel, (*inputs, *targets), writes, call.values, call.items, 1, node.op.name, node.origin,
+                 scratch=call.scratch_bytes, threads="library", operations=call.operations, choice=said))
+    low.views[node.serial] = targets
+
+
+def rounded_matrix(low: Lowering, node: Node, matrix: View) -> list[View]:
+    """A matrix by rows, and its copy in float32, of numbers of the precision of the factors."""
+    matrix = matrix if matrix.is_contiguous else low.copied(matrix, node)
+    narrow, source = low.new_slot(matrix.shape, float32), matrix
+    if node["dtype"] is not float32:
+        source = low.new_slot(matrix.shape, node["dtype"])
+        low.copy(matrix, source, node)
+    low.copy(source, narrow, node)
+    return [matrix, narrow]

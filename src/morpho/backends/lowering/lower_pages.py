@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from morpho.backends.kernels.attention.attention import UNIT_TILE, PagedAttentionKernel, forward_scratch_bytes
 from morpho.backends.kernels.attention.pages import PageWriteKernel
-from morpho.backends.lowering.lower_attention import Call, Sizes, strides, tallest_tile
+from morpho.backends.lowering.lower_attention import Call, Sizes, add_calls, as_reshaped, strides, tallest_tile
+from morpho.backends.lowering.lowering import Lowering
 from morpho.base.dims import product, upper
 from morpho.base.target import Target
 from morpho.ir.node import Node
+from morpho.program.program import Step
 from morpho.program.view import View
 
 
@@ -25,7 +27,7 @@ class PagedSizes(Sizes):
         self.scale = self.bits(node["scale"])
 
 
-def lower_paged_attention(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target) -> Call:
+def paged_call(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target) -> Call:
     """q, k, v, result, logarithms, no mask, offset, pages."""
     sizes = PagedSizes(node)
     q, k, v, pages, offset = inputs
@@ -45,7 +47,7 @@ def lower_paged_attention(node: Node, inputs: Sequence[View], results: Sequence[
     return Call(kernel, places, (3, 4), kernel.record.values(**numbers), rows, sizes.keys, sizes.operations)
 
 
-def lower_page_write(node: Node, inputs: Sequence[View], target: View) -> Call:
+def page_write_call(node: Node, inputs: Sequence[View], target: View) -> Call:
     """The old pool, new lines, places, and the pool that is written, which may be the old one."""
     pool, new, places = inputs
     kernel = PageWriteKernel(node.dtype)
@@ -54,3 +56,23 @@ def lower_page_write(node: Node, inputs: Sequence[View], target: View) -> Call:
                                   pool=target.strides[:3], new=new.strides, places=places.strides)
     work = product((new.shape[0], new.shape[2], depth))
     return Call(kernel, (pool, new, places, target), (3,), values, heads, work, heads * work)
+
+
+def lower_page_write(low: Lowering, node: Node) -> None:
+    """Each line of the old pages that is not written stays: they may be written over."""
+    inputs = [low.view(child) for child in node.inputs]
+    if not inputs[0].is_contiguous:
+        whole = low.new_slot(node.shape, node.dtype)
+        low.copy(inputs[0], whole, node)
+        inputs[0] = whole
+    target = low.new_slot(node.shape, node.dtype)
+    call = page_write_call(node, inputs, target)
+    alone = inputs[1].shape != target.shape  # the new lines must not be taken for the old ones
+    low.add(Step(*call[:-1], node.op.name, node.origin, in_place=alone, operations=call.operations))
+    low.views[node.serial] = [target]
+
+
+def lower_paged(low: Lowering, node: Node) -> None:
+    inputs = [low.view(child) for child in node.inputs]
+    targets = [as_reshaped(low, node, number) for number in range(len(node.outputs))]
+    add_calls(low, node, [paged_call(node, inputs, targets, low.target)], targets)

@@ -21,10 +21,8 @@ from morpho.backends.kernels.sparse.kernels import (
     TransposedSpmmKernel,
     TriangularKernel,
 )
-from morpho.backends.lowering.builder import operations
-from morpho.backends.lowering.destinations import DestinationLowering
 from morpho.backends.lowering.groups.lower_group import lower_body
-from morpho.backends.lowering.matmul.operand_facts import tuned_words
+from morpho.backends.lowering.lowering import Lowering, flat, operations, tuned_words
 from morpho.base.dims import Size, upper
 from morpho.cost.tuned_choices import Problem
 from morpho.ir.node import Node
@@ -47,168 +45,165 @@ def _parts(columns: Size) -> Size:
     return -(-columns // WIDTH) if isinstance(columns, int) else columns
 
 
-class SparseLowering(DestinationLowering):
-    """Nodes over compressed sparse rows."""
+# -- products ------------------------------------------------------------------------------------------------------
+def spmm_step(low: Lowering, node: Node, target: View) -> Step:
+    """The step of a product into a contiguous matrix."""
+    dense = low.view(node.inputs[0])
+    single = node.shape[1] == 1
+    if not single and dense.strides[1] != 1:
+        dense = low.copied(dense, node)
+    indices, indptr, data = (flat(low, child) for child in node.inputs[1:])
+    rows, count = node.shape[0], data.shape[0]
+    key = low.problem_key(node, "spmm", node.dtype.name, (rows, count, node.shape[1]))
+    choice = low.tuned(node, Problem(key, "sparse", node, tuple(map(upper, (rows, count, node.shape[1]))),
+                                     threads=low.target.threads)).choice
+    pieces, piece = merge_pieces(rows, count, choice.tile_rows or PIECE)  # a row is one piece's in any case
+    kernel = SpmmKernel(node.dtype, indices.dtype, indptr.dtype, node.attributes.get("semiring", "plus_times"),
+                        single, dense.strides[0] != 1)
+    values = SPMM.values(rows=rows, size=dense.shape[0], count=count, piece=piece, columns=node.shape[1],
+                         stride=dense.strides[0])
+    step = Step(kernel, (dense, indices, indptr, data, target), (4,), values, pieces, node.shape[1] * piece,
+                "spmv" if single else "spmm", node.origin, operations=2 * count * node.shape[1],
+                threads=low.threads_for(node, choice.threads), choice=tuned_words(choice))
+    return low.device.sparse_product(low, node, step)
 
-    def lower_sparse(self, node: Node) -> None:
-        {"spmm": self.lower_spmm, "spmm_transposed": self.lower_spmm_transposed, "sddmm": self.lower_sddmm,
-         "row_reduce": self.lower_row_reduce, "spgemm_count": self.lower_spgemm, "spgemm": self.lower_spgemm,
-         "sptrsv": self.lower_sptrsv, "incomplete_factors": self.lower_incomplete}[node.op.name](node)
 
-    def flat(self, node: Node, unit_rows: bool = False) -> View:
-        """An operand whose elements lie side by side; with `unit_rows` its rows may lie apart."""
-        place = self.view(node)
-        fine = place.is_contiguous or (unit_rows and place.strides[-1] == 1)
-        return place if fine else self.copied(place, node)
+def lower_spmm(low: Lowering, node: Node) -> None:
+    target = low.new_slot(node.shape, node.dtype)
+    low.add(spmm_step(low, node, target))
+    low.views[node.serial] = [target]
 
-    # -- products ------------------------------------------------------------------------------------------------------
-    def spmm_step(self, node: Node, target: View) -> Step:
-        """The step of a product into a contiguous matrix."""
-        dense = self.view(node.inputs[0])
-        single = node.shape[1] == 1
-        if not single and dense.strides[1] != 1:
-            dense = self.copied(dense, node)
-        indices, indptr, data = (self.flat(child) for child in node.inputs[1:])
-        rows, count = node.shape[0], data.shape[0]
-        key = self.problem_key(node, "spmm", node.dtype.name, (rows, count, node.shape[1]))
-        choice = self.tuned(node, Problem(key, "sparse", node, tuple(map(upper, (rows, count, node.shape[1]))),
-                                          threads=self.target.threads)).choice
-        pieces, piece = merge_pieces(rows, count, choice.tile_rows or PIECE)  # a row is one piece's in any case
-        kernel = SpmmKernel(node.dtype, indices.dtype, indptr.dtype, node.attributes.get("semiring", "plus_times"),
-                            single, dense.strides[0] != 1)
-        values = SPMM.values(rows=rows, size=dense.shape[0], count=count, piece=piece, columns=node.shape[1],
-                             stride=dense.strides[0])
-        return Step(kernel, (dense, indices, indptr, data, target), (4,), values, pieces, node.shape[1] * piece,
-                    "spmv" if single else "spmm", node.origin, operations=2 * count * node.shape[1],
-                    threads=self.threads_for(node, choice.threads), choice=tuned_words(choice))
 
-    def lower_spmm(self, node: Node) -> None:
-        target = self.new_slot(node.shape, node.dtype)
-        self.add(self.spmm_step(node, target))
-        self.views[node.serial] = [target]
-
-    def waits_for_group(self, node: Node) -> bool:
-        """Whether the only reader of a sparse product is a group of elementwise operations, which may follow it."""
-        while node.op.name in (FOLLOWED, "reshape"):
-            users = self.graph.users[node.serial]
-            if len(users) != 1 or node in self.graph.outputs:
-                return False
-            node = users[0]
-        return node.op.name == "group" and not node["axes"]
-
-    def followed_product(self, group: Node) -> tuple[int, Node] | None:
-        """Which input of a group is a sparse product that waits for it, in its own shape or as a vector."""
-        for number, child in enumerate(group.inputs):
-            root = child
-            while root.op.name == "reshape":
-                root = root.inputs[0]
-            if root.op.name == FOLLOWED and root.serial in self.waiting and child.shape == group["space"] \
-                    and child.shape in (root.shape, root.shape[:1]) and _reads_plainly(group, number):
-                return number, root
-        return None
-
-    def lower_followed(self, group: Node, targets: list[View]) -> bool:
-        """A group as the epilogue of the sparse product it reads: False where it is not one."""
-        found = self.followed_product(group)
-        if found is None:
+def waits_for_group(low: Lowering, node: Node) -> bool:
+    """Whether the only reader of a sparse product is a group of elementwise operations, which may follow it."""
+    while node.op.name in (FOLLOWED, "reshape"):
+        users = low.graph.users[node.serial]
+        if len(users) != 1 or node in low.graph.outputs:
             return False
-        number, node = found
-        product = self.new_slot(node.shape, node.dtype)
-        vector = len(group["space"]) == 1
-        places = [whole(product.slot, group["space"], node.dtype) if i == number else self.view(child)
-                  for i, child in enumerate(group.inputs)]
-        after = lower_body(group, places, targets, 1)
-        wanted = (1, node.shape[0]) if vector else node.shape
-        if (after.rows, after.columns) != wanted or not after.kernel.is_plain:
-            return False
-        self.waiting.discard(node.serial)
-        self.lowered.add(node.serial)
-        self.views[node.serial] = [product]
-        self.add(_followed(self.spmm_step(node, product), after, not vector, joined(operations(group))))
-        return True
+        node = users[0]
+    return node.op.name == "group" and not node["axes"]
 
-    def lower_spmm_transposed(self, node: Node) -> None:
-        base = self.number_or_place(node.inputs[0])
-        indices, indptr, data = (self.flat(child) for child in node.inputs[1:4])
-        dense = self.flat(node.inputs[4], unit_rows=True)
-        target = self.new_slot(node.shape, node.dtype)
-        wide = target if node.dtype.compute is node.dtype else self.new_slot(node.shape, node.dtype.compute)
-        self.copy(base, wide, node)
-        kernel = TransposedSpmmKernel(node.dtype, wide.dtype, indices.dtype, indptr.dtype)
-        columns, count = node.shape[1], data.shape[0]
-        values = kernel.record.values(rows=dense.shape[0], size=node.shape[0], count=count, columns=columns,
-                                      stride=dense.strides[0])
-        self.add(Step(kernel, (indices, indptr, data, dense, wide), (4,), values, _parts(columns), count * WIDTH,
-                      node.op.name, node.origin, operations=2 * count * columns))
-        if wide is not target:
-            self.copy(wide, target, node)
-        self.views[node.serial] = [target]
 
-    def lower_sddmm(self, node: Node) -> None:
-        right, left = (self.flat(node.inputs[n], unit_rows=True) for n in (0, 3))
-        indices, indptr = self.flat(node.inputs[1]), self.flat(node.inputs[2])
-        target = self.new_slot(node.shape, node.dtype)
-        pieces, piece = merge_pieces(left.shape[0], node.shape[0])
-        kernel = SddmmKernel(node.dtype, indices.dtype, indptr.dtype)
-        values = kernel.record.values(rows=left.shape[0], size=right.shape[0], count=node.shape[0], piece=piece,
-                                      columns=left.shape[1], right=right.strides[0], left=left.strides[0])
-        self.add(Step(kernel, (right, indices, indptr, left, target), (4,), values, pieces, piece * left.shape[1],
-                      node.op.name, node.origin, operations=2 * node.shape[0] * left.shape[1]))
-        self.views[node.serial] = [target]
+def followed_product(low: Lowering, group: Node) -> tuple[int, Node] | None:
+    """Which input of a group is a sparse product that waits for it, in its own shape or as a vector."""
+    for number, child in enumerate(group.inputs):
+        root = child
+        while root.op.name == "reshape":
+            root = root.inputs[0]
+        if root.op.name == FOLLOWED and root.serial in low.waiting and child.shape == group["space"] \
+                and child.shape in (root.shape, root.shape[:1]) and _reads_plainly(group, number):
+            return number, root
+    return None
 
-    def lower_row_reduce(self, node: Node) -> None:
-        values, indptr = (self.flat(child) for child in node.inputs)
-        target = self.new_slot(node.shape, node.dtype)
-        pieces, piece = merge_pieces(node.shape[0], values.shape[0])
-        kernel = RowReduceKernel(node["how"], node.dtype, indptr.dtype)
-        numbers = kernel.record.values(rows=node.shape[0], count=values.shape[0], piece=piece)
-        self.add(Step(kernel, (values, indptr, target), (2,), numbers, pieces, piece, node.op.name, node.origin))
-        self.views[node.serial] = [target]
 
-    def lower_spgemm(self, node: Node) -> None:
-        places = [self.flat(child) for child in node.inputs]
-        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
-        starts, left, indptr, right = places[:4]
-        counts = node.op.name == "spgemm_count"
-        rows, columns, count = indptr.shape[0] - 1, node["columns"], left.shape[0]
-        pieces, piece = merge_pieces(rows, count)
-        kernel = SpgemmKernel(None if counts else places[4].dtype, (left.dtype, right.dtype),
-                              (indptr.dtype, starts.dtype, indptr.dtype if counts else places[6].dtype))
-        values = kernel.record.values(rows=rows, inner=starts.shape[0] - 1, columns=columns, left_count=count,
-                                      right_count=right.shape[0], count=0 if counts else targets[0].shape[0],
-                                      piece=piece)
-        words = upper(columns) // 64 + 2
-        stamps = upper(columns) * (1 if counts else 2)  # of eight bytes at most, as are those of the list
-        scratch = 8 * (stamps + words + words // 64 + 4 + RANKS + upper(columns) + SPARE)
-        views = (*places, *targets)
-        self.add(Step(kernel, views, tuple(range(len(places), len(views))), values, pieces, 8 * piece, node.op.name,
-                      node.origin, scratch=scratch))
-        self.views[node.serial] = targets
+def lower_followed(low: Lowering, group: Node, targets: list[View]) -> bool:
+    """A group as the epilogue of the sparse product it reads: False where it is not one."""
+    found = followed_product(low, group)
+    if found is None:
+        return False
+    number, node = found
+    product = low.new_slot(node.shape, node.dtype)
+    vector = len(group["space"]) == 1
+    places = [whole(product.slot, group["space"], node.dtype) if i == number else low.view(child)
+              for i, child in enumerate(group.inputs)]
+    after = lower_body(group, places, targets, 1)
+    wanted = (1, node.shape[0]) if vector else node.shape
+    if (after.rows, after.columns) != wanted or not after.kernel.is_plain:
+        return False
+    low.waiting.discard(node.serial)
+    low.lowered.add(node.serial)
+    low.views[node.serial] = [product]
+    low.add(_followed(spmm_step(low, node, product), after, not vector, joined(operations(group))))
+    return True
 
-    # -- triangles -----------------------------------------------------------------------------------------------------
-    def lower_sptrsv(self, node: Node) -> None:
-        b = self.view(node.inputs[0])
-        indices, indptr, data = (self.flat(child) for child in node.inputs[1:])
-        target = self.new_slot(node.shape, node.dtype)
-        self.copy(b, target, node)
-        kernel = TriangularKernel(node.dtype, indices.dtype, indptr.dtype, node["upper"], node["unit"],
-                                  node["transposed"])
-        columns, count = node.shape[1], data.shape[0]
-        values = kernel.record.values(rows=node.shape[0], count=count, columns=columns)
-        self.add(Step(kernel, (indices, indptr, data, target), (3,), values, _parts(columns), count * WIDTH,
-                      node.op.name, node.origin, operations=2 * count * columns))
-        self.views[node.serial] = [target]
 
-    def lower_incomplete(self, node: Node) -> None:
-        source, indices, indptr = (self.flat(child) for child in node.inputs)
-        target = self.new_slot(node.shape, node.dtype)
-        self.copy(source, target, node)
-        kernel = IncompleteKernel(node["how"], node.dtype, indices.dtype, indptr.dtype)
-        rows = indptr.shape[0] - 1
-        values = kernel.record.values(rows=rows, count=node.shape[0])
-        self.add(Step(kernel, (indices, indptr, target), (2,), values, 1, 8 * node.shape[0], node.op.name, node.origin,
-                      scratch=16 * (upper(rows) + 1)))
-        self.views[node.serial] = [target]
+def lower_spmm_transposed(low: Lowering, node: Node) -> None:
+    base = low.number_or_place(node.inputs[0])
+    indices, indptr, data = (flat(low, child) for child in node.inputs[1:4])
+    dense = flat(low, node.inputs[4], unit_rows=True)
+    target = low.new_slot(node.shape, node.dtype)
+    wide = target if node.dtype.compute is node.dtype else low.new_slot(node.shape, node.dtype.compute)
+    low.copy(base, wide, node)
+    kernel = TransposedSpmmKernel(node.dtype, wide.dtype, indices.dtype, indptr.dtype)
+    columns, count = node.shape[1], data.shape[0]
+    values = kernel.record.values(rows=dense.shape[0], size=node.shape[0], count=count, columns=columns,
+                                  stride=dense.strides[0])
+    low.add(Step(kernel, (indices, indptr, data, dense, wide), (4,), values, _parts(columns), count * WIDTH,
+                 node.op.name, node.origin, operations=2 * count * columns))
+    if wide is not target:
+        low.copy(wide, target, node)
+    low.views[node.serial] = [target]
+
+
+def lower_sddmm(low: Lowering, node: Node) -> None:
+    right, left = (flat(low, node.inputs[n], unit_rows=True) for n in (0, 3))
+    indices, indptr = flat(low, node.inputs[1]), flat(low, node.inputs[2])
+    target = low.new_slot(node.shape, node.dtype)
+    pieces, piece = merge_pieces(left.shape[0], node.shape[0])
+    kernel = SddmmKernel(node.dtype, indices.dtype, indptr.dtype)
+    values = kernel.record.values(rows=left.shape[0], size=right.shape[0], count=node.shape[0], piece=piece,
+                                  columns=left.shape[1], right=right.strides[0], left=left.strides[0])
+    low.add(Step(kernel, (right, indices, indptr, left, target), (4,), values, pieces, piece * left.shape[1],
+                 node.op.name, node.origin, operations=2 * node.shape[0] * left.shape[1]))
+    low.views[node.serial] = [target]
+
+
+def lower_row_reduce(low: Lowering, node: Node) -> None:
+    values, indptr = (flat(low, child) for child in node.inputs)
+    target = low.new_slot(node.shape, node.dtype)
+    pieces, piece = merge_pieces(node.shape[0], values.shape[0])
+    kernel = RowReduceKernel(node["how"], node.dtype, indptr.dtype)
+    numbers = kernel.record.values(rows=node.shape[0], count=values.shape[0], piece=piece)
+    low.add(Step(kernel, (values, indptr, target), (2,), numbers, pieces, piece, node.op.name, node.origin))
+    low.views[node.serial] = [target]
+
+
+def lower_spgemm(low: Lowering, node: Node) -> None:
+    places = [flat(low, child) for child in node.inputs]
+    targets = [low.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+    starts, left, indptr, right = places[:4]
+    counts = node.op.name == "spgemm_count"
+    rows, columns, count = indptr.shape[0] - 1, node["columns"], left.shape[0]
+    pieces, piece = merge_pieces(rows, count)
+    kernel = SpgemmKernel(None if counts else places[4].dtype, (left.dtype, right.dtype),
+                          (indptr.dtype, starts.dtype, indptr.dtype if counts else places[6].dtype))
+    values = kernel.record.values(rows=rows, inner=starts.shape[0] - 1, columns=columns, left_count=count,
+                                  right_count=right.shape[0], count=0 if counts else targets[0].shape[0],
+                                  piece=piece)
+    words = upper(columns) // 64 + 2
+    stamps = upper(columns) * (1 if counts else 2)  # of eight bytes at most, as are those of the list
+    scratch = 8 * (stamps + words + words // 64 + 4 + RANKS + upper(columns) + SPARE)
+    views = (*places, *targets)
+    low.add(Step(kernel, views, tuple(range(len(places), len(views))), values, pieces, 8 * piece, node.op.name,
+                 node.origin, scratch=scratch))
+    low.views[node.serial] = targets
+
+
+# -- triangles -----------------------------------------------------------------------------------------------------
+def lower_sptrsv(low: Lowering, node: Node) -> None:
+    b = low.view(node.inputs[0])
+    indices, indptr, data = (flat(low, child) for child in node.inputs[1:])
+    target = low.new_slot(node.shape, node.dtype)
+    low.copy(b, target, node)
+    kernel = TriangularKernel(node.dtype, indices.dtype, indptr.dtype, node["upper"], node["unit"],
+                              node["transposed"])
+    columns, count = node.shape[1], data.shape[0]
+    values = kernel.record.values(rows=node.shape[0], count=count, columns=columns)
+    low.add(Step(kernel, (indices, indptr, data, target), (3,), values, _parts(columns), count * WIDTH,
+                 node.op.name, node.origin, operations=2 * count * columns))
+    low.views[node.serial] = [target]
+
+
+def lower_incomplete(low: Lowering, node: Node) -> None:
+    source, indices, indptr = (flat(low, child) for child in node.inputs)
+    target = low.new_slot(node.shape, node.dtype)
+    low.copy(source, target, node)
+    kernel = IncompleteKernel(node["how"], node.dtype, indices.dtype, indptr.dtype)
+    rows = indptr.shape[0] - 1
+    values = kernel.record.values(rows=rows, count=node.shape[0])
+    low.add(Step(kernel, (indices, indptr, target), (2,), values, 1, 8 * node.shape[0], node.op.name, node.origin,
+                 scratch=16 * (upper(rows) + 1)))
+    low.views[node.serial] = [target]
 
 
 def _reads_plainly(group: Node, number: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from morpho.backends.kernels.tiles.cpu import written as code_of
 from morpho.backends.kernels.tiles.spec import TileKernel
-from morpho.backends.lowering.builder import Builder
+from morpho.backends.lowering.lowering import Lowering
 from morpho.base.dims import Size, product
 from morpho.base.target import current_isa
 from morpho.ir.node import Node
@@ -17,27 +17,27 @@ from morpho.program.program import Step
 from morpho.program.view import View
 
 
-def lower_tiles(lowering: Builder, node: Node, on_gpu: bool) -> None:
+def lower_tiles(low: Lowering, node: Node, on_gpu: bool = False) -> None:
     """The step of a kernel, and fills or copies of results that have a value before it."""
     program, fills = decode(node["program"]), node["fills"]
-    places = {array.name: lowering.view(child) for array, child in zip(
+    places = {array.name: low.view(child) for array, child in zip(
         record.inputs_of(program, fills), node.inputs, strict=True)}
     written = [array for array in program.arrays if array.written]
     targets: list[View] = []
     for array, spec, begin in zip(written, node.outputs, fills, strict=True):
-        target = lowering.new_slot(spec.shape, spec.dtype)
+        target = low.new_slot(spec.shape, spec.dtype)
         if begin == record.INPUT:
-            lowering.copy(places[array.name], target, node)
+            low.copy(places[array.name], target, node)
         elif begin != record.UNDEFINED:
-            lowering.copy(begin, target, node)
+            low.copy(begin, target, node)
         places[array.name] = target
         targets.append(target)
-    add_step(lowering, node, program, [places[array.name] for array in program.arrays], node["grid"], node["levels"],
+    add_step(low, node, program, [places[array.name] for array in program.arrays], node["grid"], node["levels"],
              on_gpu)
-    lowering.views[node.serial] = list(targets)
+    low.views[node.serial] = list(targets)
 
 
-def add_step(lowering: Builder, node: Node, program: TileProgram, views: Sequence[View], grid: Sequence[Size],
+def add_step(low: Lowering, node: Node, program: TileProgram, views: Sequence[View], grid: Sequence[Size],
              levels: record.Levels, on_gpu: bool, label: str = "") -> None:
     """The step of a program on arrays at some places. `levels`: axes around the grid, for each a size and which arrays
     have it in front of their own axes."""
@@ -55,6 +55,6 @@ def add_step(lowering: Builder, node: Node, program: TileProgram, views: Sequenc
     largest = max((product(value.shape) for one in program.operations for value in one.results), default=1)
     sizes = " x ".join(str(size) for size in grid)
     writes = tuple(number for number, array in enumerate(program.arrays) if array.written)
-    lowering.add(Step(kernel, tuple(views), writes, kernel.record.values(**numbers), rows, largest,
+    low.add(Step(kernel, tuple(views), writes, kernel.record.values(**numbers), rows, largest,
                       label or program.name, node.origin, scratch=0 if on_gpu else code_of(kernel, current_isa())[1],
                       choice=f"a kernel over tiles, {sizes} programs"))

@@ -46,8 +46,7 @@ class PagedCache:
             raise fail(ArgumentError, "PagedCache", "nobody said where the sequences lie", "call use() first")
         for state, new in ((self.keys, k), (self.values, v)):
             state.value = write_pages(state.value, new.astype(state.value.dtype), self._places)
-        keys, values = (state.value.astype(q.dtype) for state in (self.keys, self.values))
-        return paged_attention(q, keys, values, self._table, offset, scale=scale, window=window)
+        return paged_attention(q, self.keys.value, self.values.value, self._table, offset, scale=scale, window=window)
 
     def copy_page(self, source: mo.Tensor, target: mo.Tensor) -> None:
         """Page `source` (1,) into page `target` (1,)."""

@@ -110,7 +110,7 @@ class _Writer:
             "bytes": [program.copies, program.arena_bytes, program.liveness_bytes, program.reused_bytes],
             "passes": {name: [row["before"], row["after"]] for name, row in plan.report.passes.items()},
             "program": {name: [row["before"], row["after"]] for name, row in plan.report.program.items()},
-            "rules": plan.report.rules, "rolled": plan.report.rolled, "figures": plan.figures,
+            "ways": program.ways, "rules": plan.report.rules, "rolled": plan.report.rolled, "figures": plan.figures,
             "recomputed": None if plan.report.recomputed is None else asdict(plan.report.recomputed)}
 
     def step(self, step: Step) -> list[Any]:
@@ -194,7 +194,9 @@ class _Reader:
         self.kernels = [self.kernel(row) for row in content["kernels"]]
         program = Program(self.slots, self.steps(content["steps"]), [self.place(row) for row in content["outputs"]],
                           self.steps(content["prepare"]), dict(self.kept(row) for row in content["kept"]),
-                          copies, arena, liveness, reused)
+                          copies, arena, liveness, reused, ways={
+                              _word(op): {_word(way): _integer(count) for way, count in rows.items()}
+                              for op, rows in content["ways"].items()})
         self.check_ends(program)
         _check(is_sound(program), "a co-scheduled launch of steps that depend on each other")
         passes, over_program = (

@@ -13,6 +13,7 @@ from typing import Any
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.tools import Call, News, ToolText
 from morpho.serve.engine.request import GRAMMAR_FAILED, Event, Request, TokenScore, Usage
+from morpho.serve.engine.sampler import NO_TOKEN
 
 Chunk = dict[str, Any]
 MARK = secrets.token_hex(16)  # where the text stands in a chunk; nobody can have said it
@@ -194,7 +195,7 @@ def failure(event: Event) -> ApiError:
     told = event.error or "the request was ended by the server"
     if "not answered in" in told:  # the deadline of the engine's request
         return ApiError(504, told, code="timeout")
-    if told.startswith(GRAMMAR_FAILED):  # the client's own: some are too large only where a text goes on
+    if told.startswith((GRAMMAR_FAILED, NO_TOKEN)):  # the client's own, seen only while the text is drawn
         return ApiError(400, told)
     return ApiError(503 if event.finish == "cancelled" else 500, told)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from morpho.base.dtypes import as_dtype
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
 from morpho.ops.neural.paged import PAGE
@@ -47,12 +48,14 @@ class Engine:
     - `drafted` tokens are guessed from the text (0: none) while at most `draft_rows` texts run.
     - `warm` compiles what the first token needs at once, and the rest while nobody asks for anything.
     - `adapters` is how many LoRA adapters there is room for, of rank `adapter_rank` at most.
+    - `autocast` is the dtype of products, attention and caches, as in `mo.amp.autocast`; only for models in pages.
     """
 
     def __init__(self, model: LanguageModel, tokenizer: Any = None, *, kv_bytes: int | None = None,
                  pages: int | None = None, max_batch: int = 64, max_waiting: int = 256, max_length: int | None = None,
                  chunk: int = 512, prefill_tokens: int | None = None, stall: float = 1.5, drafted: int = 4,
-                 draft_rows: int = 2, adapters: int = 8, adapter_rank: int = 16, warm: bool = False) -> None:
+                 draft_rows: int = 2, adapters: int = 8, adapter_rank: int = 16, warm: bool = False,
+                 autocast: Any = None) -> None:
         for name, given in (("max_batch", max_batch), ("max_waiting", max_waiting), ("chunk", chunk)):
             if given < 1:
                 raise fail(ArgumentError, "serve", f"{name}={given} is not a positive number")
@@ -60,7 +63,7 @@ class Engine:
         self.tokenizer, self.max_waiting = tokenizer, max_waiting
         self.adapters = AdapterBank(model, adapters, adapter_rank)
         self.runner, held = self._parts(model, kv_bytes, pages, max_batch, max_length, chunk, max(drafted, 1),
-                                        draft_rows)
+                                        draft_rows, None if autocast is None else as_dtype(autocast))
         self.model, self.max_length = model, min(self.runner.max_length, held.total * held.page_tokens)
         drafted = 0 if isinstance(self.runner, SlotRunner) else drafted
         self.scheduler = Scheduler(held, max_batch, self.runner.chunk, prefill_tokens, stall, drafted, draft_rows)
@@ -83,16 +86,21 @@ class Engine:
         self._thread.start()
 
     def _parts(self, model: LanguageModel, kv_bytes: int | None, pages: int | None, max_batch: int,
-               max_length: int | None, chunk: int, drafted: int, draft_rows: int) -> tuple[Runner, Pages]:
+               max_length: int | None, chunk: int, drafted: int, draft_rows: int,
+               autocast: Any) -> tuple[Runner, Pages]:
         """Runner, and the holder of keys and values: pages, or slots for models that cannot use pages."""
         if in_slots(model):
+            if autocast is not None:
+                raise fail(ArgumentError, "serve", f"a {type(model).__name__} is served in slots, without autocast",
+                           f"convert it: model.to(dtype={str(autocast)!r})")
             slots = SlotRunner(model, kv_bytes or KV_BYTES, max_batch, max_length)
             return slots, slots.pages
-        count = pages if pages is not None else (kv_bytes or KV_BYTES) // page_bytes(model)
+        count = pages if pages is not None else (kv_bytes or KV_BYTES) // page_bytes(model, autocast)
         if count < 1:
-            raise fail(ArgumentError, "serve", f"a cache of {kv_bytes} bytes holds no page of {page_bytes(model)}",
+            raise fail(ArgumentError, "serve",
+                       f"a cache of {kv_bytes} bytes holds no page of {page_bytes(model, autocast)}",
                        "give more kv_bytes")
-        runner = ModelRunner(model, count, max_batch, max_length, chunk, drafted, draft_rows, self.adapters)
+        runner = ModelRunner(model, count, max_batch, max_length, chunk, drafted, draft_rows, self.adapters, autocast)
         return runner, Pages(count, PAGE)
 
     def __enter__(self) -> Engine:

@@ -56,7 +56,8 @@ class SamplingParams:
     told with each one (0: only the one that was chosen; None: none), `prompt_logprobs` the same of the prompt's tokens.
     `n` texts share one prompt. Before `min_tokens` nothing ends a text; `allowed_token_ids` (empty: all) are the only
     tokens that are drawn. `include_stop` leaves the stop string or token at the end, `show_specials` shows the texts of
-    special tokens.
+    special tokens. `processed_logprobs` gives the log-probabilities of the distribution that tokens are drawn from,
+    after `temperature` and `top_k`, instead of the model's own; other cuts and penalties are refused with it.
 
     >>> from morpho.serve.engine.request import SamplingParams
     >>> SamplingParams(temperature=0.0, max_tokens=8).n
@@ -84,6 +85,7 @@ class SamplingParams:
     allowed_token_ids: tuple[int, ...] = ()
     include_stop: bool = False
     show_specials: bool = False
+    processed_logprobs: bool = False
 
     def __post_init__(self) -> None:
         ranges = (("temperature", 0, math.inf), ("min_p", 0, 1), ("frequency_penalty", -2, 2),
@@ -110,6 +112,21 @@ class SamplingParams:
         for name in ("stop_token_ids", "allowed_token_ids"):
             for token in getattr(self, name):
                 _check_whole(f"a token of {name}", token, 0)
+        if self.processed_logprobs:
+            _check_processed(self)
+
+
+def _check_processed(params: SamplingParams) -> None:
+    """Refuse what changes the distribution besides temperature and top_k."""
+    others = {"temperature": params.temperature == 0, "top_p": params.top_p != 1, "min_p": params.min_p > 0,
+              "logit_bias": bool(params.logit_bias), "repetition_penalty": params.repetition_penalty != 1,
+              "frequency_penalty": params.frequency_penalty != 0, "presence_penalty": params.presence_penalty != 0,
+              "grammar": params.grammar is not None, "min_tokens": params.min_tokens > 0,
+              "allowed_token_ids": bool(params.allowed_token_ids)}
+    wrong = next((name for name, given in others.items() if given), None)
+    if wrong is not None:
+        raise fail(ArgumentError, "serve", f"processed_logprobs goes with a temperature above 0 and top_k alone, and "
+                                           f"{wrong} is {getattr(params, wrong)!r}", f"leave out {wrong}")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ blocks begin at absolute positions. So all six give a token the same bits (docs/
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +62,9 @@ def check_served(model: Any) -> None:
                    f"use {call} from Python")
 
 
-def page_bytes(model: LanguageModel) -> int:
+def page_bytes(model: LanguageModel, autocast: Any = None) -> int:
     """Bytes of one page in all layers."""
-    return sum(2 * PAGE * heads * (depth + width) // 2 * _kind(model).itemsize
+    return sum(2 * PAGE * heads * (depth + width) // 2 * (autocast or _kind(model)).itemsize
                for heads, depth, width in _layers(model))
 
 
@@ -92,7 +93,7 @@ class ModelRunner:
 
     def __init__(self, model: LanguageModel, pages: int, max_batch: int = 64, max_length: int | None = None,
                  chunk: int = 512, most_drafted: int = 7, draft_rows: int = 2,
-                 adapters: AdapterBank | None = None) -> None:
+                 adapters: AdapterBank | None = None, autocast: Any = None) -> None:
         check_served(model)
         reason = "it has an encoder" if hasattr(model, "remember") else getattr(model, "not_in_pages", "")
         if reason:
@@ -107,7 +108,8 @@ class ModelRunner:
         model.eval()
         self.frozen = Frozen(model)
         self.place = device_of(model)
-        self.caches = [PagedCache(pages, heads, depth, _kind(model), width, self.place)
+        self.autocast = autocast  # dtype of products and caches, where it is not the parameters'
+        self.caches = [PagedCache(pages, heads, depth, autocast or _kind(model), width, self.place)
                        for heads, depth, width in _layers(model)]
         self.functions: dict[tuple[str, bool, int], Any] = {}  # by name, whether with adapters, rows if they are known
         self._copy = mo.compile(self._copy_page)
@@ -168,7 +170,8 @@ class ModelRunner:
         self.frozen.use()
         for cache in self.caches:
             cache.use(table, places)
-        with mo.no_grad(), written_at(""):  # no line of a user's, which every operation would look for
+        precision = nullcontext() if self.autocast is None else mo.amp.autocast(self.autocast)
+        with mo.no_grad(), precision, written_at(""):  # no line of a user's, which every operation would look for
             x = self.model.hidden(ids, self.caches, start)  # type: ignore[arg-type]
             if first is not None:  # no `take`: what may fail after pages are written has all of them copied
                 x = x[:first]

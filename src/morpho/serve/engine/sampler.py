@@ -13,9 +13,11 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.models.text.log_probabilities import row_log_probabilities
 from morpho.models.text.sampling import Sampling, probabilities
 from morpho.serve.engine.request import SamplingParams, TokenScore
 
+NO_TOKEN = "the request allows no token at this position"  # its lists of tokens and its grammar contradict each other
 Without = Callable[[int, np.ndarray], np.ndarray | None]
 
 
@@ -65,7 +67,7 @@ class Sampler:
         found = self._biased(logits)
         if allowed is not None:
             if not allowed.any():
-                raise fail(ArgumentError, "serve", "the request allows no token at this position")
+                raise fail(ArgumentError, "serve", NO_TOKEN)
             found[~allowed] = -np.inf
         if not self.params.min_p or greedy:
             return self.sampling.choose(found, self.seen, self.rng)
@@ -111,11 +113,12 @@ class Sampler:
             self.seen.add(token)
 
 
-def logprobs_of(logits: np.ndarray, token: int, most: int) -> tuple[float, tuple[tuple[int, float], ...]]:
-    """The log-probability of a token, and the likeliest ones with theirs, before bias, temperature and cuts."""
-    wide = logits.astype(np.float64)
-    logarithm = wide - wide.max()
-    logarithm -= np.log(np.exp(logarithm).sum())
+def logprobs_of(logits: np.ndarray, token: int, most: int, drawn_from: SamplingParams | None = None
+                ) -> tuple[float, tuple[tuple[int, float], ...]]:
+    """The log-probability of a token, and the `most` likeliest tokens with theirs: before bias, temperature and cuts,
+    or after the temperature and `top_k` of `drawn_from`."""
+    logarithm = (row_log_probabilities(logits) if drawn_from is None else
+                 row_log_probabilities(logits, drawn_from.temperature, drawn_from.top_k))
     if not most:
         return float(logarithm[token]), ()
     best = np.argpartition(-logarithm, min(most, logarithm.size) - 1)[:most]

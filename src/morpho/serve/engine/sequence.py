@@ -150,14 +150,18 @@ class Sequence(Text):
         if self.scoring:
             self.group.stream.put(Event(self.index, "", prompt=tuple(self.scores)), False)
 
+    def _logprobs(self, logits: np.ndarray, token: int, most: int) -> tuple[float, tuple[tuple[int, float], ...]]:
+        return logprobs_of(logits, token, most, self.params if self.params.processed_logprobs else None)
+
     def _stop_at(self, token: int, logits: np.ndarray) -> None:
-        """End the text at a token that is no part of it; where prompts are scored, the token is told too, so that the
-        scores of a request are as many as its tokens whatever comes last."""
+        """End the text at a token that is no part of it. Where prompts are scored, or log-probabilities are those of
+        the draws, the event has the token, so that a request has a score for every token that was drawn."""
         text = self.text.push(token) if self.params.include_stop else ""
-        if self.params.logprobs is None or self.params.prompt_logprobs is None:
+        params = self.params
+        if params.logprobs is None or (params.prompt_logprobs is None and not params.processed_logprobs):
             self._tell(text, "stop", None, None, ())
         else:
-            self._tell(text, "stop", token, *logprobs_of(logits, token, self.params.logprobs))
+            self._tell(text, "stop", token, *self._logprobs(logits, token, params.logprobs))
 
     def advance(self, logits: np.ndarray) -> int | None:
         """Choose the next token, and tell it; None if the text ends before it."""
@@ -179,6 +183,6 @@ class Sequence(Text):
         logprob: float | None = None
         top: tuple[tuple[int, float], ...] = ()
         if self.params.logprobs is not None:
-            logprob, top = logprobs_of(logits, token, self.params.logprobs)
+            logprob, top = self._logprobs(logits, token, self.params.logprobs)
         self.take(token, self.made, complete, logprob, top)
         return token

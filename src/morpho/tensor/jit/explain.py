@@ -67,6 +67,15 @@ def _product_lines(program: Program) -> list[str]:
     return ["products", *found] if found else []
 
 
+def _way_lines(program: Program) -> list[str]:
+    """A line per op: the rows of the lowering's table that its nodes took."""
+    def row(way: str, count: int) -> str:
+        return way if count == 1 else f"{way} x{count}"
+
+    lines = [f"  {op}: {'; '.join(row(*pair) for pair in rows.items())}" for op, rows in sorted(program.ways.items())]
+    return ["lowering", *lines] if lines else []
+
+
 def predicted_seconds(compiled: CompiledFunction) -> list[float]:
     """Predicted seconds of each step of the last signature at the machine's measured limits, which are those of
     float32, and at the sizes that were measured; 0 for steps of the host."""
@@ -207,6 +216,7 @@ def explain_text(compiled: CompiledFunction) -> str:
     if compiled.current.notes:
         lines.append("choices\n  " + "\n  ".join(compiled.current.notes))
     lines.append(f"cost\n  {stats['flops']:.3g} operations, {format_bytes(stats['bytes_moved'])} through memory")
+    lines += _way_lines(compiled.current.plan.program)
     lines += _product_lines(compiled.current.plan.program)
     lines.append("memory")
     lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "

@@ -209,6 +209,38 @@ def shuffle_xor(code: Code, value: Value, mask: Value) -> Value | None:
     return code.call("shfl.sync.bfly.i32", "i32", code.e.constant(-1, "i32"), value, mask, code.e.constant(31, "i32"))
 
 
+@intrinsic("shuffle", ["i32", "i32"], ["i32"], convergent=True)
+def shuffle(code: Code, value: Value, lane: Value) -> Value | None:
+    """The value of a lane."""
+    return code.call("shfl.sync.idx.i32", "i32", code.e.constant(-1, "i32"), value, lane, code.e.constant(31, "i32"))
+
+
+@intrinsic("shuffle_up", ["i32", "i32"], ["i32"], convergent=True)
+def shuffle_up(code: Code, value: Value, distance: Value) -> Value | None:
+    """The value of the lane so far below, or one's own where there is none."""
+    return code.call("shfl.sync.up.i32", "i32", code.e.constant(-1, "i32"), value, distance, code.e.constant(0, "i32"))
+
+
+@intrinsic("ballot", ["i32"], ["i32"], convergent=True)
+def ballot(code: Code, test: Value) -> Value:
+    """The lanes whose value is not 0, a bit each."""
+    code.declarations.add("declare i32 @llvm.nvvm.vote.ballot.sync(i32, i1)")
+    bit = code.e.icmp("ne", test, 0)
+    return code.e.assign(f"call i32 @llvm.nvvm.vote.ballot.sync(i32 -1, i1 {bit.name})", "i32", 1)
+
+
+@intrinsic("same_lanes", ["i32"], ["i32"], convergent=True)
+def same_lanes(code: Code, value: Value) -> Value | None:
+    """The lanes that have the same value, a bit each."""
+    return code.call("match.any.sync.i32", "i32", code.e.constant(-1, "i32"), value)
+
+
+@intrinsic("pause")
+def pause(code: Code) -> None:
+    """Give way for a moment: what another block is to write is not there yet."""
+    code.asm("nanosleep.u32 20;")
+
+
 @intrinsic("grid_early")
 def grid_early(code: Code) -> None:
     """Programmatic dependent launch: the next grid may come to the multiprocessors now."""

@@ -37,38 +37,36 @@ class BlocksKernel(RowsKernel):
         return KEPT_UNROLL
 
     def text(self) -> str:
-        return BlocksCode(self).module("")
+        return blocks_text(self)
 
 
-class BlocksCode(RowsCode):
-    """Generator of the LLVM text of one blocks kernel."""
-
-    whole_rows = False
-
-    def module(self, name: str) -> str:
-        e, device, kernel = self.e, self.device, self.kernel
-        self.begin_function()
-        thread = e.ask("thread")
-        team = thread.shift_right(device.team.bit_length() - 1)
-        self.lane = (thread & (device.team - 1)) * self.lanes
-        item = e.ask("block") * device.rows_together + team
-        self.valid = e.icmp("slt", item, e.word(Header.ROWS))
-        item = e.select(self.valid, item, 0)
-        blocks = self.value(kernel.record.at("blocks"))
-        row = e.instruction("udiv", item, blocks)
-        first = (item - row * blocks) * TREE_BLOCK
-        self.end = e.constant(device.columns, "i64", 1)
-        step = kernel.passes[0]
-        self.place_row(self.split(row, self.outer))
-        self.row_values(0)
-        self.prepare_pass(step)
-        found = self.block(step, first, e.intrinsic("smin", first + TREE_BLOCK, self.end))
-        with e.when(e.icmp("eq", self.lane, 0) & self.valid):
-            for number, (reduction, value) in enumerate(zip(step.reductions, found, strict=True)):
-                element = lane_type(kernel.instructions[reduction].dtype)
-                place = e.load_pointer("%buffers", len(kernel.accesses) + number)
-                e.store(value, e.offset(place, element, item))
-        return self.end_function(f' "nvvm.maxntid"="{device.threads}"')
+def blocks_text(device: RowsKernel) -> str:
+    """The kernel of one value per block."""
+    code = RowsCode(device)
+    code.whole_rows = False
+    e, kernel = code.e, code.kernel
+    code.begin_function()
+    thread = e.ask("thread")
+    team = thread.shift_right(device.team.bit_length() - 1)
+    code.lane = (thread & (device.team - 1)) * code.lanes
+    item = e.ask("block") * device.rows_together + team
+    code.valid = e.icmp("slt", item, e.word(Header.ROWS))
+    item = e.select(code.valid, item, 0)
+    blocks = code.value(kernel.record.at("blocks"))
+    row = e.instruction("udiv", item, blocks)
+    first = (item - row * blocks) * TREE_BLOCK
+    code.end = e.constant(device.columns, "i64", 1)
+    step = kernel.passes[0]
+    code.place_row(code.split(row, code.outer))
+    code.row_values(0)
+    code.prepare_pass(step)
+    found = code.block(step, first, e.intrinsic("smin", first + TREE_BLOCK, code.end))
+    with e.when(e.icmp("eq", code.lane, 0) & code.valid):
+        for number, (reduction, value) in enumerate(zip(step.reductions, found, strict=True)):
+            element = lane_type(kernel.instructions[reduction].dtype)
+            place = e.load_pointer("%buffers", len(kernel.accesses) + number)
+            e.store(value, e.offset(place, element, item))
+    return code.end_function(f' "nvvm.maxntid"="{device.threads}"')
 
 
 @dataclass(frozen=True)
@@ -83,51 +81,51 @@ class JoinKernel(RowsKernel):
         return ()
 
     def text(self) -> str:
-        return JoinCode(self).module("")
+        return join_text(self)
 
 
-class JoinCode(RowsCode):
-    """Generator of the LLVM text of one join kernel."""
+def join_text(device: RowsKernel) -> str:
+    """The kernel that joins the blocks of a row."""
+    code = RowsCode(device)
+    e, kernel = code.e, code.kernel
+    code.begin_function()
+    thread, row = e.ask("thread"), e.ask("block")
+    blocks = code.value(kernel.record.at("blocks"))
+    code.place_row(code.split(row, code.outer))
+    code.row_values(0)
+    reductions = kernel.passes[0].reductions
+    places = [e.offset(e.load_pointer("%buffers", len(kernel.accesses) + n),
+                       lane_type(kernel.instructions[r].dtype), row * blocks) for n, r in enumerate(reductions)]
+    levels = 64 - e.intrinsic("ctlz", blocks - 1, e.constant(False, "i1", 1), suffix="i64")
+    with e.loop(0, levels) as level:
+        apart = e.instruction("shl", e.constant(1, "i64", 1), level.index)
+        pairs = (blocks + (apart * 2 - 1)).shift_right(level.index + 1)
+        with e.loop(thread, pairs, JOINING) as loop:
+            at = loop.index * (apart * 2)
+            with e.when(e.icmp("slt", at + apart, blocks)):
+                for r, place in zip(reductions, places, strict=True):
+                    _join(code, r, place, at, apart)
+        e.barrier()
+    for r, place in zip(reductions, places, strict=True):
+        instruction = kernel.instructions[r]
+        kind, dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
+        total = e.load(place, lane_type(dtype), 1)
+        none = e.constant(identity(kind, dtype), lane_type(dtype), 1)
+        code.rows[r] = code.finished(instruction, combine(e, kind, dtype, total, none))
+    code.row_values(1)
+    with e.when(e.icmp("eq", thread, 0)):
+        code.store_rows()
+    return code.end_function(f' "nvvm.maxntid"="{JOINING}"')
 
-    def module(self, name: str) -> str:
-        e, kernel = self.e, self.kernel
-        self.begin_function()
-        thread, row = e.ask("thread"), e.ask("block")
-        blocks = self.value(kernel.record.at("blocks"))
-        self.place_row(self.split(row, self.outer))
-        self.row_values(0)
-        reductions = kernel.passes[0].reductions
-        places = [e.offset(e.load_pointer("%buffers", len(kernel.accesses) + n),
-                           lane_type(kernel.instructions[r].dtype), row * blocks) for n, r in enumerate(reductions)]
-        levels = 64 - e.intrinsic("ctlz", blocks - 1, e.constant(False, "i1", 1), suffix="i64")
-        with e.loop(0, levels) as level:
-            apart = e.instruction("shl", e.constant(1, "i64", 1), level.index)
-            pairs = (blocks + (apart * 2 - 1)).shift_right(level.index + 1)
-            with e.loop(thread, pairs, JOINING) as loop:
-                at = loop.index * (apart * 2)
-                with e.when(e.icmp("slt", at + apart, blocks)):
-                    for r, place in zip(reductions, places, strict=True):
-                        self._join(r, place, at, apart)
-            e.barrier()
-        for r, place in zip(reductions, places, strict=True):
-            instruction = kernel.instructions[r]
-            kind, dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
-            total = e.load(place, lane_type(dtype), 1)
-            none = e.constant(identity(kind, dtype), lane_type(dtype), 1)
-            self.rows[r] = self.finished(instruction, combine(e, kind, dtype, total, none))
-        self.row_values(1)
-        with e.when(e.icmp("eq", thread, 0)):
-            self.store_rows()
-        return self.end_function(f' "nvvm.maxntid"="{JOINING}"')
 
-    def _join(self, reduction: int, place: str, at: object, apart: object) -> None:
-        e, instruction = self.e, self.kernel.instructions[reduction]
-        element = lane_type(instruction.dtype)
-        first = e.offset(place, element, at)  # type: ignore[arg-type]
-        second = e.offset(place, element, at + apart)  # type: ignore[operator]
-        joined = combine(e, instruction.name.removeprefix("reduce_"), instruction.dtype,
-                         e.load(first, element, 1), e.load(second, element, 1))
-        e.store(joined, first)
+def _join(code: RowsCode, reduction: int, place: str, at: object, apart: object) -> None:
+    e, instruction = code.e, code.kernel.instructions[reduction]
+    element = lane_type(instruction.dtype)
+    first = e.offset(place, element, at)  # type: ignore[arg-type]
+    second = e.offset(place, element, at + apart)  # type: ignore[operator]
+    joined = combine(e, instruction.name.removeprefix("reduce_"), instruction.dtype,
+                     e.load(first, element, 1), e.load(second, element, 1))
+    e.store(joined, first)
 
 
 def long_rows(kernel: LoopKernel, lanes: int, columns: int, places: int, numbers: int) -> RowsKernel:

@@ -7,6 +7,7 @@ instruction to divide, and its code for one has a branch, so that a thread would
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from morpho.backends.code import scalars
 from morpho.backends.code.emit import BITS, Value
@@ -97,14 +98,14 @@ class LoopGrid(LoopCode):
                 e.ask_for(e.offset(self.bases[number], "i8", thread * LINE_BYTES))
         e.wait_for_others()
 
-    def end_function(self, attributes: str = "") -> str:
-        """The whole text."""
+    def end_function(self, attributes: str = "", head: Sequence[str] = (), words: int = 0) -> str:
+        """The whole text; `head` and `words` as of `head_lines` and `words` where they are others."""
         e = self.e
         if self.kernel.may_fault:
             e.report(e.load(self.fault, "i32", 1))
         text = e.text()
-        body = "\n".join([*self.allocas, *self.head_lines(), *self.number_lines(text), text])
-        return entry("kernel_main", self.words, body, " nounwind" + attributes) + e.outside()
+        body = "\n".join([*self.allocas, *(head or self.head_lines()), *self.number_lines(text), text])
+        return entry("kernel_main", words or self.words, body, " nounwind" + attributes) + e.outside()
 
     def head_lines(self) -> list[str]:
         """Where the operands' addresses and the kernel's numbers are."""

@@ -11,6 +11,7 @@ from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.loop_grid import LoopGrid, lanes_of, side_by_side
 from morpho.backends.cuda.driver.interface import Geometry
 from morpho.backends.kernels.loops.loop_spec import LoopKernel, Pass
+from morpho.backends.kernels.loops.values import input_places, write_chunk
 from morpho.base.dims import Size
 from morpho.program.kernel import Kernel
 
@@ -51,7 +52,7 @@ class MapKernel(WithoutMaps):
         return Launch(Geometry(min(-(-items // threads), MOST_BLOCKS), threads, shared), pieces)
 
     def text(self) -> str:
-        code = NearCode(self.loop, lanes_of(self.loop), self.places, self.numbers)
+        code = MapCode(self.loop, lanes_of(self.loop), self.places, self.numbers, near=True)
         code.turns = self.turns
         return code.module("")
 
@@ -73,6 +74,36 @@ class MapCode(LoopGrid):
     """Generator of the LLVM text of one map kernel."""
 
     turns = 1
+
+    def __init__(self, kernel: LoopKernel, lanes: int, places: int, numbers: int, near: bool = False) -> None:
+        super().__init__(kernel, lanes, places, numbers)
+        self.near: list[str] = []  # tables of numbers in shared memory: lanes read different ones at once there
+        if near:
+            self.e.near_table = self.near_table
+
+    def near_table(self, name: str, numbers: tuple[float, ...]) -> str:
+        """Where a warp's copy of a table lies."""
+        table = self.e.table_in_memory(name, numbers)
+        self.near += [] if table in self.near else [table]
+        return f"%near{self.near.index(table)}"
+
+    def head_lines(self) -> list[str]:
+        """Also, every lane brings 16 bytes of each table that is near."""
+        lines = super().head_lines()
+        if not self.near:
+            return lines
+        lines += ["  %near.thread = call i64 @gpu.thread(ptr %ctx)", "  %near.lane = and i64 %near.thread, 31",
+                  "  %near.warp = lshr i64 %near.thread, 5", f"  %near.at = mul i64 %near.warp, {NEAR_BYTES}",
+                  "  %near.shared = call ptr @gpu.shared(ptr %ctx)",
+                  "  %near.first = getelementptr i8, ptr %near.shared, i64 %near.at"]
+        for number, table in enumerate(self.near):
+            offset = number * NEAR_BYTES * (THREADS // WARP)
+            lines += [f"  %near.from{number} = getelementptr <4 x float>, ptr {table}, i64 %near.lane",
+                      f"  %near.four{number} = load <4 x float>, ptr %near.from{number}, align 16",
+                      f"  %near{number} = getelementptr i8, ptr %near.first, i64 {offset}",
+                      f"  %near.to{number} = getelementptr <4 x float>, ptr %near{number}, i64 %near.lane",
+                      f"  store <4 x float> %near.four{number}, ptr %near.to{number}, align 16"]
+        return [*lines, "  call void @gpu.warp_barrier(ptr %ctx)"]
 
     def module(self, name: str) -> str:
         """The entry: rows and pieces of them by the thread's number."""
@@ -113,7 +144,7 @@ class MapCode(LoopGrid):
                     continue
                 with e.loop(0, self.turns) as turn, e.loop(column + turn.index * apart, column + turn.index * apart
                                                            + wide) as one:
-                    self.chunk(step, one.index, None)
+                    write_chunk(self, step, one.index, None)
             self.lanes = e.lanes = wide
 
     def all_turns(self, step: Pass, columns: list[Value]) -> None:
@@ -121,10 +152,10 @@ class MapCode(LoopGrid):
         shared, loaded = dict(self.splats), []
         for column in columns:
             self.splats = dict(shared)
-            self.ask_first(step, column, None, self.input_places(step, column, None, None))
+            self.ask_first(step, column, None, input_places(self, step, column, None, None))
             loaded.append(self.splats)
         for column, self.splats in zip(columns, loaded, strict=True):
-            self.chunk(step, column, None)
+            write_chunk(self, step, column, None)
 
     def columns_at(self, column: Value) -> None:
         """The thread's columns: at once where they are all there and aligned, else one by one."""
@@ -132,7 +163,7 @@ class MapCode(LoopGrid):
         for step in self.kernel.passes:
             if wide == 1:
                 self.prepare_pass(step)
-                self.chunk(step, column, None)
+                write_chunk(self, step, column, None)
                 continue
             end = e.intrinsic("smin", column + wide, self.end)
             rows = dict(self.rows)
@@ -141,10 +172,10 @@ class MapCode(LoopGrid):
                 self.temporaries, self.rows = {}, dict(rows)
                 self.prepare_pass(step)
                 if whole:
-                    self.chunk(step, column, None)
+                    write_chunk(self, step, column, None)
                 else:
                     with e.loop(column, end) as loop:
-                        self.chunk(step, loop.index, None)
+                        write_chunk(self, step, loop.index, None)
             self.lanes = e.lanes = wide
         with e.when(e.icmp("eq", column, 0)):
             self.store_rows()
@@ -172,36 +203,3 @@ class MapCode(LoopGrid):
                 address = e.assign(f"ptrtoint ptr {place} to i64", "i64", 1)
                 low = low | (address & (self.lanes * access.dtype.itemsize - 1))
         return inside & e.icmp("eq", low, 0)
-
-
-class NearCode(MapCode):
-    """Writes one whose tables of numbers are in shared memory: lanes that read different ones do so at once there."""
-
-    def __init__(self, kernel: LoopKernel, lanes: int, places: int, numbers: int) -> None:
-        super().__init__(kernel, lanes, places, numbers)
-        self.near: list[str] = []
-        self.e.near_table = self.table
-
-    def table(self, name: str, numbers: tuple[float, ...]) -> str:
-        """Where a warp's copy of a table lies."""
-        held = self.e.table_in_memory(name, numbers)
-        self.near += [] if held in self.near else [held]
-        return f"%near{self.near.index(held)}"
-
-    def head_lines(self) -> list[str]:
-        """Every lane brings 16 bytes of each table."""
-        lines = super().head_lines()
-        if not self.near:
-            return lines
-        lines += ["  %near.thread = call i64 @gpu.thread(ptr %ctx)", "  %near.lane = and i64 %near.thread, 31",
-                  "  %near.warp = lshr i64 %near.thread, 5", f"  %near.at = mul i64 %near.warp, {NEAR_BYTES}",
-                  "  %near.shared = call ptr @gpu.shared(ptr %ctx)",
-                  "  %near.first = getelementptr i8, ptr %near.shared, i64 %near.at"]
-        for number, held in enumerate(self.near):
-            offset = number * NEAR_BYTES * (THREADS // WARP)
-            lines += [f"  %near.from{number} = getelementptr <4 x float>, ptr {held}, i64 %near.lane",
-                      f"  %near.four{number} = load <4 x float>, ptr %near.from{number}, align 16",
-                      f"  %near{number} = getelementptr i8, ptr %near.first, i64 {offset}",
-                      f"  %near.to{number} = getelementptr <4 x float>, ptr %near{number}, i64 %near.lane",
-                      f"  store <4 x float> %near.four{number}, ptr %near.to{number}, align 16"]
-        return [*lines, "  call void @gpu.warp_barrier(ptr %ctx)"]

@@ -9,6 +9,7 @@ row are shared by the teams of a block of threads, which meet in shared memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from morpho.backends.code import scalars
 from morpho.backends.code.emit import BITS, Value
@@ -16,9 +17,9 @@ from morpho.backends.cuda.codegen.grid import WARP, Header
 from morpho.backends.cuda.codegen.kernels import Launch, Sizes, WithoutMaps
 from morpho.backends.cuda.codegen.loop_grid import LoopGrid, side_by_side
 from morpho.backends.cuda.driver.interface import Geometry
-from morpho.backends.kernels.loops.chunk_moves import kept_type
 from morpho.backends.kernels.loops.loop_spec import TREE_BLOCK, TREE_LANES, LoopKernel, Pass, Store
 from morpho.backends.kernels.loops.reduction_tree import combine, fold, identity, lane_type
+from morpho.backends.kernels.loops.values import input_places, kept_place, kept_type, store_chunk, store_kept
 from morpho.base.dtypes import bool_
 from morpho.program.kernel import Kernel
 
@@ -139,14 +140,22 @@ def _kept_bytes(kernel: LoopKernel, number: int) -> int:
     return BITS[kept_type(kernel.instructions[number].dtype)] // 8
 
 
+class Fold(Protocol):
+    """The lanes of a team as one value, which all its threads have."""
+
+    def __call__(self, code: RowsCode, name: str, dtype: object, parts: list[Value]) -> Value: ...
+
+
 class RowsCode(LoopGrid):
     """Generator of the LLVM text of one rows kernel."""
 
     whole_rows = True  # whether a block of the tree that is the only one begins where the row does
 
-    def __init__(self, device: RowsKernel) -> None:
+    mine: Value  # the row of a thread among those of its block
+
+    def __init__(self, device: RowsKernel, fold: Fold | None = None) -> None:
         super().__init__(device.loop, device.lanes, device.places, device.numbers)
-        self.device = device
+        self.device, self.fold = device, fold or by_shuffles
         self.each = TREE_LANES // (device.lanes * device.team)  # chunks of a thread in a turn over all lanes
         self.valid: Value | None = None
         self.partials = 0  # reductions whose partial values have a place in shared memory
@@ -283,14 +292,14 @@ class RowsCode(LoopGrid):
                         new[slot] = joined
                 loop.next(*new)
             sums = loop.values
-        return [self.folded(name, dtype, sums[t * self.each:(t + 1) * self.each])
+        return [self.fold(self, name, dtype, sums[t * self.each:(t + 1) * self.each])
                 for t, (name, dtype, _) in enumerate(kinds)]
 
     def values_at(self, step: Pass, column: Value, end: Value | None) -> dict[int, Value]:
         """Every value of the pass at a column; one that is not there is read at the last."""
         if end is not None:
             column = self.e.intrinsic("smin", column, end - 1)
-        return self.chunk_values(step, column, None, self.input_places(step, column, None, None))
+        return self.chunk_values(step, column, None, input_places(self, step, column, None, None))
 
     def store_values(self, step: Pass, column: Value, values: dict[int, Value], end: Value | None) -> None:
         """Store the values of the columns; threads whose row or column does not exist store nothing."""
@@ -302,7 +311,7 @@ class RowsCode(LoopGrid):
 
         def write() -> None:
             for number in step.keep:
-                self.store_kept(values[number], self.kept_place(number, column))
+                store_kept(self, values[number], kept_place(self, number, column))
             for store in step.stores:
                 self._store(store, values, column)
 
@@ -331,27 +340,29 @@ class RowsCode(LoopGrid):
 
     def _store(self, store: Store, values: dict[int, Value], column: Value) -> None:
         dtype = self.kernel.instructions[store.instruction].dtype
-        self.store_chunk(store.access, values[store.instruction], dtype, column, None, None)
+        store_chunk(self, store.access, values[store.instruction], dtype, column, None, None)
 
-    def folded(self, name: str, dtype: object, parts: list[Value]) -> Value:
-        """The lanes of a team as one value, which all its threads have."""
-        e = self.e
-        value = parts[0] if len(parts) == 1 else combine(e, name, dtype, parts[0], parts[1])  # type: ignore[arg-type]
-        mask = self.device.team // 2
-        while mask:
-            if value.lanes == 1:
-                other = e.shuffle_xor(value, mask)
-            else:
-                other = self._shuffled(value, mask)
-            value = combine(e, name, dtype, value, other)  # type: ignore[arg-type]
-            mask //= 2
-        return fold(e, name, dtype, [value])  # type: ignore[arg-type]
 
-    def _shuffled(self, value: Value, mask: int) -> Value:
-        e, text = self.e, "poison"
-        for lane in range(value.lanes):
-            one = e.assign(f"extractelement {value.type} {value.name}, i64 {lane}", value.element, 1)
-            moved = e.shuffle_xor(one, mask)
-            text = e.assign(f"insertelement {value.type} {text}, {moved.type} {moved.name}, i64 {lane}", value.element,
-                            value.lanes).name
-        return Value(e, text, value.element, value.lanes)
+def by_shuffles(code: RowsCode, name: str, dtype: object, parts: list[Value]) -> Value:
+    """The lanes of a team as one value, which all its threads have."""
+    e = code.e
+    value = parts[0] if len(parts) == 1 else combine(e, name, dtype, parts[0], parts[1])  # type: ignore[arg-type]
+    mask = code.device.team // 2
+    while mask:
+        if value.lanes == 1:
+            other = e.shuffle_xor(value, mask)
+        else:
+            other = _shuffled(code, value, mask)
+        value = combine(e, name, dtype, value, other)  # type: ignore[arg-type]
+        mask //= 2
+    return fold(e, name, dtype, [value])  # type: ignore[arg-type]
+
+
+def _shuffled(code: RowsCode, value: Value, mask: int) -> Value:
+    e, text = code.e, "poison"
+    for lane in range(value.lanes):
+        one = e.assign(f"extractelement {value.type} {value.name}, i64 {lane}", value.element, 1)
+        moved = e.shuffle_xor(one, mask)
+        text = e.assign(f"insertelement {value.type} {text}, {moved.type} {moved.name}, i64 {lane}", value.element,
+                        value.lanes).name
+    return Value(e, text, value.element, value.lanes)

@@ -41,7 +41,8 @@ ZONES = 512  # different ones
 MOST_THREADS = 1024
 # Where threads wait for others.
 MEETING = ("call void @gpu.barrier(ptr %ctx)", "call void @gpu.warp_barrier(", "@gpu.shuffle", "@gpu.mma", "@gpu.ld",
-           "@gpu.mbarrier")
+           "@gpu.mbarrier", "@gpu.ballot", "@gpu.same_lanes", "@gpu.pause(")
+TOGETHER = 3  # blocks that take turns where a kernel waits for others
 
 
 def _zones(memory: np.ndarray, address: int, nbytes: int, number: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -155,13 +156,14 @@ class EmulatedDevice:
         checked = guarded(ENTRY.sub(r"define void @\1(ptr %p, ptr %ctx)", text) + functions(text), lines)
         full = checked + runtime_text().replace("@emu.run(", f"@{name}_run(")
         full = full.replace("@kernel_", f"@{name}_kernel_")
-        fibers = any(word in text for word in MEETING)
+        fibers = TOGETHER if "@gpu.pause(" in text else int(any(word in text for word in MEETING))
         counts = ",".join(f"{entry}:{count}" for entry, count in ENTRY.findall(text))  # words of every kernel
-        return (f"{name} {int(fibers)} {counts}\n".encode() + "\n".join(lines).encode() + b"\0"
+        return (f"{name} {fibers} {counts}\n".encode() + "\n".join(lines).encode() + b"\0"
                 + llvm.compile_text(full, isa_named("native")))
 
-    def load(self, image: bytes, name: str) -> tuple[int, Any, bool, int, str]:
-        """The address of the kernel, what runs a grid of it, whether its threads meet, the number of its words, and
+    def load(self, image: bytes, name: str) -> tuple[int, Any, int, int, str]:
+        """The address of the kernel, what runs a grid of it, how many blocks take
+        turns (0: its threads do not meet), the number of its words, and
         its name."""
         head, _, rest = image.partition(b"\n")
         lines, _, code = rest.partition(b"\0")
@@ -172,7 +174,7 @@ class EmulatedDevice:
         if stem not in known:
             known[stem] = llvm.load(code, isa_named("native"), wanted)
         kernel, run = known[stem]
-        return kernel, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(run), fibers == "1", int(
+        return kernel, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(run), int(fibers), int(
             dict(one.split(":") for one in counts.split(","))[name]), f"{stem} {name}"
 
     def launch(self, function: Any, geometry: Geometry, words: ctypes.Array[ctypes.c_int64], stream: int) -> None:
@@ -185,32 +187,36 @@ class EmulatedDevice:
             raise fail(DeviceError, "cuda", f"a block of {geometry.shared_bytes} bytes of shared memory")
         with self.lock:
             self.launches += 1
-            context = np.zeros(int(Context.SIZE), np.int64)
-            context[Context.BLOCKS], context[Context.THREADS] = geometry.blocks, geometry.threads
-            context[Context.SHARED] = self._room("shared", geometry.shared_bytes + 1024, 1024)
-            context[Context.KERNEL], context[Context.WORDS] = kernel, ctypes.addressof(here)
-            self.room["shared"][:] = PATTERN
-            context[Context.EXCHANGE] = self._room("exchange", geometry.threads * EXCHANGE_WORDS * 8, 64)
-            if fibers:
-                context[Context.FIBERS] = 1
-                context[Context.MAIN] = self._room("main", LINE_BYTES, 64)
-                context[Context.LINES] = self._room("lines", geometry.threads * LINE_BYTES, 64)
-                context[Context.STACKS] = self._room("stacks", geometry.threads * STACK_BYTES, 64)
-                context[Context.DONE] = self._room("done", geometry.threads * 8, 64)
-                context[Context.WARPS] = self._room("warps", geometry.threads * 16, 64)
-                self.room["warps"][:] = 0
-            ranges = self._ranges(context[Context.SHARED], geometry.shared_bytes)
-            context[Context.RANGES], context[Context.HALVINGS] = ranges.ctypes.data, (len(ranges) // 2).bit_length() - 1
-            context[Context.SCRATCH] = self._room("scratch", SCRATCH_BYTES, 64)
-            stuck = run(context.ctypes.data)
-            if context[Context.FAULT]:
-                raise self._outside(name, geometry, context)
+            together = max(1, min(fibers, geometry.blocks))
+            contexts = np.zeros((together, int(Context.SIZE)), np.int64)
+            for number, context in enumerate(contexts):
+                context[Context.BLOCKS], context[Context.THREADS] = geometry.blocks, geometry.threads
+                context[Context.SHARED] = self._room(f"shared{number}", geometry.shared_bytes + 1024, 1024)
+                context[Context.KERNEL], context[Context.WORDS] = kernel, ctypes.addressof(here)
+                self.room[f"shared{number}"][:] = PATTERN
+                context[Context.EXCHANGE] = self._room(f"exchange{number}", geometry.threads * EXCHANGE_WORDS * 8, 64)
+                context[Context.SCRATCH] = self._room("scratch", SCRATCH_BYTES, 64)
+                if fibers:
+                    context[Context.FIBERS], context[Context.TOGETHER] = 1, together
+                    context[Context.MAIN] = self._room("main", LINE_BYTES, 64)
+                    context[Context.LINES] = self._room(f"lines{number}", geometry.threads * LINE_BYTES, 64)
+                    context[Context.STACKS] = self._room(f"stacks{number}", geometry.threads * STACK_BYTES, 64)
+                    context[Context.DONE] = self._room(f"done{number}", geometry.threads * 8, 64)
+                    context[Context.WARPS] = self._room(f"warps{number}", geometry.threads * 16, 64)
+                    self.room[f"warps{number}"][:] = 0
+            ranges = self._ranges(contexts[:, Context.SHARED], geometry.shared_bytes)
+            contexts[:, Context.RANGES] = ranges.ctypes.data
+            contexts[:, Context.HALVINGS] = (len(ranges) // 2).bit_length() - 1
+            stuck = run(contexts.ctypes.data)
+            for context in contexts:
+                if context[Context.FAULT]:
+                    raise self._outside(name, geometry, context)
             if stuck:
                 raise fail(DeviceError, "cuda", "a kernel's threads do not all reach the same barrier")
 
-    def _ranges(self, shared: int, shared_bytes: int) -> np.ndarray:
+    def _ranges(self, shared: np.ndarray, shared_bytes: int) -> np.ndarray:
         """First and end addresses of all live memory, sorted, padded to a power of two."""
-        live = sorted([(0, 0), (int(shared), int(shared) + shared_bytes),
+        live = sorted([(0, 0), *((int(start), int(start) + shared_bytes) for start in shared),
                        *((on_host(address), on_host(address) + size) for address, (_, size, _) in self.blocks.items()),
                        *((on_host(address), on_host(address) + words.array.nbytes)
                          for address, words in list(self.shared_words.items()))])

@@ -40,7 +40,8 @@ class Root(Enum):
 
 
 ARGUMENTS = {"%ctx": Root.CONTEXT, "%c": Root.CONTEXT, "%context": Root.CONTEXT, "%p": Root.WORDS,
-             "%buffers": Root.WORDS, "%values": Root.WORDS, "%scratch": Root.DEVICE, "%source": Root.DEVICE}
+             "%buffers": Root.WORDS, "%values": Root.WORDS, "%scratch": Root.DEVICE, "%source": Root.DEVICE,
+             "%status": Root.DEVICE, "%room": Root.DEVICE}
 
 
 def type_bytes(text: str) -> int:

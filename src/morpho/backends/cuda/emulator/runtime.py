@@ -1,6 +1,6 @@
 """The functions `@gpu.*` of a grid on the CPU. A thread of a block is a fiber (`swapcontext`) with a stack of its own;
 it gives way at barriers and where the lanes of a warp exchange values, and the others of its block run meanwhile, by
-their numbers or the last one first, in turn.
+their numbers or the last one first, in turn. Blocks whose kernel waits for other blocks (`pause`) take turns too.
 
 The context is a table of words (`Context`). Kernels without barriers need no fibers: threads run in turn.
 """
@@ -51,6 +51,8 @@ class Context(IntEnum):
     HALVINGS = 18  # logarithm of the number of these
     SCRATCH = 19  # address: where accesses outside go
     FAULT = 20  # five words: whether there was one, its address, the number of its line, thread, block
+    TURN = 26  # of a block
+    TOGETHER = 25  # blocks that run by turns; their contexts follow each other
     SIZE = 32
 
 
@@ -189,6 +191,47 @@ def shuffle_xor(context: Words, value: i32, mask: u32) -> i32:
     return theirs
 
 
+@native("gpu.shuffle", inline=False)
+def shuffle(context: Words, value: i32, lane: u32) -> i32:
+    number = thread(context)
+    Volatile[i32](exchange(context, number))[0] = value
+    warp_barrier(context)
+    theirs = Volatile[i32](exchange(context, (number & -32) + i64(lane & 31)))[0]
+    warp_barrier(context)
+    return theirs
+
+
+@native("gpu.shuffle_up", inline=False)
+def shuffle_up(context: Words, value: i32, distance: u32) -> i32:
+    lane = thread(context) & 31
+    return shuffle(context, value, u32(lane - i64(distance) if lane >= i64(distance) else lane))
+
+
+@native("gpu.ballot", inline=False)
+def ballot(context: Words, test: i32) -> i32:
+    lanes = same_lanes(context, i32(test != 0))
+    return lanes if test != 0 else ~lanes
+
+
+@native("gpu.same_lanes", inline=False)
+def same_lanes(context: Words, value: i32) -> i32:
+    number, lanes = thread(context), i32(0)
+    Volatile[i32](exchange(context, number))[0] = value
+    warp_barrier(context)
+    for lane in range(32):
+        if Volatile[i32](exchange(context, (number & -32) + lane))[0] == value:
+            lanes = lanes | i32(1) << i32(lane)
+    warp_barrier(context)
+    return lanes
+
+
+@native("gpu.pause", inline=False)
+def pause(context: Words) -> None:
+    """Let others run: a word of another block is still to come."""
+    in_vain(context)
+    give_way(context)
+
+
 @native("emu.fiber", inline=False)
 def run_fiber() -> None:
     """One thread of a block. Its context is never left by returning."""
@@ -202,15 +245,15 @@ def run_fiber() -> None:
         give_way(context)
 
 
-@native("emu.block", inline=False)
-def run_block(context: Words) -> i64:
-    """Run all threads of a block as fibers; 1 where those that are left wait for each other."""
-    count, number = threads(context), block(context)
-    moving = Volatile[Word](context)
+@native("emu.begin", inline=False)
+def begin_block(context: Words, number: i64) -> None:
+    """Make the threads of a block: fibers that have not yet run."""
     done: Volatile[i64] = context[Context.DONE]
     stacks: Bytes = context[Context.STACKS]
     main: Address = context[Context.MAIN]
-    for i in range(count):
+    Volatile[Word](context)[Context.BLOCK] = number
+    Volatile[Word](context)[Context.TURN] = number
+    for i in range(threads(context)):
         fiber = Words(fiber_of(context, i))
         getcontext(fiber)
         fiber[Fiber.LINK] = main
@@ -218,44 +261,82 @@ def run_block(context: Words) -> i64:
         fiber[Fiber.STACK_SIZE] = STACK_BYTES
         makecontext(fiber, run_fiber, 0)
         done[i] = 0
-    turn = number
+
+
+@native("emu.turn", inline=False)
+def turn_of_block(context: Words) -> i64:
+    """Let every thread of a block run until it waits; returns how many are not over."""
+    count = threads(context)
+    moving = Volatile[Word](context)
+    done: Volatile[i64] = context[Context.DONE]
+    main: Address = context[Context.MAIN]
+    moving[Context.VAIN] = 0
+    moving[Context.TURN] += 1
+    turn: i64 = moving[Context.TURN]
+    left = 0
+    for i in range(count):
+        j = i if turn & 1 else count - 1 - i  # the last thread first, every other time
+        if done[j] == 0:
+            moving[Context.THREAD] = j
+            Volatile[Words](now)[0] = context
+            swapcontext(main, fiber_of(context, j))
+            left += 1
+    return left
+
+
+@native("emu.blocks", inline=False)
+def run_blocks(first: Words) -> i64:
+    """Run the blocks of a grid, as many of them at a time as there are contexts, by turns: the last block
+    first, every other time. 1 where those that are left wait for each other."""
+    together: i64 = first[Context.TOGETHER]
+    waiting, total = 0, blocks(first)
+    for k in range(together):
+        Volatile[Word](first + k * Context.SIZE)[Context.BLOCK] = -1
+    turn = 1
     while True:
-        moving[Context.VAIN] = 0
-        left = 0
-        for i in range(count):
-            j = count - 1 - i if turn & 1 else i  # the last thread first, every other time
-            if done[j] == 0:
-                moving[Context.THREAD] = j
-                Volatile[Words](now)[0] = context
-                swapcontext(main, fiber_of(context, j))
-                left += 1
+        left, vain = 0, 0
+        for k in range(together):
+            context = first + (together - 1 - k if turn & 1 else k) * Context.SIZE
+            moving = Volatile[Word](context)
+            number: i64 = moving[Context.BLOCK]
+            if number < 0 and waiting < total:
+                number = waiting
+                begin_block(context, number)
+                waiting += 1
+            if number >= 0:
+                threads_left = turn_of_block(context)
+                in_block: i64 = moving[Context.VAIN]
+                left += threads_left
+                vain += in_block
+                if threads_left == 0:
+                    moving[Context.BLOCK] = -1
+                    left += 1
         if left == 0:
             return 0
-        if moving[Context.VAIN] == left:  # nobody did anything that another could wait for
+        if vain == left:  # nobody did anything that another could wait for
             return 1
         turn += 1
 
 
 @native("emu.run")
 def run(context: Words) -> i64:
-    """Run all blocks of a grid; 1 where the threads of one do not all reach the same barrier."""
+    """Run all blocks of a grid; 1 where threads wait for each other for ever."""
     kernel: Kernel = context[Context.KERNEL]
     words: Words = context[Context.WORDS]
     Volatile[Words](now)[0] = context
+    if context[Context.FIBERS]:
+        return run_blocks(context)
     for number in range(blocks(context)):
         context[Context.BLOCK] = number
-        if context[Context.FIBERS]:
-            if run_block(context):
-                return 1
-        else:
-            for i in range(threads(context)):
-                context[Context.THREAD] = i
-                kernel(words, context)
+        for i in range(threads(context)):
+            context[Context.THREAD] = i
+            kernel(words, context)
     return 0
 
 
 OF_KERNELS = (thread, block, threads, blocks, shared, exchange, give_way, in_vain, prefetch, grid_early, grid_wait,
-              barrier, warp_barrier, group_barrier, shuffle_xor)  # what the text of kernels calls
+              barrier, warp_barrier, group_barrier, shuffle_xor, shuffle, shuffle_up, ballot, same_lanes,
+              pause)  # what the text of kernels calls
 
 
 @cache

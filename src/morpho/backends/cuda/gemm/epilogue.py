@@ -15,6 +15,7 @@ from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import Header
 from morpho.backends.cuda.codegen.loop_grid import AlignedEmitter, LoopGrid
 from morpho.backends.kernels.loops.loop_spec import Instruction, LoopKernel, Pass
+from morpho.backends.kernels.loops.values import write_chunk
 from morpho.base.dtypes import bfloat16, float16, float32
 
 COLUMNS = 8  # of a chunk
@@ -122,14 +123,14 @@ class EpilogueCode(LoopGrid):
         e = self.e
         dtype = self.kernel.accesses[self.own[0]].dtype
         self.given = scalars.round_to(e, e.joined(sums), dtype)
-        self.chunk(self.step, column, None)
+        write_chunk(self, self.step, column, None)
 
     def given_at(self, column: Value, words: list[Value]) -> None:
         """Eight columns of the row, from words of two rounded results on."""
         brain = self.kernel.accesses[self.own[0]].dtype is bfloat16
         self.given = self.e.joined([half for word in words for half in self.e.unpacked(word, brain)])
         self.pairs = words if brain else None
-        self.chunk(self.step, column, None)
+        write_chunk(self, self.step, column, None)
         self.pairs = None
 
     def load_chunk(self, instruction: Instruction, column: Value, count: Value | None, places: dict[int, str]) -> Value:

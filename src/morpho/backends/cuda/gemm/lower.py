@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from morpho.backends.cuda.gemm.epilogue import Epilogue
 from morpho.backends.cuda.gemm.half.few_rows import MANY_COLUMNS, MOST_ROWS, NARROW, WIDE
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, ProductKernel
-from morpho.backends.cuda.layout import CHUNK, LayoutLowering, odd_rows
+from morpho.backends.cuda.layout import CHUNK, odd_rows, product_place, stays_inside
 from morpho.backends.kernels.loops.loop_spec import LoopCall
-from morpho.backends.lowering.builder import operations
 from morpho.backends.lowering.groups.lower_group import lower_body
+from morpho.backends.lowering.lowering import Lowering, operations
 from morpho.base.dims import Size, divide, product
 from morpho.base.dtypes import DType, bfloat16, float16, float32
 from morpho.cost.tuned_choices import Problem
@@ -29,130 +30,149 @@ FOLLOWED_COSTS = TILE_COSTS | {(128, 192): 0.72, (128, 128): 0.5}
 DEEP, DEEP_COSTS = 2048, TILE_COSTS | {(128, 192): 0.7}  # from so many values of k on
 
 
-class ProductLowering(LayoutLowering):
-    """Products of this backend; what follows one is a step of its own."""
+class Multiply(Protocol):
+    """The step of a product of a node's first two inputs; with what follows it, or none at all where it cannot be one
+    step."""
 
-    def lower_matmul(self, node: Node) -> None:
-        """A product as the user wrote it; of bytes whose k is no whole chunks, the CPU's kernel."""
-        if not self.takes(node):
-            super().lower_matmul(node)
-            return
-        self.views[node.serial] = [self.multiplied(node, node.shape, node.dtype)]
+    def __call__(self, low: Lowering, node: Node, shape: tuple[Size, ...], target: View,
+                 following: Following | None = None) -> bool: ...
 
-    def takes(self, node: Node) -> bool:
-        """Whether a product is one of this backend's; `by` says which product a group follows."""
-        return bool(node.attributes.get("by", node.op.name) == "matmul")
 
-    def multiplied(self, node: Node, shape: tuple[Size, ...], dtype: DType) -> View:
-        """A product of a node's first two inputs, in memory of its own. Where its rows would begin anywhere and its
-        columns would not, it is computed turned: b^T a^T has the same sums."""
-        plain = node.attributes.get("by", node.op.name) == "matmul"
-        if plain and turns(shape, dtype) and self.stays_inside(node):
-            turned = self.new_slot((*shape[:-2], shape[-1], shape[-2]), dtype)
-            self.multiply_by(node, turned.shape, turned, turned=True)
-            return View(turned.slot, 0, shape, (*turned.strides[:-2], turned.strides[-1], turned.strides[-2]), dtype)
-        target = self.product_place(node, shape, dtype)
-        self.multiply_by(node, shape, target)
-        return target
+def lower_matmul(low: Lowering, node: Node) -> None:
+    """A product as the user wrote it."""
+    lower_product(low, node, multiply_by)
 
-    def lower_gemm(self, node: Node) -> None:
-        """A product and the group that follows it."""
-        if node["windows"] or not self.takes(node):
-            super().lower_gemm(node)
-            return
-        inputs = [self.view(child) for child in node.inputs[2:]]
-        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
-        if not self.multiply_and_follow(node, inputs, targets):
-            if node["shape"] == node["space"]:
-                seen = self.multiplied(node, node["shape"], node["dtype"])
-            else:
-                apart = self.new_slot(node["shape"], node["dtype"])
-                self.multiply_by(node, node["shape"], apart)
-                seen = whole(apart.slot, node["space"], apart.dtype)
-            places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
-            self.step(lower_body(node, places, targets), node, joined(operations(node)))
-        self.views[node.serial] = targets
 
-    def multiply_and_follow(self, node: Node, inputs: list[View], targets: list[View]) -> bool:
-        """One step for the product and what follows it, where registers hold all that it needs."""
-        shape, space = node["shape"], node["space"]
-        if node["axes"] or space[-1] != shape[-1]:
-            return False
-        product_view = whole(NOWHERE, space, node["dtype"])
-        call = lower_body(node, [*inputs[:node["product"]], product_view, *inputs[node["product"]:]], targets, 1)
-        own = tuple(n for n, view in enumerate(call.views) if view is not None and view.slot == NOWHERE)
-        if not may_follow(call, own, shape[-1]):
-            return False
-        places = tuple(None if n in own else view for n, view in enumerate(call.views))
-        return self.multiply_by(node, shape, whole(NOWHERE, shape, node["dtype"]),
-                                Following(Epilogue(call.kernel, own), places, call.values))
+def lower_gemm(low: Lowering, node: Node) -> None:
+    """A product and the group that follows it."""
+    lower_followed(low, node, multiply_by)
 
-    def multiply_by(self, node: Node, shape: tuple[Size, ...], target: View,
-                    following: Following | None = None, turned: bool = False) -> bool:
-        """The step of a product of a node's first two inputs; with what follows it, or none at all where it cannot be
-        one step."""
-        a, b = (self.view(child) for child in node.inputs[:2])
-        if turned:
-            a, b = _turned(b), _turned(a)
+
+def follows(by: str) -> Callable[[Node], bool]:
+    """Whether the product that a group follows is this one, and no convolution."""
+    return lambda node: not node["windows"] and product_of(node) == by
+
+
+def product_of(node: Node) -> str:
+    """The op of a product: of a `gemm`, the one that its group follows."""
+    name: str = node.attributes.get("by", node.op.name)
+    return name
+
+
+def lower_product(low: Lowering, node: Node, multiply: Multiply) -> None:
+    low.views[node.serial] = [multiplied(low, node, node.shape, node.dtype, multiply)]
+
+
+def multiplied(low: Lowering, node: Node, shape: tuple[Size, ...], dtype: DType, multiply: Multiply) -> View:
+    """A product of a node's first two inputs, in memory of its own. Where its rows would begin anywhere and its
+    columns would not, it is computed turned: b^T a^T has the same sums."""
+    if product_of(node) == "matmul" and turns(shape, dtype) and stays_inside(low, node):
+        turned = low.new_slot((*shape[:-2], shape[-1], shape[-2]), dtype)
+        multiply_by(low, node, turned.shape, turned, turned=True)
+        return View(turned.slot, 0, shape, (*turned.strides[:-2], turned.strides[-1], turned.strides[-2]), dtype)
+    target = product_place(low, node, shape, dtype)
+    multiply(low, node, shape, target)
+    return target
+
+
+def lower_followed(low: Lowering, node: Node, multiply: Multiply) -> None:
+    inputs = [low.view(child) for child in node.inputs[2:]]
+    targets = [low.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+    if not multiply_and_follow(low, node, inputs, targets, multiply):
+        if node["shape"] == node["space"]:
+            seen = multiplied(low, node, node["shape"], node["dtype"], multiply)
+        else:
+            apart = low.new_slot(node["shape"], node["dtype"])
+            multiply(low, node, node["shape"], apart)
+            seen = whole(apart.slot, node["space"], apart.dtype)
+        places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
+        low.step(lower_body(node, places, targets), node, joined(operations(node)))
+    low.views[node.serial] = targets
+
+
+def multiply_and_follow(low: Lowering, node: Node, inputs: list[View], targets: list[View],
+                        multiply: Multiply) -> bool:
+    """One step for the product and what follows it, where registers hold all that it needs."""
+    shape, space = node["shape"], node["space"]
+    if node["axes"] or space[-1] != shape[-1]:
+        return False
+    product_view = whole(NOWHERE, space, node["dtype"])
+    call = lower_body(node, [*inputs[:node["product"]], product_view, *inputs[node["product"]:]], targets, 1)
+    own = tuple(n for n, view in enumerate(call.views) if view is not None and view.slot == NOWHERE)
+    if not may_follow(call, own, shape[-1]):
+        return False
+    places = tuple(None if n in own else view for n, view in enumerate(call.views))
+    return multiply(low, node, shape, whole(NOWHERE, shape, node["dtype"]),
+                    Following(Epilogue(call.kernel, own), places, call.values))
+
+
+def multiply_by(low: Lowering, node: Node, shape: tuple[Size, ...], target: View,
+                following: Following | None = None, turned: bool = False) -> bool:
+    """The step of a product of a node's first two inputs; with what follows it, or none at all where it cannot be
+    one step."""
+    a, b = (low.view(child) for child in node.inputs[:2])
+    if turned:
+        a, b = _turned(b), _turned(a)
+    batch = batch_axes(shape[:-2], a, b, target)
+    if len(batch) > BATCH_AXES:
+        a, b = low.copied(a, node), low.copied(b, node)
         batch = batch_axes(shape[:-2], a, b, target)
-        if len(batch) > BATCH_AXES:
-            a, b = self.copied(a, node), self.copied(b, node)
-            batch = batch_axes(shape[:-2], a, b, target)
-        assert len(batch) <= BATCH_AXES, "a product over more than four batch axes"
-        m, n, k = shape[-2], shape[-1], a.shape[-1]
-        if len(batch) == 1 and batch[0][2] == 0 and batch[0][1] == m * a.strides[-2]:  # one matrix for all rows
-            m, batch = batch[0][0] * m, []
-        sizes, a_batch, b_batch, c_batch = ([axis[i] for axis in batch] + [int(i == 0)] * (BATCH_AXES - len(batch))
-                                            for i in range(4))
-        values = PRODUCT.values(m=m, n=n, k=k, a_m=a.strides[-2], a_k=a.strides[-1], b_k=b.strides[-2],
-                                b_n=b.strides[-1], c_m=target.strides[-2], c_n=target.strides[-1], batches=sizes,
-                                a_batch=a_batch, b_batch=b_batch, c_batch=c_batch)
-        left = "k" if a.strides[-1] == 1 else "m" if a.strides[-2] == 1 else ""
-        right = "n" if b.strides[-1] == 1 else "k" if b.strides[-2] == 1 else ""
-        count = product(tuple(sizes))
-        kernel = ProductKernel(a.dtype, target.dtype, left, right, tile_of(count, m, n))
-        if in_chunks(a, b, left, right, values):
-            if "wgmma" in self.target.machine.features and by_copy_engine(left, right, values):
-                costs = FOLLOWED_COSTS if following is not None else DEEP_COSTS if k >= DEEP else TILE_COSTS
-                kernel = replace(kernel, tile=_group_tile(count, m, n, costs), way="wgmma")
-            elif whole_chunks(left, right, values):
-                kernel = replace(kernel, tile=warp_tile(count, m, n), way="mma")
-            kernel = replace(kernel, wide=kernel.way != "simt" and is_wide(target, values))
-            known = left == "k" and count == 1 and isinstance(m, int) and isinstance(k, int)
-            known = known and whole_chunks(left, right, values)
-            if known and 0 < m <= MOST_ROWS and k > 0:
-                kernel = replace(kernel, tile=_few_rows_tile(int(m), n, int(k)), way="few",
-                                 still=self.program.slots[b.slot].kind == "input")
-        if a.dtype is float32 and "tf32" in self.target.machine.features:  # whatever the number of rows
-            kernel = replace(kernel, tile=tf32_tile(count, m, n), way="tf32")
-        kernel = self.with_tuned_tile(node, kernel, (count, m, n, k))
-        wins = following is not None or not kernel.wide or kernel.tile[1] == max(tile[1] for tile in TILE_COSTS)
-        kernel = replace(kernel, handed=wins and kernel.way == "wgmma" and has_rounds(kernel, (count, m, n)))
-        work = 2 * product(tuple(sizes)) * m * n * k
-        if following is not None:
-            if kernel.way in ("simt", "tf32") or not kernel.wide:
-                return False
-            kernel, loop = replace(kernel, epilogue=following.epilogue), following.epilogue.loop
-            stores = tuple(2 + n for n, access in enumerate(loop.accesses) if access.kind == "store")
-            self.add(FollowedStep(kernel, (a, b, *following.places), stores, (*values, *following.values), 1, m * n * k,
-                                  joined(["matmul", *operations(node)]), node.origin, in_place=kernel.way != "few",
-                                  operations=work, choice=f"tensor cores ({kernel.way}), with what follows"))
-            return True
-        self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin, operations=work,
-                      choice=f"tensor cores ({kernel.way})" if kernel.way != "simt" else "arithmetic units"))
+    assert len(batch) <= BATCH_AXES, "a product over more than four batch axes"
+    m, n, k = shape[-2], shape[-1], a.shape[-1]
+    if len(batch) == 1 and batch[0][2] == 0 and batch[0][1] == m * a.strides[-2]:  # one matrix for all rows
+        m, batch = batch[0][0] * m, []
+    sizes, a_batch, b_batch, c_batch = ([axis[i] for axis in batch] + [int(i == 0)] * (BATCH_AXES - len(batch))
+                                        for i in range(4))
+    values = PRODUCT.values(m=m, n=n, k=k, a_m=a.strides[-2], a_k=a.strides[-1], b_k=b.strides[-2],
+                            b_n=b.strides[-1], c_m=target.strides[-2], c_n=target.strides[-1], batches=sizes,
+                            a_batch=a_batch, b_batch=b_batch, c_batch=c_batch)
+    left = "k" if a.strides[-1] == 1 else "m" if a.strides[-2] == 1 else ""
+    right = "n" if b.strides[-1] == 1 else "k" if b.strides[-2] == 1 else ""
+    count = product(tuple(sizes))
+    kernel = ProductKernel(a.dtype, target.dtype, left, right, tile_of(count, m, n))
+    if in_chunks(a, b, left, right, values):
+        if "wgmma" in low.target.machine.features and by_copy_engine(left, right, values):
+            costs = FOLLOWED_COSTS if following is not None else DEEP_COSTS if k >= DEEP else TILE_COSTS
+            kernel = replace(kernel, tile=_group_tile(count, m, n, costs), way="wgmma")
+        elif whole_chunks(left, right, values):
+            kernel = replace(kernel, tile=warp_tile(count, m, n), way="mma")
+        kernel = replace(kernel, wide=kernel.way != "simt" and is_wide(target, values))
+        known = left == "k" and count == 1 and isinstance(m, int) and isinstance(k, int)
+        known = known and whole_chunks(left, right, values)
+        if known and 0 < m <= MOST_ROWS and k > 0:
+            kernel = replace(kernel, tile=_few_rows_tile(int(m), n, int(k)), way="few",
+                             still=low.program.slots[b.slot].kind == "input")
+    if a.dtype is float32 and "tf32" in low.target.machine.features:  # whatever the number of rows
+        kernel = replace(kernel, tile=tf32_tile(count, m, n), way="tf32")
+    kernel = with_tuned_tile(low, node, kernel, (count, m, n, k))
+    wins = following is not None or not kernel.wide or kernel.tile[1] == max(tile[1] for tile in TILE_COSTS)
+    kernel = replace(kernel, handed=wins and kernel.way == "wgmma" and has_rounds(kernel, (count, m, n)))
+    work = 2 * product(tuple(sizes)) * m * n * k
+    if following is not None:
+        if kernel.way in ("simt", "tf32") or not kernel.wide:
+            return False
+        kernel, loop = replace(kernel, epilogue=following.epilogue), following.epilogue.loop
+        stores = tuple(2 + n for n, access in enumerate(loop.accesses) if access.kind == "store")
+        low.add(FollowedStep(kernel, (a, b, *following.places), stores, (*values, *following.values), 1, m * n * k,
+                             joined(["matmul", *operations(node)]), node.origin, in_place=kernel.way != "few",
+                             operations=work, choice=f"tensor cores ({kernel.way}), with what follows"))
         return True
+    low.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin, operations=work,
+                 choice=f"tensor cores ({kernel.way})" if kernel.way != "simt" else "arithmetic units"))
+    return True
 
-    def with_tuned_tile(self, node: Node, kernel: ProductKernel, sizes: tuple[Size, ...]) -> ProductKernel:
-        """The kernel with the tile that the tuner has found: every tile sums in the same order."""
-        tiles = {"wgmma": [(*tile, 64, tile[1]) for tile in TILE_COSTS], "simt": [LARGE, MIDDLE, SMALL]}.get(kernel.way)
-        if tiles is None or not all(isinstance(size, int) for size in sizes):
-            return kernel
-        ways = {"{}x{}".format(*tile): tile for tile in (kernel.tile, *tiles)}
-        more = f"{kernel.way} {kernel.left or '-'}{kernel.right or '-'}"
-        key = self.problem_key(node, "matmul", kernel.dtype.name, sizes, more)
-        numbers = tuple(int(size) for size in sizes)
-        chosen = self.tuned(node, Problem(key, "device", node, numbers, tuple(ways))).choice.way
-        return replace(kernel, tile=ways.get(chosen, kernel.tile))
+
+def with_tuned_tile(low: Lowering, node: Node, kernel: ProductKernel, sizes: tuple[Size, ...]) -> ProductKernel:
+    """The kernel with the tile that the tuner has found: every tile sums in the same order."""
+    tiles = {"wgmma": [(*tile, 64, tile[1]) for tile in TILE_COSTS], "simt": [LARGE, MIDDLE, SMALL]}.get(kernel.way)
+    if tiles is None or not all(isinstance(size, int) for size in sizes):
+        return kernel
+    ways = {"{}x{}".format(*tile): tile for tile in (kernel.tile, *tiles)}
+    more = f"{kernel.way} {kernel.left or '-'}{kernel.right or '-'}"
+    key = low.problem_key(node, "matmul", kernel.dtype.name, sizes, more)
+    numbers = tuple(int(size) for size in sizes)
+    chosen = low.tuned(node, Problem(key, "device", node, numbers, tuple(ways))).choice.way
+    return replace(kernel, tile=ways.get(chosen, kernel.tile))
 
 
 @dataclass(slots=True)

@@ -74,72 +74,71 @@ class ColumnsKernel(RowsKernel):
         return Launch(Geometry(max(1, -(-sizes.rows // self.width)), self.threads, self.shared_bytes))
 
     def text(self) -> str:
-        return ColumnsCode(self).module("")
+        return columns_text(self)
 
 
-class ColumnsCode(RowsCode):
-    """Generator of the LLVM text of one columns kernel."""
+def columns_text(device: ColumnsKernel) -> str:
+    code = RowsCode(device, in_memory)
+    e = code.e
+    code.each = 1
+    code.begin_function()
+    thread, rows = e.ask("thread"), e.word(Header.ROWS)
+    code.begin, code.end = e.constant(0, "i64", 1), e.constant(device.columns, "i64", 1)
+    code.lane, code.mine = thread.shift_right(device.width.bit_length() - 1), thread & (device.width - 1)
+    row = e.ask("block") * device.width + code.mine
+    code.valid = e.icmp("slt", row, rows)
+    code.memory = e.shared()
+    code.place_row(code.split(e.select(code.valid, row, 0), code.outer))
+    code.row_values(0)
+    code.leader = e.icmp("eq", code.lane, 0)
+    for step in code.kernel.passes:
+        code.prepare_pass(step)
+        walk(code, device, step)
+        code.row_values(step.stage + 1)
+    with e.when(code.leader & code.valid):
+        code.store_rows()
+    return code.end_function(f' "nvvm.maxntid"="{device.threads}"')
 
-    device: ColumnsKernel
 
-    def module(self, name: str) -> str:
-        e, device = self.e, self.device
-        self.each = 1
-        self.begin_function()
-        thread, rows = e.ask("thread"), e.word(Header.ROWS)
-        self.begin, self.end = e.constant(0, "i64", 1), e.constant(device.columns, "i64", 1)
-        self.lane, self.mine = thread.shift_right(device.width.bit_length() - 1), thread & (device.width - 1)
-        row = e.ask("block") * device.width + self.mine
-        self.valid = e.icmp("slt", row, rows)
-        self.memory = e.shared()
-        self.place_row(self.split(e.select(self.valid, row, 0), self.outer))
-        self.row_values(0)
-        self.leader = e.icmp("eq", self.lane, 0)
-        for step in self.kernel.passes:
-            self.prepare_pass(step)
-            self.walk(step)
-            self.row_values(step.stage + 1)
-        with e.when(self.leader & self.valid):
-            self.store_rows()
-        return self.end_function(f' "nvvm.maxntid"="{device.threads}"')
+def walk(code: RowsCode, device: ColumnsKernel, step: Pass) -> None:
+    """A pass over all blocks of the tree; their values wait in shared memory."""
+    e = code.e
+    reductions = [code.kernel.instructions[number] for number in step.reductions]
+    first = code.partials
+    code.partials += len(reductions)
 
-    def walk(self, step: Pass) -> None:
-        """A pass over all blocks of the tree; their values wait in shared memory."""
-        e, device = self.e, self.device
-        reductions = [self.kernel.instructions[number] for number in step.reductions]
-        first = self.partials
-        self.partials += len(reductions)
+    def place(number: int, block: Value | int) -> str:
+        at = (code.mine * device.blocks + block) * 8
+        start = 8 * device.width * (TREE_LANES + 1 + device.blocks * (first + number))
+        return e.offset(code.memory, "i8", at + start)
 
-        def place(number: int, block: Value | int) -> str:
-            at = (self.mine * device.blocks + block) * 8
-            start = 8 * device.width * (TREE_LANES + 1 + device.blocks * (first + number))
-            return e.offset(self.memory, "i8", at + start)
-
-        with e.loop(0, device.blocks) as loop:
-            start = loop.index * TREE_BLOCK
-            found = self.block(step, start, e.intrinsic("smin", start + TREE_BLOCK, self.end))
-            with e.when(self.leader):
-                for number, value in enumerate(found):
-                    e.store(value, place(number, loop.index))
-        if reductions:
-            e.barrier()
-        for number, (which, instruction) in enumerate(zip(step.reductions, reductions, strict=True)):
-            element = lane_type(instruction.dtype)
-            values = [e.load(place(number, block), element, 1) for block in range(device.blocks)]
-            self.rows[which] = self.finished(instruction, self.joined(instruction, values))
-
-    def folded(self, name: str, dtype: object, parts: list[Value]) -> Value:
-        """The lanes of a row meet in shared memory; all threads of the row get their value."""
-        e, element, width = self.e, lane_type(dtype), self.device.width  # type: ignore[arg-type]
-        e.store(parts[0], e.offset(self.memory, "i8", (self.lane * width + self.mine) * 8))
+    with e.loop(0, device.blocks) as loop:
+        start = loop.index * TREE_BLOCK
+        found = code.block(step, start, e.intrinsic("smin", start + TREE_BLOCK, code.end))
+        with e.when(code.leader):
+            for number, value in enumerate(found):
+                e.store(value, place(number, loop.index))
+    if reductions:
         e.barrier()
-        result = e.offset(self.memory, "i8", (self.mine + width * TREE_LANES) * 8)
-        with e.when(self.leader):
-            lanes = [e.load(e.offset(self.memory, "i8", (self.mine + width * lane) * 8), element, 1)
-                     for lane in range(TREE_LANES)]
-            e.store(fold(e, name, dtype, lanes), result)  # type: ignore[arg-type]
-        e.barrier()
-        return e.load(result, element, 1)
+    for number, (which, instruction) in enumerate(zip(step.reductions, reductions, strict=True)):
+        element = lane_type(instruction.dtype)
+        values = [e.load(place(number, block), element, 1) for block in range(device.blocks)]
+        code.rows[which] = code.finished(instruction, code.joined(instruction, values))
+
+
+def in_memory(code: RowsCode, name: str, dtype: object, parts: list[Value]) -> Value:
+    """The lanes of a row meet in shared memory; all threads of the row get their value."""
+    assert isinstance(code.device, ColumnsKernel)
+    e, element, width = code.e, lane_type(dtype), code.device.width  # type: ignore[arg-type]
+    e.store(parts[0], e.offset(code.memory, "i8", (code.lane * width + code.mine) * 8))
+    e.barrier()
+    result = e.offset(code.memory, "i8", (code.mine + width * TREE_LANES) * 8)
+    with e.when(code.leader):
+        lanes = [e.load(e.offset(code.memory, "i8", (code.mine + width * lane) * 8), element, 1)
+                 for lane in range(TREE_LANES)]
+        e.store(fold(e, name, dtype, lanes), result)  # type: ignore[arg-type]
+    e.barrier()
+    return e.load(result, element, 1)
 
 
 def columns_kernel(kernel: LoopKernel, rows: int, columns: int, places: int, numbers: int) -> ColumnsKernel | None:

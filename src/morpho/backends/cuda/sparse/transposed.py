@@ -11,9 +11,10 @@ from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter, Header, entry
 from morpho.backends.cuda.codegen.kernels import ISA, Launch, OwnKernel, Sizes
 from morpho.backends.cuda.driver.interface import Geometry
-from morpho.backends.cuda.sorting.lower import KEYS, MOST, SortLowering
+from morpho.backends.cuda.sorting.lower import KEYS, MOST, sorted_line
 from morpho.backends.cuda.sparse.products import TeamSpmm, team_for, teams_for
 from morpho.backends.kernels.sparse.row_walk import SparseCode
+from morpho.backends.lowering.lowering import Lowering, flat
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, int32
 from morpho.cost.tuned_choices import Problem
@@ -153,53 +154,51 @@ class OrderedChains(_Own):
         return code.written()
 
 
-class TransposedLowering(SortLowering):
-    """Sparse products: teams of rows by the tuner's choice, and products with the transpose."""
+def with_team(low: Lowering, node: Node, step: Step) -> Step:
+    """The step of a sparse product with the team of rows that the tuner has found."""
+    sizes = (node.shape[0], node.inputs[3].shape[0], node.shape[1])
+    if not all(isinstance(size, int) for size in sizes):
+        return step
+    default = team_for(node.shape[1])
+    ways = {team.said: team for team in (default, *teams_for(int(node.shape[1])))}
+    key = low.problem_key(node, "spmm teams", node.dtype.name, sizes)
+    numbers = tuple(int(size) for size in sizes)
+    chosen = low.tuned(node, Problem(key, "device", node, numbers, tuple(ways))).choice.way
+    if chosen not in ways:
+        return step
+    given = {name: getattr(step.kernel, name) for name in step.kernel.__dataclass_fields__}  # type: ignore
+    return replace(step, kernel=TeamSpmm(**given, team=ways[chosen]), choice=f"from the tuner: {chosen}")
 
-    def spmm_step(self, node: Node, target: View) -> Step:
-        """The CPU's step, with the team that the tuner has found."""
-        step = super().spmm_step(node, target)
-        sizes = (node.shape[0], node.inputs[3].shape[0], node.shape[1])
-        if not all(isinstance(size, int) for size in sizes):
-            return step
-        default = team_for(node.shape[1])
-        ways = {team.said: team for team in (default, *teams_for(int(node.shape[1])))}
-        key = self.problem_key(node, "spmm teams", node.dtype.name, sizes)
-        numbers = tuple(int(size) for size in sizes)
-        chosen = self.tuned(node, Problem(key, "device", node, numbers, tuple(ways))).choice.way
-        if chosen not in ways:
-            return step
-        given = {name: getattr(step.kernel, name) for name in step.kernel.__dataclass_fields__}  # type: ignore
-        return replace(step, kernel=TeamSpmm(**given, team=ways[chosen]), choice=f"from the tuner: {chosen}")
 
-    def lower_spmm_transposed(self, node: Node) -> None:
-        """A sort, a search, and chains; or the CPU's kernel, where a size is not known or there is little to do."""
-        indices, indptr, data = (self.flat(child) for child in node.inputs[1:4])
-        count, size = data.shape[0], node.shape[0]
-        if not all(isinstance(n, int) for n in (count, *node.shape, indptr.shape[0])) or not 0 < int(count) <= MOST:
-            super().lower_spmm_transposed(node)
-            return
-        base, dense = self.number_or_place(node.inputs[0]), self.flat(node.inputs[4], unit_rows=True)
-        target = self.new_slot(node.shape, node.dtype)
-        wide = target if node.dtype.compute is node.dtype else self.new_slot(node.shape, node.dtype.compute)
-        self.copy(base, wide, node)
-        bits = max(int(size) - 1, 1).bit_length()
-        unsigned = replace(indices, dtype=KEYS[indices.dtype.itemsize])
-        keys, order = self.sorted_line(node, unsigned, 1, int(count), False, bits, None)
-        self.chains(node, (keys, order, indices, indptr, data, dense, wide), int(count))
-        if wide is not target:
-            self.copy(wide, target, node)
-        self.views[node.serial] = [target]
+def lower_spmm_transposed(low: Lowering, node: Node) -> bool:
+    """A sort, a search, and chains; or the CPU's kernel, where a size is not known or there is little to do."""
+    indices, indptr, data = (flat(low, child) for child in node.inputs[1:4])
+    count, size = data.shape[0], node.shape[0]
+    if not all(isinstance(n, int) for n in (count, *node.shape, indptr.shape[0])) or not 0 < int(count) <= MOST:
+        return False
+    base, dense = low.number_or_place(node.inputs[0]), flat(low, node.inputs[4], unit_rows=True)
+    target = low.new_slot(node.shape, node.dtype)
+    wide = target if node.dtype.compute is node.dtype else low.new_slot(node.shape, node.dtype.compute)
+    low.copy(base, wide, node)
+    bits = max(int(size) - 1, 1).bit_length()
+    unsigned = replace(indices, dtype=KEYS[indices.dtype.itemsize])
+    keys, order = sorted_line(low, node, unsigned, 1, int(count), False, bits)
+    chains(low, node, (keys, order, indices, indptr, data, dense, wide), int(count))
+    if wide is not target:
+        low.copy(wide, target, node)
+    low.views[node.serial] = [target]
+    return True
 
-    def chains(self, node: Node, places: tuple[View, ...], count: int) -> None:
-        """The two launches behind the sort."""
-        keys, order, indices, indptr, data, dense, wide = places
-        rows = self.new_slot((count,), int32)
-        columns: Size = node.shape[1]
-        work = 2 * count * columns
-        self.add(Step(OrderedRows(indices.dtype, indptr.dtype), (order, indices, indptr, rows), (3,),
-                      (count, indptr.shape[0] - 1, node.shape[0]), 1, count, node.op.name, node.origin,
-                      operations=count))
-        self.add(Step(OrderedChains(node.dtype, wide.dtype, keys.dtype), (keys, order, rows, data, dense, wide), (5,),
-                      (node.shape[0] * columns, columns, count, dense.strides[0]), 1, count, node.op.name, node.origin,
-                      operations=work))
+
+def chains(low: Lowering, node: Node, places: tuple[View, ...], count: int) -> None:
+    """The two launches behind the sort."""
+    keys, order, indices, indptr, data, dense, wide = places
+    rows = low.new_slot((count,), int32)
+    columns: Size = node.shape[1]
+    work = 2 * count * columns
+    low.add(Step(OrderedRows(indices.dtype, indptr.dtype), (order, indices, indptr, rows), (3,),
+                 (count, indptr.shape[0] - 1, node.shape[0]), 1, count, node.op.name, node.origin,
+                 operations=count))
+    low.add(Step(OrderedChains(node.dtype, wide.dtype, keys.dtype), (keys, order, rows, data, dense, wide), (5,),
+                 (node.shape[0] * columns, columns, count, dense.strides[0]), 1, count, node.op.name, node.origin,
+                 operations=work))

@@ -1,9 +1,9 @@
-"""Running sums, products and extremes of long lines on a GPU, written as kernels over tiles.
+"""Running sums, products and extremes of lines on a GPU.
 
-A line of one tile is scanned by one program. A longer one takes two launches: the total of each tile, then each tile
-scanned behind the totals before it. The order of additions is fixed by the tile alone, so the bits do not depend on the
-grid; they are not those of one chain. A tile is 128 segments of 31 elements: an odd number, since neighbouring threads
-then read different banks of shared memory.
+A line of one tile is scanned by one program. A longer one takes one pass with look-back (`blocks/scan.py`). The order
+of additions is fixed by the tile alone, so the bits do not depend on the grid; they are not those of one chain. A short
+tile is 128 segments of up to 31 elements: an odd number, since neighbouring threads then read different banks of shared
+memory.
 """
 
 from __future__ import annotations
@@ -11,37 +11,25 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from morpho.backends.lowering.lower_graph import SCANS, GraphLowering
+from morpho.backends.cuda.blocks.look_back import STATUS, workspace
+from morpho.backends.cuda.blocks.scan import TILE, ScanLines
+from morpho.backends.cuda.blocks.threads import in_register
 from morpho.backends.lowering.lower_tiles import add_step
-from morpho.base.dims import Size, product, upper
-from morpho.base.dtypes import DType
+from morpho.backends.lowering.lowering import Lowering
+from morpho.base.dims import product, upper
+from morpho.base.dtypes import DType, int64
 from morpho.ir.node import Node
-from morpho.ops.tiles.functions import (
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    load,
-    max,
-    maximum,
-    min,
-    minimum,
-    prod,
-    program_id,
-    store,
-    sum,
-)
+from morpho.ops.tiles.functions import cummax, cummin, cumprod, cumsum, load, store
 from morpho.ops.tiles.interpret import first_value
 from morpho.ops.tiles.ir import SEGMENTS, TileProgram
 from morpho.ops.tiles.translate import translate
+from morpho.program.program import Step
 from morpho.program.view import View
 
-MOST_SEGMENT = 31
-TILE = SEGMENTS * MOST_SEGMENT
+SHORT = SEGMENTS * 31
 LEAST = 256  # elements of a line; shorter ones are a thread's each
-BEFORE = 1024  # totals that are added up at once
 MANY_LINES = 1 << 13  # that lie across: a thread each keeps the device busy
-DEPTH = 1 << 28  # elements of a line: its totals are summed by every program
+MOST = 1 << 40
 RUNNING = {"sum": cumsum, "prod": cumprod, "max": cummax, "min": cummin}
 
 
@@ -50,45 +38,12 @@ def scan_rows(x: Any, out: Any, *, tile: int, running: Any, none: Any, wide: DTy
     store(out[:], running(load(x[:], tile, other=none).astype(wide)))
 
 
-def totals(x: Any, out: Any, *, tile: int, total: Any, none: Any, wide: DType) -> None:
-    """The total of each tile."""
-    i = program_id(0)
-    store(out[i], total(load(x[i * tile:], tile, other=none).astype(wide)))
-
-
-def scan_tiles(x: Any, sums: Any, out: Any, *, tile: int, running: Any, total: Any, none: Any, wide: DType,
-               several: int) -> None:
-    """Each tile behind the totals of those before it."""
-    i = program_id(0)
-    before = total(load(sums[:i], several, other=none))
-    for start in range(several, i, several):
-        part = total(load(sums[start:i], several, other=none))
-        before = total_of_two(before, part, total)
-    tile_values = running(load(x[i * tile:], tile, other=none).astype(wide))
-    store(out[i * tile:], total_of_two(before, tile_values, total))
-
-
-def total_of_two(a: Any, b: Any, total: Any) -> Any:
-    """Two values, or a value and a tile, as one."""
-    if total is sum:
-        return a + b
-    if total is prod:
-        return a * b
-    return maximum(a, b) if total is max else minimum(a, b)
-
-
 @lru_cache(maxsize=64)
-def programs(name: str, dtype: DType, tile: int, several: int) -> tuple[TileProgram, ...]:
-    """The kernel of short lines, or the two of long ones (`several` totals at once)."""
+def program(name: str, dtype: DType, tile: int) -> TileProgram:
+    """The kernel of short lines."""
     wide = dtype.compute
-    none = first_value(name, wide.numpy).item()
-    total = {"sum": sum, "prod": prod, "max": max, "min": min}[name]
-    known: dict[str, Any] = {"tile": tile, "none": none, "wide": wide}
-    if not several:
-        return (translate(scan_rows, [("x", dtype, 1), ("out", dtype, 1)], {**known, "running": RUNNING[name]}),)
-    return (translate(totals, [("x", dtype, 1), ("out", wide, 1)], {**known, "total": total}),
-            translate(scan_tiles, [("x", dtype, 1), ("sums", wide, 1), ("out", dtype, 1)],
-                      {**known, "running": RUNNING[name], "total": total, "several": several}))
+    known = {"tile": tile, "none": first_value(name, wide.numpy).item(), "wide": wide, "running": RUNNING[name]}
+    return translate(scan_rows, [("x", dtype, 1), ("out", dtype, 1)], known)
 
 
 def tile_of(length: int) -> int:
@@ -96,37 +51,39 @@ def tile_of(length: int) -> int:
     return SEGMENTS * (-(-length // SEGMENTS) | 1)
 
 
-class ScanLowering(GraphLowering):
-    """Scans of lines by blocks of threads."""
+def is_long_line(node: Node) -> bool:
+    """Whether the lines of a scan are long enough for a block each."""
+    length = node.shape[node["axis"]]
+    return (not node.dtype.is_complex and node.dtype.compute.itemsize >= 4 and isinstance(length, int)
+            and LEAST <= length < MOST)
 
-    def lower_scan(self, node: Node) -> None:
-        axis, name = node["axis"], node.op.name.removeprefix("cumulative_")
-        length: Size = node.shape[axis]
-        long = isinstance(length, int) and length > TILE
-        taken = node.op.name in SCANS and name in RUNNING and not node.dtype.is_complex
-        if not taken or not isinstance(length, int) or not LEAST <= length < DEPTH:
-            super().lower_scan(node)
-            return
-        source, outer = self.view(node.inputs[0]), [d for d in range(len(node.shape)) if d != axis]
-        if source.strides[axis] != 1 and upper(product(tuple(node.shape[d] for d in outer))) >= MANY_LINES:
-            super().lower_scan(node)  # neighbouring threads read neighbouring lines
-            return
-        target = self.new_slot(node.shape, node.dtype)
-        levels = tuple((node.shape[d], (True, True)) for d in outer)
 
+def lower_scan(low: Lowering, node: Node) -> bool:
+    """One launch; neighbouring threads take neighbouring lines that lie across, if they are many."""
+    axis, name = node["axis"], node.op.name.removeprefix("cumulative_")
+    length = int(node.shape[axis])
+    source, outer = low.view(node.inputs[0]), [d for d in range(len(node.shape)) if d != axis]
+    if source.strides[axis] != 1 and upper(product(tuple(node.shape[d] for d in outer))) >= MANY_LINES:
+        return False
+    target = low.new_slot(node.shape, node.dtype)
+    if length <= SHORT and name in RUNNING:
         def line(view: View) -> View:
             order = [*outer, axis]
             return View(view.slot, view.offset, tuple(view.shape[d] for d in order),
                         tuple(view.strides[d] for d in order), view.dtype)
 
-        if not long:
-            (program,) = programs(name, node.dtype, tile_of(length), 0)
-            add_step(self, node, program, [line(source), line(target)], (1,), levels, True, node.op.name)
-        else:
-            tiles = -(-length // TILE)
-            first, second = programs(name, node.dtype, TILE, BEFORE if tiles > 128 else 128)
-            sums = self.new_slot((*[node.shape[d] for d in outer], tiles), node.dtype.compute)
-            add_step(self, node, first, [line(source), sums], (tiles,), levels, True, node.op.name)
-            three = tuple((size, (True, True, True)) for size, _ in levels)
-            add_step(self, node, second, [line(source), sums, line(target)], (tiles,), three, True, node.op.name)
-        self.views[node.serial] = [target]
+        levels = tuple((node.shape[d], (True, True)) for d in outer)
+        add_step(low, node, program(name, node.dtype, tile_of(length)), [line(source), line(target)], (1,), levels,
+                 True, node.op.name)
+    else:
+        kernel, tiles = ScanLines(name, node.dtype, len(outer)), -(-length // TILE)
+        lines, words = product(tuple(node.shape[d] for d in outer)), workspace(tiles, in_register(node.dtype))
+        status = low.new_slot((STATUS + lines * words,), int64)
+        low.copy(0, status, node)
+        values = kernel.record.values(
+            length=length, tiles=tiles, words=words, extents=[node.shape[d] for d in outer],
+            source=[source.strides[d] for d in (*outer, axis)], target=[target.strides[d] for d in (*outer, axis)])
+        low.add(Step(kernel, (source, target, status), (1, 2), values, lines * tiles, TILE, node.op.name, node.origin,
+                     choice="one pass, look-back between blocks"))
+    low.views[node.serial] = [target]
+    return True

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from morpho.backends.lowering.lower_graph import GraphLowering
 from morpho.backends.lowering.lower_tiles import add_step
+from morpho.backends.lowering.lowering import Lowering
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node
 from morpho.ops.tiles.functions import (
@@ -48,25 +48,24 @@ def program(index: DType, dtype: DType, mode: str) -> TileProgram:
     return translate(combine, arrays, {"tile": TILE, "atomic": ATOMICS[mode]})
 
 
-class CountLowering(GraphLowering):
-    """Scatters of whole numbers whose order does not matter."""
+def counts(node: Node) -> bool:
+    """Whether the order of a scatter does not matter, and there are enough indices."""
+    length = node.inputs[1].shape[node["axis"]]
+    return (node["mode"] in ATOMICS and node.dtype.is_integer and node.dtype.itemsize >= 4
+            and isinstance(length, int) and length >= LEAST)
 
-    def lower_scatter(self, node: Node) -> None:
-        axis, (index, value) = node["axis"], node.inputs[1:]
-        length = index.shape[axis]
-        taken = (node["mode"] in ATOMICS and node.dtype.is_integer and node.dtype.itemsize >= 4
-                 and isinstance(length, int) and length >= LEAST and node.serial not in self.clusters)
-        if not taken:
-            super().lower_scatter(node)
-            return
-        places = [self.view(child) for child in (index, value)]
-        base, target = self.number_or_place(node.inputs[0]), self.new_slot(node.shape, node.dtype)
-        self.copy(base, target, node)
-        outer = [d for d in range(len(node.shape)) if d != axis]
-        order = [*outer, axis]
-        views = [View(view.slot, view.offset, tuple(view.shape[d] for d in order),
-                      tuple(view.strides[d] for d in order), view.dtype) for view in (*places, target)]
-        levels = tuple((index.shape[d], (True, True, True)) for d in outer)
-        add_step(self, node, program(index.dtype, node.dtype, node["mode"]), views, (-(-length // TILE),), levels, True,
-                 f"scatter_{node['mode']}")
-        self.views[node.serial] = [target]
+
+def lower_scatter(low: Lowering, node: Node) -> None:
+    axis, (index, value) = node["axis"], node.inputs[1:]
+    length = int(index.shape[axis])
+    places = [low.view(child) for child in (index, value)]
+    base, target = low.number_or_place(node.inputs[0]), low.new_slot(node.shape, node.dtype)
+    low.copy(base, target, node)
+    outer = [d for d in range(len(node.shape)) if d != axis]
+    order = [*outer, axis]
+    views = [View(view.slot, view.offset, tuple(view.shape[d] for d in order),
+                  tuple(view.strides[d] for d in order), view.dtype) for view in (*places, target)]
+    levels = tuple((index.shape[d], (True, True, True)) for d in outer)
+    add_step(low, node, program(index.dtype, node.dtype, node["mode"]), views, (-(-length // TILE),), levels, True,
+             f"scatter_{node['mode']}")
+    low.views[node.serial] = [target]

@@ -1,6 +1,6 @@
 """From a `LoopKernel` to LLVM text.
 
-The columns of a row go by in chunks of `lanes` elements (`chunk_moves.py`). Reductions follow docs/numerics.md: element
+The columns of a row go by in chunks of `lanes` elements (`values.py`). Reductions follow docs/numerics.md: element
 i adds into lane i mod 64, the lanes of a block of 4096 fold by halves, and blocks join pairwise.
 """
 
@@ -10,15 +10,15 @@ from morpho.backends.code import scalars
 from morpho.backends.code.emit import Value, defined
 from morpho.backends.code.kernel_abi import SIGNATURE
 from morpho.backends.kernels.loops import reductions
-from morpho.backends.kernels.loops.chunk_code import ChunkCode
 from morpho.backends.kernels.loops.chunk_width import is_long_chain
 from morpho.backends.kernels.loops.loop_spec import TREE_LANES, Choice, Pass
 from morpho.backends.kernels.loops.software_pipeline import pipelined_loop
+from morpho.backends.kernels.loops.values import LoopState, is_long, write_chunk
 
 TOGETHER = 8  # masks of rows in a number
 
 
-class LoopCode(ChunkCode):
+class LoopCode(LoopState):
     """The whole function: rows, and passes over their columns."""
 
     # -- the function --------------------------------------------------------------------------------------------------
@@ -184,18 +184,18 @@ class LoopCode(ChunkCode):
         e, lanes = self.e, self.lanes
         if lanes == 1:
             with e.loop(self.begin, self.end) as loop:
-                self.chunk(step, loop.index, None)
+                write_chunk(self, step, loop.index, None)
             return
         if self.pipelined and pipelined_loop(self, step, self.begin, self.end):
             return
-        if self.is_long(step) and not self.kernel.short_rows:
+        if is_long(self, step) and not self.kernel.short_rows:
             self.either_loop(step, self.begin, self.end)
             return
         whole = self.begin + ((self.end - self.begin) & -lanes)
         with e.loop(self.begin, whole, lanes) as loop:
-            self.chunk(step, loop.index, None)
+            write_chunk(self, step, loop.index, None)
         with e.when(e.icmp("slt", whole, self.end)):
-            self.chunk(step, whole, self.end - whole)
+            write_chunk(self, step, whole, self.end - whole)
 
     def either_loop(self, step: Pass, begin: Value, end: Value) -> None:
         """All chunks by one body: the last one may be short."""
@@ -203,4 +203,4 @@ class LoopCode(ChunkCode):
         with e.loop(begin, end, self.lanes) as loop:
             left = end - loop.index
             count = e.intrinsic("smin", left, e.constant(self.lanes, "i64", 1))
-            self.chunk(step, loop.index, count, maybe_whole=True)
+            write_chunk(self, step, loop.index, count, maybe_whole=True)

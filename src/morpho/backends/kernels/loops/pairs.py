@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from morpho.backends.code import scalars
 from morpho.backends.code.emit import Emitter, Value
-from morpho.backends.kernels.loops.loop_base import LoopBase
 from morpho.backends.kernels.loops.loop_spec import LoopKernel
 from morpho.base.dims import Size
 from morpho.program.view import View
@@ -56,46 +54,3 @@ def joined(e: Emitter, a: Value, b: Value) -> Value:
     order = ", ".join(f"i32 {lane}" for i in range(a.lanes) for lane in (i, a.lanes + i))
     return e.assign(f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{2 * a.lanes} x i32> <{order}>", a.element,
                     2 * a.lanes)
-
-
-class PairMoves(LoopBase):
-    """Chunks of parts."""
-
-    def load_part(self, number: int, column: Value, count: Value | None) -> Value:
-        """The parts of a chunk of complex numbers."""
-        e, access = self.e, self.kernel.accesses[number]
-        element, first = scalars.memory_type(access.dtype), PARTS.index(access.pattern)
-        if count is None:
-            place = e.offset(self.pointers[number], element, column * 2 - first)
-            return every_second(e, place, element, first, self.lanes)
-        buffer = self.temporary(f"load{number}", element)
-        for whole in e.both(e.icmp("sge", count, self.lanes)):
-            place = e.offset(self.pointers[number], element, column * 2 - (first if whole else 0))
-            if whole:
-                e.store(every_second(e, place, element, first, self.lanes), buffer)
-                continue
-            with e.loop(0, count) as loop:
-                e.store(e.load(e.offset(place, element, loop.index * 2), element, 1),
-                        e.offset(buffer, element, loop.index))
-        return e.load(buffer, element)
-
-    def store_parts(self, access: int, values: tuple[Value, Value], column: Value, count: Value | None) -> None:
-        """Both parts of a chunk; `access` is that of the real ones."""
-        e = self.e
-        element = values[0].element
-        place = e.offset(self.pointers[access], element, column * 2)
-        if count is None:
-            e.store(joined(e, *values), place)
-            return
-        buffers = [self.temporary(f"store{access}", element, True), self.temporary(f"other{access}", element, True)]
-        for whole in e.both(e.icmp("sge", count, self.lanes)):
-            if whole:
-                e.store(joined(e, *values), place)
-                continue
-            for value, buffer in zip(values, buffers, strict=True):
-                e.store(value, buffer)
-            with e.loop(0, count) as loop:
-                for number, buffer in enumerate(buffers):
-                    e.store(e.load(e.offset(buffer, element, loop.index), element, 1),
-                            e.offset(place, element, loop.index * 2 + number))
-

@@ -11,8 +11,8 @@ import math
 
 from morpho.backends.code import scalars
 from morpho.backends.code.emit import BITS, Emitter, Value
-from morpho.backends.kernels.loops.chunk_code import ChunkCode
 from morpho.backends.kernels.loops.loop_spec import TREE_LANES
+from morpho.backends.kernels.loops.values import LoopState
 from morpho.base.dtypes import DType, bool_
 
 
@@ -72,7 +72,7 @@ def _part(e: Emitter, value: Value, start: int, count: int) -> Value:
 class Tree:
     """One reduction being written: its lanes in memory and its stack of joined blocks."""
 
-    def __init__(self, code: ChunkCode, number: int) -> None:
+    def __init__(self, code: LoopState, number: int) -> None:
         instruction = code.kernel.instructions[number]
         self.code, self.number = code, number
         self.name, self.dtype = instruction.name.removeprefix("reduce_"), instruction.dtype

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from morpho.backends.code.emit import BITS, Value
-from morpho.backends.kernels.loops.chunk_code import ChunkCode
 from morpho.backends.kernels.loops.loop_spec import TREE_BLOCK, TREE_LANES, Pass
 from morpho.backends.kernels.loops.reduction_tree import Tree
 from morpho.backends.kernels.loops.software_pipeline import pipelined_loop
+from morpho.backends.kernels.loops.values import LoopState, is_long, write_chunk
 
 CHEAP = 12  # operations per element of walks that may repeat some
 
 
-def reduce_pass(code: ChunkCode, step: Pass) -> None:
+def reduce_pass(code: LoopState, step: Pass) -> None:
     """Walk the columns of a row block by block, leaving each reduction's value among the row's values."""
     e = code.e
     trees = [Tree(code, number) for number in step.reductions]
@@ -30,11 +30,11 @@ def reduce_pass(code: ChunkCode, step: Pass) -> None:
         code.rows[tree.number] = tree.result(count)
 
 
-def block_pass(code: ChunkCode, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
+def block_pass(code: LoopState, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
     """The lanes of one block: whole groups of 64 in registers where the body is short, the rest in memory."""
     e, width = code.e, code.lanes
     parts = TREE_LANES // width
-    if code.is_long(step) or width == 1:
+    if is_long(code, step) or width == 1:
         for tree in trees:
             tree.store_lanes([tree.start(width)] * parts)
         tail(code, step, trees, first, last)
@@ -45,7 +45,7 @@ def block_pass(code: ChunkCode, step: Pass, trees: list[Tree], first: Value, las
         with e.loop(first, whole, TREE_LANES, carried=starts) as loop:
             sums = list(loop.values)
             for part in range(parts):
-                values = code.chunk(walk, loop.index + part * width, None)
+                values = write_chunk(code, walk, loop.index + part * width, None)
                 for t, tree in enumerate(some):
                     slot = t * parts + part
                     sums[slot] = tree.join(sums[slot], tree.as_lane(values[tree.input]))
@@ -55,7 +55,7 @@ def block_pass(code: ChunkCode, step: Pass, trees: list[Tree], first: Value, las
     tail(code, step, trees, whole, last)
 
 
-def walks(code: ChunkCode, step: Pass, trees: list[Tree]) -> list[tuple[list[Tree], Pass]]:
+def walks(code: LoopState, step: Pass, trees: list[Tree]) -> list[tuple[list[Tree], Pass]]:
     """A pass as one walk over a block, or as one for each reduction where their lanes would not all fit the registers
     and what they need is cheap to compute again: the block is still in the first-level cache."""
     kernel, bits = code.kernel, max(code.isa.vector_bits, 1)
@@ -69,21 +69,21 @@ def walks(code: ChunkCode, step: Pass, trees: list[Tree]) -> list[tuple[list[Tre
             for tree, part in zip(trees, parts, strict=True)]
 
 
-def tail(code: ChunkCode, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
+def tail(code: LoopState, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
     """Chunks whose lanes stand in memory; the last one may be short."""
     e, width = code.e, code.lanes
-    if code.pipelined and code.is_long(step) and pipelined_loop(code, step, first, last, trees):
+    if code.pipelined and is_long(code, step) and pipelined_loop(code, step, first, last, trees):
         return
     with e.loop(first, last, width) as loop:
         if width == 1:
-            values = code.chunk(step, loop.index, None)
+            values = write_chunk(code, step, loop.index, None)
             for tree in trees:
                 tree.add_chunk(values[tree.input], loop.index, None)
         else:
             count = e.intrinsic("smin", last - loop.index, e.constant(width, "i64", 1))
-            values = code.chunk(step, loop.index, count, maybe_whole=True)
+            values = write_chunk(code, step, loop.index, count, maybe_whole=True)
             # Where all chunks come here, most of them are whole and need no mask.
-            for whole in e.both(e.icmp("eq", count, width)) if code.is_long(step) else (False,):
+            for whole in e.both(e.icmp("eq", count, width)) if is_long(code, step) else (False,):
                 mask = None if whole else e.first_lanes(count)
                 for tree in trees:
                     tree.add_chunk(values[tree.input], loop.index, mask)

@@ -14,9 +14,9 @@ from dataclasses import replace
 from morpho.backends.code import scalars
 from morpho.backends.code.emit import BITS, Emitter, Value
 from morpho.backends.code.vector_math import has_branches
-from morpho.backends.kernels.loops.chunk_code import ChunkCode
 from morpho.backends.kernels.loops.loop_spec import TREE_LANES, Pass
 from morpho.backends.kernels.loops.reduction_tree import Tree
+from morpho.backends.kernels.loops.values import LoopState, copy_all, kept_element, side_by_side, store_kept
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
 MOST_CROSSING = 9  # values carried to the next iteration: more leave too few registers
@@ -144,7 +144,7 @@ def find_cut(lines: list[BodyInstruction], may_cross: Callable[[str], bool]) -> 
     return best
 
 
-def pipelined_loop(code: ChunkCode, step: Pass, begin: Value, end: Value, trees: Sequence[Tree] = ()) -> bool:
+def pipelined_loop(code: LoopState, step: Pass, begin: Value, end: Value, trees: Sequence[Tree] = ()) -> bool:
     """All columns from `begin` to `end`, in two stages; False when the body is not fit for it."""
     if not is_straight_line(code, step):
         return False
@@ -162,10 +162,10 @@ class PipelinedLoop:
     The short last chunk is read from, and written to, the stack: `whole` is where it begins.
     """
 
-    def __init__(self, code: ChunkCode, step: Pass, trees: Sequence[Tree]) -> None:
+    def __init__(self, code: LoopState, step: Pass, trees: Sequence[Tree]) -> None:
         self.code, self.step, self.trees, self.e = code, step, trees, code.e
         e, self.lanes = code.e, code.lanes
-        self.column, self.places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in code.side_by_side(step)}
+        self.column, self.places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in side_by_side(code, step)}
         self.elements = {n: scalars.memory_type(code.kernel.accesses[n].dtype) for n in self.places}
         before, constants = len(e.lines), len(e.table)
         self.values = code.chunk_values(step, self.column, None, self.places)  # a draft, outside any loop
@@ -191,7 +191,7 @@ class PipelinedLoop:
         last = begin + ((width - 1) & -lanes)
         self.copies = {n: code.temporary(f"load{n}", element) for n, element in self.elements.items()}
         left = end - whole
-        code.copy_all([(e.offset(code.pointers[n], element, whole), self.copies[n], element)
+        copy_all(code, [(e.offset(code.pointers[n], element, whole), self.copies[n], element)
                        for n, element in self.elements.items()], left)
         nothing = self.nothing(cut)
         constant = held_or_read(e, cut, self.draft, lanes, inside_others=bool(self.trees))
@@ -237,14 +237,14 @@ class PipelinedLoop:
         e, code = self.e, self.code
         written = {store.access: scalars.memory_type(code.kernel.instructions[store.instruction].dtype)
                    for store in self.step.stores}
-        code.copy_all([(code.temporary(f"store{n}", element), e.offset(code.pointers[n], element, whole), element)
+        copy_all(code, [(code.temporary(f"store{n}", element), e.offset(code.pointers[n], element, whole), element)
                        for n, element in written.items()], left)
         for tree in self.trees:
             short = e.load(code.temporary(f"spare{tree.number}", tree.element), tree.element)
             tree.add_chunk(short, whole, e.first_lanes(left))
 
 
-def put_away(code: ChunkCode, step: Pass, finished: dict[int, Value], column: Value, inside: Value,
+def put_away(code: LoopState, step: Pass, finished: dict[int, Value], column: Value, inside: Value,
              begin: Value) -> None:
     """A chunk's results to their places, or to the stack where it is not a whole one; and what later walks find."""
     e = code.e
@@ -255,13 +255,13 @@ def put_away(code: ChunkCode, step: Pass, finished: dict[int, Value], column: Va
         target = choose(code, inside, code.pointers[store.access], element, column, spare)
         e.store(scalars.to_memory(e, finished[store.instruction], dtype), target)
     for number in step.keep:  # whole chunks: their rows are padded
-        element = code.kept_type(number)
+        element = kept_element(code, number)
         spare = code.temporary(f"keep{number}", element)
         target = choose(code, e.icmp("sge", column, begin), code.kept[number], element, column, spare)
-        code.store_kept(finished[number], target)
+        store_kept(code, finished[number], target)
 
 
-def add_chunks(code: ChunkCode, trees: Sequence[Tree], finished: dict[int, Value], column: Value,
+def add_chunks(code: LoopState, trees: Sequence[Tree], finished: dict[int, Value], column: Value,
                inside: Value) -> None:
     """A whole chunk into the lanes of every reduction; what is none goes, joined with nothing, to the stack."""
     e = code.e
@@ -312,14 +312,14 @@ def is_short_of_registers(e: Emitter, cut: Cut, draft: list[str]) -> bool:
     return carried + len(constants) > MOST_HELD
 
 
-def choose(code: ChunkCode, condition: Value, base: str, element: str, index: Value, spare: str) -> str:
+def choose(code: LoopState, condition: Value, base: str, element: str, index: Value, spare: str) -> str:
     """The address of an element, or of a chunk on the stack."""
     address, name = code.e.offset(base, element, index), "%" + code.e.fresh("p")
     code.e.line(f"{name} = select i1 {condition.name}, ptr {address}, ptr {spare}")
     return name
 
 
-def is_straight_line(code: ChunkCode, step: Pass) -> bool:
+def is_straight_line(code: LoopState, step: Pass) -> bool:
     """Whether a chunk of this pass is computed without loops of its own, and lies side by side."""
     if step.kept or not (step.stores or step.reductions):
         return False

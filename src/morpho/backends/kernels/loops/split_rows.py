@@ -13,14 +13,13 @@ from morpho.backends.kernels.loops.reduction_tree import Tree
 from morpho.backends.kernels.loops.reductions import block_pass
 
 
-class _SplitCode(LoopCode):
-    def partial_pointers(self) -> list[str]:
-        """One buffer per reduction follows the kernel's own."""
-        first = len(self.kernel.accesses)
-        return [self.e.load_pointer("%buffers", first + i) for i in range(len(self.kernel.passes[0].reductions))]
+def partial_pointers(code: LoopCode) -> list[str]:
+    """One buffer per reduction follows the kernel's own."""
+    first = len(code.kernel.accesses)
+    return [code.e.load_pointer("%buffers", first + i) for i in range(len(code.kernel.passes[0].reductions))]
 
 
-class BlocksCode(_SplitCode):
+class BlocksCode(LoopCode):
     """Rows of this kernel are blocks: block b of row r is r * blocks + b."""
 
     def walk_rows(self, first: Value, last: Value) -> None:
@@ -29,7 +28,7 @@ class BlocksCode(_SplitCode):
         columns = self.inner[0]
         for extent in self.inner[1:]:
             columns = columns * extent
-        partials = self.partial_pointers()
+        partials = partial_pointers(self)
         step = self.kernel.passes[0]
         trees = [Tree(self, number) for number in step.reductions]
         with e.loop(first, last) as loop:
@@ -43,13 +42,13 @@ class BlocksCode(_SplitCode):
                 e.store(tree.folded(), e.offset(pointer, tree.element, loop.index))
 
 
-class JoinCode(_SplitCode):
+class JoinCode(LoopCode):
     """Rows as in the single kernel; columns are blocks."""
 
     def walk_rows(self, first: Value, last: Value) -> None:
         e = self.e
         blocks = self.value(self.kernel.record.at("blocks"))
-        partials = self.partial_pointers()
+        partials = partial_pointers(self)
         trees = [Tree(self, number) for number in self.kernel.passes[0].reductions]
         with e.loop(first, last) as rows:
             self.place_row(self.split(rows.index, self.outer))

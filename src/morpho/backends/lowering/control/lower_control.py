@@ -16,9 +16,8 @@ import numpy as np
 
 from morpho.backends.kernels.loops.sequential.register_loop import Carry, RegisterLoop, Store
 from morpho.backends.lowering.control.filling import rows_filled
-from morpho.backends.lowering.control.lower_lanes import lower_lane_loop
 from morpho.backends.lowering.control.scalarise import Scalars, offsets_of
-from morpho.backends.lowering.control.seam import Lowering, place_of
+from morpho.backends.lowering.lowering import Lowering, place_of
 from morpho.base.dims import Size, product
 from morpho.ir.body import Body
 from morpho.ir.node import Node
@@ -46,22 +45,13 @@ class Region:
         return self.low.program.steps[self.first:]
 
 
-def lower_control(low: Lowering, node: Node) -> None:
-    """The steps of a loop or branch."""
-    for mark, lower in (("registers", lower_register_loop), ("lanes", lower_lane_loop)):
-        if node.attributes.get(mark):
-            lower(low, node)
-            return
-    {"scan": _lower_scan, "while_loop": _lower_while, "switch": _lower_switch}[node.op.name](low, node)
-
-
 def _number(low: Lowering) -> int:
     """A number that no other loop or branch of the program has."""
     return 1 + max((step.number for step in low.program.steps if isinstance(step, Control)), default=-1)
 
 
 # -- scan --------------------------------------------------------------------------------------------------------------
-def _lower_scan(low: Lowering, node: Node) -> None:
+def lower_scan_loop(low: Lowering, node: Node) -> None:
     carries, xs, constants = parts(node)
     turns, backwards, turn = node["length"], node["reverse"], node["turn"]
     init = [low.number_or_place(carry) for carry in carries]
@@ -351,7 +341,7 @@ def _carried(scalars: Scalars, place: View, number: int) -> np.ndarray:
 
 
 # -- while_loop --------------------------------------------------------------------------------------------------------
-def _lower_while(low: Lowering, node: Node) -> None:
+def lower_while(low: Lowering, node: Node) -> None:
     count = node["carries"]
     init = [low.number_or_place(carry) for carry in node.inputs[:count]]
     fixed = [place_of(low, constant) for constant in node.inputs[count:]]
@@ -370,7 +360,7 @@ def _lower_while(low: Lowering, node: Node) -> None:
 
 
 # -- switch ------------------------------------------------------------------------------------------------------------
-def _lower_switch(low: Lowering, node: Node) -> None:
+def lower_switch(low: Lowering, node: Node) -> None:
     which = place_of(low, node.inputs[0])
     operands = [place_of(low, operand) for operand in node.inputs[1:]]
     targets = [low.new_slot(spec.shape, spec.dtype) for spec in node.outputs]

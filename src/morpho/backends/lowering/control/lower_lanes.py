@@ -8,7 +8,7 @@ from collections.abc import Callable
 from morpho.backends.kernels.loops.sequential.lane_loop import LaneLoop
 from morpho.backends.kernels.loops.sequential.register_loop import Carry, RegisterLoop, Store
 from morpho.backends.lowering.control.scalarise import Scalars
-from morpho.backends.lowering.control.seam import Lowering, place_of
+from morpho.backends.lowering.lowering import Lowering, place_of
 from morpho.base.dims import Shape, Size, product
 from morpho.base.shapes import is_contiguous, reshape_strides
 from morpho.ir.body import Body

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from morpho.backends.kernels.loops.loop_spec import LoopCall, Store
 from morpho.backends.kernels.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
 from morpho.backends.kernels.loops.sequential.scatter_loop import Scatter, ScatterLoop
-from morpho.backends.lowering.builder import operations
+from morpho.backends.lowering.destinations import base_of
 from morpho.backends.lowering.groups.group_body import Operand, structural_hash
-from morpho.backends.lowering.groups.joined_scatters import Cluster, body_of, find_clusters
+from morpho.backends.lowering.groups.joined_scatters import body_of
 from morpho.backends.lowering.groups.lower_group import GroupLowering
-from morpho.backends.lowering.lower_sparse import SparseLowering
+from morpho.backends.lowering.lowering import Lowering, operations
 from morpho.base.dims import Size, bounds, product
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
-from morpho.passes.memory.liveness import checked_indices
 from morpho.program.program import Step
 from morpho.program.view import View, as_pairs
 
@@ -35,7 +35,7 @@ class ScatterCall:
     work: Size  # of one item
 
 
-def lower_scatter(places: tuple[View, View, View], axis: int, mode: str, threads: int = 1) -> ScatterCall:
+def scatter_call(places: tuple[View, View, View], axis: int, mode: str, threads: int = 1) -> ScatterCall:
     """The kernel for index, value and target: the columns run along the axis in which most lies side by side. A single
     line of few columns is divided among threads by its places."""
     others = [d for d in range(len(places[TARGET].shape)) if d != axis]
@@ -69,103 +69,93 @@ def _column_axis(places: tuple[View, View, View], others: list[int]) -> int | No
     return max(others, key=lambda d: (places[TARGET].strides[d] == 1, places[INDEX].strides[d] == 0, d))
 
 
-class ScatterLowering(SparseLowering):
-    """Scatters, alone or with the groups that compute what they scatter."""
+def scatter_step(low: Lowering, node: Node, places: tuple[View, View, View]) -> None:
+    """The step of index, value and a target that has the base in it."""
+    call = scatter_call(places, node["axis"], node["mode"], 1 if low.target.kind == "cuda" else low.target.threads)
+    low.add(Step(call.kernel, places, (2,), call.values, call.items, call.work,
+                 "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
 
-    def join_scatters(self) -> None:
-        """Find the scatters that are computed by one loop; called once per graph."""
-        found = [] if self.target.kind == "cuda" else find_clusters(self.graph)
-        self.clusters: dict[int, Cluster] = {node.serial: cluster for cluster in found for node in cluster.scatters}
-        self.joined_groups: set[int] = {group.serial for cluster in found for group in cluster.groups}
 
-    def indices_checked_by(self, node: Node) -> set[tuple[int, Size]] | None:
-        """Indices that the steps of a node check, including scatters joined with it; see `checked_indices`."""
-        cluster = self.clusters.get(node.serial)
-        found: set[tuple[int, Size]] = set()
-        for part in (node,) if cluster is None else (*cluster.groups, *cluster.scatters):
-            indices = checked_indices(part)
-            if indices is None:
-                return None
-            found |= indices
-        return found
+def lower_scatter(low: Lowering, node: Node, into: Callable[..., None] = scatter_step) -> None:
+    """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
+    index, value = (low.view(child) for child in node.inputs[1:])
+    taken = base_of(low, node)
+    base = low.number_or_place(node.inputs[0])
+    target = taken or low.new_slot(node.shape, node.dtype)
+    low.views[node.serial] = [target]
+    if node.dtype.is_complex:  # both parts go to the same place
+        assert isinstance(base, View)
+        base, value, target = as_pairs(base), as_pairs(value), as_pairs(target)
+        index = View(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
+    wide = target
+    if node["mode"] in ("add", "mul") and node.dtype.compute is not node.dtype:
+        wide = low.new_slot(target.shape, node.dtype.compute)
+    if taken is None or wide is not target:
+        low.copy(base, wide, node)
+    into(low, node, (index, value, wide))
+    if wide is not target:
+        low.copy(wide, target, node)
 
-    def lower_scatter(self, node: Node) -> None:
-        """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
-        if node.serial in self.clusters:
-            self.lower_cluster(self.clusters[node.serial])
-            return
-        if node.dtype.is_complex and node["mode"] not in ("set", "add"):
-            self.lower_host(node, fallback=False)
-            return
-        index, value = (self.view(child) for child in node.inputs[1:])
-        taken = self.base_of(node)
-        base = self.number_or_place(node.inputs[0])
-        target = taken or self.new_slot(node.shape, node.dtype)
-        self.views[node.serial] = [target]
-        if node.dtype.is_complex:  # both parts go to the same place
-            assert isinstance(base, View)
-            base, value, target = as_pairs(base), as_pairs(value), as_pairs(target)
-            index = View(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
-        wide = target
-        if node["mode"] in ("add", "mul") and node.dtype.compute is not node.dtype:
-            wide = self.new_slot(target.shape, node.dtype.compute)
-        if taken is None or wide is not target:
-            self.copy(base, wide, node)
-        found = lower_scatter((index, value, wide), node["axis"], node["mode"],
-                              1 if self.target.kind == "cuda" else self.target.threads)
-        self.add(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
-                      "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
-        if wide is not target:
-            self.copy(wide, target, node)
 
-    def lower_cluster(self, cluster: Cluster) -> None:
-        """One loop for scatters along a line and the groups that compute what they scatter."""
-        body = body_of(cluster)
-        inputs = [self.view(child) for child in body.inputs]
-        targets = [self.scatter_target(node) for node in cluster.scatters]
-        lowering = GroupLowering(cluster.space, (), inputs)
-        outputs = (*body.indices, *body.values)
-        lowering.mappings = lowering.find_mappings(outputs)
-        lowering.hashes = structural_hash(outputs, inputs, cluster.space)
-        scatters, stores = [], []
-        for node, target, *pair in zip(cluster.scatters, targets, body.indices, body.values, strict=True):
-            index, value = (lowering.value(part, lowering.mappings[part.serial]) for part in pair)
-            axis = node["axis"]
-            lowering.operands.append(Operand("gather", target.dtype, target, (0,) * len(cluster.space),
-                                             target.shape[axis], target.strides[axis]))
-            scatters.append(Scatter(node["mode"], index, value, len(lowering.operands) - 1))
-            stores += [Store(len(lowering.operands) - 1, number, True) for number in (index, value)]
-        call = lowering.finish(tuple(stores))
-        labels = [name for group in cluster.groups for name in operations(group)]
-        labels += ["scatter" if node["mode"] == "set" else f"scatter_{node['mode']}" for node in cluster.scatters]
-        looked_up = [operand for operand in lowering.operands if operand.kind == "gather"]
-        sizes = [operand.extent for operand in looked_up]
-        kernel = ScatterLoop(call.kernel, tuple(scatters), tuple(sizes.index(size) for size in sizes),
-                             tuple(operand.step == 1 or operand.view is None for operand in looked_up),
-                             divides=self.shared_by(call, [node.shape[node["axis"]] for node in cluster.scatters]))
-        rows, columns, values, threads = call.rows, call.columns, call.values, "one"
-        if kernel.divides:
-            values = (*values, columns, self.target.threads)
-            rows, columns, threads = self.target.threads, -(-columns // self.target.threads), "auto"
-        self.add(Step(kernel, call.views, tuple(s.target for s in scatters), values, rows, columns, joined(labels),
-                      cluster.scatters[0].origin, threads=threads))
-        self.waiting -= {group.serial for group in cluster.groups}
-        self.lowered |= {node.serial for node in (*cluster.groups, *cluster.scatters)}
+def has_pairs_in_order(node: Node) -> bool:
+    """Whether a scatter of complex numbers is one of their parts: products and extremes are not."""
+    return not node.dtype.is_complex or node["mode"] in ("set", "add")
 
-    def shared_by(self, call: LoopCall, sizes: list[Size]) -> str:
-        """How threads divide a loop whose targets have these sizes, where there is enough to do: by runs of columns if
-        indices ascend, else, if they are many and targets long, by ranges of targets."""
-        threads, columns = self.target.threads, call.columns
-        if threads < 2 or call.rows != 1 or not isinstance(columns, int) or columns < WORTH_DIVIDING:
-            return ""
-        far = all(isinstance(size, int) and size >= WIDE_RANGE * threads for size in sizes)
-        return "ranges" if threads >= MANY_THREADS and far else "sorted"
 
-    def scatter_target(self, node: Node) -> View:
-        """Memory for the result of a scatter, with the base in it."""
-        taken = self.base_of(node)
-        target = taken or self.new_slot(node.shape, node.dtype)
-        if taken is None:
-            self.copy(self.number_or_place(node.inputs[0]), target, node)
-        self.views[node.serial] = [target]
-        return target
+def lower_cluster(low: Lowering, node: Node) -> bool:
+    """One loop for scatters along a line and the groups that compute what they scatter."""
+    cluster = low.clusters.get(node.serial)
+    if cluster is None:
+        return False
+    body = body_of(cluster)
+    inputs = [low.view(child) for child in body.inputs]
+    targets = [scatter_target(low, node) for node in cluster.scatters]
+    lowering = GroupLowering(cluster.space, (), inputs)
+    outputs = (*body.indices, *body.values)
+    lowering.mappings = lowering.find_mappings(outputs)
+    lowering.hashes = structural_hash(outputs, inputs, cluster.space)
+    scatters, stores = [], []
+    for node, target, *pair in zip(cluster.scatters, targets, body.indices, body.values, strict=True):
+        index, value = (lowering.value(part, lowering.mappings[part.serial]) for part in pair)
+        axis = node["axis"]
+        lowering.operands.append(Operand("gather", target.dtype, target, (0,) * len(cluster.space),
+                                         target.shape[axis], target.strides[axis]))
+        scatters.append(Scatter(node["mode"], index, value, len(lowering.operands) - 1))
+        stores += [Store(len(lowering.operands) - 1, number, True) for number in (index, value)]
+    call = lowering.finish(tuple(stores))
+    labels = [name for group in cluster.groups for name in operations(group)]
+    labels += ["scatter" if node["mode"] == "set" else f"scatter_{node['mode']}" for node in cluster.scatters]
+    looked_up = [operand for operand in lowering.operands if operand.kind == "gather"]
+    sizes = [operand.extent for operand in looked_up]
+    kernel = ScatterLoop(call.kernel, tuple(scatters), tuple(sizes.index(size) for size in sizes),
+                         tuple(operand.step == 1 or operand.view is None for operand in looked_up),
+                         divides=shared_by(low, call, [node.shape[node["axis"]] for node in cluster.scatters]))
+    rows, columns, values, threads = call.rows, call.columns, call.values, "one"
+    if kernel.divides:
+        values = (*values, columns, low.target.threads)
+        rows, columns, threads = low.target.threads, -(-columns // low.target.threads), "auto"
+    low.add(Step(kernel, call.views, tuple(s.target for s in scatters), values, rows, columns, joined(labels),
+                 cluster.scatters[0].origin, threads=threads))
+    low.waiting -= {group.serial for group in cluster.groups}
+    low.lowered |= {node.serial for node in (*cluster.groups, *cluster.scatters)}
+    return True
+
+
+def shared_by(low: Lowering, call: LoopCall, sizes: list[Size]) -> str:
+    """How threads divide a loop whose targets have these sizes, where there is enough to do: by runs of columns if
+    indices ascend, else, if they are many and targets long, by ranges of targets."""
+    threads, columns = low.target.threads, call.columns
+    if threads < 2 or call.rows != 1 or not isinstance(columns, int) or columns < WORTH_DIVIDING:
+        return ""
+    far = all(isinstance(size, int) and size >= WIDE_RANGE * threads for size in sizes)
+    return "ranges" if threads >= MANY_THREADS and far else "sorted"
+
+
+def scatter_target(low: Lowering, node: Node) -> View:
+    """Memory for the result of a scatter, with the base in it."""
+    taken = base_of(low, node)
+    target = taken or low.new_slot(node.shape, node.dtype)
+    if taken is None:
+        low.copy(low.number_or_place(node.inputs[0]), target, node)
+    low.views[node.serial] = [target]
+    return target

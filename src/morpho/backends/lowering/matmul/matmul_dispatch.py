@@ -23,9 +23,8 @@ from morpho.backends.kernels.gemm.tiling import register_tile
 from morpho.backends.kernels.gemm.unpacked_gemm import UnpackedMatmul, vectors_of_tile
 from morpho.backends.kernels.quantised.int8 import Int8Matmul
 from morpho.backends.kernels.quantised.quantised import QuantisedMatmul
-from morpho.backends.lowering.builder import operations
 from morpho.backends.lowering.groups.lower_group import lower_body
-from morpho.backends.lowering.matmul.operand_facts import OperandFacts
+from morpho.backends.lowering.lowering import Lowering, operand_word, operations
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.machine import Isa
@@ -41,7 +40,7 @@ class MatmulRequest:
     """A product that is to be lowered, and what conditions ask about it. `whole_rows`: what follows needs all columns
     of a row at once."""
 
-    def __init__(self, lowering: OperandFacts, node: Node, shape: Shape, whole_rows: bool) -> None:
+    def __init__(self, lowering: Lowering, node: Node, shape: Shape, whole_rows: bool) -> None:
         self.lowering, self.node, self.shape, self.whole_rows = lowering, node, shape, whole_rows
 
     @property
@@ -84,7 +83,7 @@ class MatmulRequest:
         while left.op.name == "reshape":
             left = left.inputs[0]
         before, after = left.serial in self.lowering.waiting, node.op.name == "gemm"
-        words = [self.lowering.operand_word(node.inputs[1]), *["before"] * before, *["after"] * after,
+        words = [operand_word(self.lowering, node.inputs[1]), *["before"] * before, *["after"] * after,
                  *["rows"] * self.whole_rows]
         key = self.lowering.problem_key(node, self.op, self.dtype.name, self.sizes, " ".join(words))
         plain = self.op in ("matmul", "gemm") and not (self.dtype is bfloat16 and self.isa.matrix_units)
@@ -251,7 +250,7 @@ def choose_matmul(request: MatmulRequest) -> Matmul:
 DIRECT, IMPLICIT, WEIGHTS = "direct convolution", "implicit gemm", "weight gradient"
 
 
-def choose_conv(lowering: OperandFacts, node: Node, shape: Shape, how: Mapping[str, Any],
+def choose_conv(lowering: Lowering, node: Node, shape: Shape, how: Mapping[str, Any],
                 last: bool = False) -> ImplicitGemmConv | WeightGradientConv:
     """The convolution of a node's first input by its second: on lines of the image where they lie, or as an implicit
     GEMM; by a window as large as an image, where nothing follows it, as the gradient of weights. What follows wants the

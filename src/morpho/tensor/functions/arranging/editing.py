@@ -182,7 +182,8 @@ def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0, 
     """
     if not all(isinstance(lines, list | tuple) or getattr(lines, "ndim", 0) for lines in (conditions, choices)):
         raise fail(ArgumentError, "select", "the conditions and the choices are not lists of as many of each",
-                   "write mo.select([condition], [choice], default)")
+                   "write mo.select([condition], [choice], default) for NumPy's choice, x.select(dim, index) or "
+                   "x[..., index] for PyTorch's")
     if len(conditions) != len(choices) or not len(choices):
         raise fail(ArgumentError, "select", f"there are {len(conditions)} conditions and {len(choices)} choices")
     *values, found = (Tensor.of_node(node) for node in promoted("select", *choices, default))

@@ -8,6 +8,7 @@ from morpho.base.dtypes import int64
 from morpho.ir.node import build
 from morpho.ops.algebra import cast, expand, reshape
 from morpho.ops.sources import pick
+from morpho.tensor.autodiff.precision import lowered
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.neural.attention import _scale, _window
 from morpho.tensor.operands import as_node
@@ -25,7 +26,8 @@ def paged_attention(q: Any, k: Any, v: Any, /, pages: Any, offset: Any, *, scale
     (1, 2, 1, 4)
     """
     name = "paged_attention"
-    q, k, v = (as_node(x, name) for x in (q, k, v))
+    [q] = lowered(name, "attention", q)
+    k, v = (cast(as_node(x, name), q.dtype) for x in (k, v))  # nothing for pools of that dtype: pages stay in place
     table, start = cast(as_node(pages, name), int64), cast(as_node(offset, name), int64)
     start = expand(reshape(start, (*start.shape, 1)), (*start.shape, q.shape[1])) if len(start.shape) == 1 else start
     node = build(name, q, k, v, table, start, scale=_scale(scale, q), window=_window(window), offset=0)

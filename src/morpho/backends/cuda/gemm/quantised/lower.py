@@ -16,8 +16,8 @@ from morpho.backends.cuda.gemm.quantised.rounded import RoundedDots, RoundRows
 from morpho.backends.cuda.gemm.quantised.simt import FEW as FEW_THREADS
 from morpho.backends.cuda.gemm.quantised.simt import QuantisedSimt
 from morpho.backends.cuda.gemm.spec import BATCH_AXES, PRODUCT, STAGES
-from morpho.backends.lowering.builder import operations
-from morpho.backends.lowering.lower_rounded import lower_rounded
+from morpho.backends.lowering.lower_rounded import rounded_call
+from morpho.backends.lowering.lowering import Lowering, flat, operations
 from morpho.base.dims import Size, divide, product
 from morpho.base.dtypes import DType, float32, int8, int16, int32
 from morpho.ir.node import Node
@@ -67,103 +67,96 @@ class BytesProduct(Kernel):
         return BytesMma(self, int16, int32, "k", "k", self.tile, STAGES, len(PRODUCT), None, signs=self.signs)
 
 
-class QuantisedLowering(lower.ProductLowering):
-    """Products whose right operand is not of the left one's dtype."""
+def are_chunks(node: Node) -> bool:
+    """Whether a product of bytes, or that of a group, has a k of whole chunks."""
+    k = node.inputs[0].shape[-1]
+    by_bytes = node.op.name != "gemm" or lower.follows("matmul_int8")(node)
+    return by_bytes and isinstance(k, int) and k > 0 and k % CHUNK == 0
 
-    def takes(self, node: Node) -> bool:
-        """All of quantised weights, and those of bytes whose k is whole chunks."""
-        by, k = node.attributes.get("by", node.op.name), node.inputs[0].shape[-1]
-        if by == "matmul_int8":
-            return isinstance(k, int) and k > 0 and k % CHUNK == 0
-        return by == "matmul_quantised" or super().takes(node)
 
-    def multiply_by(self, node: Node, shape: tuple[Size, ...], target: View, following: lower.Following | None = None,
-                    turned: bool = False) -> bool:
-        """The step of a product."""
-        by = node.attributes.get("by", node.op.name)
-        if by == "matmul_quantised":
-            return self.multiply_quantised(node, shape, target, following)
-        if by == "matmul_int8":
-            return following is None and self.multiply_bytes(node, shape, target)
-        return super().multiply_by(node, shape, target, following, turned)
-
-    # -- quantised weights ---------------------------------------------------------------------------------------------
-    def multiply_quantised(self, node: Node, shape: tuple[Size, ...], target: View,
-                           following: lower.Following | None) -> bool:
-        """All rows times the weights, which are read as they lie."""
-        a, b = (self.view(child) for child in node.inputs[:2])
-        simt = a.dtype is float32
-        if not rows_alike(a) or a.strides[-1] != 1 or (not simt and divide(a.strides[-2], 8) is None):
-            a = self.copied(a, node)
-        b = b if b.strides[-1] == 1 and not b.borders else self.copied(b, node)
-        m, n, k = product(tuple(shape[:-1])), shape[-1], a.shape[-1]
-        none = [0] * BATCH_AXES
-        values = PRODUCT.values(m=m, n=n, k=k, a_m=a.strides[-2], a_k=1, b_k=0, b_n=b.strides[-2],
-                                c_m=target.strides[-2], c_n=target.strides[-1], batches=[1] * BATCH_AXES, a_batch=none,
-                                b_batch=none, c_batch=none)
-        few = isinstance(m, int) and m <= (FEW_THREADS[0] if simt else MOST_ROWS)
-        tile = (FEW_THREADS if few else lower.tile_of(1, m, n)) if simt else (
-            FEW_WARPS if few else lower.warp_tile(1, m, n))
-        kernel = QuantisedProduct(a.dtype, node["kind"], tile, "simt" if simt else "mma")
-        if few and not simt and whole_chunks(b, k, node["kind"]):
-            kernel = replace(kernel, tile=(8 if int(m) <= 8 else MOST_ROWS, NARROW, int(k), int(m == 1)), way="few",
-                             still=self.program.slots[b.slot].kind == "input")
-        units = "arithmetic units" if simt else f"tensor cores ({kernel.way})"
-        said = f"{units}, {node['kind']} dequantised on the way"
-        if following is None:
-            self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
-                          operations=2 * m * n * k, choice=said))
-            return True
-        if simt or not lower.is_wide(target, values):
-            return False
-        loop = following.epilogue.loop
-        stores = tuple(2 + number for number, access in enumerate(loop.accesses) if access.kind == "store")
-        self.add(lower.FollowedStep(replace(kernel, epilogue=following.epilogue), (a, b, *following.places), stores,
-                                    (*values, *following.values), 1, m * n * k, joined(["matmul", *operations(node)]),
-                                    node.origin, in_place=True, operations=2 * m * n * k,
-                                    choice=f"{said}, with what follows"))
+# -- quantised weights ---------------------------------------------------------------------------------------------
+def multiply_quantised(low: Lowering, node: Node, shape: tuple[Size, ...], target: View,
+                       following: lower.Following | None = None) -> bool:
+    """All rows times the weights, which are read as they lie."""
+    a, b = (low.view(child) for child in node.inputs[:2])
+    simt = a.dtype is float32
+    if not rows_alike(a) or a.strides[-1] != 1 or (not simt and divide(a.strides[-2], 8) is None):
+        a = low.copied(a, node)
+    b = b if b.strides[-1] == 1 and not b.borders else low.copied(b, node)
+    m, n, k = product(tuple(shape[:-1])), shape[-1], a.shape[-1]
+    none = [0] * BATCH_AXES
+    values = PRODUCT.values(m=m, n=n, k=k, a_m=a.strides[-2], a_k=1, b_k=0, b_n=b.strides[-2],
+                            c_m=target.strides[-2], c_n=target.strides[-1], batches=[1] * BATCH_AXES, a_batch=none,
+                            b_batch=none, c_batch=none)
+    few = isinstance(m, int) and m <= (FEW_THREADS[0] if simt else MOST_ROWS)
+    tile = (FEW_THREADS if few else lower.tile_of(1, m, n)) if simt else (
+        FEW_WARPS if few else lower.warp_tile(1, m, n))
+    kernel = QuantisedProduct(a.dtype, node["kind"], tile, "simt" if simt else "mma")
+    if few and not simt and whole_chunks(b, k, node["kind"]):
+        kernel = replace(kernel, tile=(8 if int(m) <= 8 else MOST_ROWS, NARROW, int(k), int(m == 1)), way="few",
+                         still=low.program.slots[b.slot].kind == "input")
+    units = "arithmetic units" if simt else f"tensor cores ({kernel.way})"
+    said = f"{units}, {node['kind']} dequantised on the way"
+    if following is None:
+        low.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
+                     operations=2 * m * n * k, choice=said))
         return True
+    if simt or not lower.is_wide(target, values):
+        return False
+    loop = following.epilogue.loop
+    stores = tuple(2 + number for number, access in enumerate(loop.accesses) if access.kind == "store")
+    low.add(lower.FollowedStep(replace(kernel, epilogue=following.epilogue), (a, b, *following.places), stores,
+                               (*values, *following.values), 1, m * n * k, joined(["matmul", *operations(node)]),
+                               node.origin, in_place=True, operations=2 * m * n * k,
+                               choice=f"{said}, with what follows"))
+    return True
 
-    # -- bytes ---------------------------------------------------------------------------------------------------------
-    def multiply_bytes(self, node: Node, shape: tuple[Size, ...], target: View) -> bool:
-        """int8 and uint8, both with k side by side: else they are copied first, as they are in memory or turned."""
-        a, b = (self.view(child) for child in node.inputs[:2])
-        a = a if in_chunks(a, -1, -2) else self.copied(a, node)
-        if not in_chunks(b, -2, -1):
-            room = self.new_slot((*b.shape[:-2], b.shape[-1], b.shape[-2]), b.dtype)
-            held = replace(room, shape=b.shape, strides=(*room.strides[:-2], room.strides[-1], room.strides[-2]))
-            self.copy(b, held, node)
-            b = held
+
+# -- bytes ---------------------------------------------------------------------------------------------------------
+def multiply_bytes(low: Lowering, node: Node, shape: tuple[Size, ...], target: View,
+                   following: lower.Following | None = None) -> bool:
+    """int8 and uint8, both with k side by side: else they are copied first, as they are in memory or turned. Nothing
+    follows in the same step."""
+    if following is not None:
+        return False
+    a, b = (low.view(child) for child in node.inputs[:2])
+    a = a if in_chunks(a, -1, -2) else low.copied(a, node)
+    if not in_chunks(b, -2, -1):
+        room = low.new_slot((*b.shape[:-2], b.shape[-1], b.shape[-2]), b.dtype)
+        held = replace(room, shape=b.shape, strides=(*room.strides[:-2], room.strides[-1], room.strides[-2]))
+        low.copy(b, held, node)
+        b = held
+    batch = lower.batch_axes(shape[:-2], a, b, target)
+    if len(batch) > BATCH_AXES:
+        a, b = low.copied(a, node), b
         batch = lower.batch_axes(shape[:-2], a, b, target)
-        if len(batch) > BATCH_AXES:
-            a, b = self.copied(a, node), b
-            batch = lower.batch_axes(shape[:-2], a, b, target)
-        assert len(batch) <= BATCH_AXES, "a product over more than four batch axes"
-        m, n, k = shape[-2], shape[-1], a.shape[-1]
-        sizes, a_batch, b_batch, c_batch = ([axis[i] for axis in batch] + [int(i == 0)] * (BATCH_AXES - len(batch))
-                                            for i in range(4))
-        pairs: Any = [divide(step, 2) for step in (k, a.strides[-2], b.strides[-1], *a_batch, *b_batch)]
-        values = PRODUCT.values(m=m, n=n, k=pairs[0], a_m=pairs[1], a_k=1, b_k=1, b_n=pairs[2], c_m=target.strides[-2],
-                                c_n=target.strides[-1], batches=sizes, a_batch=pairs[3:3 + BATCH_AXES],
-                                b_batch=pairs[3 + BATCH_AXES:], c_batch=c_batch)
-        signs = "".join("s" if child.dtype is int8 else "u" for child in node.inputs[:2])
-        count = product(tuple(sizes))
-        kernel = BytesProduct(signs, lower.warp_tile(count, m, n))
-        self.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
-                      operations=2 * count * m * n * k, choice="tensor cores (mma), int8"))
-        return True
+    assert len(batch) <= BATCH_AXES, "a product over more than four batch axes"
+    m, n, k = shape[-2], shape[-1], a.shape[-1]
+    sizes, a_batch, b_batch, c_batch = ([axis[i] for axis in batch] + [int(i == 0)] * (BATCH_AXES - len(batch))
+                                        for i in range(4))
+    pairs: Any = [divide(step, 2) for step in (k, a.strides[-2], b.strides[-1], *a_batch, *b_batch)]
+    values = PRODUCT.values(m=m, n=n, k=pairs[0], a_m=pairs[1], a_k=1, b_k=1, b_n=pairs[2], c_m=target.strides[-2],
+                            c_n=target.strides[-1], batches=sizes, a_batch=pairs[3:3 + BATCH_AXES],
+                            b_batch=pairs[3 + BATCH_AXES:], c_batch=c_batch)
+    signs = "".join("s" if child.dtype is int8 else "u" for child in node.inputs[:2])
+    count = product(tuple(sizes))
+    kernel = BytesProduct(signs, lower.warp_tile(count, m, n))
+    low.add(Step(kernel, (a, b, target), (2,), values, 1, m * n * k, "matmul", node.origin,
+                 operations=2 * count * m * n * k, choice="tensor cores (mma), int8"))
+    return True
 
-    # -- activations in 8 bits -----------------------------------------------------------------------------------------
-    def lower_rounded(self, node: Node) -> None:
-        """Rows to records by a warp a block, and records times panels on tensor cores."""
-        inputs = [self.flat(child, unit_rows=number == 0 and node.op.name == "quantise_rows")
-                  for number, child in enumerate(node.inputs)]
-        target = self.new_slot(node.shape, node.dtype)
-        call = lower_rounded(node, inputs, target)
-        kernel: Kernel = RoundRows() if node.op.name == "quantise_rows" else RoundedDots(node["kind"])
-        said = "warps, a block each" if node.op.name == "quantise_rows" else "tensor cores (mma), int8"
-        self.add(Step(kernel, *call[1:-1], node.op.name, node.origin, operations=call.operations, choice=said))
-        self.views[node.serial] = [target]
+
+# -- activations in 8 bits -----------------------------------------------------------------------------------------
+def lower_rounded(low: Lowering, node: Node) -> None:
+    """Rows to records by a warp a block, and records times panels on tensor cores."""
+    inputs = [flat(low, child, unit_rows=number == 0 and node.op.name == "quantise_rows")
+              for number, child in enumerate(node.inputs)]
+    target = low.new_slot(node.shape, node.dtype)
+    call = rounded_call(node, inputs, target)
+    kernel: Kernel = RoundRows() if node.op.name == "quantise_rows" else RoundedDots(node["kind"])
+    said = "warps, a block each" if node.op.name == "quantise_rows" else "tensor cores (mma), int8"
+    low.add(Step(kernel, *call[1:-1], node.op.name, node.origin, operations=call.operations, choice=said))
+    low.views[node.serial] = [target]
 
 
 def rows_alike(place: View) -> bool:

@@ -15,6 +15,7 @@ from morpho.backends.code.emit import Value
 from morpho.backends.kernels.loops.columnwise.columnwise import ColumnwiseCode
 from morpho.backends.kernels.loops.loop_spec import TREE_LANES, Pass, constant_value
 from morpho.backends.kernels.loops.reduction_tree import combine, identity, lane_type
+from morpho.backends.kernels.loops.values import kept_element
 from morpho.base.dtypes import bool_
 
 
@@ -140,7 +141,7 @@ class UnrolledWindowCode(ColumnwiseCode):
                 elements.append(self.operand(kernel.instructions[number].inputs[0], values))
         for number, elements in found.items():
             total = self.total(number, elements)
-            e.store(total, e.offset(self.arrays[number], self.kept_type(number), self.at))
+            e.store(total, e.offset(self.arrays[number], kept_element(self, number), self.at))
 
     def line(self, number: int, place: tuple[int, ...]) -> str:
         """Where an operand's element of the window lies for the first row."""

@@ -12,6 +12,7 @@ from morpho.backends.kernels.loops.loop_code import LoopCode
 from morpho.backends.kernels.loops.loop_spec import Instruction, Pass
 from morpho.backends.kernels.loops.sequential.scatter_code import combined
 from morpho.backends.kernels.loops.sequential.scatter_loop import Scatter, ScatterLoop
+from morpho.backends.kernels.loops.values import input_places, widened
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 
@@ -111,7 +112,7 @@ class ScatterLoopCode(LoopCode):
 
     def begin_column(self, step: Pass, column: Value) -> dict[int, Value]:
         """The values of a column, those of its row so far; `compute` adds to them."""
-        inputs = self.input_places(step, column, None, None)
+        inputs = input_places(self, step, column, None, None)
         values: dict[int, Value] = dict(self.splats)
 
         def compute(numbers: Iterable[int]) -> None:
@@ -150,7 +151,7 @@ class ScatterLoopCode(LoopCode):
 
     def reach(self, access: int, number: int, index: Value) -> Value:
         """How far the index of an instruction points; one outside its axis ends the call."""
-        wide = self.widened(index, self.kernel.instructions[number].dtype)
+        wide = widened(self, index, self.kernel.instructions[number].dtype)
         known = number, self.loop.sizes[self.number_of(access)]
         if known not in self.known_inside:
             self.known_inside.add(known)
@@ -166,17 +167,13 @@ class ScatterLoopCode(LoopCode):
         return wide * self.number(self.kernel.record.at("gathers") + 2 * number + 1)
 
     def leave_unless(self, inside: Value) -> None:
-        e = self.e
-        fine, failed = e.fresh("fine"), e.fresh("failed")
-        e.branch_if(inside, fine, failed)
-        e.label(failed)
-        e.line(f"ret i32 {FAULT_INDEX}")
-        e.label(fine)
+        with self.e.leave_if(inside, False):
+            self.e.line(f"ret i32 {FAULT_INDEX}")
 
     def reach_wrapped(self, access: int, number: int, plain: int, values: dict[int, Value]) -> Value:
         """As `reach`, for an index that may count from the end: it does not where it was found inside the axis."""
         if (plain, self.loop.sizes[self.number_of(access)]) in self.known_inside:
-            return self.along(access, self.widened(values[plain], self.kernel.instructions[plain].dtype))
+            return self.along(access, widened(self, values[plain], self.kernel.instructions[plain].dtype))
         self.compute(sorted(self.below([number]) & self.loop.unusual))
         return self.reach(access, number, values[number])
 

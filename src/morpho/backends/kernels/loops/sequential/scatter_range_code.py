@@ -17,6 +17,7 @@ from morpho.backends.kernels.loops.loop_spec import Pass
 from morpho.backends.kernels.loops.sequential.scatter_code import place_of_share
 from morpho.backends.kernels.loops.sequential.scatter_loop import Scatter, ScatterLoop
 from morpho.backends.kernels.loops.sequential.scatter_loop_code import ScatterLoopCode, State
+from morpho.backends.kernels.loops.values import widened
 from morpho.base.machine import Isa
 
 BLOCK = 1024  # columns that are looked through at a time: their list stays in the first-level cache
@@ -111,12 +112,12 @@ class ScatterRangeCode(ScatterLoopCode):
         """The index of one column."""
         values = self.begin_column(step, column)
         self.compute(sorted(self.below([number]) & set(step.needed)))
-        return self.widened(values[number], self.kernel.instructions[number].dtype)
+        return widened(self, values[number], self.kernel.instructions[number].dtype)
 
     def vector_at(self, number: int, column: Value) -> Value:
         """Values of `LANES` columns."""
         self.e.lanes = LANES
-        found = self.widened(self.vector_of(number, column, {}), self.kernel.instructions[number].dtype)
+        found = widened(self, self.vector_of(number, column, {}), self.kernel.instructions[number].dtype)
         self.e.lanes = 1
         return found
 

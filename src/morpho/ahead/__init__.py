@@ -1,0 +1,1 @@
+"""Ahead of time: compiled functions as libraries that need no Python (`mo.export`)."""
