@@ -138,7 +138,7 @@ def test_constructors_in_pytorchs_words() -> None:
     assert mo.optim.Adam(model.parameters(), lr=0.1, foreach=True, fused=False).param_groups[0]["lr"] == 0.1
     for call in (lambda: nn.Linear(2, 3, turned=1), lambda: nn.Conv2d(1, 2, 3, padding_mode="reflect"),
                  lambda: mo.data.DataLoader(numbers, worker_init_fn=print)):
-        with pytest.raises(ArgumentError, match="there is no argument"):
+        with pytest.raises(ArgumentError, match="got an unexpected keyword argument"):
             call()
     with mo.autocast(device_type="cpu", dtype=mo.bfloat16):
         assert (mo.ones((2, 2)) @ mo.ones((2, 2))).dtype is mo.bfloat16
