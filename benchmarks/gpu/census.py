@@ -178,6 +178,7 @@ def every_call() -> dict[str, Call]:
         "kron": (mo.kron, ((32, 32), (32, 32))), "outer": (mo.outer, ((1024,), (1024,))),
         "attention": (mo.attention, ((2, 8, 1024, 64),) * 3),
         "attention gradient": (slope(mo.attention), ((2, 8, 1024, 64),) * 3),
+        "attention gradient bfloat16": (slope(mo.attention), (((2, 8, 1024, 64), "bfloat16"),) * 3),
         "conv2d 3x3": (mo.conv2d, ((8, 64, 56, 56), (64, 64, 3, 3))),
         "conv2d 1x1": (mo.conv2d, ((8, 64, 56, 56), (64, 64, 1, 1))),
         "conv2d depthwise": (lambda x, w: mo.conv2d(x, w, groups=64), ((8, 64, 56, 56), (64, 1, 3, 3))),

@@ -330,7 +330,8 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "profile": ("morpho.observe.record.session", "profile"), "memory": ("morpho.observe.memory", ""),
     "export": ("morpho.ahead.export", "export"),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
-    **{name: ("morpho.torch", name) for name in ("from_torch", "to_torch")},
+    **{name: ("morpho.torch", name) for name in ("from_exported", "from_torch", "to_torch")},
+    "torch": ("morpho.torch", ""),
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
        for name in ("amp", "cluster", "data", "distributions", "kernel", "linalg", "logic", "models", "nn", "onnx",

@@ -30,3 +30,18 @@ def test_a_model_in_a_c_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     done = subprocess.run(["sh", "-ec", commands], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == next(text for kind, text in parts if kind == "text")
+
+
+def test_a_model_in_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("node")
+    monkeypatch.chdir(tmp_path)
+    parts = blocks("tutorials/ship_page.md")
+    names: dict[str, object] = {}
+    for kind, text in parts:
+        if kind == "python":
+            exec(text, names)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "call.js").write_text(next(text for kind, text in parts if kind == "js"))
+    done = subprocess.run(["node", "call.js"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == next(text for kind, text in parts if kind == "text")

@@ -11,6 +11,7 @@ import pytest
 
 import morpho as mo
 from morpho import cluster
+from morpho.base.trees import flatten
 from morpho.cluster.groups.threads import ThreadGroup, run_threads
 from morpho.runtime.groups.group import Group
 
@@ -146,6 +147,49 @@ def test_collectives_of_gradients_bodies_and_rows_are_in_the_order_of_the_others
     first, _, last, own = run_threads(4, rank)
     assert (first.tolist(), last.tolist(), own.tolist()) == ([4.0] * 3, [1.0] * 3, [4.0] * 3)
     assert [came.count(number) for number in range(4)] == [count + 2] * 4
+
+
+LOOPS: dict[str, Callable[[mo.Tensor, Group], Any]] = {
+    "scan": turns, "branch and loop": branch, "rows": AROUND["rows"][0],
+    "branches that both have one": lambda x, g: mo.cond(x[0] > 9, lambda v: total(v, g), lambda v: total(v * 2, g), x),
+    "a branch in a scan": lambda x, g: mo.scan(
+        lambda carry, row: (mo.cond(row[0] > 0, lambda: total(carry, g) / 3, lambda: carry), total(row, g)),
+        x, mo.stack([x, x + 1]))}
+
+
+@pytest.mark.parametrize("around", LOOPS.values(), ids=LOOPS)
+def test_values_of_bodies_outside_of_compiled_functions(around: Callable[[mo.Tensor, Group], Any]) -> None:
+    def rank(group: Group) -> Any:
+        def step(x: mo.Tensor) -> mo.Tensor:
+            parts: list[mo.Tensor] = []
+            flatten(around(x, group), parts)
+            return sum(map(mo.sum, parts), mo.asarray(0.0))
+
+        x = mo.asarray(np.full(3, group.rank + 1, np.float32))
+        return step(x).item(), mo.compile(step)(x).item()
+
+    for own, compiled in run_threads(RANKS, rank):
+        assert own == compiled
+
+
+@pytest.mark.parametrize("around", LOOPS.values(), ids=LOOPS)
+def test_bodies_outside_of_compiled_functions_keep_the_order_in_which_they_are_written(
+        around: Callable[[mo.Tensor, Group], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is asked for: ranks ask for one thing each."""
+    came: dict[int, list[str]] = {}
+    run = ThreadGroup._run
+    monkeypatch.setattr(ThreadGroup, "_run", lambda group, operation, wait, *arguments: (
+        came.setdefault(group.rank, []).append(arguments[1]), run(group, operation, wait, *arguments))[1])
+
+    def rank(group: Group) -> Any:
+        x = mo.asarray(np.full(3, group.rank + 1, np.float32))
+        values = [cluster.all_reduce(x, "max", group), around(x, group), cluster.all_reduce(x, "min", group)]
+        return values[2 * (group.rank % 2)].tolist()
+
+    assert run_threads(RANKS, rank) == [[3.0] * 3, [1.0] * 3, [3.0] * 3]
+    orders = [came[number] for number in range(RANKS)]
+    assert orders[0] == orders[1] == orders[2] and (orders[0][0], orders[0][-1]) == ("max", "min")
+    assert orders[0].count("sum") == len(orders[0]) - 2 > 0
 
 
 def test_a_function_that_gives_nothing_is_called_again_and_with_other_numbers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ import morpho as mo
 from morpho import cluster
 from morpho.base.errors import GroupError
 from morpho.cluster import world
+from morpho.cluster.groups import limit
+from morpho.cluster.groups.comparing import Board
 from morpho.cluster.groups.threads import run_threads
 from morpho.runtime.groups.group import Group
 
@@ -40,6 +43,29 @@ def test_unlike_programs_are_unlike(seed: int) -> None:
     for calls in ([unlike.random_call(rng, 2) for _ in range(3)], [unlike.random_call(rng, 2), barrier, barrier]):
         assert unlike.differ(calls, unlike.unlike(calls, rng, 2))
     assert not unlike.differ([barrier, barrier], [barrier])
+
+
+def test_the_first_rank_that_gives_up_is_the_one_that_all_name() -> None:
+    """One that gives up later, because it was stopped itself, does not accuse those that waited for it."""
+    memory = bytearray(Board.nbytes(3))
+    first, stopped, third = (Board(memory, rank, 3, 1.0, lambda: None, lambda late: [], lambda: None)
+                             for rank in range(3))
+    with pytest.raises(GroupError, match="rank 2 waited 1 s in barrier for rank 1"):
+        third.give_up("barrier", [1], "barrier")
+    with pytest.raises(GroupError, match="the group is given up: rank 2 waited 1 s in barrier for rank 1"):
+        stopped.give_up("all_reduce", [0, 2], "all_reduce")
+    assert first.heard() == stopped.heard() == third.verdict
+
+
+def test_time_in_which_a_process_is_stopped_is_not_waited_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(limit, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    waited = limit.Waited(10.0)
+    seconds = []
+    for step in (1.0, 1.0, 60.0, 4.0, 4.0):
+        now[0] += step
+        seconds.append(waited.seconds())
+    assert seconds == [1.0, 2.0, 0.0, 4.0, 8.0]
 
 
 @pytest.mark.parametrize(("variables", "words"), [

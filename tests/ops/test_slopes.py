@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -273,3 +274,36 @@ def test_logaddexp_of_infinities_is_logsumexps() -> None:
     assert np.allclose(second[2:], (share * (1 - share))[2:]) and np.isfinite(second).all()
     pushed = mo.jvp(lambda a: mo.logaddexp(a, b), (a,), (mo.ones_like(a),))[1].numpy()
     assert np.allclose(pushed, share)
+
+
+@pytest.mark.parametrize("values", [(1, 2, 3, 0), (1, 1, 1, 0), (1, 2, 0, 0), (1, 1, 0, 0), (1, 2, 3, 1e-13)], ids=str)
+@pytest.mark.parametrize("turned", [False, True])
+def test_second_derivatives_of_determinants_of_singular_matrices(values: tuple[float, ...], turned: bool) -> None:
+    """Those of a polynomial: minors of two rows and columns less. Factors with two equal values have no slopes."""
+    left, right = (np.linalg.qr(np.random.default_rng(seed).normal(size=(4, 4)))[0] for seed in (1, 2))
+    matrix = left @ np.diag(values) @ right if turned else np.diag(np.asarray(values, np.float64))
+    found = mo.hessian(mo.linalg.det)(mo.asarray(matrix)).numpy()
+    wanted = np.zeros((4, 4, 4, 4))
+    for i, k in itertools.permutations(range(4), 2):
+        for j, m in itertools.permutations(range(4), 2):
+            rows, columns = ([n for n in range(4) if n not in pair] for pair in ((i, k), (j, m)))
+            sign = (-1) ** (i + j + k + m) * (1 if (i < k) == (j < m) else -1)
+            wanted[i, j, k, m] = sign * np.linalg.det(matrix[np.ix_(rows, columns)])
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+def test_slogdet_of_a_singular_matrix_has_no_slope_and_others_of_the_stack_keep_theirs() -> None:
+    x = mo.asarray(np.stack([np.eye(3) * 2, np.zeros((3, 3)), np.ones((3, 3))]))
+    first, *others = mo.grad(lambda x: mo.sum(mo.linalg.slogdet(x)[1]))(x).numpy()
+    assert (first == np.eye(3) / 2).all() and np.isnan(others).all()
+
+
+@pytest.mark.parametrize("ord", [-1, -1.5, -2, -3])
+@pytest.mark.parametrize("x", [[0.0, 1.0], [0.0, 0.0], [1.0, -2.0]])
+def test_norms_of_negative_order_have_slope_0_where_an_element_is_0(ord: float, x: list[float]) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra `torch`")
+    there = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    torch.linalg.vector_norm(there, ord).backward()
+    gradient = mo.grad(lambda x: mo.linalg.vector_norm(x, ord=ord))
+    for one in (gradient, mo.compile(gradient), mo.jacfwd(lambda x: mo.linalg.vector_norm(x, ord=ord))):
+        np.testing.assert_allclose(one(mo.asarray(np.asarray(x))).numpy(), there.grad.numpy(), rtol=1e-12)

@@ -71,6 +71,8 @@ class Part:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     dynamic: Mapping[str, Any] | None = None
+    inputs: tuple[str, ...] = ()  # names of tensors in the header, where those of the function are not to be taken
+    results: tuple[str, ...] = ()
 
 
 def export(function: Callable[..., Any], *examples: Any, path: Any, target: str = "native",
@@ -131,7 +133,8 @@ def export_library(parts: Sequence[Part], name: str, path: Path, target: str, we
     if shared and command is None:
         raise fail(ArgumentError, "export", f"no linker for {where.triple} is installed", "leave out shared=True")
     with mo.no_grad():
-        traced = [trace(part.function, part.args, part.kwargs, part.name, part.dynamic) for part in parts]
+        traced = [trace(part.function, part.args, part.kwargs, part.name, part.dynamic, part.inputs, part.results)
+                  for part in parts]
     states = name_states(traced)
     built = build(traced, name, where, weights, count)
     files = dict(built.files)

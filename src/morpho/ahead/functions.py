@@ -132,8 +132,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def trace(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str,
-          dynamic: Mapping[str, Any] | None) -> Traced:
-    """Trace a function on examples. What no library can do is refused here, at the user's line."""
+          dynamic: Mapping[str, Any] | None, inputs: Sequence[str] = (), outputs_named: Sequence[str] = ()) -> Traced:
+    """Trace a function on examples. `inputs` and `outputs_named` are names in place of the function's own. What no
+    library can do is refused here, at the user's line."""
     if isinstance(function, Compiled):
         if dynamic is not None:
             raise fail(ArgumentError, "export", "dynamic= is given, and the function is compiled already",
@@ -166,8 +167,9 @@ def trace(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
     if device != HOST:
         raise fail(CompileError, "export", f"the function computes on {device}, and libraries run on processors",
                    "call tensor.to('cpu') and export again")
-    results = _output_names(run)
-    names = _distinct([*[c_name(owner.name, "x") for owner in owned], *results])
+    results = list(outputs_named) if len(outputs_named) == run.outputs else _output_names(run)
+    given = list(inputs) if len(inputs) == len(owned) else [c_name(owner.name, "x") for owner in owned]
+    names = _distinct([*given, *results])
     arguments = [Field(names[i], "input", dtype, tuple(sizes)) for i, (dtype, sizes, *_) in enumerate(specs)]
     outputs = [Field(names[len(specs) + i], "output", dtype, tuple(shape))
                for i, (shape, dtype) in enumerate(graph.specs[:run.outputs])]

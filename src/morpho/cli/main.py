@@ -17,7 +17,7 @@ from morpho.cli import grpo as grpo_command
 from morpho.cli.guard import guarded
 from morpho.cli.machine import bench_commands
 from morpho.cli.planning import plan_command
-from morpho.cli.program import onnx, profile_command, tune_command
+from morpho.cli.program import export_command, onnx, profile_command, tune_command
 from morpho.cli.server import dashboard_command, serve_command
 
 
@@ -340,6 +340,7 @@ def logic(
 app.command("tune", context_settings=tune_command.CONTEXT)(tune_command.tune)
 app.command("dashboard")(dashboard_command.dashboard)
 app.command("explain")(onnx.explain)
+app.command("export", epilog=export_command.EPILOG)(export_command.export)
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("profile", epilog=profile_command.EPILOG, context_settings=profile_command.CONTEXT)(profile_command.profile)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)

@@ -16,6 +16,8 @@ from morpho.ops.collective import chained, set_order
 from morpho.runtime.groups.group import REDUCTIONS, Group
 from morpho.runtime.groups.registry import number_of
 from morpho.tensor.autodiff.autograd import is_differentiated
+from morpho.tensor.autodiff.grad_mode import tracing
+from morpho.tensor.core import uses_parameters
 from morpho.tensor.state.trace import current_trace
 
 set_order(lambda: None if (trace := current_trace()) is None else trace.collectives)
@@ -87,7 +89,8 @@ def _apply(name: str, x: Any, group: Group | None, **attributes: Any) -> mo.Tens
     tensor = mo.asarray(x)
     node = chained(name, tensor.program(), group=number_of(_group(group)), **attributes)
     found = mo.Tensor.of_node(node)
-    if current_trace() is None and not is_differentiated(tensor):
+    is_outside = current_trace() is None and tracing.body is None and not uses_parameters([node])
+    if is_outside and not is_differentiated(tensor):
         found.realise()  # ranks must not come to their collectives in the order in which values are asked for
     return found
 

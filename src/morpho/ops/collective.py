@@ -10,6 +10,7 @@ others asks `all_reduce_memory` where the buckets lie, starts them without parts
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -56,6 +57,22 @@ def set_order(function: Callable[[], Order | None]) -> None:
     _order = function
 
 
+class _Blocks(threading.local):
+    """Bodies that a thread writes, one inside another."""
+
+    def __init__(self) -> None:
+        self.groups: list[set[int]] = []  # of each
+        self.order: Order | None = None  # where they are written outside of a trace
+
+
+_blocks = _Blocks()
+
+
+def _current() -> Order | None:
+    order = _order()
+    return _blocks.order if order is None else order
+
+
 def chained(name: str, *inputs: Node, **attributes: Any) -> Node:
     """A collective after those that were written before it in the function being traced; its first output, or the node
     itself where it is all a token. Outside of a trace there is no order but that of the program."""
@@ -77,13 +94,13 @@ def computed_again(node: Node, inputs: Sequence[Node]) -> Node:
 
 def last_token(group: int) -> list[Node]:
     """The token of what was written last in the function being traced, if there is one."""
-    order = _order()
+    order = _current()
     return [] if order is None or group not in order else [order[group]]
 
 
 def note_last(group: int, node: Node) -> None:
     """Say which collective was written last; outside of a trace nobody asks."""
-    order = _order()
+    order = _current()
     if order is not None:
         order[group] = pick(node, len(node.outputs) - 1)
 
@@ -109,25 +126,31 @@ def in_common_order(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node
 def of_a_body(sees_outside: bool = True) -> Iterator[set[int]]:
     """Collectives written in this block are those of a body or a row, and come after those outside where it sees them.
     What follows the block waits for none of them by itself: give `come_after` the groups, and what runs the body."""
-    order, groups = _order(), set[int]()
+    order, groups = _current(), set[int]()
+    is_untraced = order is None
     if order is None:
-        yield groups
-        return
+        order = _blocks.order = {}
     before = dict(order)
     if not sees_outside:
         order.clear()
     inside = dict(order)
+    _blocks.groups.append(groups)
     try:
         yield groups
     finally:
+        _blocks.groups.pop()
         groups |= {group for group, token in order.items() if token is not inside.get(group)}
+        if _blocks.groups:
+            _blocks.groups[-1].update(groups)
         order.clear()
         order |= before
+        if is_untraced:
+            _blocks.order = None
 
 
 def come_after(groups: set[int], made: Sequence[Node]) -> None:
     """Order later collectives of these groups after a loop, a branch or rows with these results."""
-    order = _order()
+    order = _current()
     result = next((node for node in made if bounds(product(node.shape))[0] > 0), None)
     if order is None or result is None:
         return

@@ -14,11 +14,11 @@ except ImportError as error:
     raise ImportError(f"morpho.torch needs PyTorch: pip install 'morpho-tensor[torch]' ({error})") from None
 
 from morpho.torch.backend import register as _register
-from morpho.torch.export import from_torch
+from morpho.torch.export import from_exported, from_torch
 from morpho.torch.function import to_torch
 from morpho.torch.lowering import exclude
 from morpho.torch.report import Report, report, reset
 
 _register()
 
-__all__ = ["Report", "exclude", "from_torch", "report", "reset", "to_torch"]
+__all__ = ["Report", "exclude", "from_exported", "from_torch", "report", "reset", "to_torch"]

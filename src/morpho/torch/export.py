@@ -48,15 +48,48 @@ def from_torch(module: Any, example: Any, kwargs: Mapping[str, Any] | None = Non
                                                     "takes PyTorch's tensors", "write torch.as_tensor(array)")
     with torch.no_grad():
         exported = torch.export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+    names = _parameters(module, args, dict(kwargs or {}))
+    return _from_program(exported, type(module).__name__, names, args, dict(kwargs or {}))
+
+
+def from_exported(program: Any) -> Any:
+    """A Morpho function of what `torch.export.export` gives, or `torch.export.load` reads: compiled as by `mo.compile`.
+
+    Its arguments are those of the program's example, by place or by the names that PyTorch gave them. The module that
+    it was made of is not needed.
+
+    >>> import torch
+    >>> module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    >>> program = torch.export.export(module, (torch.ones(4, 3),))
+    >>> mo.torch.from_exported(program)(np.ones((4, 3), np.float32)).shape
+    (4, 2)
+    """
+    if not isinstance(program, torch.export.ExportedProgram):
+        raise fail(ArgumentError, "from_exported", f"a {type(program).__name__} is no torch.export.ExportedProgram",
+                   "mo.from_torch takes modules")
+    args, kwargs = program.example_inputs if program.example_inputs is not None else ((), {})
+    leaves = len(mo.tree.leaves([args, kwargs]))
+    if leaves != len(program.graph_signature.user_inputs):
+        raise fail(ArgumentError, "from_exported", "the program has no example of its arguments",
+                   "save it with them: torch.export.save keeps example_inputs")
+    plain = leaves == len(args) + len(kwargs)
+    listed = [str(name) for name in program.graph_signature.user_inputs] if plain else [f"x{i}" for i in range(
+        len(args))] + list(kwargs)
+    return _from_program(program, "exported", listed, tuple(args), dict(kwargs))
+
+
+def _from_program(exported: Any, name: str, names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The function of an exported program; `names` are those of its arguments."""
+    with torch.no_grad():
         exported = exported.run_decompositions(decompositions())
     _check_state(exported.graph_signature)
     lacking: Counter[tuple[str, str]] = Counter()
     lowered = lower(exported.graph_module, lambda name, reason: lacking.update([(name, reason)]))
     if lacking:
         listed = ", ".join(f"{name} x {count} ({reason})" for (name, reason), count in lacking.most_common())
-        raise fail(LoweringError, "from_torch", f"{type(module).__name__} needs operations that Morpho lacks: {listed}",
+        raise fail(LoweringError, "from_torch", f"{name} needs operations that Morpho lacks: {listed}",
                    "use torch.compile(module, backend='morpho'), which leaves those to PyTorch")
-    return _function(type(module).__name__, module, exported, lowered, args, dict(kwargs or {}))
+    return _function(name, names, exported, lowered, args, kwargs)
 
 
 def _check_state(signature: Any) -> None:
@@ -67,20 +100,19 @@ def _check_state(signature: Any) -> None:
                    "call module.eval() first, or use torch.compile(module, backend='morpho')")
 
 
-def _function(name: str, module: Any, exported: Any, lowered: Lowered, args: tuple[Any, ...],
+def _function(name: str, names: list[str], exported: Any, lowered: Lowered, args: tuple[Any, ...],
               kwargs: dict[str, Any]) -> Any:
     """The compiled function: user's arguments by the names of `forward`, weights captured."""
     program = lowered.stages[0].program
     program.orders = [None] * len(program.outputs)
     users, weights = _sources(exported, lowered)
-    names, flatten = _parameters(module, args, kwargs)
     outputs = {node: number for number, node in enumerate(lowered.stages[0].outputs)}
     results = lowered.results[len(lowered.results) - exported.call_spec.out_spec.num_leaves:]
     arrange = _skeleton(exported.call_spec.out_spec)
     inputs = lowered.stages[0].inputs
 
     def call(given: Sequence[Any], key: Any = None) -> Any:
-        leaves = flatten(given)
+        leaves = [leaf for value in given for leaf in mo.tree.leaves(value)]
         places = {node: leaves[number] for node, number in users.items() if number < len(leaves)}
         symbols = _bound(places)
         values = [places[node] if node in places else weights[node] for node in inputs]
@@ -117,18 +149,13 @@ def _sources(exported: Any, lowered: Lowered) -> tuple[dict[Node, int], dict[Nod
     return users, weights
 
 
-def _parameters(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], Callable[..., Any]]:
-    """The names of the arguments given in the example, and how their leaves are found."""
+def _parameters(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """The names of the arguments given in the example."""
     bound = inspect.signature(module.forward).bind(*args, **kwargs)
     kinds = {name: p.kind for name, p in inspect.signature(module.forward).parameters.items()}
     loose = any(kinds[name] in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
                 for name in bound.arguments)
-    names = [f"x{i}" for i in range(len(args))] + list(kwargs) if loose else list(bound.arguments)
-
-    def flatten(given: Sequence[Any]) -> list[Any]:
-        return [leaf for value in given for leaf in mo.tree.leaves(value)]
-
-    return names, flatten
+    return [f"x{i}" for i in range(len(args))] + list(kwargs) if loose else list(bound.arguments)
 
 
 def _bound(places: Mapping[Node, Any]) -> dict[str, Any]:

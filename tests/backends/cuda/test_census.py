@@ -9,13 +9,12 @@ import pytest
 from benchmarks.gpu.census import KINDS, MATRICES, census, every_call, main
 
 SMALL = {name: "few" for name in (
-    "scan", "convolve", "attention gradient", "fft line", "fft rows", "fft first", "fft middle", "rfft line",
-    "rfft rows", "rfft first", "rfft middle", "fft2", "fft prime", "fft complex128", "sort rows gradient",
+    "scan", "convolve", "sort rows gradient",
     "cholesky gradient 512x32", "inv gradient 512x32", *(f"{name} 512x32" for name in MATRICES))}
 LARGE = {f"{name} {size}": "host" for name in MATRICES for size in ("64x128", "1024")}
 EAGER = {name: "eager" for name in ("nonzero", "unique", "boolean index")}  # their sizes are data
 KNOWN = {**SMALL, **LARGE, **EAGER, **{name: "rows" for name in (
-    "cumulative_trapezoid middle", "histogram", "searchsorted", "interp", "stft", "conv2d depthwise", "max_pool2d",
+    "cumulative_trapezoid middle", "histogram", "searchsorted", "interp", "conv2d depthwise", "max_pool2d",
     "max_pool2d gradient", "avg_pool2d")}}
 
 

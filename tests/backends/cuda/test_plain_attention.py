@@ -58,3 +58,12 @@ def test_their_kernels_assemble() -> None:
                 for part in ("keys",)]
     said = ptxas.check([ptx.assembly(kernel.text(), "sm_80") for kernel in kernels])
     assert said.count("0 bytes spill stores") == len(kernels)
+
+
+def test_the_gradient_of_a_sum_stays_on_arithmetic_units(gpu: str, rng: np.random.Generator) -> None:
+    """Its cotangent is one number, whose rows do not lie side by side."""
+    q, k, v = (mo.asarray(rng.standard_normal((1, 2, 9, 16)).astype("f")) for _ in range(3))
+    f = mo.compile(mo.grad(lambda q, k, v: mo.attention(q, k, v).sum()))
+    want = f(q, k, v).numpy()
+    assert f(*(x.to(gpu) for x in (q, k, v))).numpy().tobytes() == want.tobytes()
+    assert "arithmetic units, block by block" in str(f.explain())

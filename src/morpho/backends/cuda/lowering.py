@@ -8,6 +8,7 @@ from functools import partial
 from morpho.backends.cuda.attention.decode.lower import is_decode, lower_decode, waits_as_line
 from morpho.backends.cuda.attention.lower import lower_attention, lower_gradient, over_pages
 from morpho.backends.cuda.attention.simt.lower import simt_forward, simt_gradient, simt_over_pages
+from morpho.backends.cuda.blocks.fft import has_known_sizes, lower_fft
 from morpho.backends.cuda.blocks.segments import has_many_indices, sorted_scatter
 from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.conv_lower import is_product, lower_conv, lower_followed_conv
@@ -71,6 +72,7 @@ ROWS = (
     Way("paged_attention", "arithmetic units", simt_over_pages),
     Way("sort", "radix, a block a line or the whole grid", lower_sort, has_blocks),
     Way("argsort", "radix, a block a line or the whole grid", lower_sort, has_blocks),
+    Way("dft", "a launch a pass", lower_fft, has_known_sizes, pairs=True),
     Way("spmm_transposed", "a sort, then chains", lower_spmm_transposed),
     *(Way(op, "blocks of threads", lower_scan, is_long_line) for op in SCANS),
     Way("scatter", "atomics", lower_scatter, counts),

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from morpho.base.errors import ArgumentError, fail
+
 EPILOG = ("Not on loopback a token is required: python -c 'import secrets; print(secrets.token_urlsafe(32))' > key; "
           "chmod 600 key; morpho serve smollm2 --host 0.0.0.0 --token-file key")
 
@@ -66,8 +68,17 @@ def serve(
     activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits (docs/numerics.md, rule "
                                                   "6), which is faster; exact otherwise.")] = "exact",
     device: Annotated[str, typer.Option(help="Where models run, such as cuda; default: cpu.")] = "",
+    static: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Serve the files of a page that `morpho export "
+                                                                       "--target web` wrote, and no model.")] = None,
 ) -> None:
     """Serve models with OpenAI's API, with figures for Prometheus and a page to chat on: `morpho serve smollm2`."""
+    if static is not None:
+        from morpho.cli.server import static as pages
+
+        if models:
+            raise fail(ArgumentError, "serve", "--static serves a folder, and a model is named too", "leave out one")
+        pages.serve(static, host, port)
+        return
     begun = time.perf_counter()
     gc.disable()  # until the model is there: see `collecting_later`
     try:

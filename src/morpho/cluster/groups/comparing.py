@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import GroupError, MorphoError, fail
+from morpho.cluster.groups.limit import Waited
 from morpho.runtime.groups import waiting
 
 TEXT_BYTES = 1024
@@ -94,8 +95,8 @@ class Comparing:
         """Say that this rank takes part in nothing more."""
         raise NotImplementedError
 
-    def heard(self) -> str:
-        """Why another rank gave up; empty where none has."""
+    def heard(self, patience_s: float = 0.0) -> str:
+        """Why another rank gave up; empty where none has. patience_s: how long its message may be under way."""
         return ""
 
     def _all_came(self) -> bool:
@@ -118,11 +119,11 @@ class Comparing:
     # -- waiting -------------------------------------------------------------------------------------------------------
     def _wait(self, what: What, place: str) -> None:
         """Return when nobody is late."""
-        began, said = time.monotonic(), False
+        clock, said = Waited(self.timeout_s), False
         while not self._all_came():
             self.look()
             self._check_verdict()
-            waited = time.monotonic() - began
+            waited = clock.seconds()
             ended = {rank for rank in self._late() if self.has_ended(rank)}
             ended &= {*self._late()}  # one may have come, and ended, between two looks
             if ended:
@@ -142,7 +143,9 @@ class Comparing:
                 time.sleep(_LOOK_EVERY_S)
 
     def give_up(self, waits: str, late: Sequence[int], operation: str, place: str = "") -> None:
-        """Raise after the timeout, with all that is known; the others get to know it."""
+        """Raise after the timeout, with all that is known; the others get to know it. Where another rank has given up
+        before, its reason stands."""
+        self._check_verdict()
         for_whom = "rank " + str(late[0]) if len(late) == 1 else "ranks " + ", ".join(map(str, late))
         because = "".join(f"; {sentence}" for sentence in self.why(late))
         self.verdict = f"rank {self.rank} waited {self.timeout_s:g} s in {waits} for {for_whom}{because}"
@@ -239,7 +242,7 @@ class Board(Comparing):
         if self.words[self._states + self.rank] == _LIVES:
             self.words[self._states + self.rank] = _ENDED
 
-    def heard(self) -> str:
+    def heard(self, patience_s: float = 0.0) -> str:
         return next((self._read(rank) for rank in range(self.size) if self.words[self._states + rank] == _GAVE_UP), "")
 
     def _publish(self, text: str) -> None:
@@ -313,8 +316,12 @@ class Wire(Comparing):
         self._hear()
         return rank in self._ended
 
-    def heard(self) -> str:
+    def heard(self, patience_s: float = 0.0) -> str:
+        until = time.monotonic() + patience_s
         self._hear()
+        while not self._given_up and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY_S)
+            self._hear()
         return self._given_up
 
     def end(self) -> None:
@@ -360,11 +367,21 @@ class Wire(Comparing):
         raw = text.encode()[:TEXT_BYTES]
         mine, texts = np.zeros(TEXT_BYTES, np.uint8), np.empty((self.size, TEXT_BYTES), np.uint8)
         mine[:len(raw)] = np.frombuffer(raw, np.uint8)
-        self._request = self.communicator.Iallgather(mine, texts)
-        Wire._kept.append((self._request, mine, texts))
-        until = time.monotonic() + _TEXT_S
-        while not self._request.Test():
-            if time.monotonic() > until:
-                return [text if rank == self.rank else "another collective" for rank in range(self.size)]
-            time.sleep(_LOOK_EVERY_S)
+        if not self._finish(self.communicator.Iallgather, mine, texts):
+            return [text if rank == self.rank else "another collective" for rank in range(self.size)]
+        self._finish(self.communicator.Ibarrier)  # no rank may fail, and be a lost one, before all have the texts
         return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in texts]
+
+    def _finish(self, start: Callable[..., Any], *arrays: Any) -> bool:
+        """Whether a collective of the wire's own came to its end: not where a rank died meanwhile, or does not come."""
+        until = time.monotonic() + _TEXT_S
+        try:
+            self._request = start(*arrays)
+            Wire._kept.append((self._request, *arrays))
+            while not self._request.Test():
+                if time.monotonic() > until:
+                    return False
+                time.sleep(_LOOK_EVERY_S)
+        except self._mpi.Exception:
+            return False
+        return True

@@ -47,6 +47,27 @@ def limited(seconds: float, what: str) -> Iterator[None]:
         timer.cancel()
 
 
+class Waited:
+    """Seconds that this process has waited for others. Time in which the process itself did not run (it was stopped by
+    a signal, its machine slept) is no reason to blame them: the count begins anew after a gap of half a timeout.
+
+    >>> waited = Waited(60.0)
+    >>> waited.seconds() < 60.0
+    True
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.since = self._last = time.monotonic()
+        self._gap_s = max(timeout_s / 2, 0.5)
+
+    def seconds(self) -> float:
+        now = time.monotonic()
+        if now - self._last > self._gap_s:
+            self.since = now
+        self._last = now
+        return now - self.since
+
+
 class Watch:
     """Calls that block inside MPI, by thread: since when, for how long at most, and of which group. One that takes
     longer is ended by revoking its group, which `overdue` does; where that does not help, this process ends."""
@@ -65,11 +86,13 @@ class Watch:
 
     def _look(self) -> None:
         warned: dict[int, tuple[float, float]] = {}  # which call of a thread was ended, and when
+        clock = Waited(self._shortest_s)
         while True:
             time.sleep(min(max(self._shortest_s / 8, 0.05), 5.0))
+            clock.seconds()
             now = time.monotonic()
             for thread, (since, timeout_s, group, what) in self.calls.copy().items():
-                if not 0 < timeout_s < now - since:
+                if not 0 < timeout_s < now - max(since, clock.since):
                     continue
                 ended = warned.get(thread)
                 if ended is None or ended[0] != since:

@@ -28,7 +28,7 @@ from morpho.base.dtypes import DType
 from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
 from morpho.cluster.groups.comparing import Board, Comparing, What, Wire, line
 from morpho.cluster.groups.in_order import InOrder
-from morpho.cluster.groups.limit import AGREE_S, limited, watch
+from morpho.cluster.groups.limit import AGREE_S, Waited, limited, watch
 from morpho.cluster.groups.shared_memory import SharedBuffers, create, open_memory
 from morpho.cluster.launch.mpiexec import needs_mpi
 from morpho.cluster.launch.told import JOINED, JOINING, started, telling
@@ -40,6 +40,7 @@ from morpho.runtime.trace import spans
 
 _NAME_BYTES = 256  # of a host
 _PATIENCE_S = 1.0  # until the reason of an error is known
+_MESSAGE_S = 0.25  # in which the reason of a revocation arrives, where it is a message
 _LEAST_SHARED = 1 << 16  # bytes: below, two meetings cost more than what MPI does
 _START_S = 120.0  # what ranks have to find each other, at least
 _END_EVERY_S = 0.005  # whether the others have ended too
@@ -315,7 +316,7 @@ class MPIGroup(Group):
         try:
             comparing.give_up(f"{what} at {where}, to which all ranks have come,", others, "group", where)
         except GroupError:
-            pass  # it is raised where the call was
+            self._give_up()  # the error is raised where the call was, which must end even if another rank gave up first
         return True
 
     def _why(self, late: Sequence[int]) -> list[str]:
@@ -341,11 +342,11 @@ class MPIGroup(Group):
 
     def _until(self, done: Callable[[], bool], operation: str, peer: int, buffer: np.ndarray) -> None:
         """Wait for a message, no longer than the timeout, and not for a rank that has ended."""
-        began, ended_s = time.monotonic(), math.inf
+        clock, ended_s = Waited(self.timeout_s), math.inf
         name = f"{operation} {'to' if operation == 'send' else 'from'} rank {peer} of {buffer.nbytes} bytes"
         while not done():
-            now = time.monotonic()
-            if now - began < _YIELDS_S:
+            waited, now = clock.seconds(), time.monotonic()
+            if waited < _YIELDS_S:
                 os.sched_yield()
                 continue
             self._guarded(self._look)
@@ -357,7 +358,7 @@ class MPIGroup(Group):
                 if now - ended_s > min(_LAST_WORDS_S, self.timeout_s or math.inf):
                     raise fail(GroupError, operation, f"rank {self.rank} waits in {name}, whose script has ended",
                                "each message needs a send and a recv, of the same tag")
-                if 0 < self.timeout_s < now - began:
+                if 0 < self.timeout_s < waited:
                     comparing.give_up(f"{name} at {line()}", [peer], operation)
             time.sleep(_LOOK_EVERY_S)
 
@@ -570,7 +571,8 @@ class MPIGroup(Group):
         """Turn an error of MPI into one of Morpho's."""
         comparing = self._comparing
         if comparing is not None:
-            comparing.verdict = comparing.verdict or comparing.heard()
+            revoked = error.Get_error_class() == getattr(self._mpi, "ERR_REVOKED", None)
+            comparing.verdict = comparing.verdict or comparing.heard(_MESSAGE_S if revoked else 0.0)
             if comparing.verdict:
                 return comparing.error()
         kinds = {getattr(self._mpi, name, None) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING",

@@ -8,6 +8,7 @@ equal. Of matrices that are read as Hermitian the lower triangle, which is what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,8 +43,12 @@ Cotangents = Sequence[Node | None]
 
 def adjoint(node: Node) -> Node:
     """The conjugate transpose of matrices."""
+    return conj(_transposed(node))
+
+
+def _transposed(node: Node) -> Node:
     rank = len(node.shape)
-    return conj(permute(node, (*range(rank - 2), rank - 1, rank - 2)))
+    return permute(node, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def _product(*matrices: Node) -> Node:
@@ -124,29 +129,57 @@ def _cofactors(x: Node) -> Node:
     return lines[0] if n == 1 else build("concatenate", *lines, axis=rank - 2)
 
 
+MOST_PAIRED = 64  # rows of matrices whose products of all singular values but two are formed, n^3 numbers on the way
+
+
 def _cofactors_of_factors(x: Node) -> Node:
     """The conjugate cofactors of matrices of any size, singular ones too: with A = U S V^H they are U P V^H times the
     conjugate determinants of U and V^H, where P has the products of all singular values but one."""
     factors = build("svd", x, full_matrices=False)
     left, values, right = (pick(factors, n) for n in range(3))
-    square = (*values.shape, values.shape[-1])
-    others = expand(reshape(values, (*values.shape[:-1], 1, values.shape[-1])), square)
-    diagonal = build("equal", *(build("iota", shape=square, axis=len(square) - k, dtype=int64) for k in (2, 1)))
-    products = reshape(reduce("prod", where(diagonal, constant_like(others, 1), others), (len(square) - 1,)),
-                       values.shape)
+    products = _products_without(values, 1)
     turned = mul(build("det", left), build("det", right))
     if not x.dtype.is_complex:  # 1 or -1, which does not move
         turned = build("detach", turned)
     scale = expand(reshape(conj(turned), (*turned.shape, 1, 1)), x.shape)
-    return mul(scale, _product(scaled_columns(left, products), right))
+    cofactors = mul(scale, _product(scaled_columns(left, products), right))
+    if not isinstance(x.shape[-1], int) or x.shape[-1] > MOST_PAIRED:
+        return cofactors
+    # Slopes of factors are infinite where two singular values are equal, as two zeros are; those of cofactors are not.
+    # So cofactors stand still here, and move with x by their own derivative, which is exact for all singular values.
+    moved = conj(_product(adjoint(left), sub(x, build("detach", x)), adjoint(right)))
+    pairs = cast(_products_without(values, 2), x.dtype)
+    diagonal = cast(_on_diagonal(x.shape), x.dtype)
+    column = _product(pairs, reduce("sum", mul(diagonal, moved), (len(x.shape) - 1,)))
+    turning = sub(mul(diagonal, expand(column, x.shape)), mul(pairs, _transposed(moved)))
+    return add(build("detach", cofactors), mul(scale, _product(left, turning, right)))
+
+
+def _on_diagonal(shape: Sequence[Any]) -> Node:
+    return build("equal", *(build("iota", shape=tuple(shape), axis=len(shape) - k, dtype=int64) for k in (2, 1)))
+
+
+def _products_without(values: Node, left_out: int) -> Node:
+    """Products of all values but one, (..., n); or but two, (..., n, n) with zeros on the diagonal."""
+    *batch, n = values.shape
+    shape = (*batch, *[n] * left_out, n)
+    last = build("iota", shape=shape, axis=len(shape) - 1, dtype=int64)
+    factors = expand(reshape(values, (*batch, *[1] * left_out, n)), shape)
+    for axis in range(len(batch), len(shape) - 1):
+        is_left_out = build("equal", build("iota", shape=shape, axis=axis, dtype=int64), last)
+        factors = where(is_left_out, constant_like(factors, 1), factors)
+    products = reshape(reduce("prod", factors, (len(shape) - 1,)), shape[:-1])
+    return products if left_out == 1 else where(_on_diagonal(shape[:-1]), zeros_like(products), products)
 
 
 def det_rule(node: Node, ct: Node) -> list[Node]:
-    """The determinant times the inverse; where a matrix of the stack is singular, cofactors."""
+    """The determinant times the inverse; where a matrix of the stack is singular, or nearly so, cofactors."""
     x = node.inputs[0]
     if x.shape[-1] in (1, 2, 3):
         return [mul(expand(reshape(ct, (*ct.shape, 1, 1)), x.shape), conj(_cofactors(x)))]
     is_singular = build("equal", node, zeros_like(node))
+    if isinstance(x.shape[-1], int):
+        is_singular = build("logical_or", is_singular, _is_nearly_singular(x, node, x.shape[-1]))
     which = cast(reshape(reduce("any", is_singular, tuple(range(len(node.shape)))), ()), int64)
     matrix, value = parameter(0, x.spec), parameter(1, node.spec)
     branches = (Body([conj(value), adjoint(build("inv", matrix))]),
@@ -156,8 +189,24 @@ def det_rule(node: Node, ct: Node) -> list[Node]:
     return [mul(expand(scale, x.shape), pick(chosen, 1))]
 
 
+def _is_nearly_singular(x: Node, value: Node, n: int) -> Node:
+    """Where a determinant is so small beside the products of its rows, and of its columns, that derivatives of the
+    inverse cancel to fewer than half of their digits. Random matrices have exp(-n / 2) of those products."""
+    rank = len(x.shape)
+    size = build("absolute", value)
+    limit = 0.5 * math.log(float(finfo(value.dtype.numpy).eps))
+    squares = build("square", build("absolute", x))
+    bounds = []
+    for axis in (rank - 1, rank - 2):
+        logs = build("log", reduce("sum", squares, (axis,)))
+        bounds.append(reshape(reduce("sum", logs, (2 * rank - 3 - axis,)), size.shape))
+    least = mul(build("minimum", *bounds), constant_like(size, 0.5))
+    return build("less", build("log", size), add(least, constant_like(size, limit - 0.5 * n)))
+
+
 def slogdet_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
-    """With w = tr(A^-1 dA) the logarithm changes by Re w, and the sign, of complex numbers, by i sign Im w."""
+    """With w = tr(A^-1 dA) the logarithm changes by Re w, and the sign, of complex numbers, by i sign Im w. A singular
+    matrix of the stack has no slope: NaN, and the others keep theirs."""
     x, (of_sign, ct) = node.inputs[0], cotangents
     scale = None if ct is None else cast(ct, x.dtype)
     if of_sign is not None and x.dtype.is_complex:
@@ -166,7 +215,12 @@ def slogdet_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
         scale = turned if scale is None else add(scale, turned)
     if scale is None:
         return [None]
-    return [mul(expand(reshape(scale, (*scale.shape, 1, 1)), x.shape), adjoint(build("inv", x)))]
+    size = pick(node, 1)
+    is_singular = expand(reshape(build("equal", size, constant_like(size, -math.inf)), (*size.shape, 1, 1)), x.shape)
+    rows, columns = (build("iota", shape=x.shape, axis=len(x.shape) - k, dtype=int64) for k in (2, 1))
+    identity = cast(build("equal", rows, columns), x.dtype)
+    inverse = where(is_singular, constant_like(x, math.nan), build("inv", where(is_singular, identity, x)))
+    return [mul(expand(reshape(scale, (*scale.shape, 1, 1)), x.shape), adjoint(inverse))]
 
 
 def solve_rule(node: Node, ct: Node) -> list[Node]:

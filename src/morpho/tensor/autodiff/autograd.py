@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ContextDecorator
 from typing import Any
 
@@ -37,7 +37,7 @@ from morpho.tensor.autodiff.grad_mode import (
 )
 from morpho.tensor.autodiff.gradient import gradients_of
 from morpho.tensor.convert import asarray
-from morpho.tensor.core import Tensor, realise
+from morpho.tensor.core import Tensor, realise, uses_parameters
 from morpho.tensor.recorded_programs import set_gradients
 from morpho.tensor.steps import Step
 
@@ -336,6 +336,15 @@ def is_grad_enabled() -> bool:
 def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
     """The tensors that gradients of this one would flow to."""
     return (found for node in reached(tensor) if (found := owner(node)) is not None)
+
+
+def settle(groups: set[int], results: Sequence[Tensor]) -> None:
+    """Compute the results of a loop, a branch or rows with collectives at once where they are written outside of a
+    trace, as collectives by themselves are: ranks must not come to them in the order in which values are asked for."""
+    if not groups or tracing.current is not None or tracing.body is not None or tracing.batched:
+        return
+    if not uses_parameters([tensor.node for tensor in results]) and not any(map(is_differentiated, results)):
+        realise(*results)
 
 
 def is_differentiated(tensor: Tensor) -> bool:

@@ -17,6 +17,7 @@ from morpho.ops.algebra import permute
 from morpho.ops.batching import batch_of, in_front, row_leaf
 from morpho.ops.collective import come_after, of_a_body
 from morpho.tensor.autodiff.arguments import with_numbers
+from morpho.tensor.autodiff.autograd import settle
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
@@ -155,6 +156,7 @@ class _Batch:
         come_after(groups, [node for node, _ in found])
         placed = [self._with_rows(*one, axis)
                   for one, axis in zip(found, _axes_of(axes, structure, "the result"), strict=True)]
+        settle(groups, placed)
         return unflatten(structure, iter(placed))
 
     def _with_rows(self, node: Node, batched: bool, axis: int | None) -> Tensor:

@@ -20,6 +20,7 @@ from morpho.ir.body import Body, cut_out
 from morpho.ir.node import Node, make, toposort
 from morpho.ir.op import REGISTRY, Spec
 from morpho.ir.views import MOVES, look_through
+from morpho.ops.collective import of_a_body
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import following
 from morpho.tensor.core import Tensor
@@ -77,7 +78,7 @@ def trace(function: Callable[..., Any], structures: Sequence[Any], specs: Sequen
     outer = current_trace()
     first = len(leaves)
     leaves += [_parameter(first + number, _spec_of(state, outer), region) for number, state in enumerate(states)]
-    with _states_apart(outer, states, leaves[first:], operation) as wrote:
+    with of_a_body(), _states_apart(outer, states, leaves[first:], operation) as wrote:
         result = _called(function, arguments, operation)
         tensors, structure = leaves_of(result)
         outputs = [tensor.node for tensor in tensors]

@@ -15,6 +15,7 @@ from morpho.ir.node import Node, asked_for, make
 from morpho.ops.algebra import cast
 from morpho.ops.collective import come_after, of_a_body
 from morpho.ops.control import records as control
+from morpho.tensor.autodiff.autograd import settle
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
@@ -76,6 +77,7 @@ def _chosen(operation: str, which: Node, branches: Sequence[Callable[..., Any]],
     made = make(control.SWITCH, (which, *outer, *constants), {"branches": tuple(bodies)})
     found = [Tensor.of_node(node) for node in control.results(made)] if results[0] else []
     come_after(groups, [tensor.node for tensor in found])
+    settle(groups, found)
     count = len(traces[0].outputs)
     for state, value in zip(states, found[count:], strict=True):
         _trace().write(state, value)

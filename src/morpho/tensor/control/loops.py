@@ -16,6 +16,7 @@ from morpho.ir.op import Spec
 from morpho.ops.algebra import add, cast, constant
 from morpho.ops.collective import come_after, of_a_body
 from morpho.ops.control import records as control
+from morpho.tensor.autodiff.autograd import settle
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
 from morpho.tensor.control.guard import where_asked, where_turns
 from morpho.tensor.convert import following
@@ -115,6 +116,7 @@ def _scan(f: Callable[..., Any], init: Start, xs: Tree, turns: Size, reverse: bo
     found = control.scan(body, outer, [tensor.node for tensor in inputs], fixed, turns, reverse, counts)
     come_after(groups, found)
     results = [Tensor.of_node(node) for node in found]
+    settle(groups, results)
     _write_states(states, results[len(nodes):len(outer)])
     last = unflatten(structure, iter(results[:len(nodes)]))
     return last, unflatten(ys_structure, iter(results[len(outer):]))
@@ -289,6 +291,7 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     made = make(control.WHILE, (*outer, *fixed), {"turn": turn, "test": asks, "carries": len(outer)})
     come_after(groups | asked, control.results(made))
     results = [Tensor.of_node(node) for node in control.results(made)]
+    settle(groups | asked, results)
     _write_states(states, results[len(nodes):])
     return unflatten(structure, iter(results[:len(nodes)]))
 

@@ -402,8 +402,10 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
         return reduce.sum(sizes, **options)
     if ord == 2:
         return Tensor.of_node(reduce.root_of_squares(reduce.sum(ew.square(sizes), **options).node))
-    if ord < 0:
-        return ew.pow(reduce.sum(ew.pow(sizes, ord), **options), 1.0 / ord)
+    if ord < 0:  # a zero makes the norm 0, whose slope is taken to be 0
+        nothing = ew.equal(sizes, 0)
+        total = reduce.sum(ew.pow(ew.where(nothing, 1.0, sizes), ord), **options)
+        return ew.where(reduce.any(nothing, **options), 0.0, ew.pow(total, 1.0 / ord))
     if ord < 1:  # the slope of the power is infinite at 0, and that of the norm taken to be 0
         nothing = ew.equal(sizes, 0)
         powers = ew.where(nothing, 0.0, ew.pow(ew.where(nothing, 1.0, sizes), ord))

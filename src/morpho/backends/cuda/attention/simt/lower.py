@@ -21,9 +21,10 @@ SAID = "arithmetic units, block by block"
 def simt_forward(low: Lowering, node: Node) -> bool:
     """softmax(q k^T) v."""
     inputs = [low.view(child) for child in node.inputs]
-    if not side_by_side(inputs[:3]):
+    if not are_floats(inputs[:3]):
         return False
-    q, k, v, *extra = inputs
+    q, k, v = with_rows_side_by_side(low, node, inputs[:3])
+    extra = inputs[3:]
     mask = extra.pop(0) if node["masked"] else None
     positions = extra.pop(0) if node["moving"] else None
     queries = q.shape[-2]
@@ -47,8 +48,9 @@ def simt_forward(low: Lowering, node: Node) -> bool:
 def simt_over_pages(low: Lowering, node: Node) -> bool:
     """The same over pools of pages."""
     inputs = [low.view(child) for child in node.inputs]
-    if not side_by_side(inputs[:3]):
+    if not are_floats(inputs[:3]):
         return False
+    inputs[:1] = with_rows_side_by_side(low, node, inputs[:1])
     q, k, v, table, positions = inputs
     spec = SimtSpec(q.dtype, int(q.shape[-1]), int(v.shape[-1]), node["scale"], 0, True, node["window"], None, True,
                     rows_of(q), "simt", True)
@@ -66,8 +68,9 @@ def simt_over_pages(low: Lowering, node: Node) -> bool:
 def simt_gradient(low: Lowering, node: Node) -> bool:
     """Two steps: dq, then dk and dv."""
     inputs = [low.view(child) for child in node.inputs]
-    if not side_by_side(inputs[:4]):
+    if not are_floats(inputs[:4]):
         return False
+    inputs[:4] = with_rows_side_by_side(low, node, inputs[:4])
     q, k, v, *_ = inputs
     extra = inputs[6:]
     mask = extra.pop(0) if node["masked"] else None
@@ -100,7 +103,12 @@ def rows_of(q: View) -> int:
     return WARPS * (FEW if isinstance(queries, int) and queries <= WARPS else MANY)
 
 
-def side_by_side(places: list[View]) -> bool:
-    """Whether these are float32 or float64 of known depths whose rows lie side by side."""
+def are_floats(places: list[View]) -> bool:
+    """Whether these are float32 or float64 of known depths."""
     return all(place.dtype in (float32, float64) and isinstance(place.shape[-1], int) and place.shape[-1] > 0
-               and (place.strides[-1] == 1 or place.shape[-1] == 1) for place in places)
+               for place in places)
+
+
+def with_rows_side_by_side(low: Lowering, node: Node, places: list[View]) -> list[View]:
+    """The operands, or copies of those whose rows do not lie side by side: the gradient of a sum is one number."""
+    return [place if place.strides[-1] == 1 or place.shape[-1] == 1 else low.copied(place, node) for place in places]
