@@ -19,6 +19,7 @@ CORE: dict[str, tuple[str, ...]] = {
     # ops and kernels
     "ops/test_ops.py": ("test_the_table_has_no_gaps", "test_elementwise", "test_shaped"),
     "ops/test_gradients.py": ("test_elementwise_gradient",),
+    "ahead/test_export.py": ("test_a_c_program_has_the_bits_of_python", "test_webassembly_has_them_in_node"),
     "backends/test_seam.py": ("test_a_graph_through_the_protocols",),
     "backends/cpu/test_native.py": ("test_control_flow", "test_memory"),
     "backends/cpu/test_gemm.py": ("test_any_strides_without_a_copy", "test_a_row_alone_has_the_bits_it_has_in_a_batch"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,3 +145,36 @@ def test_the_page_writes_what_morpho_run_writes(address: str) -> None:
         assert page.value("document.querySelector('.assistant').textContent") == written()
         assert page.value("window.crossOriginIsolated")
         assert page.problems == []
+
+
+@pytest.mark.slow
+def test_a_drawn_digit_is_told(tmp_path: Path) -> None:
+    """The example trains a net, and its page says which digits are drawn with the pointer."""
+    example = Path(__file__).resolve().parents[2] / "examples" / "37_digit_page.py"
+    done = subprocess.run([sys.executable, str(example), str(tmp_path / "digits")], capture_output=True, text=True,
+                          timeout=600)
+    assert done.returncode == 0, done.stderr
+    lines = ["50 22 27 59 87 82 50", "32 50 59", "22 50 82 75 29 89", "21 71 54 76 79 29", "69 60 26 86",
+             "80 20 24 74 78 59 28", "70 34 27 59 87 55 26", "20 80 49", "55 22 50 82 55 27 59 87 55",
+             "73 55 22 50 72 79"]
+    script = """(line) => {
+        document.getElementById("clear").click();
+        const paper = document.getElementById("paper"), box = paper.getBoundingClientRect();
+        const send = (kind, [x, y]) => paper.dispatchEvent(new PointerEvent(kind, {bubbles: true,
+            clientX: box.left + box.width * (0.15 + 0.7 * (x / 10 + 0.05)),
+            clientY: box.top + box.height * (0.15 + 0.7 * (y / 10 + 0.05))}));
+        const corners = line.split(" ").map((word) => [Number(word[0]), Number(word[1])]);
+        send("pointerdown", corners[0]);
+        for (const corner of corners) send("pointermove", corner);
+        send("pointerup", corners[0]);
+        return document.getElementById("answer").textContent;
+    }"""
+    with server(tmp_path / "digits", "127.0.0.1", 0) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        with opened(f"http://127.0.0.1:{running.server_address[1]}/") as page:
+            page.wait("document.getElementById('answer') && document.getElementById('answer').textContent === 'Draw.'")
+            told = [page.value(f"({script})({json.dumps(line)})") for line in lines]
+            assert page.problems == []
+        running.shutdown()
+    right = sum(text == f"This is a {number}." for number, text in enumerate(told))
+    assert right >= 9, told

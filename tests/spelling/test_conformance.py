@@ -100,3 +100,19 @@ def test_calls_of_pytorch(call: Any) -> None:
 def test_calls_that_the_two_libraries_answer_differently(call: Any, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         call(mo.asarray(A))
+
+
+def test_calls_that_numpy_answers_with_whole_numbers_or_not_at_all() -> None:
+    assert mo.vander(mo.asarray([5, 25], dtype=mo.uint8), 3).tolist() == [[25, 5, 1], [625, 25, 1]]
+    assert mo.sin(mo.zeros(2), where=True).tolist() == [0.0, 0.0]
+    mask = mo.asarray([True, False, True])
+    assert mo.nansum(mo.asarray([1.0, 2.0, 4.0]), 0, where=mask).item() == 5.0
+    with pytest.raises(ArgumentError, match="leaves the other elements undefined"):
+        mo.sin(mo.zeros(3), where=mask)
+    for call in (lambda: mo.mean(mo.arange(4), dtype=mo.int64), lambda: mo.std(mo.arange(4), dtype="int32")):
+        with pytest.raises(ArgumentError, match="holds no fractions"):
+            call()
+    with pytest.raises(ArgumentError, match=r"NumPy.*PyTorch"):
+        mo.max(mo.ones(3), mo.asarray(0))
+    with pytest.raises(ArgumentError, match=r"NumPy.*PyTorch"):
+        mo.select(mo.ones((2, 2)), 0, 1)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 import morpho as mo
+from benchmarks import spelled_stubs
 from morpho.spelling import methods
 from morpho.tensor import core
 
@@ -33,3 +36,14 @@ def test_the_names_are_those_that_operators_gives() -> None:
     installed -= {*methods.names()}  # put on the class when they are first asked for
     assert declared() >= installed, installed - declared()
     assert not [name for name in declared() if not hasattr(mo.Tensor, name)]
+
+
+def test_the_stub_of_foreign_methods_is_the_table() -> None:
+    assert spelled_stubs.STUB.read_text(encoding="utf-8") == spelled_stubs.text(), "python -m benchmarks.spelled_stubs"
+    assert "def masked_fill(" in spelled_stubs.text() and (Path(mo.__file__).parent / "py.typed").exists()
+
+
+def test_an_editor_completes_methods_of_numpy_and_pytorch() -> None:
+    jedi = pytest.importorskip("jedi")
+    line = "import morpho as mo\nmo.Tensor.masked_f"
+    assert "masked_fill" in {found.name for found in jedi.Script(line).complete(2, len("mo.Tensor.masked_f"))}

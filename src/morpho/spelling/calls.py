@@ -15,8 +15,9 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.dtypes import DType
+from morpho.base.errors import ArgumentError, fail
 from morpho.spelling.linear_algebra import lstsq, lu
-from morpho.spelling.wide import WIDE, put_out_of
+from morpho.spelling.wide import WIDE, check_fractions, put_out_of
 
 WIDE.update(lstsq=lstsq, lu=lu)
 
@@ -129,9 +130,15 @@ class Binding:
         self.extras: dict[str, Any] = {}
 
     def run(self) -> Any:
-        extras = self.extras
-        if extras.get("dtype") is not None:
-            dtype = extras["dtype"]
+        extras, name = self.extras, self.function.__name__
+        if extras.get("where") is True:
+            del extras["where"]
+        if "where" in extras and extras.get("out") is None:
+            self.args[0], self.extras = _masked(name, self.args[0], extras.pop("where")), extras
+        dtype = extras.get("dtype")
+        if name in OF_FLOATS:
+            check_fractions(name, dtype)
+        if dtype is not None:
             self.args = [mo.astype(arg, dtype) if isinstance(arg, mo.Tensor) else arg for arg in self.args]
             if not any(isinstance(arg, mo.Tensor) for arg in self.args):
                 self.args = [mo.asarray(arg, dtype=dtype) for arg in self.args[:1]] + self.args[1:]
@@ -150,6 +157,18 @@ class Binding:
         if extras.get("inplace") and isinstance(self.args[0], mo.Tensor):
             return put_out(self.args[0], result)
         return result
+
+
+OF_FLOATS = frozenset(("nanmean", "nanstd", "nanvar"))
+
+
+def _masked(name: str, x: Any, mask: Any) -> mo.Tensor:
+    """The elements that `where=` chooses, for functions that leave NaN out."""
+    x = mo.asarray(x)
+    if not name.startswith("nan") or not x.dtype.is_inexact:
+        raise fail(ArgumentError, name, "where= without out= leaves the other elements undefined",
+                   f"give out=, or write mo.where(mask, mo.{name}(x), other)")
+    return mo.where(mo.asarray(mask), x, mo.nan)
 
 
 def put_out(out: Any, result: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho.base.dtypes import as_dtype
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.base.shapes import normalise_axes
 
@@ -141,11 +142,18 @@ def prod_(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims
     return _total("prod", 1, x, axis, dtype, out, keepdims, initial, where)
 
 
+def check_fractions(name: str, dtype: Any) -> None:
+    """Refuse `dtype=` of whole numbers for a mean or a deviation, where NumPy drops fractions of sums too."""
+    if dtype is not None and not as_dtype(dtype).is_inexact:
+        raise fail(ArgumentError, name, f"dtype={dtype} holds no fractions", "leave dtype= out, and convert the result")
+
+
 @wide
 def mean_(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *,
           where: Any = None) -> mo.Tensor:
     if isinstance(dtype, bool):
         dtype, keepdims = None, dtype
+    check_fractions("mean", dtype)
     x = mo.asarray(x) if dtype is None else mo.astype(mo.asarray(x), dtype)
     if where is not None and where is not True:
         mask = mo.broadcast_to(mo.asarray(where), x.shape)
@@ -166,6 +174,7 @@ def _spread(name: str, x: Any, axis: Any, dtype: Any, out: Any, correction: Any,
     if isinstance(dtype, bool) or isinstance(axis, bool):  # PyTorch's (x, unbiased) and (x, dim, unbiased, keepdim)
         unbiased, place = (axis, "") if isinstance(axis, bool) else (dtype, f"axis={axis}, ")
         raise unsaid(name, f"mo.{name}(x, {place}correction=0)", f"mo.{name}(x, {place}correction={int(unbiased)})")
+    check_fractions(name, dtype)
     x = mo.asarray(x) if dtype is None else mo.astype(mo.asarray(x), dtype)
     return _put(out, getattr(mo, name)(x, axis=dim if axis is None else axis,
                                        correction=0 if correction is None else correction, keepdims=bool(keepdims)))

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from morpho.tensor.functions.indexing.at import At
+from morpho.tensor.spelled_types import Spelled
 
-class Operators:
+class Operators(Spelled):
     """The names, with what they take and give."""
 
     at: At
+    data: Any
     grad: Any
     requires_grad: bool
 

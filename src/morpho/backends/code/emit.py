@@ -560,9 +560,30 @@ class Emitter:
         self.branch(after)
         self.label(after)
 
-    def both(self, condition: Value) -> Iterator[bool]:
+    @contextmanager
+    def leave_if(self, condition: Value, holds: bool = True) -> Iterator[None]:
+        """Instructions that run only if `condition` is `holds`, and end the function."""
+        labels = [self.fresh(stem) for stem in (("failed", "fine") if holds else ("fine", "failed"))]
+        self.branch_if(condition, *labels)
+        self.label(labels[0 if holds else 1])
+        yield
+        self.label(labels[1 if holds else 0])
+
+    def changed_if(self, condition: Value, values: Sequence[Value], change: Callable[[], Sequence[Value]],
+                   stems: tuple[str, str] = ("then", "after")) -> list[Value]:
+        """The values of `change` where `condition` holds, else `values`; nothing is computed for those."""
+        before, then, after = self._block, *map(self.fresh, stems)
+        self.branch_if(condition, then, after)
+        self.label(then)
+        changed, last = change(), self._block
+        self.branch(after)
+        self.label(after)
+        return [self.assign(f"phi {old.type} [ {old.name}, %{before} ], [ {new.name}, %{last} ]", old.element,
+                            old.lanes) for old, new in zip(values, changed, strict=True)]
+
+    def both(self, condition: Value, stems: tuple[str, str, str] = ("then", "otherwise", "after")) -> Iterator[bool]:
         """`for holds in both(condition)`: what is written in the first turn runs if it holds, in the second if not."""
-        then, otherwise, after = self.fresh("then"), self.fresh("otherwise"), self.fresh("after")
+        then, otherwise, after = map(self.fresh, stems)
         self.branch_if(condition, then, otherwise)
         for label, holds in ((then, True), (otherwise, False)):
             self.label(label)

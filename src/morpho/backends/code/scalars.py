@@ -125,7 +125,24 @@ def _to_float(e: Emitter, x: Value, source: DType, register: str) -> Value:
 
 
 def _saturating(e: Emitter, name: str, x: Value, register: str) -> Value:
+    """LLVM's saturating conversion; of several lanes to 32 bits and more in plain steps, because LLVM takes it apart
+    into one conversion for each lane."""
     from morpho.backends.code.emit import mangled
 
-    suffix = f"{mangled(register, x.lanes)}.{mangled(x.element, x.lanes)}"
-    return e.intrinsic(name, x, element=register, suffix=suffix)
+    bits, signed = BITS[register], name == "fptosi.sat"
+    if x.lanes > 1 and bits < 32 <= BITS[x.element]:  # what 32 bits saturate at lies outside of fewer as well
+        least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        wide = _saturating(e, "fptosi.sat", x, "i32")
+        inside = e.intrinsic("smin", e.intrinsic("smax", wide, e.like(least, wide)), e.like(most, wide))
+        return e.convert("trunc", inside, register)
+    if x.lanes == 1 or BITS[x.element] < 32:
+        suffix = f"{mangled(register, x.lanes)}.{mangled(x.element, x.lanes)}"
+        return e.intrinsic(name, x, element=register, suffix=suffix)
+    above = e.fcmp("oge", x, 2.0 ** (bits - signed))
+    below = e.fcmp("olt", x, -2.0 ** (bits - 1)) if signed else e.fcmp("olt", x, 0.0)
+    outside = above | below | e.fcmp("uno", x, x)
+    inside = e.select(outside, e.constant(0.0, x.element, x.lanes), x)
+    whole = e.convert(name.removesuffix(".sat"), inside, register)
+    largest, least = (1 << (bits - signed)) - 1, -(1 << (bits - 1)) if signed else 0
+    whole = e.select(above, e.constant(largest, register, x.lanes), whole)
+    return e.select(below, e.constant(least, register, x.lanes), whole)

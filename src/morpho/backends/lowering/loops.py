@@ -9,7 +9,7 @@ from morpho.backends.lowering.groups.lower_group import lower_body
 from morpho.backends.lowering.groups.split_group import split_group
 from morpho.backends.lowering.lower_sparse import lower_followed
 from morpho.backends.lowering.lowering import Lowering, is_long, operations, side_by_side_inputs
-from morpho.base.dims import Size, product
+from morpho.base.dims import Size, bounds, product
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.ir.views import look_through
@@ -17,6 +17,7 @@ from morpho.passes.fusion.prologue import product_after
 from morpho.program.program import Control, Step
 from morpho.program.view import View, look, padded, part_of
 
+SCANS_TOGETHER = 4  # rows whose running sums take turns
 SCANS = tuple(f"cumulative_{name}" for name in ("sum", "prod", "max", "min", "logsumexp"))
 
 
@@ -123,15 +124,34 @@ def lower_pad(low: Lowering, node: Node) -> None:
     low.views[node.serial] = [target]
 
 
+def _scan_lanes(low: Lowering, name: str, node: Node, outer: list[int], places: tuple[View, View]) -> int:
+    """Chains that are computed at once: those beside each other in memory, as many as four vectors hold."""
+    if not low.vector_bits or not outer or name == "logsumexp" or any(
+            place.strides[outer[-1]] != 1 or place.part is not None or place.borders for place in places):
+        return 1
+    count, most = node.shape[outer[-1]], 4 * low.vector_bits // (8 * node.dtype.compute.itemsize)
+    if not isinstance(count, int):
+        return 1
+    return next((lanes for lanes in (most, most // 2, most // 4, most // 8) if lanes > 1 and count >= lanes), 1)
+
+
 def lower_scan(low: Lowering, node: Node) -> None:
     source, target = low.view(node.inputs[0]), low.new_slot(node.shape, node.dtype)
     axis = node["axis"]
     outer = [d for d in range(len(node.shape)) if d != axis]
-    kernel = ScanKernel(node.op.name.removeprefix("cumulative_"), node.dtype, len(outer))
+    name = node.op.name.removeprefix("cumulative_")
+    lanes = _scan_lanes(low, name, node, outer, (source, target))
+    count = product(tuple(node.shape[d] for d in outer))
+    together = SCANS_TOGETHER if low.vector_bits and lanes == 1 and bounds(count)[0] >= SCANS_TOGETHER else 1
+    kernel = ScanKernel(name, node.dtype, len(outer), lanes, together)
     strides = [[place.strides[d] for d in (*outer, axis)] for place in (source, target)]
-    values = kernel.record.values(extents=[node.shape[d] for d in outer], length=node.shape[axis],
-                                  source=strides[0], target=strides[1])
-    rows = product(tuple(node.shape[d] for d in outer))
+    extents = [node.shape[d] for d in outer]
+    chains: dict[str, Size] = {"rows": count} if together > 1 else {}
+    if lanes > 1:
+        chains, extents[-1] = {"chains": extents[-1]}, -(-extents[-1] // lanes)
+    values = kernel.record.values(extents=extents, length=node.shape[axis], source=strides[0], target=strides[1],
+                                  **chains)
+    rows = -(-product(tuple(extents)) // together)
     low.add(Step(kernel, (source, target), (1,), values, rows, node.shape[axis], node.op.name, node.origin))
     low.views[node.serial] = [target]
 

@@ -8,7 +8,7 @@ from morpho.backends.kernels.loops.sequential.search import SearchKernel
 from morpho.backends.kernels.loops.sorting.merge import MergeSortKernel
 from morpho.backends.kernels.loops.sorting.radix import RadixSortKernel
 from morpho.backends.lowering.lowering import Lowering
-from morpho.base.dims import Size, product, upper
+from morpho.base.dims import Size, bounds, product, upper
 from morpho.ir.node import Node
 from morpho.program.program import Step
 from morpho.program.view import View
@@ -42,8 +42,15 @@ def sort_call(node: Node, source: View, target: View) -> SortCall:
     return SortCall(kernel, values, product(tuple(node.shape[d] for d in outer)), node.shape[axis])
 
 
-def search_call(node: Node, line: View, values: View, target: View) -> SortCall:
-    """A line of values is an item of work; of one long line each value is one."""
+def search_call(node: Node, line: View, values: View, target: View, vector_bits: int = 0) -> SortCall:
+    """A line of values is an item of work; of one long line each value is one, and vectors of them are looked for at
+    once where they lie side by side."""
+    lanes = vector_bits // 16  # four vectors of positions: loads of one wait while others arrive
+    plain = values.is_contiguous and target.is_contiguous and values.part is None and not values.borders
+    if (lanes and plain and len(line.shape) == 1 and line.dtype.itemsize >= 4 and not line.borders
+            and bounds(product(node.shape))[0] >= lanes):
+        wide = SearchKernel(line.dtype, node["side"] == "right", 0, lanes)
+        return SortCall(wide, wide.record.values(length=line.shape[-1], line=line.strides[-1]), product(node.shape), 1)
     shape, lines = node.shape, node.attributes.get("lines", 0)  # axes in front of both
     single = len(shape) <= lines + 1  # threads divide the values themselves
     outer = list(range(len(shape))) if single else list(range(len(shape) - 1))
@@ -67,7 +74,7 @@ def lower_sort(low: Lowering, node: Node) -> None:
 def lower_search(low: Lowering, node: Node) -> None:
     line, values = (low.view(child) for child in node.inputs)
     target = low.new_slot(node.shape, node.dtype)
-    call = search_call(node, line, values, target)
+    call = search_call(node, line, values, target, low.vector_bits)
     low.add(Step(call.kernel, (line, values, target), (2,), call.values, call.items, call.work, node.op.name,
                  node.origin))
     low.views[node.serial] = [target]

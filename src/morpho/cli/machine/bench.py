@@ -17,6 +17,7 @@
     morpho bench onnx --networks FOLDER            # networks of ONNX files, beside ONNX Runtime
     morpho bench torch --only gpt2,res             # PyTorch's models in Morpho, beside eager and Inductor
     morpho bench gpu                               # kernels on a GPU, beside PyTorch's
+    morpho bench surface --quick                   # every public function and its gradient, beside the best peer
     morpho bench tune --quick                      # the tuner: gains, exhaustive search, overhead; no peers
     morpho bench --against baseline.json           # the regression gate: the suites of that file, 1 where one is worse
     morpho bench history --case gelu --svg g.svg   # how ratios went over past runs
@@ -28,6 +29,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
@@ -119,6 +121,17 @@ def run_conformance(only: str, device: str, samples: int, json: Path | None, gat
     from benchmarks.conformance.command import Options, run
 
     return run(Options(only=only, device=device, samples=samples, json=json, gate=gate, store=store, notes=notes))
+
+
+def run_surface(**chosen: Any) -> int:
+    """Every public function beside its best peer; 1 where the gate fails, 2 for a wrong option, 3 out of time."""
+    _find_benchmarks()
+    from benchmarks.surface.command import Options, run
+
+    if not (chosen["gate"] or chosen["store"] or chosen["page"]) and importlib.util.find_spec("torch") is None:
+        raise fail(ArgumentError, "bench", "PyTorch is not installed, which `morpho bench surface` compares with",
+                   INSTALL)
+    return run(Options(**chosen))
 
 
 def history_file(given: Path | None = None) -> Path:

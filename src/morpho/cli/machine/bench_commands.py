@@ -184,6 +184,34 @@ def conformance(
     _end(part.run_conformance(only, device, samples, json, gate, store, notes))
 
 
+@app.command("surface")
+def surface(
+    only: Annotated[str, typer.Option(metavar="NAMES", help="Functions by parts of their names, or whole families; "
+                                      "`=topk` is the function of exactly that name.")] = "",
+    threads: Annotated[str, typer.Option(metavar="NUMBERS", help="Thread counts, one run each: `1,2`.")] = "2",
+    dtypes: Annotated[str, typer.Option(metavar="DTYPES", help="Only these: `float32,bfloat16`.")] = "",
+    sizes: Annotated[str, typer.Option(metavar="SIZES", help="Only cases whose size begins so: `1M,1024x1024`.")] = "",
+    against: Annotated[str, typer.Option(metavar="PEERS", help="Some of torch,numpy,scipy.")] = "torch,numpy,scipy",
+    device: Annotated[str, typer.Option(help="One of mo.devices().")] = "cpu",
+    folder: Annotated[Path | None, typer.Option("--json", metavar="FOLDER", help="Keep the results here, a file for "
+                                                "each thread count.")] = None,
+    quick: Quick = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the cases that FOLDER holds.")] = False,
+    within: Within = 0.0,
+    gate: Annotated[bool, typer.Option("--gate", help="Fail when a count of kernels, steps or bytes is above the "
+                                                      "stored one; nothing is timed.")] = False,
+    store: Annotated[bool, typer.Option("--store", help="Store those counts.")] = False,
+    page: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write docs/surface.md from the results of this "
+                                              "folder.")] = None,
+) -> None:
+    """Measure every public function and its gradient beside the best of eager PyTorch, NumPy and SciPy."""
+    from morpho.cli.machine import bench as part
+
+    _end(part.run_surface(only=only, threads=threads, dtypes=dtypes, sizes=sizes, against=against, device=device,
+                          folder=folder, quick=quick, resume=resume, within_s=within, gate=gate, store=store,
+                          page=page))
+
+
 @app.command("history")
 def history(
     file: History = None,

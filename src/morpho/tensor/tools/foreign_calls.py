@@ -246,8 +246,8 @@ def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], opt
     if unknown:
         text = ", ".join(map(repr, unknown))
         hint = "; ".join([*_instead(name, unknown, parameters, by_place), taken])
-        return fail(ArgumentError, name, f"there is no argument {text}" if len(unknown) == 1 else
-                    f"there are no arguments {text}", hint)
+        return fail(ArgumentError, name, f"{name}() got an unexpected keyword argument {text}" if len(unknown) == 1 else
+                    f"{name}() got unexpected keyword arguments {text}", hint)
     if len(args) > len(by_place) and inspect.Parameter.VAR_POSITIONAL not in kinds:
         hints = filter(None, (_by_name(name, parameters, by_place, args), taken))
         text = (f"{name}() takes {len(by_place)} positional argument{'s' * (len(by_place) != 1)} but {len(args)} "

@@ -245,16 +245,7 @@ class Warpgroups(BackwardCode):
 
     def where(self, condition: Value, values: list[Value], change: Callable[[], list[Value]]) -> list[Value]:
         """Values, or others where a condition holds, which is the same for a whole warpgroup."""
-        e, then, after = self.e, self.e.fresh("then"), self.e.fresh("after")
-        before = e.block
-        e.branch_if(condition, then, after)
-        e.label(then)
-        new = change()
-        last = e.block
-        e.branch(after)
-        e.label(after)
-        return [e.assign(f"phi float [ {a.name}, %{before} ], [ {b.name}, %{last} ]", "float", 1)
-                for a, b in zip(values, new, strict=True)]
+        return self.e.changed_if(condition, values, change)
 
 
 class HopperQueries(Warpgroups, QueriesCode):

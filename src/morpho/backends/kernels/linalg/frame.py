@@ -80,12 +80,8 @@ class Frame:
 
     def fail_if(self, bad: Value) -> None:
         """Leave with the fault of the operation."""
-        e = self.e
-        failed, fine = e.fresh("failed"), e.fresh("fine")
-        e.branch_if(bad, failed, fine)
-        e.label(failed)
-        e.line(f"ret i32 {FAULTS[self.kernel.name]}")
-        e.label(fine)
+        with self.e.leave_if(bad):
+            self.e.line(f"ret i32 {FAULTS[self.kernel.name]}")
 
     def panel(self, rows: int, columns: int, element: str = "") -> Panel:
         """A matrix in scratch memory."""

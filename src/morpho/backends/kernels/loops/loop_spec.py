@@ -27,7 +27,8 @@ WORTH_KEEPING = 4  # operations per element, one division, from which a value is
 class Access:
     """How one operand moves with the loops. `pattern` is its step along the columns:
 
-    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each; even
+    zero: one value per row; unit: side by side; reversed: side by side, the last one
+    first (loads only); strided: one stride; general: several inner axes, a stride each; even
     and odd: real and imaginary parts of complex numbers side by side; none: a gather of index numbers, which reads no
     memory and only checks.
     `kind` is load, store, gather (the base of an indexed load) or index (no memory: the position itself is the value).

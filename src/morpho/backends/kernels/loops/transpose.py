@@ -47,8 +47,12 @@ def as_transpose(call: LoopCall, vector_bits: int) -> tuple[TransposeKernel, tup
         return None
     (rows, columns, run), (first, source), (target, last) = found
     bits = 8 * kernel.accesses[0].dtype.itemsize
-    side = 8 if 8 * bits * run <= vector_bits else 4
-    if bits < 32 or side * bits * run > vector_bits or min(rows, columns) < side or (first, last) != (run, run):
+    if bits * run > vector_bits // 4:
+        return None
+    wanted = 16 if vector_bits >= 512 or bits < 32 else 8  # a whole line of the cache
+    most = min(wanted, vector_bits // (bits * run), rows, columns)
+    side = next((n for n in (16, 8) if n <= most), 4)
+    if side * bits * run < 64 or min(rows, columns) < side or (first, last) != (run, run):
         return None
     if source % run or target % run:
         return None

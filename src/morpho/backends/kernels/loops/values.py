@@ -15,7 +15,7 @@ from morpho.backends.code.emit import BITS, Emitter, Value, vector_type
 from morpho.backends.code.kernel_abi import FAULT_INDEX
 from morpho.backends.kernels.loops.chunk_width import choose_lanes, is_light, may_be_pipelined
 from morpho.backends.kernels.loops.loop_spec import Instruction, LoopKernel, Pass, constant_value
-from morpho.backends.kernels.loops.pairs import PARTS, every_second, joined
+from morpho.backends.kernels.loops.pairs import PARTS, every_second, joined, picked
 from morpho.base.dtypes import DType, bool_, int32, int64
 from morpho.base.machine import Isa
 
@@ -130,7 +130,7 @@ class LoopState:
             return column
         if pattern == "zero":
             return self.e.constant(0, "i64", 1)
-        if pattern in ("strided", "even", "odd"):
+        if pattern in ("strided", "reversed", "even", "odd"):
             return column * strides[-1]
         return self.dot(self.split(column, self.inner), strides)
 
@@ -206,6 +206,10 @@ class LoopState:
             return scalars.from_memory(e, e.from_bits(bits, element), access.dtype)
         if access.pattern == "unit":
             return scalars.from_memory(e, e.load(places[number], element), access.dtype)
+        if access.pattern == "reversed" and count is None and self.lanes > 1:
+            last = e.offset(self.pointers[number], element, self.inner_offset(number, column + (self.lanes - 1)))
+            backwards = picked(e, e.load(last, element), range(self.lanes - 1, -1, -1))
+            return scalars.from_memory(e, backwards, access.dtype)
         if access.pattern in PARTS and self.lanes > 1:
             return load_part(self, number, column, count)
         buffer = self.temporary(f"load{number}", element)

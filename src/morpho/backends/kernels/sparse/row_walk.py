@@ -115,16 +115,7 @@ class SparseCode:
     def maybe(self, condition: Value, values: Sequence[Value], more: Callable[[list[Value]], list[Value]]
               ) -> list[Value]:
         """Values of `more` where a condition holds, else the values themselves."""
-        e = self.e
-        before, then, after = e.block, e.fresh("then"), e.fresh("after")
-        e.branch_if(condition, then, after)
-        e.label(then)
-        made = more(list(values))
-        last = e.block
-        e.branch(after)
-        e.label(after)
-        return [e.assign(f"phi {old.type} [ {old.name}, %{before} ], [ {new.name}, %{last} ]", old.element, old.lanes)
-                for old, new in zip(values, made, strict=True)]
+        return self.e.changed_if(condition, values, lambda: more(list(values)))
 
 
 def half(e: Emitter, x: Value, high: bool) -> Value:

@@ -64,6 +64,9 @@ class GroupLowering(GroupBody):
                                 self.across(o, outer_loops[-1][1][n], bool(short)) if transposed else "",
                                 len(o.guards), constant_text(o.view.fill) if o.guards and o.view else "")
                          for n, o in enumerate(self.operands))
+        if not transposed:
+            accesses = tuple(replace(access, pattern="reversed") if self.is_reversed(n, inner_loops) else access
+                             for n, access in enumerate(accesses))
         kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed,
                             short=short, block_transpose=block_transpose).with_halves_as_bits
         values = self.numbers(kernel, outer_loops, inner_loops)
@@ -76,6 +79,12 @@ class GroupLowering(GroupBody):
         elif rows != 1 and not transposed and self.has_short_rows(kernel, columns):
             kernel = replace(kernel, short_rows=True)
         return LoopCall(kernel, places, values, rows, columns)
+
+    def is_reversed(self, number: int, inner: list[tuple[Size, list[Size]]]) -> bool:
+        """Whether elements of an operand lie side by side along the columns, the last one first: whole vectors then."""
+        operand = self.operands[number]
+        return (operand.kind == "load" and len(inner) == 1 and inner[0][1][number] == -1 and not operand.guards
+                and operand.view is not None and operand.view.part is None)
 
     def has_short_rows(self, kernel: LoopKernel, columns: Size) -> bool:
         """Whether a row leaves much of its last wide chunk empty, compared with its length: of a map, or of a reduction

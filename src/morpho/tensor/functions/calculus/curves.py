@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from morpho.base.dtypes import int64
+from morpho.base.dtypes import int64, uint64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import normalise_axis
 from morpho.tensor.autodiff.precision import rounded_once
@@ -162,6 +162,8 @@ def vander(x: Any, /, n: int | None = None, *, increasing: bool = False) -> Tens
     from morpho.tensor.functions.create import ones_like
 
     values = Tensor.of_node(as_node(x, "vander"))
+    if not values.dtype.is_inexact and values.dtype is not uint64:
+        values = ew.astype(values, int64)  # as NumPy's: small integers have no room for their powers
     if values.ndim != 1:
         raise fail(ShapeError, "vander", f"shape {values.shape} is not a vector")
     count = as_integer(values.shape[0] if n is None else n, "vander", "n")

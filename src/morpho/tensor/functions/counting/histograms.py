@@ -41,9 +41,8 @@ def digitize(x: Any, bins: Any, /, *, right: bool = False) -> Tensor:
     elif edges.shape[0] != 0:
         count, last = edges.shape[0], edges[-1]
         falling = ew.greater(edges[0], last)
-        up = searchsorted(edges, x, side=side)
-        down = ew.subtract(count, searchsorted(flip(edges), x, side=side))
-        return ew.where(falling, down, up)
+        place = searchsorted(ew.where(falling, flip(edges), edges), x, side=side)
+        return ew.where(falling, ew.subtract(count, place), place)
     return searchsorted(edges, x, side=side)
 
 

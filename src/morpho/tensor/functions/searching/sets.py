@@ -18,6 +18,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
 from morpho.tensor.functions.move import slice_node
 from morpho.tensor.functions.searching.selection import is_compacted, is_data, selected
+from morpho.tensor.functions.searching.sorting import argsort, sort
 from morpho.tensor.sync import realised_array
 
 
@@ -44,8 +45,13 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
-def _unique(name: str, x: Any) -> UniqueAll:
-    """Sorted values, first positions, which value each element is, how often each occurs. Every NaN is its own."""
+ALL = frozenset(("first", "inverse"))
+LEAST_COUNTED = 1024  # elements from which a table of the range is made
+
+
+def unique_parts(name: str, x: Any, parts: frozenset[str] = ALL) -> UniqueAll:
+    """Sorted values, first positions, which value each element is, how often each occurs; of first positions and
+    inverse only those of `parts`. Every NaN is its own."""
     tensor = x if isinstance(x, Tensor) else asarray(x)
     if tensor.dtype.is_float and is_differentiated(tensor):
         raise fail(ArgumentError, name, "it has no gradient",
@@ -57,11 +63,55 @@ def _unique(name: str, x: Any) -> UniqueAll:
 
         return UniqueAll(*unique_on_device(tensor))
     array = realised_array(tensor, name, "the number of different elements depends on data")
-    values, first, inverse, counts = np.unique(
-        array.reshape(-1), return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
-    whole = [on(borrowed(part.astype(np.int64)), tensor.device)
-             for part in (first, inverse.reshape(array.shape), counts)]
+    values, first, inverse, counts = _counted(array.reshape(-1), parts) or _ordered(array.reshape(-1), tensor, parts)
+    whole = [on(borrowed(part.astype(np.int64, copy=False)), tensor.device)
+             for part in (first, inverse.reshape(array.shape) if "inverse" in parts else inverse, counts)]
     return UniqueAll(on(borrowed(values, tensor.dtype), tensor.device), *whole)
+
+
+def _counted(line: np.ndarray, parts: frozenset[str]) -> tuple[np.ndarray, ...] | None:
+    """Values, first positions, inverse and counts of integers that lie in a small range, by a count of each number of
+    the range; None for others. Parts that are not asked for are empty."""
+    if line.dtype.kind not in "iu" or line.size < LEAST_COUNTED:
+        return None
+    low, high = int(line.min()), int(line.max())
+    if high - low >= line.size or high >= 1 << 62 or low <= -(1 << 62):
+        return None
+    shifted = line.astype(np.int64) - low
+    counts = np.bincount(shifted, minlength=high - low + 1)
+    present = np.flatnonzero(counts)
+    first = inverse = np.empty(0, np.int64)
+    if "first" in parts:
+        places = np.empty(high - low + 1, np.int64)
+        places[shifted[::-1]] = np.arange(line.size - 1, -1, -1)  # the last assignment stays
+        first = places[present]
+    if "inverse" in parts:
+        ranks = np.empty(high - low + 1, np.int64)
+        ranks[present] = np.arange(present.size)
+        inverse = ranks[shifted]
+    return (present + low).astype(line.dtype), first, inverse, counts[present]
+
+
+def _ordered(line: np.ndarray, tensor: Tensor, parts: frozenset[str]) -> tuple[np.ndarray, ...]:
+    """The same from the sorted line: what begins a run of equal elements."""
+    nothing = np.empty(0, np.int64)
+    if not line.size or line.dtype.kind not in "iuf":
+        values, first, inverse, counts = np.unique(
+            line, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
+        return values, first, inverse, counts
+    source = borrowed(line, tensor.dtype)
+    order = argsort(source).numpy() if parts & {"first", "inverse"} else nothing
+    ordered = line[order] if order.size else sort(source).numpy()
+    begins = np.empty(line.size, bool)
+    begins[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    starts = np.flatnonzero(begins)
+    inverse = nothing
+    if "inverse" in parts:
+        inverse = np.empty(line.size, np.int64)
+        inverse[order] = np.cumsum(begins) - 1
+    first = order[starts] if "first" in parts else nothing
+    return ordered[starts], first, inverse, np.diff(np.append(starts, line.size))
 
 
 def _unique_later(name: str, tensor: Tensor) -> UniqueAll:
@@ -99,7 +149,7 @@ def unique_all(x: Any, /) -> UniqueAll:
     >>> mo.unique_all([3, 1, 3]).counts
     Tensor([1, 2], dtype=int64)
     """
-    return _unique("unique_all", x)
+    return unique_parts("unique_all", x)
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
@@ -109,7 +159,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
     >>> values, counts
     (Tensor([1, 3], dtype=int64), Tensor([1, 2], dtype=int64))
     """
-    found = _unique("unique_counts", x)
+    found = unique_parts("unique_counts", x, frozenset())
     return UniqueCounts(found.values, found.counts)
 
 
@@ -119,7 +169,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
     >>> mo.unique_inverse([3, 1, 3]).inverse_indices
     Tensor([1, 0, 1], dtype=int64)
     """
-    found = _unique("unique_inverse", x)
+    found = unique_parts("unique_inverse", x, frozenset({"inverse"}))
     return UniqueInverse(found.values, found.inverse_indices)
 
 
@@ -129,4 +179,4 @@ def unique_values(x: Any, /) -> Tensor:
     >>> mo.unique_values(mo.asarray([3, 1, 3])).tolist()
     [1, 3]
     """
-    return _unique("unique_values", x).values
+    return unique_parts("unique_values", x, frozenset()).values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +14,15 @@ from morpho.tensor.convert import borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
 from morpho.tensor.functions import elementwise as ew
+from morpho.tensor.functions import reduce
 from morpho.tensor.functions.arranging.axes import ravel
-from morpho.tensor.functions.move import concat, moveaxis
+from morpho.tensor.functions.create import arange
+from morpho.tensor.functions.move import concat, moveaxis, pad
+from morpho.tensor.functions.move import reshape as shaped
 from morpho.tensor.functions.reduce import truth
 from morpho.tensor.functions.searching.search import nonzero, searchsorted, take, take_along_axis
 from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected
-from morpho.tensor.functions.searching.sets import unique_all
+from morpho.tensor.functions.searching.sets import unique_parts
 from morpho.tensor.functions.searching.sorting import argsort, sort
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.sync import realised_array
@@ -47,9 +51,45 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: boo
     size = tensor.shape[number]
     if count < 0 or (isinstance(size, int) and count > size):
         raise fail(ArgumentError, "topk", f"there are no {count} elements along an axis of size {size}")
-    order = moveaxis(argsort(tensor, axis=number, descending=largest), number, -1)[..., :count]
-    order = moveaxis(order, -1, number)
+    order = moveaxis(_first_places(moveaxis(tensor, number, -1), count, largest), -1, number)
     return TopK(take_along_axis(tensor, order, axis=number), order)
+
+
+def _first_places(lines: Tensor, count: int, largest: bool) -> Tensor:
+    """Where the first `count` elements of lines stand when they are sorted.
+
+    Lines are cut into blocks: the first elements of a line lie in the `count` blocks that themselves come first by
+    their first elements, so that only those are sorted. Of equal blocks the first goes first, as of equal elements.
+    """
+    size = lines.shape[-1]
+    block = _block(size, count) if isinstance(size, int) and lines.dtype.kind in "iuf" else 0
+    if not block:
+        return argsort(lines, axis=-1, descending=largest)[..., :count]
+    blocks, is_float, values = -(-size // block), lines.dtype.is_float, lines
+    if blocks * block > size:  # what fills the last block comes behind everything
+        limits = None if is_float else np.iinfo(lines.dtype.numpy)
+        behind = (-math.inf if largest else math.nan) if limits is None else limits.min if largest else limits.max
+        values = pad(values, [(0, 0)] * (lines.ndim - 1) + [(0, blocks * block - size)], value=behind)
+    values = shaped(values, (*lines.shape[:-1], blocks, block))
+    if largest or not is_float:
+        first = reduce.max(values, axis=-1) if largest else reduce.min(values, axis=-1)
+    else:
+        nan = ew.isnan(values)
+        first = ew.where(reduce.all(nan, axis=-1), math.nan, reduce.min(ew.where(nan, math.inf, values), axis=-1))
+    chosen = sort(argsort(first, axis=-1, descending=largest)[..., :count], axis=-1)
+    numbers = chosen[..., None] * block + arange(block)
+    flat = (*lines.shape[:-1], count * block)
+    candidates = shaped(take_along_axis(values, chosen[..., None], axis=-2), flat)
+    order = argsort(candidates, axis=-1, descending=largest)[..., :count]
+    return take_along_axis(shaped(numbers, flat), order, axis=-1)
+
+
+def _block(size: int, count: int) -> int:
+    """Elements of a block, so that as few as possible are sorted; 0 where blocks do not pay."""
+    if count == 0:
+        return 0
+    block = 1 << max(2, round(math.log2(max(size / count, 1)) / 2))
+    return block if -(-size // block) + count * block <= size // 2 and -(-size // block) >= count else 0
 
 
 def partition(x: Any, kth: Any, /, *, axis: int = -1) -> Tensor:
@@ -110,7 +150,8 @@ def unique(x: Any, /, *, return_index: bool = False, return_inverse: bool = Fals
     >>> values.tolist(), counts.tolist()
     ([1, 3], [1, 2])
     """
-    found = unique_all(x)
+    wanted = {"first": return_index, "inverse": return_inverse}
+    found = unique_parts("unique", x, frozenset(part for part, is_asked in wanted.items() if is_asked))
     asked = [part for part, wanted in ((found.indices, return_index), (found.inverse_indices, return_inverse),
                                        (found.counts, return_counts)) if wanted]
     return (found.values, *asked) if asked else found.values
@@ -137,6 +178,10 @@ def unique_consecutive(x: Any, /, *, return_inverse: bool = False, return_counts
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
+def _values(name: str, x: Tensor) -> Tensor:
+    return unique_parts(name, x, frozenset()).values
+
+
 def union1d(x1: Any, x2: Any, /) -> Tensor:
     """The different elements of both, in order.
 
@@ -144,7 +189,7 @@ def union1d(x1: Any, x2: Any, /) -> Tensor:
     [1, 2, 3]
     """
     a, b = promoted("union1d", x1, x2)
-    return unique_all(concat([ravel(Tensor.of_node(a)), ravel(Tensor.of_node(b))])).values
+    return _values("union1d", concat([ravel(Tensor.of_node(a)), ravel(Tensor.of_node(b))]))
 
 
 def intersect1d(x1: Any, x2: Any, /) -> Tensor:
@@ -153,7 +198,7 @@ def intersect1d(x1: Any, x2: Any, /) -> Tensor:
     >>> mo.intersect1d([1, 3, 2], [3, 2, 5]).tolist()
     [2, 3]
     """
-    a, b = (unique_all(ravel(Tensor.of_node(node))).values for node in promoted("intersect1d", x1, x2))
+    a, b = (_values("intersect1d", ravel(Tensor.of_node(node))) for node in promoted("intersect1d", x1, x2))
     return a[isin(a, b)]
 
 
@@ -164,7 +209,7 @@ def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
     [1, 2]
     """
     a, b = (ravel(Tensor.of_node(node)) for node in promoted("setdiff1d", x1, x2))
-    first = unique_all(a).values
+    first = _values("setdiff1d", a)
     return first[isin(first, b, invert=True)]
 
 

@@ -74,16 +74,11 @@ class AmxMicroKernel:
 
     def write(self) -> str:
         e, number = self.e, self.function.number
-        zero, read, ready = e.fresh("zero"), e.fresh("read"), e.fresh("ready")
-        e.branch_if(e.argument("%first", "i1", 1), zero, read)
-        e.label(zero)
-        for tile in range(2 * self.downwards):
-            call(e, "tilezero", f"i8 {tile}")
-        e.branch(ready)
-        e.label(read)
-        self.move_sums("tileloadd64")
-        e.branch(ready)
-        e.label(ready)
+        for first in e.both(e.argument("%first", "i1", 1), ("zero", "read", "ready")):
+            for tile in range(2 * self.downwards) if first else ():
+                call(e, "tilezero", f"i8 {tile}")
+            if not first:
+                self.move_sums("tileloadd64")
         with e.loop(0, number("%tiles")) as loop:
             place = loop.index * TILE_BYTES
             for half in range(2):

@@ -89,12 +89,8 @@ class Code:
 
     def fail_if(self, bad: Value, code: int) -> None:
         """Leave with a fault."""
-        e = self.e
-        failed, fine = e.fresh("failed"), e.fresh("fine")
-        e.branch_if(bad, failed, fine)
-        e.label(failed)
-        self.leave(code)
-        e.label(fine)
+        with self.e.leave_if(bad):
+            self.leave(code)
 
     # -- elements ----------------------------------------------------------------------------------------------------
     def starts(self, index: Value) -> list[Value]:

@@ -173,8 +173,5 @@ class RegisterLoopCode:
             bad, *others = (fault for fault, own in self.faults if own == code)
             for other in others:
                 bad = bad | other
-            failed, fine = e.fresh("failed"), e.fresh("fine")
-            e.branch_if(bad, failed, fine)
-            e.label(failed)
-            e.line(f"ret i32 {code}")
-            e.label(fine)
+            with e.leave_if(bad):
+                e.line(f"ret i32 {code}")

@@ -32,6 +32,20 @@ def _next(e: Emitter, kernel: ScanKernel, total: Value, x: Value) -> Value:
     return emit(e, name, [total, x], kernel.dtype.compute, kernel.dtype.compute)
 
 
+def _line(e: Emitter, kernel: ScanKernel, v: dict[str, Value], index: Value, bases: tuple[str, str]) -> list[str]:
+    """Where an item's chains begin in both operands."""
+    extents, *strides = (kernel.record.loaded(field, v) for field in ("extents", "source", "target"))
+    places, rank = [e.constant(0, "i64", 1)] * 2, kernel.outer_rank
+    for axis in reversed(range(rank)):
+        quotient = e.instruction("udiv", index, extents[axis])
+        coordinate = index - quotient * extents[axis]
+        if kernel.lanes > 1 and axis == rank - 1:
+            coordinate = e.intrinsic("smin", coordinate * kernel.lanes, v["chains"] - kernel.lanes)
+        places = [p + coordinate * s[axis] for p, s in zip(places, strides, strict=True)]
+        index = quotient
+    return [e.offset(base, scalars.memory_type(kernel.dtype), p) for base, p in zip(bases, places, strict=True)]
+
+
 def generate(kernel: ScanKernel, isa: Isa, name: str) -> str:
     """The LLVM module of a `ScanKernel`."""
     e = Emitter(1, isa.native_half)
@@ -39,23 +53,23 @@ def generate(kernel: ScanKernel, isa: Isa, name: str) -> str:
     rank = kernel.outer_rank
     source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
     v = kernel.record.load(e)
-    extents, *strides = (kernel.record.loaded(field, v) for field in ("extents", "source", "target"))
+    strides = [kernel.record.loaded(field, v) for field in ("source", "target")]
     length = v["length"]
     with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as rows:
-        index, places = rows.index, [e.constant(0, "i64", 1)] * 2
-        for axis in reversed(range(rank)):
-            quotient = e.instruction("udiv", index, extents[axis])
-            coordinate = index - quotient * extents[axis]
-            places = [p + coordinate * s[axis] for p, s in zip(places, strides, strict=True)]
-            index = quotient
-        start = e.constant(first_value(kernel), register, 1)
-        lines = [e.offset(base, memory, p) for base, p in zip((source, target), places, strict=True)]
-        with e.loop(0, length, carried=[start]) as loop:
-            steps = [e.offset(line, memory, loop.index * s[rank]) for line, s in zip(lines, strides, strict=True)]
-            x = scalars.from_memory(e, e.load(steps[0], memory, 1), kernel.dtype)
-            total = _next(e, kernel, loop.values[0], x)
-            rounded = scalars.round_to(e, total, kernel.dtype)
-            e.store(scalars.to_memory(e, rounded, kernel.dtype), steps[1])
-            loop.next(total)
+        start = e.constant(first_value(kernel), register, kernel.lanes)
+        number = rows.index
+        if kernel.together > 1:
+            number = e.intrinsic("smin", number * kernel.together, v["rows"] - kernel.together)
+        lines = [_line(e, kernel, v, number + n if n else number, (source, target)) for n in range(kernel.together)]
+        with e.loop(0, length, carried=[start] * kernel.together) as loop:
+            totals = []
+            for before, line in zip(loop.values, lines, strict=True):
+                steps = [e.offset(place, memory, loop.index * s[rank]) for place, s in zip(line, strides, strict=True)]
+                x = scalars.from_memory(e, e.load(steps[0], memory, kernel.lanes), kernel.dtype)
+                totals.append((_next(e, kernel, before, x), steps[1]))
+            for total, place in totals:
+                e.store(scalars.to_memory(e, scalars.round_to(e, total, kernel.dtype), kernel.dtype), place)
+            loop.next(*[total for total, _ in totals])
     e.line("ret i32 0")
-    return defined(f"i32 @{name}({SIGNATURE}) nounwind", e.text()) + "\n".join(sorted(e.declarations))
+    wide = ' "prefer-vector-width"="512"' if kernel.lanes > 1 and isa.vector_bits >= 512 else ""
+    return defined(f"i32 @{name}({SIGNATURE}) nounwind{wide}", e.text()) + "\n".join(sorted(e.declarations))

@@ -167,12 +167,8 @@ class ScatterLoopCode(LoopCode):
         return wide * self.number(self.kernel.record.at("gathers") + 2 * number + 1)
 
     def leave_unless(self, inside: Value) -> None:
-        e = self.e
-        fine, failed = e.fresh("fine"), e.fresh("failed")
-        e.branch_if(inside, fine, failed)
-        e.label(failed)
-        e.line(f"ret i32 {FAULT_INDEX}")
-        e.label(fine)
+        with self.e.leave_if(inside, False):
+            self.e.line(f"ret i32 {FAULT_INDEX}")
 
     def reach_wrapped(self, access: int, number: int, plain: int, values: dict[int, Value]) -> Value:
         """As `reach`, for an index that may count from the end: it does not where it was found inside the axis."""

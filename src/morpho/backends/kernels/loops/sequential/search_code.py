@@ -13,6 +13,8 @@ from morpho.base.machine import Isa
 
 def generate(kernel: SearchKernel, isa: Isa, name: str) -> str:
     """The LLVM module of a `SearchKernel`."""
+    if kernel.lanes > 1:
+        return _many(kernel, isa, name)
     e = Emitter(1, isa.native_half)
     memory = scalars.memory_type(kernel.dtype)
     rank = kernel.outer_rank
@@ -39,21 +41,51 @@ def generate(kernel: SearchKernel, isa: Isa, name: str) -> str:
     return (defined(f"i32 @{name}({SIGNATURE}) nounwind", e.text()) + "\n".join(sorted(e.declarations)) + "\n")
 
 
-def _halved(e: Emitter, length: Value, goes_before: Callable[[Value], Value]) -> Value:
+def _many(kernel: SearchKernel, isa: Isa, name: str) -> str:
+    """The module of a kernel with lanes: the last values of a stretch go one by one."""
+    e = Emitter(1, isa.native_half)
+    memory = scalars.memory_type(kernel.dtype)
+    line, values, target = (e.load_pointer("%buffers", n) for n in range(3))
+    v = kernel.record.load(e)
+
+    def search(lanes: int, place: Value) -> None:
+        x = scalars.from_memory(e, e.load(e.offset(values, memory, place), memory, lanes), kernel.dtype)
+
+        def goes_before(at: Value) -> Value:
+            if lanes == 1:
+                element = e.load(e.offset(line, memory, at * v["line"]), memory, 1)
+            else:
+                element = e.gather_some(line, memory, at * e.splat(v["line"], lanes), e.constant(True, "i1", lanes))
+            return _before(e, kernel, scalars.from_memory(e, element, kernel.dtype), x)
+
+        e.store(_halved(e, v["length"], goes_before, lanes), e.offset(target, "i64", place))
+
+    first, end = e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)
+    whole = end - ((end - first) & (kernel.lanes - 1))
+    with e.loop(first, whole, kernel.lanes) as several:
+        search(kernel.lanes, several.index)
+    with e.loop(whole, end) as rest:
+        search(1, rest.index)
+    e.line("ret i32 0")
+    wide = '"prefer-vector-width"="512"' if isa.vector_bits >= 512 else ""
+    return (defined(f"i32 @{name}({SIGNATURE}) nounwind {wide}", e.text()) + "\n".join(sorted(e.declarations)) + "\n")
+
+
+def _halved(e: Emitter, length: Value, goes_before: Callable[[Value], Value], lanes: int = 1) -> Value:
     """How many elements go before: of what is left a half is decided in each turn, without a branch on elements."""
-    with e.loop(0, 64, carried=[e.constant(0, "i64", 1), length]) as loop:
+    with e.loop(0, 64, carried=[e.constant(0, "i64", lanes), length]) as loop:
         first, left = loop.values
         more, look, done = e.icmp("sgt", left, 1), e.fresh("look"), e.fresh("done")
         before = e.block
         e.branch_if(more, look, done)
         e.label(look)
         half = left.shift_right(1)
-        place = first + half
+        place = first + (half if lanes == 1 else e.splat(half, lanes))
         found = e.select(goes_before(place - 1), place, first)
         rest, last = left - half, e.block
         e.branch(done)
         e.label(done)
-        news = [e.assign(f"phi i64 [ {old.name}, %{before} ], [ {new.name}, %{last} ]", "i64", 1)
+        news = [e.assign(f"phi {old.type} [ {old.name}, %{before} ], [ {new.name}, %{last} ]", "i64", old.lanes)
                 for old, new in ((first, found), (left, rest))]
         loop.next(*news)
         loop.step = e.select(more, e.constant(1, "i64", 1), 64)
@@ -70,7 +102,7 @@ def _last(e: Emitter, first: Value, left: Value, goes_before: Callable[[Value], 
     last = e.block
     e.branch(done)
     e.label(done)
-    return e.assign(f"phi i64 [ {first.name}, %{there} ], [ {found.name}, %{last} ]", "i64", 1)
+    return e.assign(f"phi {first.type} [ {first.name}, %{there} ], [ {found.name}, %{last} ]", "i64", first.lanes)
 
 
 def _before(e: Emitter, kernel: SearchKernel, there: Value, x: Value) -> Value:
