@@ -178,11 +178,140 @@ def gpt_text(lib: Any, tensor: Callable[[Any], Any]) -> Program:
     return 500, run
 
 
+def text_by_lstm(lib: Any, tensor: Callable[[Any], Any]) -> Program:
+    """A training step of an LSTM written out, on 8 texts of 12 letters; Morpho and PyTorch alone."""
+    nn, width, letters = lib.nn, 32, 40
+    text = np.random.default_rng(6).integers(0, letters, (8, 13))
+
+    class Text(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.letters, self.head = nn.Embedding(letters, width), nn.Linear(width, letters)
+            self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(width, 4 * width)
+
+        def forward(self, ids: Any) -> Any:
+            x = self.letters(ids)
+            h = c = lib.zeros((ids.shape[0], width))
+            outputs = []
+            for place in range(ids.shape[1]):
+                gates = self.inner(x[:, place]) + self.outer(h)
+                i, f, g, o = (gates[:, width * k:width * (k + 1)] for k in range(4))
+                c = lib.sigmoid(f) * c + lib.sigmoid(i) * lib.tanh(g)
+                h = lib.sigmoid(o) * lib.tanh(c)
+                outputs.append(self.head(h))
+            return lib.stack(outputs, 1)
+
+    model, words, following = Text(), tensor(text[:, :-1]), tensor(text[:, 1:])
+    optimiser = lib.optim.Adam(model.parameters(), lr=1e-3)
+
+    def run() -> float:
+        optimiser.zero_grad()
+        loss = lib.nn.functional.cross_entropy(model(words).reshape(-1, letters), following.reshape(-1))
+        loss.backward()
+        optimiser.step()
+        return float(loss.item())
+
+    return 700, run
+
+
+def auto_encoder(lib: Any, tensor: Callable[[Any], Any]) -> Program:
+    """A training step of a variational auto-encoder; Morpho and PyTorch alone."""
+    rng = np.random.default_rng(7)
+    x = tensor((rng.random((32, 64)) > 0.5).astype(np.float32))
+    noise = [tensor(rng.standard_normal((32, 8)).astype(np.float32)) for _ in range(4)]
+    nn = lib.nn
+    first, mean, spread = nn.Linear(64, 32), nn.Linear(32, 8), nn.Linear(32, 8)
+    back, last = nn.Linear(8, 32), nn.Linear(32, 64)
+    weights = [one for layer in (first, mean, spread, back, last) for one in layer.parameters()]
+    optimiser = lib.optim.Adam(weights, lr=1e-3)
+
+    def run() -> float:
+        total = 0.0
+        for eps in noise:
+            hidden = lib.relu(first(x))
+            mu, log_variance = mean(hidden), spread(hidden)
+            code = mu + lib.exp(0.5 * log_variance) * eps
+            logits = last(lib.relu(back(code)))
+            error = nn.functional.binary_cross_entropy_with_logits(logits, x, reduction="sum")
+            loss = error - 0.5 * (1 + log_variance - mu * mu - lib.exp(log_variance)).sum()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            total += float(loss.item())
+        return total / len(noise)
+
+    return 400, run
+
+
+def digits(lib: Any, tensor: Callable[[Any], Any]) -> Program:
+    """Five batches of a convolutional network, the last one shorter; Morpho and PyTorch alone."""
+    rng = np.random.default_rng(8)
+    images, labels = rng.standard_normal((144, 1, 8, 8)).astype(np.float32), rng.integers(0, 10, 144)
+    nn = lib.nn
+    model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1),
+                          nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 10))
+    optimiser = lib.optim.SGD(model.parameters(), lr=0.01)
+
+    def run() -> float:
+        total = 0.0
+        for start in range(0, 144, 32):
+            x, y = tensor(images[start:start + 32]), tensor(labels[start:start + 32])
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            total += float(loss.item())
+        return total / 5
+
+    return 250, run
+
+
+def prices(lib: Any, tensor: Callable[[Any], Any]) -> Program:
+    """Monte-Carlo: the price of an Asian option over 1,000 paths of 24 months."""
+    draws = [tensor(one.astype(np.float32)) for one in np.random.default_rng(9).standard_normal((24, 1000))]
+
+    def run() -> float:
+        price = draws[0] * 0.0 + 100.0
+        mean = price * 0.0
+        for draw in draws:
+            price = price * lib.exp(0.001 + 0.04 * draw)
+            mean = mean + price / 24.0
+        above = mean - 100.0
+        return float(lib.where(above > 0.0, above, above * 0.0).sum()) / 1000
+
+    return 150, run
+
+
+def cells(lib: Any, tensor: Callable[[Any], Any]) -> Program:
+    """A notebook session: 200 cells that differ, each with a value that is printed."""
+    rng = np.random.default_rng(10)
+    x = tensor(rng.standard_normal((30, 4)).astype(np.float32))
+    functions = (lib.exp, lib.sqrt, lib.tanh, lib.abs, lib.sin, lib.square)
+    plans = [[int(one) for one in rng.integers(0, 9, int(rng.integers(1, 5)))] for _ in range(200)]
+
+    def run() -> float:
+        total = 0.0
+        for number, plan in enumerate(plans):
+            y = x[: 10 + number % 20]
+            for one in plan:
+                if one < 6:
+                    y = functions[one](lib.abs(y))
+                else:
+                    y = (y - y.mean(0), y * (0.1 * number), y[:, :3] if y.shape[1] > 3 else y + 1.0)[one - 6]
+            total += float(y.mean())
+        return total
+
+    return 1000, run
+
+
 PROGRAMS: dict[str, Callable[[Any, Callable[[Any], Any]], Program]] = {
     "one operation and a look": lambda lib, tensor: chain(lib, tensor, 2),
     **{f"chain of {count}": lambda lib, tensor, count=count: chain(lib, tensor, count)  # type: ignore[misc]
        for count in (10, 100, 1000, 10_000)},
     "64 x 64: product, tanh, sum": layers, "20 scalars with if": branches, "Kalman filter, 40 turns": kalman,
     "k-means, 10 turns": k_means, "50 bodies, 20 turns": bodies, "training step with AdamW": training,
-    "step of a small GPT": gpt_step, "8 words of a small GPT": gpt_text}
-WITHOUT_NUMPY = ("training step with AdamW", "step of a small GPT", "8 words of a small GPT")
+    "step of a small GPT": gpt_step, "8 words of a small GPT": gpt_text, "LSTM over text, a step": text_by_lstm,
+    "variational auto-encoder, 4 steps": auto_encoder, "CNN on digits, 5 batches": digits,
+    "Monte-Carlo, 24 months": prices, "session of 200 cells": cells}
+WITHOUT_NUMPY = ("training step with AdamW", "step of a small GPT", "8 words of a small GPT", "LSTM over text, a step",
+                 "variational auto-encoder, 4 steps", "CNN on digits, 5 batches")

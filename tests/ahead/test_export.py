@@ -89,6 +89,21 @@ def test_webassembly_has_them_in_node(tmp_path: Path) -> None:
     assert np.allclose(out, want, rtol=1e-4)
 
 
+def test_half_floats_are_computed_by_integers_in_webassembly(tmp_path: Path) -> None:
+    needs("node")
+
+    def half(x: Any) -> Any:
+        return mo.softmax(x.astype(mo.float16) * 3).astype(mo.float32)
+
+    x, out = example(), np.zeros((5, 64), "f")
+    written = mo.export(half, x, path=tmp_path / "half", target="wasm32-simd128")
+    assert in_node(written, {"x": x, "out": out}, tmp_path / "job") == 0
+    assert np.array_equal(out, mo.compile(half)(x).numpy())
+    with pytest.raises(mo.errors.CompileError, match="float64's fused multiply-add"):
+        mo.export(lambda x: mo.exp(x), x.astype("d"), path=tmp_path / "wide", target="wasm32-simd128")
+    assert not (tmp_path / "wide").exists()
+
+
 def test_the_exact_fused_form_rounds_once(tmp_path: Path) -> None:
     """Sums whose product alone would round: subnormal, cancelling, overflowing and infinite ones among them."""
     needs("node")

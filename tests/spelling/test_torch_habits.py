@@ -9,7 +9,7 @@ import pytest
 
 import morpho as mo
 from morpho import nn
-from morpho.base.errors import ArgumentError
+from morpho.base.errors import ArgumentError, DTypeError
 from morpho.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence, unpad_sequence
 
 
@@ -250,3 +250,25 @@ def test_an_element_by_its_place_and_texts_drawn() -> None:
     generator = mo.random.default_rng(0)
     assert str(generator.choice(["a", "b"])) in "ab" and generator.choice(["a", "b"], size=(2, 3)).shape == (2, 3)
     assert sorted(generator.choice(["a", "b", "c"], size=3, replace=False).tolist()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("name", ["mul_", "add_", "div_", "clamp_", "pow_"])
+def test_methods_in_place_do_not_drop_fractions(name: str) -> None:
+    """PyTorch and NumPy refuse a result that the tensor's dtype does not hold; so does Morpho."""
+    x = mo.asarray([1, -3, 4])
+    with pytest.raises(DTypeError, match=r"float.* does not fit a tensor of dtype int64"):
+        getattr(x, name)(0.5)
+    with pytest.raises(DTypeError, match="int64 does not fit a tensor of dtype bool"):
+        truths = mo.asarray([True, False, True])
+        truths.add_(x)
+    assert x.tolist() == [1, -3, 4]
+    x.mul_(2).eq_(2)
+    assert x.tolist() == [1, 0, 0]
+
+
+def test_integers_clipped_by_fractions_are_inside_of_the_bounds() -> None:
+    x = np.asarray([-3, 0, 2])
+    for bounds in ((0.5, None), (None, 0.5), (0.5, 1.5), (0, 1)):
+        found = mo.clip(mo.asarray(x), *bounds)
+        assert found.tolist() == np.clip(x, *bounds).tolist()
+        assert found.dtype.is_float == isinstance(bounds[0] if bounds[1] is None else bounds[1], float)

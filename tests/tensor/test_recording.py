@@ -88,10 +88,10 @@ def test_values_that_nobody_looks_at_neither_grow_nor_compile() -> None:
 
 def test_numbers_are_no_new_programs() -> None:
     x = mo.asarray([1.0, 2.0])
-    for n in range(3):
+    for n in range(12):
         assert (x * (0.5 + n) + n).tolist() == [0.5 + 2 * n, 1.0 + 3 * n]
     plans = counts.plans
-    for n in range(3, 20):
+    for n in range(12, 30):
         assert (x * (0.5 + n) + n).tolist() == [0.5 + 2 * n, 1.0 + 3 * n]
     assert counts.plans == plans
 
@@ -338,7 +338,7 @@ def grown(x: Any) -> Any:
     rows = x.shape[0]
     mask = mo.tril(mo.ones((rows, rows))) == 0
     weights = mo.softmax(mo.where(mask, float("-inf"), x @ x.T), -1)
-    flat = mo.concat([weights @ x, x[1:rows] * 2.0], 0).reshape((2 * rows - 1) * 4)
+    flat = mo.concat([weights @ x, x[1:rows] * 2.0], axis=0).reshape((2 * rows - 1) * 4)
     return flat[: 2 * rows].reshape(rows, 2) + mo.arange(rows)[:, None]
 
 
@@ -347,13 +347,19 @@ def spread(x: Any) -> Any:
     return ((x - x.mean(0)) ** 2).sum(0) / x.shape[0] + mo.sort(x, axis=0)[-1] * x.shape[0]
 
 
-@pytest.mark.parametrize("program", [grown, spread, pieces])
+def transformed(x: Any) -> Any:
+    """Algorithms, and so bits, that go by sizes."""
+    rows = x.shape[0]
+    return mo.linalg.solve(x @ x.T + 9.0 * mo.eye(rows), mo.abs(mo.fft.fft(x, axis=0)))
+
+
+@pytest.mark.parametrize("program", [grown, spread, pieces, transformed])
 def test_new_sizes_are_no_new_programs(program: Any, rng: np.random.Generator) -> None:
     inputs = [mo.asarray(rng.standard_normal((rows, 4), np.float32)) for rows in (4, 6, 8, 10, 12, 14, 16, 1, 18)]
     results = [program(x).numpy() for x in inputs[:4]]
     symbolic, plans = counts.symbolic, counts.plans
     results += [program(x).numpy() for x in inputs[4:7]]
-    if program is not pieces:  # which halves a size: no symbol
+    if program not in (pieces, transformed):  # which halves a size: no symbol
         assert counts.plans == plans and symbolic >= 1
         results += [program(x).numpy() for x in inputs[7:]]
         assert counts.plans <= plans + 1  # one row is a program of its own: it stands beside any number of them
@@ -395,3 +401,79 @@ def test_a_program_that_symbols_do_not_fit_is_compiled_for_each_size() -> None:
         total = sum((x[place] * (place + 1.0) for place in range(rows)), mo.zeros(2)) + mo.ones(2)
         wanted = sum((x.numpy()[place] * (place + 1.0) for place in range(rows)), np.zeros(2)) + 1
         np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-6)
+
+
+def scalars(values: Any) -> tuple[list[float], list[bytes]]:
+    """A look after each operation: of kinds of operands, of attributes, of numbers that change and special ones."""
+    seen, bits = [], []
+    total = values[0] * 1.0
+    for turn in range(60):
+        for value in values:
+            total = total + value * 0.5 if value > 0.0 else total - value
+            seen.append(float(total))
+            x = mo.abs(value) + turn
+            seen.append((2.0 * x).item())
+            whole: list[float] = [0, 1, 2, -3, 2**20]
+            for number in whole if value.dtype is mo.int32 else [*whole, 0.0, -0.0, 1.0, float("inf")]:
+                bits.append((value * number).numpy().tobytes())
+        row = mo.asarray([1.0, float(turn)]) - 0.5
+        seen += [float(row.sum(axis=0)), float(row.sum(axis=0, keepdims=True)), float(mo.max(row)), float(row @ row)]
+    return seen, bits
+
+
+def test_values_that_are_looked_at_one_by_one_are_computed_at_once(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [mo.asarray(np.float32(value)) for value in rng.standard_normal(6)]
+    values += [mo.asarray(np.float64(0.3)), mo.asarray(np.float32(-0.0)), mo.asarray(np.int32(7))]
+    scalars(values)
+    before, plans = counts.at_once, counts.plans
+    results = scalars(values)
+    assert counts.at_once > before and counts.plans - plans <= 2
+    with mo.settings(record=False):
+        assert str(scalars(values)) == str(results)
+
+
+def test_computing_at_once_ends_with_the_looks() -> None:
+    x = mo.asarray(0.5)
+    for _ in range(100):
+        float(x * 3.0)
+    for _ in range(200):
+        y = x * 3.0
+        x = y - 1.0
+    assert is_recorded(y * 3.0)
+    with pytest.raises(IndexError, match="test_recording"):
+        for _ in range(100):
+            mo.take(mo.asarray([1.0, 2.0]), mo.asarray(5)).item()
+
+
+def test_cells_that_run_once_share_the_programs_of_their_operations(rng: np.random.Generator) -> None:
+    """Operations in an order that never was run one by one, whatever their sizes; what runs often is compiled."""
+    x = mo.asarray(rng.standard_normal((40, 3), np.float32))
+    functions = (mo.sin, mo.tanh, mo.abs)
+
+    def cell(order: Any, rows: int) -> Any:
+        y = x[:rows]
+        for one in order:
+            y = functions[one](y) * (0.5 + one)
+        return (y - y.mean(0)).numpy().tobytes()
+
+    for rows in range(5, 9):
+        for one in range(3):
+            cell([one], rows), cell([one, (one + 1) % 3], rows)
+    pieces = counts.pieces
+    orders = [(0, 2, 1), (2, 1, 0), (1, 0, 2), (1, 1), (2, 0, 0, 1)]
+    results = {order: cell(order, 20 + number) for number, order in enumerate(orders)}
+    assert counts.pieces > pieces
+    plans = counts.plans
+    assert {order: cell(order, 20 + number) for number, order in enumerate(orders)} == results
+    assert counts.plans == plans
+    with mo.settings(record=False):
+        assert {order: cell(order, 20 + number) for number, order in enumerate(orders)} == results
+    for _ in range(12):
+        assert cell((0, 2, 1), 20) == results[0, 2, 1]
+    pieces = counts.pieces
+    assert cell((0, 2, 1), 20) == results[0, 2, 1] and counts.pieces == pieces
+    table = mo.asarray([1.0, 2.0])
+    for _ in range(12):
+        with pytest.raises(IndexError, match="test_recording"):
+            (mo.take(mo.abs(table), mo.asarray([7])) * 2.0).numpy()

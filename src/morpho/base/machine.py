@@ -369,7 +369,7 @@ class Isa:
     @property
     def native_half(self) -> bool:
         """Whether float16 converts by an instruction; if not, kernels do it by integer arithmetic."""
-        return self.architecture != "x86_64" or "+f16c" in self.llvm_features
+        return self.architecture not in ("x86_64", "wasm32") or "+f16c" in self.llvm_features
 
     @property
     def lookups(self) -> str:

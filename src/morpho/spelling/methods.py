@@ -18,7 +18,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.dtypes import DType, as_dtype
-from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.nn.random import next_key
 from morpho.spelling import numpy_functions as npf
 from morpho.spelling import torch_functions as torchf
@@ -136,12 +136,18 @@ def is_dropped() -> bool:
     return place < len(code) and opcode.opname[code[place]] == "POP_TOP"
 
 
+_WIDTHS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}  # kinds of dtypes: one assigned in place must hold all that is given
+
+
 def assign(x: mo.Tensor, result: mo.Tensor) -> None:
     """x[...] = result, which must have the shape of x."""
     if tuple(result.shape) != tuple(x.shape):
         raise fail(ShapeError, "assign",
                    f"a result of shape {tuple(result.shape)} is not assigned to a tensor of shape "
                                          f"{tuple(x.shape)}")
+    if _WIDTHS[result.dtype.kind] > _WIDTHS[x.dtype.kind]:
+        raise fail(DTypeError, "assign", f"a result of dtype {result.dtype} does not fit a tensor of dtype {x.dtype}",
+                   f"write x = x.astype({result.dtype}) before, or assign what fits: x[...] = y.astype({x.dtype})")
     x[...] = result if result.dtype is x.dtype else result.astype(x.dtype)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from morpho.backends.cuda.assembly.ptx import assembly
 from morpho.backends.cuda.blocks.fft import Butterflies, Chirp, FillRoots, Halves
+from morpho.backends.cuda.blocks.matrices import BlockMatrix
 from morpho.backends.cuda.blocks.radix import CountDigits, SortPass, SortTiles
 from morpho.backends.cuda.blocks.scan import ScanLines
 from morpho.backends.cuda.blocks.segments import CombineSegments
@@ -19,6 +20,7 @@ KERNELS: list[OwnKernel] = [
     SortPass(float32, False, True, False, None, 4, 1), SortPass(float64, False, False, True, int64, 8, 0),
     CombineSegments("add", bfloat16, float32, int64, 1, 1), CombineSegments("set", int32, int32, int32, 0, 1),
     FillRoots(float32, 240, 480, 0), Butterflies(float32, passes(240, float32)[0], 3, False, True, True),
+    BlockMatrix("solve", float32, 20, 1, ()), BlockMatrix("slogdet", float64, 32, 1, ()),
     Halves(float64, 120, True, 7, False), Chirp(float32, "in", 101, 240, 5, True, False)]
 
 

@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from benchmarks.gpu.census import KINDS, MATRICES, census, every_call, main
+from morpho.backends.cuda.blocks.matrices import NAMES
 
 SMALL = {name: "few" for name in (
     "scan", "convolve", "sort rows gradient",
-    "cholesky gradient 512x32", "inv gradient 512x32", *(f"{name} 512x32" for name in MATRICES))}
+    *(f"{name} 512x32" for name in MATRICES if name not in NAMES))}
 LARGE = {f"{name} {size}": "host" for name in MATRICES for size in ("64x128", "1024")}
 EAGER = {name: "eager" for name in ("nonzero", "unique", "boolean index")}  # their sizes are data
 KNOWN = {**SMALL, **LARGE, **EAGER, **{name: "rows" for name in (

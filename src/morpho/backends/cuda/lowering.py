@@ -9,6 +9,7 @@ from morpho.backends.cuda.attention.decode.lower import is_decode, lower_decode,
 from morpho.backends.cuda.attention.lower import lower_attention, lower_gradient, over_pages
 from morpho.backends.cuda.attention.simt.lower import simt_forward, simt_gradient, simt_over_pages
 from morpho.backends.cuda.blocks.fft import has_known_sizes, lower_fft
+from morpho.backends.cuda.blocks.matrices import NAMES, is_block_matrix, lower_block_matrix
 from morpho.backends.cuda.blocks.segments import has_many_indices, sorted_scatter
 from morpho.backends.cuda.casts import moved_casts
 from morpho.backends.cuda.gemm.conv_lower import is_product, lower_conv, lower_followed_conv
@@ -79,6 +80,7 @@ ROWS = (
     Way("scatter", "a sort of the indices, then chains", partial(lower_in_order, into=sorted_scatter),
         lambda node: has_many_indices(node) and has_pairs_in_order(node), pairs=True),
     Way("tile_kernel", "programs of a grid", partial(lower_tiles, on_gpu=True)),
+    *(Way(op, "a block a matrix", lower_block_matrix, is_block_matrix) for op in sorted(NAMES)),
     Way("*", "LAPACK on the host", lapack_on_host, is_lapack_alone, pairs=True),
 )
 GPU = Device(by_op(*ROWS, *lower_graph.ROWS), result_place, waits, loop=interchanged, sparse_product=with_team,

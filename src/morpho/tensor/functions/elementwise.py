@@ -284,18 +284,23 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
 
 @recorded
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
-    """x kept between `min` and `max`, either of which may be left out; NaN stays NaN, the dtype is that of x.
+    """x kept between `min` and `max`, either of which may be left out; NaN stays NaN. The dtype is that of x; integers
+    with a floating bound are floating, as 0.5 is none of theirs.
 
     >>> mo.clip(mo.asarray([-2.0, 0.5, 2.0]), 0.0, 1.0)
     Tensor([0. , 0.5, 1. ], dtype=float32)
+    >>> mo.clip(mo.asarray([0, 3]), 0.5)
+    Tensor([0.5, 3. ], dtype=float32)
     """
     result = Tensor.of_node(as_node(x, "clip"))
     dtype = result.dtype
     if dtype.is_complex:
         raise fail(DTypeError, "clip", f"dtype {dtype} has no order")
-    if min is not None:
-        result = astype(maximum(result, min), dtype)
-    return result if max is None else astype(minimum(result, max), dtype)
+    for bound, limited in ((min, maximum), (max, minimum)):
+        if bound is not None:
+            result = limited(result, bound)
+            result = result if result.dtype.is_inexact and not dtype.is_inexact else astype(result, dtype)
+    return result
 
 
 @recorded
