@@ -73,7 +73,7 @@ def norm_of(shape: Shape, width: int, dtype: Any, kind: str = "") -> Module:
 
 @dataclass(frozen=True)
 class Scores:
-    """What is done to scores besides causality, as in `Shape`."""
+    """Caps, scales, windows and pieces of scores, as in `Shape`."""
 
     cap: float | None = None
     scale: float | None = None

@@ -195,7 +195,7 @@ class Bart(TwoPartModel):
 
     # -- heads ---------------------------------------------------------------------------------------------------------
     def _read(self, ids: mo.Tensor, mask: Any) -> mo.Tensor:
-        """What the decoder makes of the text itself, shifted by one."""
+        """Run the decoder over the text itself, shifted by one."""
         start = mo.full((ids.shape[0], 1), self.config["decoder_start_token_id"], dtype=ids.dtype)
         return self.decode(mo.concat([start, ids[:, :-1]], axis=1), self.encode(ids, mask), mask)
 
