@@ -10,7 +10,7 @@ from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig, TwoR
 from morpho.models.decoder.family import decoder_family
 from morpho.models.decoder.shape import Shape
 from morpho.models.family import Gguf
-from morpho.models.files.gguf_forms import NORMS_AROUND, PLAIN_NORMS, QK_NORMS, eps, gguf_rules, needed
+from morpho.models.files.gguf_forms import NORMS_AROUND, QK_NORMS, eps, gguf_rules, needed
 from morpho.nn.transformer.blocks import ACTIVATIONS
 from morpho.weights import GgufFile, Rule
 from morpho.weights.gguf.keys import GEMMA2, GEMMA3
@@ -172,7 +172,7 @@ def _gemma_rules(names: dict[str, str]) -> Callable[[GgufFile], list[Rule]]:
 
 
 FAMILIES = (
-    decoder_family("gemma", "Gemma", Gemma1Config, gguf=Gguf("gemma", eps, _gemma_rules(PLAIN_NORMS))),
+    decoder_family("gemma", "Gemma", Gemma1Config),
     decoder_family("vaultgemma", "VaultGemma", VaultGemmaConfig),
     decoder_family("gemma2", "Gemma2", Gemma2Config, gguf=Gguf("gemma2", _gemma2, _gemma_rules(NORMS_AROUND), GEMMA2)),
     decoder_family("gemma3_text", "Gemma3", Gemma3Config,
