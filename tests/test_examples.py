@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LIMIT_S = 120
 # Those that would train for minutes take their number of steps as an argument.
-REDUCED = {"37_grpo.py": ["5"], "16_train_a_gpt.py": ["20"], "17_fine_tune.py": ["5"]}
+REDUCED = {"38_grpo.py": ["5"], "16_train_a_gpt.py": ["20"], "17_fine_tune.py": ["5"]}
 
 
 def test_there_are_examples() -> None:

@@ -3,34 +3,11 @@ config.json afterwards (older forms of keys)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    kind: str
-    architecture: str
-    settings: dict[str, Any]
-    changes: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def family(self) -> str:
-        return self.name.split(":")[0]
-
-
-SMALL = {"vocab_size": 61, "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 3, "num_attention_heads": 6,
-         "num_key_value_heads": 2, "max_position_embeddings": 48, "eos_token_id": 0, "bos_token_id": 1,
-         "pad_token_id": 2}
-PLAIN = {name: value for name, value in SMALL.items() if name != "num_key_value_heads"}
-YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0, "original_max_position_embeddings": 12}
-DYNAMIC = {"rope_type": "dynamic", "factor": 3.0, "rope_theta": 1000.0}
-FULL, SLIDING = "full_attention", "sliding_attention"
-
-
-def _rope(**parts: Any) -> dict[str, Any]:
-    return {"rope_type": "default", "rope_theta": 10000.0, **parts}
+from benchmarks.models.parity.case import DYNAMIC, FULL, PLAIN, SLIDING, SMALL, YARN, Case
+from benchmarks.models.parity.case import rope as _rope
+from benchmarks.models.parity.decoders import decoders
 
 
 def _long(count: int, **others: Any) -> dict[str, Any]:
@@ -164,6 +141,15 @@ def _others() -> list[Case]:
              {**bart, "scale_embedding": True, "activation_function": "relu", "forced_eos_token_id": None}),
         Case("bart: classify", "bart classify", "BartForSequenceClassification", {**bart, "num_labels": 4}),
         Case("bart: spans", "bart spans", "BartForQuestionAnswering", bart),
+        *(Case(f"{family}: {name}", "bart", f"{kind}ForConditionalGeneration" if kind != "Marian" else "MarianMTModel",
+               {**bart, **settings}) for family, kind, name, settings in (
+            ("mbart", "MBart", "scaled", {"scale_embedding": True, "decoder_start_token_id": 2}),
+            ("blenderbot", "Blenderbot", "plain", {"encoder_no_repeat_ngram_size": 0}),
+            ("pegasus", "Pegasus", "table of the file", {"scale_embedding": True, "eos_token_id": 2,
+                                                         "decoder_start_token_id": 2, "forced_eos_token_id": None}),
+            ("marian", "Marian", "sines", {"decoder_vocab_size": 61, "eos_token_id": 2, "pad_token_id": 1,
+                                           "decoder_start_token_id": 2, "forced_eos_token_id": None}),
+            ("m2m_100", "M2M100", "sines", {}))),
         Case("whisper: plain", "whisper", "WhisperForConditionalGeneration", whisper),
         Case("whisper: forbidden tokens", "whisper", "WhisperForConditionalGeneration",
              {**whisper, "suppress_tokens": [5, 8], "begin_suppress_tokens": [9, 3]}),
@@ -176,4 +162,4 @@ def _others() -> list[Case]:
     ]
 
 
-CASES = {case.name: case for case in [*_decoders(), *_older(), *_heads(), *_others()]}
+CASES = {case.name: case for case in [*_decoders(), *decoders(), *_older(), *_heads(), *_others()]}

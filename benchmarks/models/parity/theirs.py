@@ -23,7 +23,7 @@ def reference(case: Case) -> dict[str, Any]:
     transformers.logging.set_verbosity_error()
     kind = getattr(transformers, case.architecture)
     config = kind.config_class(**case.settings)
-    config._attn_implementation = "eager"
+    config._attn_implementation = case.attention
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         kind(config).save_pretrained(place)
@@ -33,7 +33,7 @@ def reference(case: Case) -> dict[str, Any]:
                  if (place / name).exists()}
         files["config.json"] = json.dumps(json.loads(files["config.json"]) | case.changes)
         write_folder(place, files, shapes)
-        model = kind.from_pretrained(place, attn_implementation="eager").eval()
+        model = kind.from_pretrained(place, attn_implementation=case.attention).eval()
         given = inputs(case.name, case.kind, json.loads(files["config.json"]))
         with torch.no_grad():
             found = _run(model, case.kind, given)

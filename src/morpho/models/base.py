@@ -179,8 +179,8 @@ class BlockModel(LanguageModel):
         return x
 
     @abstractmethod
-    def cache_shape(self, block: Any) -> tuple[int, int]:
-        """Heads of keys in a block's cache, and the width of each."""
+    def cache_shape(self, block: Any) -> tuple[int, ...]:
+        """Heads of keys in a block's cache, the width of each, and that of values where it is another."""
 
     def tied_embedding(self) -> Any:
         return module_at(self, self.cuts.table) if self.lm_head is None else None
@@ -199,7 +199,7 @@ class BlockModel(LanguageModel):
 
     def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
         shapes = [self.cache_shape(block) for block in self.blocks]
-        return [KeyValueCache(batch, heads, length, depth, dtype) for heads, depth in shapes]
+        return [KeyValueCache(batch, heads, length, depth, dtype, *values) for heads, depth, *values in shapes]
 
 
 def divided(operation: str, width: int, heads: int, names: tuple[str, str] = ("width", "heads")) -> int:

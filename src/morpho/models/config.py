@@ -52,6 +52,7 @@ class Config:
     besides the fields, `kinds` what a field takes where its type does not say it."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
+    spelled: ClassVar[Mapping[str, str]] = {}  # those of `renamed` that published files have
     others: ClassVar[Mapping[str, Key]] = {}
     kinds: ClassVar[Mapping[str, Kind]] = {}
     numbers: ClassVar[Mapping[str, str]] = {}  # fields of `Shape` -> settings

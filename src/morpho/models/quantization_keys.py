@@ -35,6 +35,7 @@ _GROUPS = {"config_groups": used(keys.record()), "quantization_status": _WRITER,
 METHODS: dict[str, KeyTable] = {
     "fp8": KeyTable({**_SHARED, "fmt": only("e4m3", "e5m2"), "weight_block_size": _BLOCK, "scale_fmt": _WRITER,
                      "activation_scheme": _ACTIVATIONS, "dequantize": _WRITER}),
+    "mxfp4": KeyTable({**_SHARED, "dequantize": _WRITER}),  # gpt-oss: the names of the weights say which
     "fbgemm_fp8": KeyTable({**_SHARED, "activation_scale_ub": _ACTIVATIONS}),
     "compressed-tensors": KeyTable({**_SHARED, **_GROUPS, "format": only(*_FORMATS),
                                     "global_compression_ratio": _WRITER, "sparsity_config": only({}, None),
@@ -53,7 +54,7 @@ def block_size(operation: str, file: str, config: Mapping[str, Any],
     Traceback (most recent call last):
     ...
     morpho.base.errors.ArgumentError: [load] config.json: quantization_config.quant_method is 'awq', and only fp8, \
-fbgemm_fp8, compressed-tensors, modelopt are read. At ...
+mxfp4, fbgemm_fp8, compressed-tensors, modelopt are read. At ...
     """
     found = config.get(NAME)
     if found is None or NAME in ignore:

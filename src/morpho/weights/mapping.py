@@ -102,9 +102,12 @@ def rename(weights: Mapping[str, Weight], rules: Sequence[Rule]) -> dict[str, We
     ['c.0', 'b']
     """
     found: dict[str, Weight] = {}
-    for name, tensor in weights.items():
-        rule, _, targets = choose(name, rules)
-        found.update(zip(targets, _transformed(rule, [tensor], targets), strict=True))
+    done: set[str] = set()
+    for name in weights:
+        if name not in done:
+            rule, sources, targets = choose(name, rules)
+            done.update(sources)
+            found.update(zip(targets, _transformed(rule, [weights[each] for each in sources], targets), strict=True))
     return found
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from morpho.backends.registry import HOST
 from morpho.base.errors import ShapeError, ValueFault, fail
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import concat as concat_tensors
-from morpho.tensor.functions.move import permute_dims
+from morpho.tensor.functions.move import permute_dims, stack
 from morpho.tensor.functions.move import reshape as reshape_tensor
 from morpho.tensor.functions.products.quantised import Quantised
 
@@ -91,6 +93,92 @@ def unpermute(heads: int) -> Transform:
     def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
         return [_unpermuted(tensor, heads) for tensor in tensors]
     return apply
+
+
+def permute(*axes: int) -> Transform:
+    """Each tensor with its axes in another order.
+
+    >>> from morpho.weights.transforms import permute
+    >>> permute(0, 2, 1)([mo.ones((2, 3, 4))], 1)[0].shape
+    (2, 4, 3)
+    """
+    return lambda tensors, wanted: [permute_dims(_plain(tensor), axes) for tensor in tensors]
+
+
+def spread(axis: int) -> Transform:
+    """Each tensor dealt out along an axis, as to players: with two names, every other row to each.
+
+    >>> from morpho.weights.transforms import spread
+    >>> [part.tolist() for part in spread(0)([mo.arange(4)], 2)]
+    [[0, 2], [1, 3]]
+    """
+    def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
+        before = (slice(None),) * axis
+        return [_plain(tensor)[(*before, slice(first, None, wanted))] for tensor in tensors for first in range(wanted)]
+    return apply
+
+
+def interleaved(axis: int) -> Transform:
+    """Tensors put together as `spread` takes them apart.
+
+    >>> from morpho.weights.transforms import interleaved
+    >>> interleaved(0)([mo.asarray([0, 2]), mo.asarray([1, 3])], 1)[0].tolist()
+    [0, 1, 2, 3]
+    """
+    def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
+        plain = [_plain(tensor) for tensor in tensors]
+        shape = [*plain[0].shape]
+        shape[axis] *= len(plain)
+        return [reshape_tensor(stack(plain, axis=axis + 1), tuple(shape))]
+    return apply
+
+
+def rows_in_pieces(pieces: int, order: Sequence[int], back: bool = False) -> Transform:
+    """Rows that lie as parts within pieces, put as whole parts in another order; `back` undoes it.
+
+    >>> from morpho.weights.transforms import rows_in_pieces
+    >>> rows_in_pieces(2, (1, 0))([mo.arange(4)], 1)[0].tolist()
+    [1, 3, 0, 2]
+    >>> rows_in_pieces(2, (1, 0), back=True)([mo.asarray([1, 3, 0, 2])], 1)[0].tolist()
+    [0, 1, 2, 3]
+    """
+    def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
+        moved = []
+        for tensor in map(_plain, tensors):
+            rows, rest = tensor.shape[0], tensor.shape[1:]
+            if rows % (pieces * len(order)):
+                raise fail(ShapeError, "rows_in_pieces", f"{rows} rows are not {pieces} pieces of {len(order)} parts")
+            sizes = (pieces, len(order)) if not back else (len(order), pieces)
+            parts = reshape_tensor(tensor, (*sizes, rows // (pieces * len(order)), *rest))
+            axis = 0 if back else 1
+            places = [order.index(place) for place in range(len(order))] if back else order
+            picked = stack([parts[(slice(None),) * axis + (place,)] for place in places], axis=axis)
+            axes = (1, 0, *range(2, picked.ndim))
+            moved.append(reshape_tensor(permute_dims(picked, axes), (rows, *rest)))
+        return moved  # type: ignore[return-value]
+    return apply
+
+
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def of_mxfp4(tensors: list[Weight], wanted: int) -> list[Weight]:
+    """Values of 4 bits with an exponent for 32 of them: (..., groups, 16) bytes, of which the lower half is first, and
+    (..., groups) exponents.
+
+    >>> from morpho.weights.transforms import of_mxfp4
+    >>> found = of_mxfp4([mo.full((1, 1, 16), 0x92, dtype=mo.uint8), mo.full((1, 1), 128, dtype=mo.uint8)], 1)[0]
+    >>> found.shape, found[0, :2].tolist()
+    ((1, 32), [2.0, -1.0])
+    """
+    blocks, scales = (_plain(tensor).numpy() for tensor in tensors)
+    if blocks.dtype != np.uint8 or scales.dtype != np.uint8 or blocks.shape != (*scales.shape, 16):
+        raise fail(ShapeError, "of_mxfp4", f"blocks of {blocks.shape} {blocks.dtype} and scales of {scales.shape} "
+                                           f"{scales.dtype} are not 16 bytes for each exponent")
+    table = np.array([*E2M1, *(-value for value in E2M1)], np.float32)
+    values = np.stack([table[blocks & 15], table[blocks >> 4]], axis=-1).reshape(*scales.shape, 32)
+    values = np.ldexp(values, (scales.astype(np.int32) - 127)[..., None])
+    return [asarray(values.reshape(*scales.shape[:-1], -1), copy=False)]
 
 
 def shift(by: float) -> Transform:

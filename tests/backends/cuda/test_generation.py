@@ -10,6 +10,7 @@ from native_device import Native
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
+from morpho.serve.engine.runner import ModelRunner, Row
 
 PROMPT = [3, 14, 15]
 
@@ -84,3 +85,30 @@ def test_the_engine_runs_on_a_gpu(gpu: str) -> None:
         found.append(np.concatenate([np.ravel(each) for each in logits]))
         assert runner.recompiles == 0 and len(runner.functions) == 3
     np.testing.assert_allclose(found[1], found[0], atol=0.02)
+
+
+def test_first_calls_and_profiled_calls_write_pages_in_place(native: Native) -> None:
+    """No function of the engine moves its pages: not when it is compiled, not in steady state, not under the profiler.
+    Each would copy all of them, gigabytes on a GPU."""
+    mo.nn.seed(0)
+    model = mo.models.create("llama", vocab_size=24, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                             num_key_value_heads=2, intermediate_size=32, max_position_embeddings=256).eval()
+    texts: dict[str, list[np.ndarray]] = {}
+    for device in ("cpu", "cuda:0"):
+        model.to(device)
+        runner = ModelRunner(model, pages=6)
+
+        def pages(runner: ModelRunner = runner) -> list[int]:
+            return [state.value.elements().address for cache in runner.caches for state in (cache.keys, cache.values)]
+
+        begun = pages()
+        for name in ("prefill", "single", "decode", "verify", "prompts"):
+            runner.warm(name)
+            assert pages() == begun, name
+        logits = [runner.prefill(Row([1, 2, 3], 0, [1])), runner.decode([Row([4], 3, [1])])]
+        with mo.profile():
+            logits += [runner.decode([Row([5], 4, [1])]), runner.decode([Row([6], 5, [1])])]
+        texts[device] = logits
+        assert pages() == begun
+    for here, there in zip(texts["cpu"], texts["cuda:0"], strict=True):
+        assert np.array_equal(here, there)

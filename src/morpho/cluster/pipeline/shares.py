@@ -12,12 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster.collectives import all_gather, all_reduce
 from morpho.cluster.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear, own_part
 from morpho.cluster.pipeline.placement import Place
-from morpho.models.decoder.layers import Experts
+from morpho.models.cuts import module_at
+from morpho.models.decoder.experts import Experts
 from morpho.models.gpt2 import TransposedLinear
 from morpho.models.registry import record
 from morpho.nn.layers.linear import Linear
@@ -59,6 +62,9 @@ def check_shares(family: str, config: Mapping[str, Any], places: Sequence[Place]
     """
     for place in places:
         count = len(place.members)
+        if count > 1 and not record(family).model.config_class.shared:
+            raise fail(ArgumentError, "pipeline", f"the layers of a {family} are not shared among the {count} nodes of "
+                       f"a stage ({', '.join(place.members)})", "plan with tensor=1")
         for name, number in shared_numbers(family, config).items() if count > 1 else ():
             if number % count:
                 raise fail(ArgumentError, "pipeline", f"{name}={number} does not part among the {count} nodes of a "
@@ -108,6 +114,12 @@ def _share(layer: Any, parts: Parts, share: Share) -> None:
     setattr(layer, parts.last, ending)
     for name in parts.whole:
         setattr(layer, name, NormOverAll(getattr(layer, name), group))
+    for path in parts.rows:
+        owner, _, name = path.rpartition(".")
+        owner = module_at(layer, owner) if owner else layer
+        whole = getattr(owner, name)
+        part = len(whole) // share.size if isinstance(whole, np.ndarray) else 0
+        setattr(owner, name, whole[group.rank * part:(group.rank + 1) * part] if part else _own(whole, 0, group))
     if not parts.tables:
         _count(layer, parts, share)
 
@@ -177,14 +189,17 @@ class ExpertsShare(Experts):
     """Every expert's share of what it has between its products, and of its results."""
 
     def __init__(self, whole: Experts, share: Share) -> None:
-        self.count, self.used, self._function = whole.count, whole.used, whole._function
-        self.group, self.exact, self.gate = share.group, share.exact, whole.gate
-        self.gate_proj, self.up_proj = (_own(each, 1, share.group) for each in (whole.gate_proj, whole.up_proj))
-        self.down_proj = _own(whole.down_proj, 1 if share.exact else 2, share.group)
+        vars(self).update(vars(whole))
+        self.group, self.exact, last = share.group, share.exact, 1 if share.exact else 2
+        for name, axis in (("gate_proj", 1), ("up_proj", 1), ("down_proj", last), ("gate_bias", 1), ("up_bias", 1)):
+            if getattr(whole, name) is not None:
+                setattr(self, name, _own(getattr(whole, name), axis, share.group))
+        if whole.down_bias is not None:
+            self.down_bias = _own(whole.down_bias, 1, share.group) if share.exact else mo.nn.Parameter(
+                whole.down_bias.value / share.size, whole.down_bias.requires_grad)
 
-    def forward(self, x: mo.Tensor) -> mo.Tensor:
-        y = super().forward(x)
-        return all_gather(y, -1, self.group) if self.exact else all_reduce(y, "sum", self.group)
+    def _whole(self, routed: mo.Tensor) -> mo.Tensor:
+        return all_gather(routed, -1, self.group) if self.exact else all_reduce(routed, "sum", self.group)
 
     def _between(self, inner: mo.Tensor) -> mo.Tensor:
         return all_gather(inner, -1, self.group) if self.exact else inner

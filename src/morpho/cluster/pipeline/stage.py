@@ -139,7 +139,7 @@ class Functions:
         model = stage.part.model
         kind = next((p.dtype for p in model.parameters()), mo.float32)
         shapes = [model.cache_shape(block) for block in stage.blocks]
-        self.caches = [KeyValueCache(1, heads, length, width, kind) for heads, width in shapes]
+        self.caches = [KeyValueCache(1, heads, length, width, kind, *values) for heads, width, *values in shapes]
         self._inside: int | None = None  # the stream whose caches the states hold
         self._parked: dict[int, list[Any]] = {}
         self._spare: list[list[Any]] = []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
@@ -18,6 +21,16 @@ from morpho.nn.transformer.positions import RotaryPositions, rows_at
 from morpho.nn.transformer.rope_scaling import kind_of, original_length
 
 
+def sines(rows: int, width: int, blank: int) -> mo.Tensor:
+    """XGLM's and M2M-100's table of positions, (rows, width): sines, then cosines; the row `blank` is 0."""
+    half = width // 2
+    angles = np.arange(rows)[:, None] * np.exp(np.arange(half) * -(math.log(10000) / (half - 1)))
+    table = np.concatenate([np.sin(angles), np.cos(angles), np.zeros((rows, width % 2))], axis=1)
+    if 0 <= blank < rows:
+        table[blank] = 0
+    return mo.asarray(table.astype(np.float32)).realise()
+
+
 class Body(Module):
     """All but the head."""
 
@@ -26,15 +39,18 @@ class Body(Module):
         width = shape.embed_width or shape.width
         self.embed_tokens = Embedding(shape.vocabulary, width, dtype=dtype, std=shape.std)
         rows = shape.learned_positions + shape.position_offset
-        self.embed_positions = Embedding(rows, shape.width, dtype=dtype, std=shape.std) if shape.learned_positions \
-            else None
+        self.embed_positions = Embedding(rows, shape.width, dtype=dtype, std=shape.std) \
+            if shape.learned_positions and not shape.sinusoids else None
+        self.sines = sines(rows, shape.width, shape.blank_position) if shape.sinusoids else None
+        self.embed_norm = norm_of(shape, shape.width, dtype) if shape.embed_norm else None
         self.project_in = None if width == shape.width else Linear(width, shape.width, False, dtype)
         self.project_out = None if width == shape.width else Linear(shape.width, width, False, dtype)
         layers = []
         for number, rope in enumerate(shape.ropes):
             found = next((turns for known, turns in made if known == rope), None)
             if rope is not None and found is None:
-                found = RotaryPositions(rope.depth, shape.context, rope.theta, scaling=rope.scaling)
+                found = RotaryPositions(rope.depth, shape.context, rope.theta, rope.interleaved, rope.scaling,
+                                        rope.backwards)
                 made.append((rope, found))
             layers.append(Layer(shape, number, found, dtype))
         self.layers = ModuleList(layers)
@@ -50,8 +66,8 @@ class Decoder(BlockModel):
     (1, 3, 100)
     """
 
-    cuts = Cuts(("model.embed_tokens", "model.embed_positions", "model.project_in"), "model.embed_tokens",
-                "model.layers", ("model.norm", "model.project_out"))
+    cuts = Cuts(("model.embed_tokens", "model.embed_positions", "model.project_in", "model.embed_norm"),
+                "model.embed_tokens", "model.layers", ("model.norm", "model.project_out"))
 
     def __init__(self, config: Any, dtype: Any = mo.float32) -> None:
         self._configure(config)
@@ -70,7 +86,7 @@ class Decoder(BlockModel):
     def forward(self, ids: mo.Tensor, attention_mask: Any = None, position_ids: Any = None,
                 output_hidden_states: bool = False) -> Any:
         """As every language model; one with learned positions counts them from the first token that is not padding."""
-        if self.shape.learned_positions and attention_mask is not None and position_ids is None:
+        if self.shape.positions_by_mask and attention_mask is not None and position_ids is None:
             seen = mo.asarray(attention_mask).astype(mo.int64)
             position_ids = mo.cumulative_sum(seen, axis=1) * seen - 1
         if self.shape.head:
@@ -85,16 +101,16 @@ class Decoder(BlockModel):
         x = body.embed_tokens(ids)
         x = x if shape.embed_scale == 1 else x * shape.embed_scale
         x = x if body.project_in is None else body.project_in(x)
-        if body.embed_positions is None:
-            return x  # type: ignore[no-any-return]
-        return x + rows_at(body.embed_positions.weight, ids.shape[1], places + shape.position_offset)  # type: ignore[no-any-return]
+        table = body.sines if body.embed_positions is None else body.embed_positions.weight
+        x = x if table is None else x + rows_at(table, ids.shape[1], places + shape.position_offset).astype(x.dtype)
+        return x if body.embed_norm is None else body.embed_norm(x)  # type: ignore[no-any-return]
 
     def step(self, block: Any, x: mo.Tensor, cache: Any = None, offset: Any = 0, mask: Any = None,
              positions: Any = None) -> mo.Tensor:
         return block(x, cache, offset, mask, positions, getattr(cache, "length", None))  # type: ignore[no-any-return]
 
-    def cache_shape(self, block: Any) -> tuple[int, int]:
-        return block.self_attn.num_kv_heads, self.shape.depth
+    def cache_shape(self, block: Any) -> tuple[int, ...]:
+        return block.self_attn.cache_shape  # type: ignore[no-any-return]
 
     def tied_embedding(self) -> Any:
         return None if self.shape.head else super().tied_embedding()
@@ -138,6 +154,10 @@ class Decoder(BlockModel):
     @property
     def not_in_pages(self) -> str:
         """Why a cache in pages does not do, "" where it does."""
-        if self.shape.score_cap is not None:
-            return "its capped scores are not computed over pages"
+        shape = self.shape
+        for why, there in (("capped scores", shape.score_cap is not None), ("sinks", shape.sinks),
+                           ("slopes of scores", bool(shape.alibi)), ("pieces of texts", any(shape.chunks)),
+                           ("latent attention", shape.latent is not None)):
+            if there:
+                return f"its {why} are not computed over pages"
         return "its angles follow from the length of the text" if self.switch is not None else ""

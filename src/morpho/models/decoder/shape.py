@@ -6,27 +6,78 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+NORM_WEIGHTS = {"rms": 1, "rms1": 1, "rms0": 0, "layer": 2, "layer1": 2, "layer0": 1, "plain": 0}
 LLAMA_NORMS = {"before_attention": "input_layernorm", "before_mlp": "post_attention_layernorm"}
 
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary positions of some layers: how many numbers of a head turn, and how fast."""
+    """Rotary positions of some layers: how many numbers of a head turn, how fast, and whether pairs are neighbours."""
 
     depth: int
     theta: float
     scaling: Mapping[str, Any] | None = None
+    interleaved: bool = False
+    backwards: bool = False
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Attention whose keys and values are products of one short vector for each token, which is what a cache keeps.
+
+    Queries go through `query_rank` numbers where there is one. Of a head's queries and keys `depth` numbers do not
+    turn; those of a key that turn are shared by all heads. A head's values have `value_depth` numbers.
+    """
+
+    rank: int
+    query_rank: int | None
+    depth: int
+    value_depth: int
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Experts: each token goes through `used` of `count`, each of `hidden` numbers inside.
+
+    `router` makes shares of a token's logits: "softmax", "sigmoid", "after" (softmax of the chosen ones' logits),
+    "mixer" (Phi's sparse mixer) or "input" (a sigmoid that scales what the expert reads). `normed` divides the chosen
+    shares by their sum, at least `least`; `scale` multiplies them. `correction` adds a number for each expert to what
+    is compared. Of `groups` of experts the best `groups_used` take part, by their two best ones or, with "max", the
+    best one. `shared` numbers belong to an expert of all tokens, which has a gate of its own with `shared_gate`.
+    `limit` and `alpha` are those of gates that are clipped (gpt-oss), whose products have biases.
+    """
+
+    count: int
+    used: int
+    hidden: int
+    router: str = "softmax"
+    normed: bool = True
+    least: float = 0.0
+    scale: float = 1.0
+    correction: bool = False
+    router_bias: bool = False
+    groups: int = 1
+    groups_used: int = 1
+    group_score: str = "sum"
+    shared: int = 0
+    shared_gate: bool = False
+    jitter: float = 0.0
+    limit: float | None = None
+    alpha: float = 1.0
 
 
 @dataclass(frozen=True)
 class Shape:
     """A decoder. `windows` and `ropes` have one entry for each layer, None for "sees all" and "does not turn".
 
-    `norm` is "rms", "rms1" (the weight is kept less 1, as Gemma's), "layer" (LayerNorm) or "plain" (LayerNorm without
-    weights). `norms` maps where a norm stands (`before_attention`, `after_attention`, `before_mlp`, `after_mlp`, and
-    `sum_attention`, `sum_mlp` for norms of the sum with the residual) to its name in published files. `qk_norm` is
-    "head" (each head alone) or "all" (all heads together). `joined` is how one matrix holds queries, keys and values:
-    "parts" (all queries, then all keys, then all values) or "heads" (those of a head side by side).
+    `norm` is "rms", "rms1" (the weight is kept less 1, as Gemma's), "rms0" (no weight), "layer" (LayerNorm), "layer1"
+    (its weight is kept less 1), "layer0" (no bias) or "plain" (LayerNorm without weights). `norms` maps where a norm
+    stands (`before_attention`, `after_attention`, `before_mlp`, `after_mlp`, and `sum_attention`, `sum_mlp` for norms
+    of the sum with the residual) to its name in published files; parts in parallel share a norm where one is named.
+    `qk_norm` is "head" (each head alone), "heads" (each head alone, with weights of its own) or "all" (all heads
+    together), by a norm of the kind `qk_kind`, before the turn or after it (`qk_late`). `joined` is how one matrix
+    holds queries, keys and values: "parts" (all queries, then all keys, then all values) or "heads" (the queries, the
+    key and the value of each key head side by side). `alibi` are slopes of the heads.
     """
 
     family: str
@@ -64,9 +115,22 @@ class Shape:
     logit_divisor: float = 1.0
     clip: float | None = None  # bound of queries, keys and values
     parallel: bool = False  # attention and feed-forward part see the same x
-    experts: int = 0
-    experts_used: int = 0
+    mixture: Mixture | None = None
+    dense: tuple[int, ...] = ()  # layers without experts, where others have them
+    latent: Latent | None = None
+    qk_kind: str = ""
+    qk_late: bool = False
+    qk_turned: bool = False  # only layers with positions norm queries and keys
+    sinks: bool = False  # each head has a score that nothing is read for
+    alibi: tuple[float, ...] = ()
+    alibi_rounded: bool = False  # slopes times positions are bfloat16, and multiplied by the scale of the scores
+    chunks: tuple[int | None, ...] = ()  # a layer's tokens see only those of their own piece of the text
+    warmth: tuple[tuple[float, float, float] | None, ...] = ()  # queries times 1 + a log(1 + floor((place + b) / c))
+    embed_norm: bool = False
     learned_positions: int = 0
+    positions_by_mask: bool = False  # learned positions are counted from the first token that is not padding
+    sinusoids: bool = False  # positions are a table of sines that no file has, with a row of zeros
+    blank_position: int = -1
     position_offset: int = 0  # rows of the table of positions before the first one
     embed_width: int | None = None  # of the table of words, where it is another than the layers'
     labels: int = 0
@@ -74,26 +138,7 @@ class Shape:
 
     # -- parameters ----------------------------------------------------------------------------------------------------
     def _norm(self, width: int) -> int:
-        return width * {"rms": 1, "rms1": 1, "layer": 2, "plain": 0}[self.norm]
-
-    @property
-    def expert_parameters(self) -> int:
-        """Parameters of a feed-forward part, or of one of its experts."""
-        biases = (2 if self.gated else 1) * self.hidden + self.width if self.mlp_bias else 0
-        return (3 if self.gated else 2) * self.width * self.hidden + biases
-
-    @property
-    def block_parameters(self) -> int:
-        """Parameters of one block."""
-        queries, keys = self.heads * self.depth, self.kv_heads * self.depth
-        attention = 2 * self.width * (queries + keys) + (queries + 2 * keys if self.qkv_bias else 0)
-        attention += self.width if self.out_bias else 0
-        if self.qk_norm:
-            attention += sum(self._norm(width) for width in ((queries, keys) if self.qk_norm == "all" else
-                                                             (self.depth, self.depth)))
-        router = self.experts * self.width
-        return (attention + router + (self.experts or 1) * self.expert_parameters
-                + len(self.norms) * self._norm(self.width))
+        return width * NORM_WEIGHTS[self.norm]
 
     @property
     def table_parameters(self) -> int:
@@ -107,8 +152,9 @@ class Shape:
     @property
     def embedding_parameters(self) -> int:
         """Parameters before the first block."""
-        rows = self.learned_positions + self.position_offset if self.learned_positions else 0
-        return self.table_parameters + rows * self.width + self._projection
+        rows = self.learned_positions + self.position_offset if self.learned_positions and not self.sinusoids else 0
+        norm = self._norm(self.width) if self.embed_norm else 0
+        return self.table_parameters + rows * self.width + self._projection + norm
 
     @property
     def head_parameters(self) -> int:

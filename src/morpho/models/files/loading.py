@@ -153,7 +153,8 @@ def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
 def _written(model: Any) -> dict[str, Any]:
     """The configuration without settings that are null by default: other programs take a null for a value."""
     kind = model.config_class
-    return {name: value for name, value in model.config.items()
+    spelled = {ours: theirs for theirs, ours in kind.spelled.items()}
+    return {spelled.get(name, name): value for name, value in model.config.items()
             if value is not None or (name in kind.names() and kind.default(name) is not None)}
 
 

@@ -7,13 +7,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import tied_logits
 from morpho.models.config import Config
 from morpho.models.cuts import TwoPartCuts
+from morpho.models.decoder.model import sines
 from morpho.models.encoders.heads import TwoStep, labels_of
 from morpho.models.family import Family, Names, Settings, tied_head
+from morpho.models.registry import record
 from morpho.models.seq2seq.layers import DecoderLayer, EncoderLayer
 from morpho.models.seq2seq.two_part import Cross, TwoPartModel
 from morpho.models.text.generation_keys import FORCED
@@ -28,7 +32,18 @@ from morpho.tensor.state.variable import Parameter
 from morpho.weights import Rule
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, token
 
-OFFSET = 2  # rows of a table of positions before the first one
+
+@dataclass(frozen=True)
+class Form:
+    """Differences between BART's kin: whether parts see a normed input, norms of the embeddings and behind each side,
+    and positions: "learned", with rows before the first one, or sines ("halves" as Marian's, "pairs" as M2M-100's)."""
+
+    first: bool = False
+    embed_norm: bool = True
+    final_norm: bool = False
+    positions: str = "learned"
+    offset: int = 2
+    logits_bias: bool = True
 
 
 @dataclass
@@ -53,6 +68,8 @@ class BartConfig(Config):
     decoder_start_token_id: int | None = 2
     head: str = ""
     labels: int | None = None
+    family: ClassVar[str] = "bart"
+    form: ClassVar[Form] = Form()
     renamed: ClassVar[Mapping[str, str]] = {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads"}
     shared: ClassVar[tuple[str, ...]] = ("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim",
                                          "decoder_ffn_dim", "d_model")
@@ -75,16 +92,31 @@ class Stack(Module):
     def __init__(self, config: BartConfig, decoder: bool, dtype: Any) -> None:
         width, names = config.d_model, ("layers", "attention_heads", "ffn_dim")
         count, heads, hidden = (getattr(config, f"{'decoder' if decoder else 'encoder'}_{name}") for name in names)
-        self.embed_positions = Embedding(config.max_position_embeddings + OFFSET, width, dtype=dtype,
-                                         std=config.init_std)
-        self.layernorm_embedding = LayerNorm(width, dtype=dtype)
+        form = config.form
+        self.offset = config.pad_token_id + 1 if form.positions == "pairs" else form.offset
+        rows = config.max_position_embeddings + self.offset
+        learned = form.positions == "learned" or getattr(config, "stored_positions", False)
+        self.embed_positions = Embedding(rows, width, dtype=dtype, std=config.init_std) if learned else None
+        self.sines = None if learned else (sines(rows, width, config.pad_token_id) if form.positions == "pairs" else
+                                           _halves(rows, width))
+        self.layernorm_embedding = LayerNorm(width, dtype=dtype) if form.embed_norm else None
         kind = DecoderLayer if decoder else EncoderLayer
-        self.layers = ModuleList(kind("bart", width, heads, hidden, config.activation_function, False, True, dtype)
-                                 for _ in range(count))
+        self.layers = ModuleList(kind(config.family, width, heads, hidden, config.activation_function, form.first,
+                                      True, dtype) for _ in range(count))
+        self.layer_norm = LayerNorm(width, dtype=dtype) if form.final_norm else None
 
     def begin(self, words: mo.Tensor, offset: Any) -> mo.Tensor:
-        places = rows_at(self.embed_positions.weight, words.shape[1], offset + OFFSET)
-        return self.layernorm_embedding(words + places)  # type: ignore[no-any-return]
+        table = self.sines if self.embed_positions is None else self.embed_positions.weight
+        x = words + rows_at(table, words.shape[1], offset + self.offset).astype(words.dtype)  # type: ignore[arg-type]
+        return x if self.layernorm_embedding is None else self.layernorm_embedding(x)  # type: ignore[no-any-return]
+
+
+def _halves(rows: int, width: int) -> mo.Tensor:
+    """Marian's table of positions, (rows, width): sines, then cosines."""
+    powers = 10000.0 ** (2 * (np.arange(width) // 2) / width)
+    angles = np.arange(rows)[:, None] / powers
+    table = np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)
+    return mo.asarray(table.astype(np.float32)).realise()
 
 
 class Body(Module):
@@ -108,7 +140,7 @@ class Bart(TwoPartModel):
     config_class = BartConfig
     cuts = TwoPartCuts(
         ("model.shared", "model.encoder.embed_positions", "model.encoder.layernorm_embedding"), "model.shared",
-        "model.decoder.layers", (), "model.encoder.layers", (),
+        "model.decoder.layers", ("model.decoder.layer_norm",), "model.encoder.layers", ("model.encoder.layer_norm",),
         ("model.shared", "model.decoder.embed_positions", "model.decoder.layernorm_embedding"))
 
     def __init__(self, config: BartConfig, dtype: Any = mo.float32) -> None:
@@ -119,8 +151,9 @@ class Bart(TwoPartModel):
         generates = not config.head
         self.lm_head = Linear(config.d_model, config.vocab_size, False, dtype) \
             if generates and not config.tie_word_embeddings else None
-        self.final_logits_bias = Parameter(mo.zeros((1, config.vocab_size), dtype=dtype)) if generates else None
-        labels = labels_of("bart", config.head, config.labels)
+        self.final_logits_bias = Parameter(mo.zeros((1, config.vocab_size), dtype=dtype)) \
+            if generates and config.form.logits_bias else None
+        labels = labels_of(self.model_type, config.head, config.labels)
         self.classification_head = TwoStep(config.d_model, labels, dtype) if config.head == "sequence" else None
         self.qa_outputs = Linear(config.d_model, 2, True, dtype) if config.head == "span" else None
         for name, parameter in self.named_parameters():
@@ -144,7 +177,8 @@ class Bart(TwoPartModel):
         return block(x, cross, cache, offset)  # type: ignore[no-any-return]
 
     def leave(self, x: mo.Tensor, decoder: bool) -> mo.Tensor:
-        return x
+        norm = (self.model.decoder if decoder else self.model.encoder).layer_norm
+        return x if norm is None else norm(x)  # type: ignore[no-any-return]
 
     def cross_attention(self, block: Any) -> Any:
         return block.encoder_attn
@@ -153,15 +187,15 @@ class Bart(TwoPartModel):
         return block.self_attn.heads, block.self_attn.depth
 
     def head(self, x: mo.Tensor) -> mo.Tensor:
-        if self.final_logits_bias is None:
-            raise fail(ArgumentError, "bart", "this model has no head for the next token", "it classifies, or finds "
-                                                                                           "spans")
+        if self.config["head"]:
+            raise fail(ArgumentError, self.model_type, "this model has no head for the next token",
+                       "it classifies, or finds spans")
         found = tied_logits(x, self.model.shared) if self.lm_head is None else self.lm_head(x)
-        return found + self.final_logits_bias
+        return found if self.final_logits_bias is None else found + self.final_logits_bias  # type: ignore
 
     # -- heads ---------------------------------------------------------------------------------------------------------
     def _read(self, ids: mo.Tensor, mask: Any) -> mo.Tensor:
-        """What the decoder makes of the text itself, shifted by one."""
+        """Run the decoder over the text itself, shifted by one."""
         start = mo.full((ids.shape[0], 1), self.config["decoder_start_token_id"], dtype=ids.dtype)
         return self.decode(mo.concat([start, ids[:, :-1]], axis=1), self.encode(ids, mask), mask)
 
@@ -204,6 +238,10 @@ def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
     old = [Rule(name, None) for name in TWICE] if shared in names else [
         Rule("model.decoder.embed_tokens.weight", None), Rule("model.encoder.embed_tokens.weight", shared)]
     head = [Rule("final_logits_bias", None)] if settings["head"] else []
+    kind = record(settings["model_type"]).model.config_class
+    if kind.form.positions != "learned" and not settings.get("stored_positions"):  # type: ignore[attr-defined]
+        head += [Rule(f"model.{side}.embed_positions.weight{end}", None) for side in ("encoder", "decoder")
+                 for end in ("", "s")]
     return [*tied_head(settings), *old, *head]
 
 

@@ -27,7 +27,8 @@ class Parts:
 
     `columns` are products of whose results each node computes an equal part, with the widths of the matrices that lie
     side by side in one (none for a single matrix); `last` is the product of all of that. Each node has its part of the
-    `counts`, such as numbers of heads, and its columns of the `tables`; `whole` are norms that need the results of all.
+    `counts`, such as numbers of heads, and its columns of the `tables`; `whole` are norms that need the results of all,
+    `rows` tensors of which a node has those of its heads.
     """
 
     columns: Mapping[str, tuple[int, ...]]
@@ -35,6 +36,7 @@ class Parts:
     counts: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
 
 
 def split_heads(x: mo.Tensor, heads: int) -> mo.Tensor:

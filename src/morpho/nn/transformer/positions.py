@@ -52,7 +52,7 @@ class RotaryPositions(Module):
     Pair i turns by position / theta ** (2 i / head_dim). The pairs are (i, i + head_dim / 2), as in Llama, or (2 i,
     2 i + 1) where `interleaved`. `head_dim` may be less than that of the heads: the rest is left alone. `scaling` is
     the `rope_scaling` of a configuration: of type "linear", "llama3", "yarn", "dynamic" or "longrope", or "factors", a
-    number for each pair that its angle is divided by.
+    number for each pair that its angle is divided by. `backwards` turns by the negative angles.
 
     >>> rope = mo.nn.RotaryPositions(8, length=16)
     >>> rope(mo.ones((1, 2, 5, 8))).shape
@@ -60,7 +60,8 @@ class RotaryPositions(Module):
     """
 
     def __init__(self, head_dim: int, length: int = 2048, theta: float = 10000.0, interleaved: bool = False,
-                 scaling: Mapping[str, Any] | None = None) -> None:
+                 scaling: Mapping[str, Any] | None = None, backwards: bool = False) -> None:
+        self.backwards = backwards
         _checked("RotaryPositions", length, head_dim, called="head_dim")
         self.head_dim, self.length, self.theta, self.interleaved = head_dim, length, float(theta), interleaved
         self.scaling = dict(scaling) if scaling else None
@@ -79,7 +80,8 @@ class RotaryPositions(Module):
         angles = np.outer(np.arange(length, dtype=np.float32), turns)
         # Both as they are multiplied: (length, head_dim), in the order of the pairs.
         spread = np.repeat(angles, 2, axis=1) if self.interleaved else np.concatenate([angles, angles], axis=1)
-        signs = np.array([-1, 1], np.float32)  # the pair (a, b) turns to (a cos - b sin, b cos + a sin)
+        # The pair (a, b) turns to (a cos - b sin, b cos + a sin).
+        signs = np.array([1, -1] if self.backwards else [-1, 1], np.float32)
         signs = np.tile(signs, depth // 2) if self.interleaved else np.repeat(signs, depth // 2)
         found = (np.cos(spread, dtype=np.float32), np.sin(spread, dtype=np.float32) * signs)
         found = found if factor == 1 else tuple(part * np.float32(factor) for part in found)

@@ -14,6 +14,8 @@ from typing import Any
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.cost.layers import BlockShape, linear_flops, norm_flops
 from morpho.models.config import Config as ModelConfig
+from morpho.models.decoder.layers import block_parameters
+from morpho.models.decoder.shape import Shape
 from morpho.models.registry import config_of, families, names, record
 from morpho.plan.model.layer import BYTES_OF, Layer
 from morpho.plan.model.strict_json import read_limited, strict_json
@@ -133,6 +135,7 @@ def _key(kind: str, *sizes: int, work: Workload) -> str:
 
 MOST_LAYERS, MOST = 10_000, 10**9  # of layers, and of anything else that a config counts
 USUAL_CONTEXT = 1024
+LAYERS_NAMED = ("moe_layers", "mlp_layer_types", "mlp_only_layers")  # which layers have experts
 
 
 class Config:
@@ -166,7 +169,7 @@ class Config:
         """The family's configuration by the settings that are numbers, names and flags."""
         known = {*kind.names(), *kind.renamed}
         plain = {name: value for name, value in self.data.items() if name in known and
-                 isinstance(value, bool | int | float | str)}
+                 (isinstance(value, bool | int | float | str) or (isinstance(value, list) and name in LAYERS_NAMED))}
         try:
             return kind.of("plan", plain)
         except ArgumentError as error:
@@ -179,12 +182,14 @@ class Config:
             raise fail(ValueFault, "plan", f"{self.origin}: {name} is {value!r}", "give true or false")
         return default if value is None else value
 
-    def heads(self, name: str, width: str, key_heads: str = "", head_width: str = "") -> int:
-        """The number of heads, which must divide the width (unless a head has a width of its own)."""
-        count = self.size(name)
-        if not (head_width and self.data.get(head_width)) and self.size(width) % count:
-            raise fail(ValueFault, "plan", f"{self.origin}: {width} is {self.size(width)} and {name} is {count}, which "
-                       "does not divide it", "repair one of the two")
+    def heads(self, name: str, width: str, key_heads: str = "", head_width: str = "",
+              kind: type[ModelConfig] = ModelConfig) -> int:
+        """The number of heads, which must divide the width (unless a head has a width of its own); `kind` knows other
+        names of these settings."""
+        count, whole = self.size(*self.called(kind, name)), self.size(*self.called(kind, width))
+        if not (head_width and self.data.get(head_width)) and whole % count:
+            raise fail(ValueFault, "plan", f"{self.origin}: {width} is {whole} and {name} is {count}, which does not "
+                       "divide it", "repair one of the two")
         if key_heads and count % self.size(key_heads, default=count):
             raise fail(ValueFault, "plan", f"{self.origin}: {name} is {count} and {key_heads} is "
                        f"{self.size(key_heads)}, which does not divide it", "repair one of the two")
@@ -276,18 +281,31 @@ def decoder_layers(fields: Config, work: Workload) -> Family:
     keys = kind.numbers
     for name in ("width", "vocabulary", "heads", "hidden", "layers"):
         fields.size(*fields.called(kind, keys[name]), default=1 if kind.default(keys[name]) is None else None)
-    fields.heads(keys["heads"], keys["width"], keys.get("kv_heads", ""), keys.get("depth", ""))
+    fields.heads(keys["heads"], keys["width"], keys.get("kv_heads", ""), keys.get("depth", ""), kind)
     shape = fields.settings(kind).shape()
-    formula = BlockShape(shape.width, shape.hidden, shape.heads, shape.kv_heads, shape.depth, gated=shape.gated,
-                         biased=shape.qkv_bias, mlp_biased=shape.mlp_bias, experts=shape.experts,
-                         experts_used=shape.experts_used, norm_parameters=1 if shape.norm in ("rms", "rms1") else 2)
-    block = replace(formula, more_parameters=shape.block_parameters - formula.parameters())
+    blocks = {bool(shape.mixture) and number not in shape.dense: number for number in range(shape.layers)}
+    cards = {mixed: _decoder_block(shape, mixed, number) for mixed, number in blocks.items()}
     width = shape.embed_width or shape.width
     layers = (embedding_layer(shape.width, shape.embedding_parameters, work),
-              *(block_layer(f"block {i}", block, work) for i in range(shape.layers)),
+              *(block_layer(f"block {i}", cards[bool(shape.mixture) and i not in shape.dense], work)
+                for i in range(shape.layers)),
               head_layer(width, shape.vocabulary, shape.head_parameters, work))
     shared = shape.table_parameters if shape.tied else 0
     return layers, shared, "decode", _longer(fields, work, *fields.called(kind, keys["context"]))
+
+
+def _decoder_block(shape: Shape, mixed: bool, layer: int) -> BlockShape:
+    """A block of a decoder, with experts or without, by a layer that is such a one."""
+    mixture, latent = shape.mixture, shape.latent
+    sizes: dict[str, Any] = {"hidden": shape.hidden, "heads": shape.heads, "key_heads": shape.kv_heads,
+                             "head_width": shape.depth}
+    if mixed and mixture is not None:
+        sizes |= {"hidden": mixture.hidden, "experts": mixture.count, "experts_used": mixture.used}
+    if latent is not None:  # what the cache has of a token, as keys and values of half of it each
+        sizes |= {"head_width": latent.depth + latent.value_depth, "key_heads": 1}
+    formula = BlockShape(shape.width, gated=shape.gated, biased=shape.qkv_bias, mlp_biased=shape.mlp_bias,
+                         norm_parameters=1 if shape.norm in ("rms", "rms1") else 2, **sizes)
+    return replace(formula, more_parameters=block_parameters(shape, layer) - formula.parameters())
 
 
 def _with_parameters(layer: Layer, count: int, work: Workload) -> Layer:

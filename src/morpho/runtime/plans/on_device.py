@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from morpho.backends.base import Executable
@@ -29,6 +30,7 @@ from morpho.runtime.trace import device_events
 log = logging.getLogger("morpho")
 counts = {"fallbacks": 0}  # runs that the CPU took over because a device had no memory left
 _told: set[tuple[int, ...]] = set()  # programs of which that was said
+NOTHING: Mapping[int, Buffer] = MappingProxyType({})
 EXECUTABLE_BYTES = 16 << 20  # bytes of loaded executables kept per process
 _executables: BoundedCache[tuple[Any, ...], tuple[Graph, Executable]] = BoundedCache(EXECUTABLE_BYTES, "executables")
 
@@ -64,13 +66,15 @@ def own_program(graph: Graph, device: str) -> Any | None:
     return found if hasattr(found, "program") and hasattr(found, "report") else None
 
 
-def run(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int]) -> list[Buffer]:
+def run(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int],
+        into: Mapping[int, Buffer] = NOTHING) -> list[Buffer]:
     """Queue one run of a graph; its results are there when their memory's event is over. Where the device has no memory
-    for it and the user says `fallback`, the CPU runs it. What lies nowhere is on the host still."""
+    for it and the user says `fallback`, the CPU runs it. What lies nowhere is on the host still. `into` gives results
+    their memory, by number: that of an input which the program may write over."""
     try:
         if memory_of(device) != HOST:
             inputs = [moved(buffer, device) if buffer.device == HOST else buffer for buffer in inputs]
-        return _queued(graph, device, inputs, sizes)
+        return _queued(graph, device, inputs, sizes, into)
     except MemoryLimit as error:
         if memory_of(device) == HOST or not settings.get().fallback:
             raise
@@ -93,12 +97,14 @@ def _on_cpu(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[
     return [upload(buffer.numpy(), buffer.dtype, device) for buffer in results]
 
 
-def _queued(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int]) -> list[Buffer]:
+def _queued(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int],
+            into: Mapping[int, Buffer]) -> list[Buffer]:
     found = executable(graph, device)
     shapes = [tuple(evaluate(size, sizes) for size in node.shape) for node in graph.outputs]
     host = memory_of(device) == HOST
-    results = [allocate(shape, node.dtype) if host else allocate_on(device, shape, node.dtype)
-               for shape, node in zip(shapes, graph.outputs, strict=True)]
+    results = [into[number] if number in into else
+               allocate(shape, node.dtype) if host else allocate_on(device, shape, node.dtype)
+               for number, (shape, node) in enumerate(zip(shapes, graph.outputs, strict=True))]
     begun = device_events.begin(backend_of(device), device)
     event = found.enqueue([part(buffer) for buffer in inputs], [part(buffer) for buffer in results], sizes)
     device_events.watch(event, device, graph, begun)

@@ -192,12 +192,20 @@ def _result(chosen: Specialisation, number: int, shape: tuple[int, ...], dtype: 
         apart = (chosen.staged[number] or any(same[chosen.arguments:])
                  or (any(same[:chosen.arguments]) and not overlap))
         return allocate(shape, dtype) if apart else buffer
-    if number in chosen.aliases and not settings.get().nans:  # as above
-        state = values[chosen.aliases[number]]
-        if _is_alone(state) and state._layout[4]:  # type: ignore[index]
-            state.claim()
-            return state.elements()
-    return allocate(shape, dtype)
+    own = _own_memory(chosen, number, values)
+    return allocate(shape, dtype) if own is None else own
+
+
+def _own_memory(chosen: Specialisation, number: int, values: list[Tensor]) -> Buffer | None:
+    """The memory of the state whose next value this result is, where nothing else holds it. None under `nans`: who is
+    to blame needs the old values."""
+    if number not in chosen.aliases or settings.get().nans:
+        return None
+    state = values[chosen.aliases[number]]
+    if not _is_alone(state) or not state._layout[4]:  # type: ignore[index]
+        return None
+    state.claim()
+    return state.elements()
 
 
 # -- out= ------------------------------------------------------------------------------------------------------------
@@ -282,9 +290,15 @@ def _run_on_device(made: CompiledFunction, chosen: Specialisation, values: list[
     if chosen.served is not None:
         constants.prepared(made, chosen, values[len(values) - len(chosen.captured):], [])
     given = _targets(made, chosen, out, sizes, values)
-    found = on_device.run(plan.graph, plan.device, [value.elements() for value in values], sizes)
-    _check_finite(chosen, found, values, sizes)
-    return _deliver(chosen, found, given, sizes)
+    own: dict[int, Buffer] = {}
+    for number in chosen.aliases:
+        place = plan.program.outputs[number]
+        buffer = _own_memory(chosen, number, values)
+        if buffer is not None and buffer.shape == tuple(evaluate(size, sizes) for size in place.shape):
+            own[number] = buffer
+    results = on_device.run(plan.graph, plan.device, [value.elements() for value in values], sizes, own)
+    _check_finite(chosen, results, values, sizes)
+    return _deliver(chosen, results, given, sizes)
 
 
 # -- tensors of a call -----------------------------------------------------------------------------------------------

@@ -1,18 +1,16 @@
-"""Gemma 2 and the text part of Gemma 3: norms around both parts, embeddings scaled, windows, capped scores."""
+"""The Gemmas, of Gemma 3 the text part: norms around both parts, embeddings scaled, windows, capped scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from morpho.base.errors import ArgumentError, fail
-from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig, windows
+from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig, TwoRopes, windows
 from morpho.models.decoder.family import decoder_family
-from morpho.models.decoder.shape import Rope, Shape
+from morpho.models.decoder.shape import Shape
 from morpho.models.family import Gguf
-from morpho.models.files.gguf_forms import NORMS_AROUND, QK_NORMS, eps, gguf_rules, needed
-from morpho.models.rope_keys import check_rope
+from morpho.models.files.gguf_forms import NORMS_AROUND, PLAIN_NORMS, QK_NORMS, eps, gguf_rules, needed
 from morpho.nn.transformer.blocks import ACTIVATIONS
 from morpho.weights import GgufFile, Rule
 from morpho.weights.gguf.keys import GEMMA2, GEMMA3
@@ -77,7 +75,7 @@ class Gemma2Config(GemmaConfig):
 
 
 @dataclass
-class Gemma3Config(GemmaConfig):
+class Gemma3Config(TwoRopes, GemmaConfig):
     """The settings of a Gemma 3's text part: layers with a window have angles of their own, queries and keys are
     normed."""
 
@@ -92,41 +90,51 @@ class Gemma3Config(GemmaConfig):
     kinds: ClassVar[Mapping[str, Kind]] = {  # of Gemma 2: Gemma 3 norms queries and keys instead
         **GemmaConfig.kinds, "attn_logit_softcapping": Kind(lambda value: value is None, "null")}
 
-    def __post_init__(self) -> None:
-        if self.rope_scaling and "sliding_attention" not in self.rope_scaling:
-            super().__post_init__()
-
-    @classmethod
-    def check_rope(cls, operation: str, file: str, name: str, given: Mapping[str, Any],
-                   ignore: Collection[str]) -> None:
-        """Newer files have the angles of both kinds of layers in one object."""
-        scaling = given["rope_scaling"]
-        if not {"sliding_attention", "full_attention"} & {*scaling}:
-            if name == "rope_parameters":
-                raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}rope_parameters has neither "
-                                                     "sliding_attention nor full_attention",
-                           "give angles for both; older files keep those of full attention in rope_scaling")
-            super().check_rope(operation, file, name, given, ignore)
-            return
-        for key, part in scaling.items():
-            if key not in ("sliding_attention", "full_attention") or not isinstance(part, dict):
-                raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{name}.{key} is not the angles of "
-                                                     "sliding_attention or of full_attention")
-            check_rope(operation, file, f"{name}.{key}", part, None, ignore, cls.scalings, cls.partial)
+    @property
+    def local_theta(self) -> float:
+        return self.rope_local_base_freq
 
     def shape(self) -> Shape:
         kinds = self.layer_types or ["full_attention" if (number + 1) % self.sliding_window_pattern == 0
                                      else "sliding_attention" for number in range(self.num_hidden_layers)]
-        found = self._ropes()
-        return self.gemma_shape(kinds, qk_norm="head", ropes=tuple(found[kind] for kind in kinds))
+        return self.gemma_shape(kinds, qk_norm="head", ropes=self.ropes(kinds))
 
-    def _ropes(self) -> dict[str, Rope]:
-        both = self.rope_scaling or {}
-        if {"sliding_attention", "full_attention"} & {*both}:
-            return {kind: replace(self, rope_scaling=both.get(kind) or {"rope_theta": usual}).rope() for kind, usual in
-                    (("sliding_attention", self.rope_local_base_freq), ("full_attention", self.rope_theta))}
-        local = replace(self, rope_scaling=None, rope_theta=self.rope_local_base_freq)
-        return {"sliding_attention": local.rope(), "full_attention": self.rope()}
+
+@dataclass
+class Gemma1Config(RotaryConfig):
+    """The settings of the first Gemma: a Llama with shifted norms and scaled embeddings."""
+
+    vocab_size: int = 256000
+    hidden_size: int = 3072
+    intermediate_size: int = 24576
+    num_hidden_layers: int = 28
+    num_attention_heads: int = 16
+    num_key_value_heads: int | None = 16
+    head_dim: int | None = 256
+    hidden_act: str = "gelu_pytorch_tanh"
+    max_position_embeddings: int = 8192
+    rms_norm_eps: float = 1e-6
+    tie_word_embeddings: bool = True
+    attention_bias: bool = False
+    family: ClassVar[str] = "gemma"
+    others: ClassVar[Mapping[str, Key]] = {
+        "attention_dropout": NO_DROPOUT, "use_bidirectional_attention": only(False, None),
+        "hidden_activation": only("gelu_pytorch_tanh", None)}
+
+    def shape(self) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, norm="rms1",
+                             qkv_bias=self.attention_bias, out_bias=self.attention_bias,
+                             embed_scale=self.hidden_size ** 0.5)
+
+
+@dataclass
+class VaultGemmaConfig(Gemma2Config):
+    """The settings of a VaultGemma: a Gemma 2 without norms after its parts."""
+
+    family: ClassVar[str] = "vaultgemma"
+
+    def shape(self) -> Shape:
+        return replace(super().shape(), norms={name: NORMS[name] for name in ("before_attention", "before_mlp")})
 
 
 def _gemma(file: GgufFile) -> dict[str, Any]:
@@ -164,6 +172,8 @@ def _gemma_rules(names: dict[str, str]) -> Callable[[GgufFile], list[Rule]]:
 
 
 FAMILIES = (
+    decoder_family("gemma", "Gemma", Gemma1Config, gguf=Gguf("gemma", eps, _gemma_rules(PLAIN_NORMS))),
+    decoder_family("vaultgemma", "VaultGemma", VaultGemmaConfig),
     decoder_family("gemma2", "Gemma2", Gemma2Config, gguf=Gguf("gemma2", _gemma2, _gemma_rules(NORMS_AROUND), GEMMA2)),
     decoder_family("gemma3_text", "Gemma3", Gemma3Config,
                    gguf=Gguf("gemma3", _gemma3, _gemma_rules({**NORMS_AROUND, **QK_NORMS}), GEMMA3)),

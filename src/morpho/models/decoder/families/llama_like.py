@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.decoder.families.rotary import NO_DROPOUT, RotaryConfig, windows
 from morpho.models.decoder.family import LAYER, Stacked, decoder_family
-from morpho.models.decoder.shape import Shape
+from morpho.models.decoder.shape import Mixture, Shape
 from morpho.models.family import Gguf, Settings
 from morpho.models.files.gguf_forms import PLAIN_NORMS, QK_NORMS, either_eps, eps, gguf_rules, halves, needed, paired
 from morpho.models.rope_keys import USUAL
@@ -59,9 +59,9 @@ class MixtralConfig(MistralConfig):
                                                  f"there are {count} experts")
 
     def shape(self) -> Shape:
-        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, experts=self.num_local_experts,
-                             windows=(self.sliding_window,) * self.num_hidden_layers,
-                             experts_used=self.num_experts_per_tok)
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps,
+                             windows=(self.sliding_window,) * self.num_hidden_layers, mixture=Mixture(
+                                 self.num_local_experts, self.num_experts_per_tok, self.intermediate_size))
 
 
 @dataclass

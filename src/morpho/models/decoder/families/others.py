@@ -130,7 +130,8 @@ class OPTConfig(Config):
             final_norm=self.do_layer_norm_before and not self._remove_final_layer_norm,
             qkv_bias=self.enable_bias, out_bias=self.enable_bias, mlp_bias=self.enable_bias,
             windows=(None,) * count, ropes=(None,) * count, learned_positions=self.max_position_embeddings,
-            position_offset=2, embed_width=self.word_embed_proj_dim, head=self.head, labels=self.labels or 0)
+            position_offset=2, positions_by_mask=True, embed_width=self.word_embed_proj_dim, head=self.head,
+            labels=self.labels or 0)
 
 
 _NEOX = [("gpt_neox.embed_in.weight", "model.embed_tokens.weight"), ("embed_out.{what}", "lm_head.{what}"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from morpho.base.errors import ArgumentError, fail
@@ -53,6 +53,7 @@ class RotaryConfig(Config):
                                          "hidden_size")
     family: ClassVar[str] = ""
     partial: ClassVar[bool] = False  # whether a part of a head may turn only
+    interleaved: ClassVar[bool] = False  # whether pairs of numbers that turn are neighbours
     scalings: ClassVar[tuple[str, ...]] = (*USUAL, "longrope")
 
     def __post_init__(self) -> None:
@@ -110,7 +111,7 @@ class RotaryConfig(Config):
             if name in scaling and len(scaling[name]) != depth // 2:
                 raise fail(ArgumentError, self.family, f"rope_scaling.{name} has {len(scaling[name])} numbers, not "
                                                        f"{depth // 2}, half of a head's rotated width")
-        return Rope(depth, self.rope_theta, scaling or None)
+        return Rope(depth, self.rope_theta, scaling or None, self.interleaved)
 
     def shape_of(self, **others: Any) -> Shape:
         """The shape with what the fields here say; `others` go before it."""
@@ -131,6 +132,82 @@ class RotaryConfig(Config):
 
     def shape(self) -> Shape:
         raise NotImplementedError
+
+
+@dataclass
+class PlainConfig(RotaryConfig):
+    """Settings of decoders with RMS norms and a gated feed-forward part."""
+
+    hidden_act: str = "silu"
+    rms_norm_eps: float = 1e-6
+
+    def plain(self, **others: Any) -> Shape:
+        return self.shape_of(activation=self.hidden_act, eps=self.rms_norm_eps, **others)
+
+
+@dataclass
+class PartialConfig(PlainConfig):
+    """Settings of decoders of which a part of each head turns."""
+
+    partial_rotary_factor: float | None = None
+    partial: ClassVar[bool] = True
+    usual_part: ClassVar[float] = 0.5
+    kinds: ClassVar[Mapping[str, Kind]] = {
+        **RotaryConfig.kinds, "partial_rotary_factor": number(0.5, above=0, most=1).or_null()}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rope_scaling and self.rope_scaling.get("partial_rotary_factor"):
+            self.partial_rotary_factor = self.rope_scaling["partial_rotary_factor"]
+
+    def plain(self, **others: Any) -> Shape:
+        part = self.usual_part if self.partial_rotary_factor is None else self.partial_rotary_factor
+        return super().plain(**{"ropes": (self.rope(part),) * self.num_hidden_layers, **others})
+
+
+class TwoRopes(RotaryConfig):
+    """Angles that differ between layers that see all and layers with a window: newer files have both in one object,
+    older ones those of full attention alone."""
+
+    @property
+    def local_theta(self) -> float:
+        return self.rope_theta
+
+    def __post_init__(self) -> None:
+        if not _KINDS_OF_ROPES & {*(self.rope_scaling or {})}:
+            super().__post_init__()
+
+    @classmethod
+    def check_rope(cls, operation: str, file: str, name: str, given: Mapping[str, Any],
+                   ignore: Collection[str]) -> None:
+        scaling = given["rope_scaling"]
+        if not _KINDS_OF_ROPES & {*scaling}:
+            if name == "rope_parameters":
+                raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}rope_parameters has neither "
+                                                     "sliding_attention nor full_attention",
+                           "give angles for both; older files keep those of full attention in rope_scaling")
+            super().check_rope(operation, file, name, given, ignore)
+            return
+        for key, part in scaling.items():
+            if key not in _KINDS_OF_ROPES or not isinstance(part, dict):
+                raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{name}.{key} is not the angles of "
+                                                     "sliding_attention or of full_attention")
+            check_rope(operation, file, f"{name}.{key}", part, None, ignore, cls.scalings, cls.partial)
+
+    def ropes(self, kinds: list[str]) -> tuple[Rope, ...]:
+        """The angles of each layer by its kind."""
+        both = self.rope_scaling or {}
+        if _KINDS_OF_ROPES & {*both}:
+            usual = {"sliding_attention": self.local_theta, "full_attention": self.rope_theta}
+            angles = {kind: replace(self, rope_scaling=both.get(kind) or {"rope_theta": theta}).rope()
+                      for kind, theta in usual.items()}
+        else:
+            local = replace(self, rope_scaling=None, rope_theta=self.local_theta)
+            angles = {"sliding_attention": local.rope(), "full_attention": self.rope()}
+        return tuple(angles[kind] for kind in kinds)
+
+
+_KINDS_OF_ROPES = {"sliding_attention", "full_attention"}
 
 
 def windows(kinds: list[str], window: int | None) -> tuple[int | None, ...]:

@@ -1,6 +1,6 @@
 """Train a small model on a reward: it learns to add two digits without seeing a single solution.
 
-    python examples/37_grpo.py [STEPS]
+    python examples/38_grpo.py [STEPS]
 
 The sampler and the trainer agree to the last bit in every step: KL(sampler, trainer) is 0.
 """
