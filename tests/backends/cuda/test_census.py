@@ -14,9 +14,10 @@ SMALL = {name: "few" for name in (
     *(f"{name} 512x32" for name in MATRICES if name not in NAMES))}
 LARGE = {f"{name} {size}": "host" for name in MATRICES for size in ("64x128", "1024")}
 EAGER = {name: "eager" for name in ("nonzero", "unique", "boolean index")}  # their sizes are data
-KNOWN = {**SMALL, **LARGE, **EAGER, **{name: "rows" for name in (
+KNOWN = {**SMALL, **LARGE, **EAGER, **{name: "rows" for name in (  # `topk` ends in a sort of its few
     "cumulative_trapezoid middle", "histogram", "searchsorted", "interp", "conv2d depthwise", "max_pool2d",
-    "max_pool2d gradient", "avg_pool2d")}}
+    "max_pool2d gradient", "avg_pool2d",
+    "topk line", "topk rows", "topk first", "topk middle")}}
 
 
 def test_what_a_gpu_runs_for_every_call() -> None:
