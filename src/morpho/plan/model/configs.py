@@ -169,7 +169,8 @@ class Config:
         """The family's configuration by the settings that are numbers, names and flags."""
         known = {*kind.names(), *kind.renamed}
         plain = {name: value for name, value in self.data.items() if name in known and
-                 (isinstance(value, bool | int | float | str) or (isinstance(value, list) and name in LAYERS_NAMED))}
+                 (isinstance(value, bool | int | float | str) or name == "q_lora_rank"  # whose null means none
+                  or (isinstance(value, list) and name in LAYERS_NAMED))}
         try:
             return kind.of("plan", plain)
         except ArgumentError as error:
