@@ -69,7 +69,8 @@ def group_advantages(rewards: Any, group_size: int, normalise: bool = True) -> m
     centred = groups - groups.mean(axis=1, keepdims=True)
     if normalise:
         centred = centred / (mo.sqrt(mo.square(centred).mean(axis=1, keepdims=True)) + 1e-6)
-    return centred.reshape(-1)
+    advantages: mo.Tensor = centred.reshape(-1)
+    return advantages
 
 
 def clipped_loss(new: mo.Tensor, old: mo.Tensor, advantages: mo.Tensor, mask: mo.Tensor, clip: float = 0.2,

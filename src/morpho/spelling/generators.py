@@ -260,7 +260,7 @@ class Generator:
             raise fail(ArgumentError, "choice", "probabilities do not sum to 1")
         result = mo.random.choice(self.next_key(), a, _shape(size) if size is not None else (), replace=replace,
                                   p=shares, axis=axis)
-        return result if words is None else words[result.numpy()]  # type: ignore[no-any-return]
+        return result if words is None else words[result.numpy()]
 
     def permutation(self, x: Any, axis: int = 0) -> mo.Tensor:
         x = mo.arange(int(x)) if isinstance(x, int | np.integer) else mo.asarray(x)

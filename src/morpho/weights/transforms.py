@@ -77,7 +77,7 @@ def concat(axis: int = 0) -> Transform:
         if axis != 0 or None in kinds or len(kinds) != 1:
             raise fail(ValueFault, "concat", "quantised weights of one kind and width are joined along their rows only",
                        "dequantise() them first")
-        rows = concat_tensors([tensor.data for tensor in tensors], axis=0)  # type: ignore[union-attr]
+        rows = concat_tensors([tensor.data for tensor in tensors], axis=0)
         return [Quantised.of_tensor(rows, (rows.shape[0], first.shape[1]), first.kind)]  # type: ignore[arg-type, union-attr]
     return apply
 

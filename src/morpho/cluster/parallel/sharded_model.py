@@ -16,7 +16,7 @@ from morpho.cluster import world
 from morpho.cluster.collectives import Across, all_gather
 from morpho.cluster.parallel.replicas import broadcast_states, states_of
 from morpho.cluster.parallel.tensor_parallel import own_part
-from morpho.nn.module import Module
+from morpho.nn.module import IncompatibleKeys, Module
 from morpho.runtime.groups.group import Group
 from morpho.tensor.state.state import assign
 
@@ -147,8 +147,8 @@ class ShardedModule(Module):
         found = {name: tensor for unit in self._units for name, tensor in zip(unit.names, unit.whole(unit.part.value))}
         return {**found, **self.module.state_dict()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Take values by the model's own names, on every rank its part."""
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+        """Take values by the model's own names, on every rank its part; return the names that did not match."""
         missing = [name for unit in self._units for name in unit.names if name not in state_dict]
         if missing and strict:
             raise fail(ArgumentError, "load_state_dict", f"{len(missing)} missing: {', '.join(missing[:10])}")
@@ -161,7 +161,8 @@ class ShardedModule(Module):
         if new:
             assign(new)
         shared = {name for unit in self._units for name in unit.names}
-        self.module.load_state_dict({k: v for k, v in state_dict.items() if k not in shared}, strict)
+        rest = self.module.load_state_dict({k: v for k, v in state_dict.items() if k not in shared}, strict)
+        return IncompatibleKeys([*missing, *rest.missing_keys], rest.unexpected_keys)
 
     def _part_of(self, unit: _Unit, flat: mo.Tensor) -> mo.Tensor:
         whole = int(unit.part.size) * self.group.size

@@ -144,7 +144,8 @@ class Experts(Module):
             return mo.matmul(self._between(self._function(gated) * upper), down)
         gated, upper = mo.minimum(gated + gate_bias, limit), mo.clip(upper + up_bias, -limit, limit)
         inner = (upper + 1) * (gated * mo.sigmoid(gated * self.mixture.alpha))
-        return mo.matmul(self._between(inner), down) + down_bias
+        outer: mo.Tensor = mo.matmul(self._between(inner), down) + down_bias
+        return outer
 
     def _between(self, inner: mo.Tensor) -> mo.Tensor:
         """Hand an expert's inner activations to its last product; shares of experts gather them first."""

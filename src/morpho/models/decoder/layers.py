@@ -106,6 +106,8 @@ class Attention(Module):
             self.q_proj = Linear(width, heads * depth, shape.qkv_bias, dtype)
             self.k_proj, self.v_proj = (Linear(width, kv_heads * depth, shape.qkv_bias, dtype) for _ in range(2))
         self.o_proj = Linear(heads * depth, width, shape.out_bias, dtype)
+        self.q_norm: Module
+        self.k_norm: Module
         if self.qk_norm == "heads":
             self.q_norm, self.k_norm = (NormOfHeads(count, depth, shape.eps, dtype) for count in (heads, kv_heads))
         elif self.qk_norm:

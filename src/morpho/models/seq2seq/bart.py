@@ -108,7 +108,7 @@ class Stack(Module):
     def begin(self, words: mo.Tensor, offset: Any) -> mo.Tensor:
         table = self.sines if self.embed_positions is None else self.embed_positions.weight
         x = words + rows_at(table, words.shape[1], offset + self.offset).astype(words.dtype)  # type: ignore[arg-type]
-        return x if self.layernorm_embedding is None else self.layernorm_embedding(x)  # type: ignore[no-any-return]
+        return x if self.layernorm_embedding is None else self.layernorm_embedding(x)
 
 
 def _halves(rows: int, width: int) -> mo.Tensor:
@@ -178,7 +178,7 @@ class Bart(TwoPartModel):
 
     def leave(self, x: mo.Tensor, decoder: bool) -> mo.Tensor:
         norm = (self.model.decoder if decoder else self.model.encoder).layer_norm
-        return x if norm is None else norm(x)  # type: ignore[no-any-return]
+        return x if norm is None else norm(x)
 
     def cross_attention(self, block: Any) -> Any:
         return block.encoder_attn
@@ -191,7 +191,7 @@ class Bart(TwoPartModel):
             raise fail(ArgumentError, self.model_type, "this model has no head for the next token",
                        "it classifies, or finds spans")
         found = tied_logits(x, self.model.shared) if self.lm_head is None else self.lm_head(x)
-        return found if self.final_logits_bias is None else found + self.final_logits_bias  # type: ignore
+        return found if self.final_logits_bias is None else found + self.final_logits_bias
 
     # -- heads ---------------------------------------------------------------------------------------------------------
     def _read(self, ids: mo.Tensor, mask: Any) -> mo.Tensor:

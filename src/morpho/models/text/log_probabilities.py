@@ -39,7 +39,8 @@ def log_probabilities(logits: mo.Tensor, temperature: Any = 1.0, top_k: int = 0)
 
 @functools.cache
 def _of_row(top_k: int) -> Callable[[Any, Any], mo.Tensor]:
-    return mo.compile(functools.partial(log_probabilities, top_k=top_k))
+    function: Callable[[Any, Any], mo.Tensor] = mo.compile(functools.partial(log_probabilities, top_k=top_k))
+    return function
 
 
 def row_log_probabilities(row: np.ndarray, temperature: float = 1.0, top_k: int = 0) -> np.ndarray:
