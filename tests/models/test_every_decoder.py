@@ -53,7 +53,8 @@ def test_numbers_names_and_shards(family: str, tmp_path: Path) -> None:
     for name, text in case["files"].items():
         (tmp_path / "halves" / name).write_text(text)
     near = ours.computed(tmp_path / "halves", "decoder", given, texts=False)["logits"]
-    assert np.abs(near - logits["logits"]).max() < 0.2 * np.abs(logits["logits"]).max()
+    apart = np.abs(near - logits["logits"]).max(-1)  # of each token: rounding sends a few to other experts
+    assert np.median(apart) < 0.05 * np.abs(logits["logits"]).max()
 
 
 @sampled

@@ -374,11 +374,14 @@ class Ernie45MoeConfig(MixtureConfig):
     family: ClassVar[str] = "ernie4_5_moe"
     count: ClassVar[str] = "moe_num_experts"
     interleaved: ClassVar[bool] = True
-    renamed: ClassVar[Mapping[str, str]] = {**RotaryConfig.renamed, "num_experts": "moe_num_experts",
-                                            "num_experts_per_tok": "moe_k"}
+    renamed: ClassVar[Mapping[str, str]] = {**RotaryConfig.renamed, "num_experts": "moe_num_experts"}
     kinds: ClassVar[Mapping[str, Kind]] = {
         **MixtureConfig.kinds, "moe_layer_end_index": Kind(lambda value: is_whole(value, -1), "a layer, or -1"),
         "moe_layer_start_index": whole(1), "moe_num_shared_experts": whole(2), "num_experts_per_tok": whole(2)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.moe_k = self.num_experts_per_tok = self.num_experts_per_tok or self.moe_k
 
     def shape(self) -> Shape:
         count, last = self.num_hidden_layers, self.moe_layer_end_index
