@@ -20,7 +20,8 @@ CALLS: list[tuple[str, Any, tuple[int, ...], str]] = [
     ("prime back", lambda x: mo.fft.ifft(x), (131,), "complex128"),
     ("real, twice a prime", lambda x: mo.fft.rfft(x), (134,), "float32"),
     ("half, twice a prime", lambda x: mo.fft.irfft(x, n=134), (68,), "complex64"),
-    ("plane", lambda x: mo.fft.fft2(x), (2, 12, 20), "complex64")]
+    ("plane", lambda x: mo.fft.fft2(x), (2, 12, 20), "complex64"),
+    ("one number", lambda x: mo.fft.fft(x, norm="ortho") + mo.fft.ifft2(x), (3, 1), "complex64")]
 
 
 @pytest.mark.parametrize(("call", "shape", "dtype"), [case[1:] for case in CALLS], ids=[case[0] for case in CALLS])

@@ -32,6 +32,7 @@ from morpho.program.view import View
 
 THREADS = 256
 ITEMS, SCALE, NUMBERS = range(3)
+COPY = Pass(1, 1, 1, False, 0)  # of a transform of one number, which is the number
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,8 @@ class Butterflies(Stage):
         start = outer * (step.butterflies * step.radix * inner) + column
         read = from_pairs(e, self.element, source, self.reads_exchanged)
         write = to_pairs(e, self.element, target, self.writes_exchanged, self.scale(e, self.scaled))
-        found = butterfly(e, [read(start + (q + (p + k * step.after) * step.before) * inner)
-                              for k in range(step.radix)])
+        numbers = [read(start + (q + (p + k * step.after) * step.before) * inner) for k in range(step.radix)]
+        found = butterfly(e, numbers) if step.radix > 1 else numbers
         root = from_pairs(e, self.element, table, False)
         for k in range(1, step.radix) if step.roots else ():
             place = b + (step.start + (k - 1) * step.butterflies) if step.spread else \
@@ -246,7 +247,7 @@ class Transform:
     def core(self, source: View, n: int, outer: Size, inner: int, back: bool, target: View | None = None,
              scaled: bool = False) -> View:
         """All passes of transforms of n numbers, from `source` to `target`."""
-        steps = passes(n, self.dtype)
+        steps = passes(n, self.dtype) or (COPY,)
         for number, step in enumerate(steps):
             last = number == len(steps) - 1
             into = target if last and target is not None else whole_of(self.low, outer * n * inner, self.dtype)
