@@ -88,10 +88,10 @@ def test_values_that_nobody_looks_at_neither_grow_nor_compile() -> None:
 
 def test_numbers_are_no_new_programs() -> None:
     x = mo.asarray([1.0, 2.0])
-    for n in range(12):
+    for n in range(3):
         assert (x * (0.5 + n) + n).tolist() == [0.5 + 2 * n, 1.0 + 3 * n]
     plans = counts.plans
-    for n in range(12, 30):
+    for n in range(3, 20):
         assert (x * (0.5 + n) + n).tolist() == [0.5 + 2 * n, 1.0 + 3 * n]
     assert counts.plans == plans
 
@@ -338,7 +338,7 @@ def grown(x: Any) -> Any:
     rows = x.shape[0]
     mask = mo.tril(mo.ones((rows, rows))) == 0
     weights = mo.softmax(mo.where(mask, float("-inf"), x @ x.T), -1)
-    flat = mo.concat([weights @ x, x[1:rows] * 2.0], axis=0).reshape((2 * rows - 1) * 4)
+    flat = mo.concat([weights @ x, x[1:rows] * 2.0], 0).reshape((2 * rows - 1) * 4)
     return flat[: 2 * rows].reshape(rows, 2) + mo.arange(rows)[:, None]
 
 
@@ -444,36 +444,3 @@ def test_computing_at_once_ends_with_the_looks() -> None:
     with pytest.raises(IndexError, match="test_recording"):
         for _ in range(100):
             mo.take(mo.asarray([1.0, 2.0]), mo.asarray(5)).item()
-
-
-def test_cells_that_run_once_share_the_programs_of_their_operations(rng: np.random.Generator) -> None:
-    """Operations in an order that never was run one by one, whatever their sizes; what runs often is compiled."""
-    x = mo.asarray(rng.standard_normal((40, 3), np.float32))
-    functions = (mo.sin, mo.tanh, mo.abs)
-
-    def cell(order: Any, rows: int) -> Any:
-        y = x[:rows]
-        for one in order:
-            y = functions[one](y) * (0.5 + one)
-        return (y - y.mean(0)).numpy().tobytes()
-
-    for rows in range(5, 9):
-        for one in range(3):
-            cell([one], rows), cell([one, (one + 1) % 3], rows)
-    pieces = counts.pieces
-    orders = [(0, 2, 1), (2, 1, 0), (1, 0, 2), (1, 1), (2, 0, 0, 1)]
-    results = {order: cell(order, 20 + number) for number, order in enumerate(orders)}
-    assert counts.pieces > pieces
-    plans = counts.plans
-    assert {order: cell(order, 20 + number) for number, order in enumerate(orders)} == results
-    assert counts.plans == plans
-    with mo.settings(record=False):
-        assert {order: cell(order, 20 + number) for number, order in enumerate(orders)} == results
-    for _ in range(12):
-        assert cell((0, 2, 1), 20) == results[0, 2, 1]
-    pieces = counts.pieces
-    assert cell((0, 2, 1), 20) == results[0, 2, 1] and counts.pieces == pieces
-    table = mo.asarray([1.0, 2.0])
-    for _ in range(12):
-        with pytest.raises(IndexError, match="test_recording"):
-            (mo.take(mo.abs(table), mo.asarray([7])) * 2.0).numpy()

@@ -98,7 +98,6 @@ def _count(function: Callable[..., Any]) -> None:
 
 def binary(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of two tensors, or of a tensor and a number, which goes in by value."""
-    PAIRS.add(function)
 
     def call(x1: Any, x2: Any, /) -> Any:
         recording = local.recording
@@ -206,7 +205,7 @@ def _recorded_pair(recording: Any, function: Any, x1: Any, x2: Any) -> Any:
         lifted_key = (function, (), *lifted)
         step = parent.following.get(lifted_key)
         if step is None and _varies(number):
-            step = trie.built(recording, lifted_key, function, tuple(lifted), (), (number,))
+            step = trie._built(recording, lifted_key, function, tuple(lifted), (), (number,))
             if step is NEVER:
                 parent.following[lifted_key] = NEVER
         if step is not None and step is not NEVER:
@@ -299,7 +298,6 @@ def pair(function: Function) -> Function:
 def view(function: Function) -> Function:
     """A function whose result has the elements of its first operand where those are in memory already: a view of it is
     found at once, without a program."""
-    VIEWS.add(function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -307,7 +305,7 @@ def view(function: Function) -> Function:
         if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(*args, **kwargs)
         if type(args[0]) is _tensor[0] and args[0]._layout is not None:
-            made = view_of_realised(function, args, kwargs)
+            made = _view(function, args, kwargs)
             if made is not None:
                 return made
         made = _record(recording, function, args, kwargs)
@@ -362,7 +360,7 @@ def _argument(recording: Any, value: Any) -> Any:
     raise Unknown
 
 
-def view_of_realised(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _view(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A view of a realised tensor, or None where the result is none."""
     x = args[0]
     layout, record = x._layout, x._record
@@ -405,7 +403,5 @@ def view_of_realised(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return made
 
 
-PAIRS: set[Any] = set()  # the functions below `binary`
-VIEWS: set[Any] = set()  # the functions below `view`
 _KIND = 16  # where a record's dtype begins, with its sizes and strides behind
 _pack_words = struct.Struct("<QQ").pack

@@ -253,7 +253,7 @@ class Recording:
             failure = (function, names, *[signature(argument) for argument in arguments])
             if failure in _failures:
                 return NEVER
-            step = built(self, key, function, arguments, names, ())
+            step = _built(self, key, function, arguments, names, ())
             if step is NEVER:
                 if len(_failures) >= MOST_SITES:
                     _failures.clear()
@@ -411,8 +411,7 @@ class Recording:
 
     def _again(self, plan: Callable[..., Any], inputs: list[Any], alive: list[Any]) -> Any:
         """The values by another program, where the one for symbolic sizes could not be compiled."""
-        wanted = [x._node for x in alive]
-        other = recorded_programs.instead(self.step, wanted, wanted[0] if len(wanted) == 1 else tuple(wanted), plan)
+        other = recorded_programs.instead(self.step, alive, plan)
         if other is None:
             return None
         try:
@@ -686,7 +685,7 @@ def _site() -> Any:
 
 
 # -- steps that nobody has taken ---------------------------------------------------------------------------------------
-def built(recording: Recording, key: Any, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...],
+def _built(recording: Recording, key: Any, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...],
            numbers: Sequence[Any]) -> Step:
     """A new step: the operation is built once as nodes over parameters. `NEVER` where it cannot be: it asks for values,
     or it fails, which it then does again with the values themselves."""

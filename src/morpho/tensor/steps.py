@@ -28,7 +28,6 @@ class Counts:
     symbolic = 0  # those of them for sizes that are symbols
     runs = 0  # recordings computed
     steps = 0  # positions of the trie
-    pieces = 0  # single operations of recordings that are not worth compiling whole
     at_once = 0  # operations computed without one
     cuts = 0  # recordings that ended without a look
     failed = 0  # recordings that were computed value by value, because computing them together was an error
