@@ -19,13 +19,12 @@ import numpy as np
 from morpho.base import settings
 from morpho.base.dtypes import DType
 from morpho.runtime.memory.buffer import OffHost
-from morpho.tensor import at_once
 from morpho.tensor import recording as trie
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.eager import quiet
 from morpho.tensor.lifted import LARGEST_INT
-from morpho.tensor.recording import MOST_SITES, MOST_VIEWS, VARIES, local, may_record, vector
-from morpho.tensor.steps import FLOAT, INT, NEVER, ROOT, Step, Unknown, counts, exact_key
+from morpho.tensor.recording import MOST_SITES, MOST_VIEWS, VARIES, local, may_record
+from morpho.tensor.steps import FLOAT, INT, NEVER, Step, Unknown, counts, exact_key
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _chosen = settings.current.get
@@ -60,11 +59,7 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
         recording = local.recording
         if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(x)
-        if recording.budget and recording.step is ROOT:
-            made = at_once.unary(recording, function, x, call)
-            if made is not None:
-                return made
-        elif recording.step.slot >= recording.limit:
+        if recording.step.slot >= recording.limit:
             recording = recording.edge()
         if type(x) is _tensor[0] and x._storage is recording and not x._node.tracked:
             operand = x._node
@@ -103,11 +98,7 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
         recording = local.recording
         if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(x1, x2)
-        if recording.budget and recording.step is ROOT:
-            made = at_once.binary(recording, function, x1, x2, call, vector)
-            if made is not None:
-                return made
-        elif recording.step.slot >= recording.limit:
+        if recording.step.slot >= recording.limit:
             recording = recording.edge()
         kind = _tensor[0]
         if type(x1) is kind:
@@ -132,12 +123,11 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
                     made._layout = made._record = made._track = None
                     recording.results.append(made)
                     return made
-            elif type(x2) is float or type(x2) is int:
+            elif type(x2) is float:
                 step = recording.step.after
                 if step.function is function and step.arguments[0] is left:
                     right = step.arguments[1]
-                    if right is x2 or (right == x2 != 0 and type(right) is type(x2)) or (
-                            right is FLOAT and type(x2) is float):
+                    if right is x2 or right is FLOAT:
                         if right is FLOAT:
                             recording.numbers.append(x2)
                         recording.step = step
@@ -251,10 +241,6 @@ def recorded(function: Function) -> Function:
         recording = local.recording
         if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(*args, **kwargs)
-        if recording.budget and recording.step is ROOT:
-            made = at_once.with_attributes(recording, function, args, kwargs, call)
-            if made is not None:
-                return made
         if len(args) == 1 and not kwargs and type(x := args[0]) is _tensor[0] and x._storage is recording:
             step = recording.step.after  # of one operand, as last time
             if step.function is function and step.arguments == (x._node,) and not x._node.tracked \
