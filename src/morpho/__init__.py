@@ -352,7 +352,14 @@ _keyless_draws.append(lambda *call: _spelling("legacy").keyless(*call))
 _tensor_methods.append(lambda name: _spelling("methods").method(name))
 _space_names.append(lambda place, name: _spelling("table").find_in(place, name))
 _more_names.append(lambda: _spelling("methods").names())
-vars(_sys.modules["morpho.backends"])["__getattr__"] = lambda name: _spelling("spaces").backend(name)
+def _settings_of_a_backend(name: str) -> _Any:
+    """`mo.backends.cudnn` and the like; a look for a private name loads nothing."""
+    if name.startswith("_"):
+        raise AttributeError(f"module 'morpho.backends' has no attribute {name!r}")
+    return _spelling("spaces").backend(name)
+
+
+vars(_sys.modules["morpho.backends"])["__getattr__"] = _settings_of_a_backend
 
 
 def __getattr__(name: str) -> _Any:

@@ -197,7 +197,6 @@ def test_parameters_that_are_tensors() -> None:
     (lambda: mo.random.multinomial(KEY, -1, [1.0]), ArgumentError, "-1 trials"),
     (lambda: mo.random.fold_in(KEY, 0.5), DTypeError, "not an integer"),
     (lambda: mo.random.dirichlet(KEY, 1.0), ShapeError, "no vector"),
-    (lambda: mo.random.laplace([1, 2]), ArgumentError, "not a key"),
     (lambda: mo.grad(lambda a: mo.random.gamma(KEY, a).sum())(mo.asarray([2.0])), ArgumentError,
      "no gradient with respect to alpha"),
     (lambda: mo.random.poisson(KEY, 1.0, dtype="bool"), DTypeError, "does not count"),

@@ -216,7 +216,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         ("[" * (1 + (1 << 21)), "more lists"),
         ({**good, "added_tokens": [{"id": "x"}]}, "added token"), ({**good, "added_tokens": 3}, "added_tokens is 3"),
         ({**good, "model": {**model, "vocab": []}}, "no vocabulary"),
-        ({**good, "model": {**model, "vocab": {"a": "b"}}}, "no numbers"),
+        ({**good, "model": {**model, "vocab": {"a": "b"}}}, "not numbers"),
         ({**good, "model": {**model, "vocab": {**model["vocab"], "zz": 5}}}, "one number to two"),
         ({**good, "model": {**model, "vocab": {"a": 1}}}, "no token for 93"),
         ({**good, "model": {**model, "merges": [["x", "yy"]]}}, "not in the vocabulary"),

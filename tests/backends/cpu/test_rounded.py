@@ -140,7 +140,7 @@ def test_rows_that_share_their_input_are_rounded_once(rng: np.random.Generator) 
         return [x @ weight for weight in weights]
 
     three(mo.ones((2, 64)))
-    assert str(three.explain()).count("quantise_rows") == 1
+    assert sum("kernel quantise_rows" in line for line in str(three.explain()).splitlines()) == 1
 
 
 MATRIX = [("x86_64", "amx", None, "tdpbsud"), ("x86_64", "amx", ISAS["amx"].needs | {"avx512_vnni"}, "vpdpbusd"),

@@ -116,7 +116,7 @@ def test_rows_are_added_at_their_indices_in_order(gpu: str, rng: np.random.Gener
 
     got = mo.compile(f)(*(mo.asarray(x, device=gpu) for x in (table, which, weights))).numpy()
     assert got.tobytes() == mo.compile(f)(*map(mo.asarray, (table, which, weights))).numpy().tobytes()
-    assert "ScatterRows" in kinds(gpu, f(parameter(0, (50, 33), mo.float32), parameter(1, (600,), mo.int64),
+    assert "CombineSegments" in kinds(gpu, f(parameter(0, (50, 33), mo.float32), parameter(1, (600,), mo.int64),
                                          parameter(2, (600, 33), mo.float32)))
 
 

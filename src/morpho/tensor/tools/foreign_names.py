@@ -20,7 +20,6 @@ SAME = {  # another library's name -> Morpho's
     "scaled_dot_product_attention": "attention", "tree_map": "tree.map",
     "tree_flatten": "tree.flatten", "tree_unflatten": "tree.unflatten", "tree_leaves": "tree.leaves",
     "tree_structure": "tree.structure", "tree_reduce": "tree.reduce", "tree_transpose": "tree.transpose",
-    "autocast": "amp.autocast",
 }
 OTHERWISE = {  # what has no name of its own
     "jacobian": "mo.jacrev(f), or mo.jacfwd(f) where the argument is smaller than the result",
@@ -58,7 +57,6 @@ AMP = {
     "initialize": "mo.amp.autocast and mo.amp.GradScaler", "custom_fwd": "mo.amp.autocast inside the function",
 }
 TENSOR = {
-    "data": "x.detach(); parameter.assign(...) gives a parameter another value", "grad_fn": "x.requires_grad",
     "data_ptr": "x.numpy().ctypes.data",
     "block_until_ready": "x.realise()",
 
@@ -96,7 +94,7 @@ _CSR, _CSC, _COO = (f"mo.sparse.{name}" for name in ("csr(data, indices, indptr,
                                                      "coo(data, (rows, columns), shape)"))
 SPARSE = {
     "csr_matrix": _CSR, "csr_array": _CSR, "sparse_csr_tensor": _CSR, "csc_matrix": _CSC, "csc_array": _CSC,
-    "coo_matrix": _COO, "coo_array": _COO, "sparse_coo_tensor": _COO, "mm": "mo.sparse.matmul",
+    "coo_matrix": _COO, "coo_array": _COO, "sparse_coo_tensor": _COO,
     "identity": "mo.sparse.eye", "addmm": "a @ x + y, which is one kernel", "sampled_addmm": "mo.sparse.sddmm",
     "minres": "mo.sparse.gmres or cg", "eigsh": "mo.sparse.lanczos or lobpcg",
     "spsolve_triangular": "mo.sparse.solve_triangular", "spilu": "mo.sparse.ilu0", "mmread": "mo.sparse.read_mm",
