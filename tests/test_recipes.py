@@ -12,7 +12,6 @@ import pytest
 import morpho as mo
 from morpho.onnx.operators import table as onnx_table
 from morpho.onnx.operators.registry import Family
-from morpho.torch.aten.table import TABLE, op
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,6 +46,9 @@ def test_an_onnx_operator(twice: None) -> None:
 
 
 def test_an_aten_operation() -> None:
+    pytest.importorskip("torch", reason="the table of ATen operations belongs to the extra torch")
+    from morpho.torch.aten.table import TABLE, op
+
     op("recipe_twice.default")(lambda x: x + x)
     try:
         assert TABLE["aten.recipe_twice.default"].run(mo.asarray([1.0, 2.0])).tolist() == [2.0, 4.0]

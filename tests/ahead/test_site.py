@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import opened
+from opened_page import opened
 from libraries import SECONDS, needs
 
 import morpho as mo
