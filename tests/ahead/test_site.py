@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opened_page import opened
 from libraries import SECONDS, needs
+from opened_page import opened
 
 import morpho as mo
 from morpho.ahead.site import export_site, tokenizer_settings
