@@ -374,11 +374,11 @@ def _rewritten(path: list[Step], arguments: dict[Step, list[Any]], wanted: list[
                 values.update(zip(one.picks, results, strict=True))
         if lifting.seen or lifting.limits:
             raise Unknown("a number of a recording is asked for where sizes are symbols")
-        results = tuple([values[one] for one in wanted])
-        for node in toposort([result.node for result in results]):
+        outputs = tuple([values[one] for one in wanted])
+        for node in toposort([output.node for output in outputs]):
             if node.op.infer.__module__.startswith(SIZED) and any(map(has_symbols, (node, *node.inputs))):
                 raise Unknown(f"{node.op.name} has another algorithm, and other bits, for each size")
-        return results
+        return outputs
 
     return program
 
