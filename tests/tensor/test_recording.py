@@ -401,3 +401,10 @@ def test_a_program_that_symbols_do_not_fit_is_compiled_for_each_size() -> None:
         total = sum((x[place] * (place + 1.0) for place in range(rows)), mo.zeros(2)) + mo.ones(2)
         wanted = sum((x.numpy()[place] * (place + 1.0) for place in range(rows)), np.zeros(2)) + 1
         np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-6)
+
+
+def test_a_size_that_follows_from_another_may_come_twice() -> None:
+    """Once as a line over a symbol, and once more: it has no truth value."""
+    for rows in (4, 6, 8, 11):
+        x, y, z = (mo.ones((count, 2)) for count in (rows, rows - 2, rows - 2))
+        assert (x.sum() + (y * 2.0 + z).sum()).item() == 2 * rows + 6 * (rows - 2)

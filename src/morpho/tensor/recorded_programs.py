@@ -117,20 +117,28 @@ def _number_leaves(vector: Node, count: int) -> dict[Any, Node]:
 
 
 def instead(step: Step, alive: Sequence[Any], program: Program) -> Program | None:
-    """Another program for a recording whose own, for symbolic sizes, could not be compiled; None where it could."""
-    form = _untried.pop(program, None)
-    if form is None or getattr(program, "current", None) is not None:
+    """Another program for a recording whose own, for symbolic sizes, could not be compiled; None where it could.
+
+    Threads that meet the same program at once all get another one."""
+    if getattr(program, "current", None) is not None:
         return None
-    form.symbolic = [one for one in form.symbolic if one.call is not program]
-    form.is_fixed = True
-    counts.plans -= 1
-    counts.symbolic -= 1
-    for live in [live for live, known in step.plans.items() if known is program]:
-        del step.plans[live]
+    with _settling:
+        form = _untried.pop(program, None)
+        if form is not None:
+            form.symbolic = [one for one in form.symbolic if one.call is not program]
+            form.is_fixed = True
+            counts.plans -= 1
+            counts.symbolic -= 1
+            _unfit.add(program)
+        elif program not in _unfit:
+            return None
+        for live in [live for live, known in step.plans.items() if known is program]:
+            del step.plans[live]
     return plan_of(step, alive)
 
 
 _untried: weakref.WeakKeyDictionary[Any, _Form] = weakref.WeakKeyDictionary()  # programs for symbolic sizes -> form
+_unfit: weakref.WeakSet[Any] = weakref.WeakSet()  # of those, the ones that could not be compiled
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
@@ -238,7 +246,9 @@ def _expressions(base: list[int], numbers: list[int], sizes: int, factor: float)
     for place, (one, other) in enumerate(zip(base, numbers, strict=True)):
         if one == other:
             continue
-        expression = symbols.get((one, other)) or _line((one, other), symbols, is_size=place < sizes)
+        expression = symbols.get((one, other))
+        if expression is None:  # a size with a line over it has no truth value
+            expression = _line((one, other), symbols, is_size=place < sizes)
         if place < sizes:
             if min(one, other) < 2:
                 return None  # of one element: it stands for any number of them
