@@ -61,7 +61,8 @@ def by_hand(x: np.ndarray, weight: mo.Quantised) -> np.ndarray:
                     weights = [int(each) for each in data[2:].view(np.int8)]
                 else:
                     codes_at, less = (4, 0) if weight.kind == "q4_1" else (2, 8)
-                    weights = [int(each) & 15 for each in data[codes_at:]] + [int(each) >> 4 for each in data[codes_at:]]
+                    pairs = data[codes_at:]
+                    weights = [int(each) & 15 for each in pairs] + [int(each) >> 4 for each in pairs]
                     weights = [each - less for each in weights]
                 dot = sum(a * b for a, b in zip(codes, weights, strict=True))
                 total = rounded(rounded(scale * d) * dot + total)

@@ -65,9 +65,9 @@ def from_float8(e: Emitter, codes: Value, form: Float8) -> Value:
 
 
 def from_book(e: Emitter, codes: Value, book: tuple[int, ...], lookups: str = "") -> Value:
-    """The float32 numbers that a codebook of 16 whole numbers has at `codes`, integers of 32 bits; those of more than
-    4 bits are errors. `lookups` names instructions that pick floats of a register (`Isa.lookups`): elsewhere a number is
-    a byte of one of four constants, moved to the top and back."""
+    """The float32 numbers that a codebook of 16 whole numbers has at `codes`, integers of 32 bits below 16. `lookups`
+    names instructions that pick floats of a register (`Isa.lookups`): elsewhere a number is a byte of one of four
+    constants, moved to the top and back."""
     if book == tuple(range(book[0], book[0] + 16)):
         return e.convert("sitofp", codes + book[0], "float")
     if lookups == "avx512" and codes.lanes == 16:

@@ -1,9 +1,10 @@
 """Products with quantised weights: rows of blocks of 32 values, as they stand in GGUF files.
 
 A weight (n, k) is n rows of bytes. A block of `q8_0` is a float16 scale d and 32 int8 q, value d * q. A block of
-`q4_1` is a float16 scale d, a float16 least value m and 16 bytes, whose low halves are values 0..15 and whose high ones
-are 16..31, value d * q + m. Where a layout has a codebook, q is the codebook's number at the code of 4 bits. In float32 d * q is exact: 11 bits times 8 or 4 fit 24. Adding m rounds once. A block of
-`f8_e4m3` or `f8_e5m2` is a float32 scale d and 32 floats of 8 bits, value d * q, rounded once.
+`q4_1` is a float16 scale d, a float16 least value m and 16 bytes, whose low halves are values 0..15 and whose high
+ones are 16..31, value d * q + m. Where a layout has a codebook, q is the codebook's number at the code of 4 bits. In
+float32 d * q is exact: 11 bits times 8 or 4 fit 24. Adding m rounds once. A block of `f8_e4m3` or `f8_e5m2` is a
+float32 scale d and 32 floats of 8 bits, value d * q, rounded once.
 """
 
 from __future__ import annotations
@@ -64,13 +65,15 @@ BOOKS: dict[str, tuple[int, ...]] = {
     "ternary": (-1, 0, 1, 2, *[0] * 12),
 }
 
-# The first two are GGML's, and so are q4_0 and iq4_nl. In the names of the others m is a least value, w are numbers in float32, and 16 says that
-# each 16 values have their own; files' blocks of other kinds become these (weights/gguf/repack.py). Those of
-# f8 are made of safetensors files' floats of 8 bits and their scales (weights/scaled.py).
+# The first two are GGML's, and so are q4_0 and iq4_nl. In the names of the others m is a least value, w are numbers in
+# float32, and 16 says that each 16 values have their own; files' blocks of other kinds become these
+# (weights/gguf/repack.py). Those of f8 are made of safetensors files' floats of 8 bits and their scales
+# (weights/scaled.py).
 LAYOUTS = {"q8_0": Layout(1, 8), "q4_1": Layout(2, 4), "q8_m": Layout(2, 8), "q4_wm": Layout(2, 4, True),
            "q8_wm": Layout(2, 8, True), "q8_w16": Layout(1, 8, True, 2), "q4_wm16": Layout(2, 4, True, 2),
            "f8_e4m3": Layout(1, 8, True, float8="F8_E4M3"), "f8_e5m2": Layout(1, 8, True, float8="F8_E5M2"),
-           "q4_0": Layout(1, 4, book="linear"), "iq4_nl": Layout(1, 4, book="iq4"), "iq4_w": Layout(1, 4, True, book="iq4"),
+           "q4_0": Layout(1, 4, book="linear"), "iq4_nl": Layout(1, 4, book="iq4"),
+           "iq4_w": Layout(1, 4, True, book="iq4"),
            "e2m1_w": Layout(1, 4, True, book="e2m1"), "e2m1_w16": Layout(1, 4, True, 2, book="e2m1"),
            "iq3_xxs_w": Layout(1, 4, True, book="iq3_xxs"), "iq3_s_w": Layout(1, 4, True, book="iq3_s"),
            "iq2_w": Layout(1, 4, True, book="iq2"), "iq2_w16": Layout(1, 4, True, 2, book="iq2"),

@@ -7,8 +7,8 @@ x * r is NaN). Each of these operations rounds once, to float32.
 
 The weights (n, k) lie in panels of 16 outputs (`panels_of`), block by block: the scales d of all 16, then their least
 values m (`q4_1`), then the codes in groups of four values of k, 16 outputs side by side. Codes of `q8_0` are stored
-with 128 added, so that all are unsigned, as the dot products of x86 want one side to be; those of `q4_0` are the file's,
-with 8 added.
+with 128 added, so that all are unsigned, as the dot products of x86 want one side to be; those of `q4_0` are the
+file's, with 8 added.
 
 A result is a chain over blocks, k ascending, from +0.0: sum = fma(s * d, D, sum), and for `q4_1` then
 sum = fma(s * m, S, sum), where D is the dot product of the codes of a block and S the sum of those of x, both exact.

@@ -1,9 +1,9 @@
 """GGUF files: configuration, tensors as they stand in the file, tokenizer and chat template.
 
 float32, float16, bfloat16, integers, Q8_0, Q4_0, Q4_1 and IQ4_NL are read by Morpho, without a copy; other quantised
-types are put into blocks that products read (`repack.py`), IQ1, IQ2 and IQ3 with the help of the gguf library (`pip install
-'morpho-tensor[models]'`). Types that only the library knows are turned into float32 when they are asked for, and that is
-said once.
+types are put into blocks that products read (`repack.py`), IQ1, IQ2 and IQ3 with the help of the gguf library (`pip
+install 'morpho-tensor[models]'`). Types that only the library knows are turned into float32 when they are asked for,
+and that is said once.
 """
 
 from __future__ import annotations

@@ -199,7 +199,8 @@ def _half_over(raw: np.ndarray) -> np.ndarray:
     """The float16 of IQ1_M, 4 bits in each of its last four words."""
     words = np.ascontiguousarray(raw[:, 48:]).view("<u2") >> 12
     bits = (words << np.array([0, 4, 8, 12], np.uint16)).sum(axis=1, dtype=np.uint16)
-    return bits.view("<f2").astype(np.float32)[:, None]
+    half: np.ndarray = bits.view("<f2").astype(np.float32)[:, None]
+    return half
 
 
 def _lattice(name: str, kind: str, scales: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
