@@ -53,11 +53,11 @@ class JobFile:
         return WRITERS[self.kind](self)
 
     def command(self) -> str:
-        """What every rank runs."""
+        """Command of every rank."""
         return shlex.join(["python", *self.program])
 
     def stages(self) -> list[str]:
-        """What the plan does with each node."""
+        """Stages of the plan, for the file's comments."""
         assert self.plan is not None
         plan = self.plan
         rows = [f"{plan.card.name} over {len(plan.stages)} of {self.nodes} nodes: {plan.predicted.tokens_per_s:.3g} "

@@ -194,7 +194,7 @@ def _twice(name: str) -> MorphoError:
 
 
 def _key(place: MeetingPlace, size: int) -> bytes:
-    """What ranks prove to know: the user's secret, if there is one; otherwise only that they are of this job."""
+    """Key that ranks prove to know: the user's secret, if there is one; otherwise only a description of this job."""
     return secret.read(SECRET.expanduser()) + f" {place.port} {place.run} {size}".encode()
 
 
@@ -259,7 +259,7 @@ def _meet(meeting: Meeting, rank: int, size: int, place: MeetingPlace, limit_s: 
 
 
 def _machine() -> str:
-    """What tells machines of one name apart."""
+    """Text that differs between machines of one name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
