@@ -70,7 +70,7 @@ def main(folder: Path, environment: Path, patience_s: float) -> None:
 
 
 def ask_for_daemon(folder: Path, host: str, command: str) -> None:
-    """Stand in for ssh when mpiexec calls it: leave a daemon's command to rank 0, which hands it to a rank on that host."""
+    """Act as ssh for mpiexec: leave a daemon's command to rank 0, which hands it to a rank on that host."""
     fresh = folder / f"daemon-{os.getpid()}.new"
     fresh.write_text(f"{host}\n{command}")
     fresh.rename(fresh.with_suffix(".command"))
