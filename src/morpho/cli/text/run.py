@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ CLOSE = 0.8  # how alike a word and the name of a model are, of 1, where the one
 
 
 def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None,
-        spread: Spread | None = None, device: str = "", activations: str = "exact") -> None:
+        spread: Spread | None = None, device: str = "", activations: str = "exact",
+        commit: Path | None = None) -> None:
     """Print the prompt and what the model makes of it, then how fast it was; without a prompt, one line of the terminal
     after another. `device`: where it runs, if not where the settings say."""
     if device:
@@ -36,7 +38,7 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
             raise fail(ArgumentError, "run", "--device is for one process, and workers compute on their CPUs",
                        "leave out --device, or --nodes, --hosts and --plan")
         with mo.device(canonical(device, "run")):
-            run(words, sampling, file=file, chat=chat, activations=activations)
+            run(words, sampling, file=file, chat=chat, activations=activations, commit=commit)
         return
     settings.get(), current_isa()  # mistakes in these are not mistakes in the model's files
     StopText(sampling.stop)
@@ -46,7 +48,10 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
         said = f"{_shown(model)} is a model, and there is no prompt" if model else "there is no prompt"
         raise fail(ArgumentError, "run", said, f'write: morpho run {_shown(model) + " " if model else ""}"Once", '
                                                "--file FILE, or - for a prompt from standard input")
-    writer = _writer(model, sampling, chat, spread, activations)
+    if commit is not None and (spread is not None or interactive):
+        raise fail(ArgumentError, "run", "--commit is for one prompt in one process",
+                   "give a prompt, and leave out --nodes, --hosts and --plan")
+    writer = replace(_writer(model, sampling, chat, spread, activations), commit=commit)
     try:
         if interactive:
             converse(writer)

@@ -7,10 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.cli.text.audit import committed
 from morpho.cli.text.stop_text import StopText
 from morpho.models.text.generation_keys import USUAL_TOP_K, Defaults, usual_temperature
 
@@ -60,6 +62,7 @@ class Writer:
     tokenizer: Any
     sampling: Sampling
     talks: bool  # by the chat template of the model
+    commit: Path | None = None  # where the commitment of the answer goes
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a prompt, at least one."""
@@ -99,9 +102,12 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
         text.append(piece)
         print(piece, end="", flush=True)
 
-    tokens = _generate(network)(ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
-                                top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
-                                repetition_penalty=sampling.penalty)
+    if writer.commit is not None:
+        tokens = committed(network, writer.tokenizer, ids, writer.commit, sampling, seed)
+    else:
+        tokens = _generate(network)(ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
+                                    top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
+                                    repetition_penalty=sampling.penalty)
     print(prompt, end="", flush=True)  # mistakes, such as too long a prompt, were said without it
     try:
         for token in tokens:
