@@ -7,9 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -71,32 +70,3 @@ def audit(
             typer.echo(f"    {reason}")
     if refuted:
         raise typer.Exit(EXIT_REFUTED)
-
-
-def committed(network: Any, tokenizer: Any, ids: Sequence[int], file: Path, sampling: Any, seed: int) -> Iterator[int]:
-    """The tokens that `mo.models.generate` draws, drawn by the engine; the commitment is written when the text ends."""
-    import json
-
-    from morpho.base.errors import MorphoError, fail
-    from morpho.serve.engine.engine import Engine
-    from morpho.serve.engine.request import Request, SamplingParams
-    from morpho.weights.atomic import atomic_file
-
-    params = SamplingParams(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
-                            max_tokens=sampling.tokens, stop=sampling.stop, repetition_penalty=sampling.penalty,
-                            commitment=True)
-    most = network.context if sampling.tokens is None else min(network.context, len(ids) + sampling.tokens)
-    with Engine(network, tokenizer, pages=-(-most // 64) + 1, max_batch=1) as engine:
-        stream, text = engine.submit(Request(tuple(ids), params, "run")), []
-        try:
-            for event in stream:
-                text.append(event.text)
-                if event.error is not None:
-                    raise fail(MorphoError, "run", event.error)
-                if event.commitment is not None:  # before its token is shown: who meets a stop text reads no further
-                    with atomic_file(file) as opened:
-                        opened.write(json.dumps({**event.commitment, "text": "".join(text)}).encode())
-                if event.token is not None:
-                    yield event.token
-        finally:
-            stream.cancel()
