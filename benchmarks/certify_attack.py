@@ -36,14 +36,14 @@ def rows(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: flo
     return np.clip(np.choose(which, kinds), low, high)
 
 
-def biased(shape: tuple[int, ...], low: float, high: float, bits: int) -> np.ndarray:
-    """Rows whose running sums are all rounded up by nearly half a unit: the worst of a chain of additions."""
-    result, total = np.full(shape, high), np.zeros(shape[:-1])
+def biased(shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
+    """float32 rows whose running sums are all rounded up by nearly half a unit: the worst of a chain of additions."""
+    bits, result, total = 24, np.full(shape, high), np.zeros(shape[:-1])
     for place in range(shape[-1]):
         unit = 2.0 ** (np.floor(np.log2(np.maximum(total + high * 0.99, 1e-30))) - bits + 1)
         wanted = (np.floor((total + high) / unit) - 0.49) * unit - total
         result[..., place] = np.clip(np.where(unit > high * 2.0 ** (1 - bits), wanted, high), low, high)
-        result[..., place] = result[..., place].astype(np.float32) if bits == 24 else result[..., place]
+        result[..., place] = result[..., place].astype(np.float32)
         total = (np.rint((total + result[..., place]) / unit)) * unit
     return result
 
@@ -109,18 +109,20 @@ def cases(kind: str) -> list[Case]:
     return found
 
 
-def attack(kind: str, total: int, seed: int = 0) -> list[tuple[str, float, float]]:
+def attack(kind: str, total: int, seed: int = 0, chosen: set[str] | None = None) -> list[tuple[str, float, float]]:
     """(name, bound, worst error) of each block."""
     rng, results = np.random.default_rng(seed), []
     reference = np.longdouble if kind == "float64" else np.float64
     for name, function, real, ranges in cases(kind):
+        if chosen is not None and name not in chosen:
+            continue
         spread = [mo.within(shape, low, high, kind) for shape, low, high in ranges]
         bound = mo.certify(function, *spread).error
         compiled, worst, done = mo.compile(function), 0.0, 0
         while done < total:
             arrays = [rows(rng, shape, low, high) for shape, low, high in ranges]
-            if name.startswith("matmul") and not done:
-                arrays = [biased(*ranges[0], 24 if kind == "float32" else 53), np.full(ranges[1][0], ranges[1][2])]
+            if name.startswith("matmul") and kind == "float32" and not done:
+                arrays = [biased(*ranges[0]), np.full(ranges[1][0], ranges[1][2])]
             given = [mo.asarray(array).astype(kind) for array in arrays]
             arrays = [each.astype("float64").numpy() for each in given]
             value = compiled(*given).astype("float64").numpy()

@@ -17,6 +17,7 @@ from morpho.cli import grpo as grpo_command
 from morpho.cli.guard import guarded
 from morpho.cli.machine import bench_commands
 from morpho.cli.planning import plan_command
+from morpho.cli.program import certificate as certificate_command
 from morpho.cli.program import export_command, onnx, profile_command, tune_command
 from morpho.cli.server import dashboard_command, serve_command
 from morpho.cli.text import audit as audit_command
@@ -362,6 +363,7 @@ app.command("tune", context_settings=tune_command.CONTEXT)(tune_command.tune)
 app.command("dashboard")(dashboard_command.dashboard)
 app.command("explain")(onnx.explain)
 app.command("audit")(audit_command.audit)
+app.command("certificate")(certificate_command.certificate)
 app.command("export", epilog=export_command.EPILOG)(export_command.export)
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("profile", epilog=profile_command.EPILOG, context_settings=profile_command.CONTEXT)(profile_command.profile)

@@ -17,7 +17,6 @@ FORMAT = "morpho error bound 1"
 # Significant bits, exponent of the least subnormal number, largest finite number.
 DTYPES = {"float64": (53, -1074, Q(2) ** 1024 - Q(2) ** 971), "float32": (24, -149, Q(2) ** 128 - Q(2) ** 104),
           "float16": (11, -24, Q(65504)), "bfloat16": (8, -133, Q(2) ** 128 - Q(2) ** 120)}
-HALVES = ("float16", "bfloat16")
 WHOLE = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 _DOWN, _UP = (Context(prec=60, rounding=r, Emin=-10 ** 6, Emax=10 ** 6) for r in (ROUND_FLOOR, ROUND_CEILING))
 _TINY = Q(1, 10 ** 50)
@@ -245,16 +244,16 @@ def rounded(dtype, size, ulps=0):
     if not ulps:
         return half_ulp(dtype, size)
     ulps = 2 if dtype == "float64" else ulps
-    if dtype in HALVES:  # computed in float32, then rounded
+    if dtype in ("float16", "bfloat16"):  # computed in float32, then rounded
         first = 2 * ulps * half_ulp("float32", size)
         return first + half_ulp(dtype, size + first)
     return 2 * ulps * half_ulp(dtype, size)
 
 
 def function(image, slope, ulps):
-    """A smooth function: its range over an interval, and the most of its slope there."""
+    """A smooth function: its range over an interval, and the most of its slope there, or anywhere."""
     def rule(node, x):
-        steep = up(slope(x.low, x.high))  # first: it refuses what is outside of the domain
+        steep = slope if isinstance(slope, Q) else up(slope(x.low, x.high))  # first: it may refuse
         lo, hi = image(x.lo, x.hi)
         size = max(abs(lo), abs(hi)) + steep * x.error
         return lo, hi, [steep], rounded(node["dtype"], size, ulps), {}
@@ -264,7 +263,6 @@ def function(image, slope, ulps):
 def need(true, reason):
     if not true:
         raise Refused(reason)
-    return True
 
 
 def product_range(a, b):
@@ -273,9 +271,8 @@ def product_range(a, b):
 
 
 def is_power(value):
-    exact = value.lo == value.hi and value.lo and not value.error
-    return exact and (abs(value.lo.numerator) & (abs(value.lo.numerator) - 1)) == 0 == (
-        value.lo.denominator & (value.lo.denominator - 1))
+    whole, part = abs(value.lo.numerator), value.lo.denominator
+    return value.lo == value.hi and whole and not (value.error or whole & (whole - 1) or part & (part - 1))
 
 
 def multiplied(node, a, b):
@@ -320,10 +317,6 @@ def root(node, x):
     return sqrt_down(x.lo), sqrt_up(x.hi), [gain], half_ulp(node["dtype"], sqrt_up(x.high)), {}
 
 
-def negated(node, x):
-    return -x.hi, -x.lo, [Q(1)], Q(0), x.sums
-
-
 def absolute(node, x):
     return Q(0) if x.lo <= 0 <= x.hi else min(abs(x.lo), abs(x.hi)), x.size, [Q(1)], Q(0), x.sums
 
@@ -346,11 +339,6 @@ def chosen(node, condition, a, b):
     return lo, hi, [Q(0), *gains], Q(0), {}
 
 
-def stepped(node, x):
-    need_exact(node["op"], x)
-    return x.lo - 1, x.hi + 1, [Q(0)], Q(0), {}
-
-
 def converted(node, x):
     target = node["dtype"]
     if target not in DTYPES:
@@ -360,18 +348,18 @@ def converted(node, x):
     if wider or x.dtype == "bool":
         return x.lo, x.hi, [Q(1)], Q(0), x.sums
     local = half_ulp(target, x.reach)
-    if x.dtype == "float64" and target in HALVES:  # through float32
+    if x.dtype == "float64" and target in ("float16", "bfloat16"):  # through float32
         local += half_ulp("float32", x.reach) * 2
     return x.lo, x.hi, [Q(1)], local, {}
 
 
 def wide(dtype):
-    return "float32" if dtype in HALVES else dtype
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 def ending(dtype, size, error):
     """The error after a half float's one rounding at the end."""
-    return error + half_ulp(dtype, size + error) if dtype in HALVES else error
+    return error + half_ulp(dtype, size + error) if dtype in ("float16", "bfloat16") else error
 
 
 def reduced_count(node, x):
@@ -445,8 +433,8 @@ def softmax(node, x):
     factor = powered(unit(kind), 2) / (1 - total)  # of the sum, the division and the product
     local = ending(node["dtype"], most, one * factor + most * (factor - 1) + 2 * Q(2) ** DTYPES[kind][1])
     change = min(most * (exp_up(2 * x.error) - 1), (exp_up(x.error) - 1) / 2)
-    gain = change / x.error if x.error else Q(0)
-    return down(1 / (1 + (count - 1) * exp_up(real))), up(1 / (1 + (count - 1) * exp_down(-real))), [gain], local, {}
+    ends = (1 / (1 + (count - 1) * edge) for edge in (exp_up(real), exp_down(-real)))
+    return *ends, [change / x.error if x.error else Q(0)], local, {}
 
 
 def log_of_sum(kind, spread, count):
@@ -470,8 +458,7 @@ def logsumexp(node, x):
     count, kind = reduced_count(node, x), wide(node["dtype"])
     error, most = log_of_sum(kind, x.high - x.low, count)
     local = ending(node["dtype"], x.reach + most, error + half_ulp(kind, x.reach + most + error))
-    many = log_up(Q(count))
-    return x.lo + log_down(Q(count)), x.hi + many, [Q(1)], local, {}
+    return x.lo + log_down(Q(count)), x.hi + log_up(Q(count)), [Q(1)], local, {}
 
 
 def norm(centred):
@@ -568,7 +555,7 @@ def bounded(factor, ulps):
     def image(lo, hi):
         most = min(Q(1), factor * max(abs(lo), abs(hi)))
         return -most, most
-    return function(image, lambda lo, hi: factor, ulps)
+    return function(image, factor, ulps)
 
 
 def logarithm(factor, shift=0):
@@ -579,38 +566,34 @@ def logarithm(factor, shift=0):
                          lambda x: max(f * log_up(x + shift) for f in factor)), slope, 1 if factor == (1,) else 2)
 
 
-def flat(slope):
-    return lambda lo, hi: Q(slope)
-
-
-OF_WHOLE = (moved, one_moved, permuted, compared, chosen, converted, stepped)
+OF_WHOLE = (moved, one_moved, permuted, compared, chosen, converted)
 LOG2 = (Q(14426950408889634, 10 ** 16), Q(14426950408889635, 10 ** 16))  # 1 / ln 2
 LOG10 = (Q(4342944819032518, 10 ** 16), Q(4342944819032519, 10 ** 16))
 RULES = {
     **dict.fromkeys(("reshape", "expand", "slice", "copy", "detach", "mark", "remat_barrier", "checkpoint", "pick",
                      "window", "max", "min", "gather"), one_moved),
     "permute": permuted, "concatenate": moved, "pad": padded,
-    "negative": negated, "absolute": absolute, "square": squared, "sqrt": root, "reciprocal": reciprocal,
+    "negative": lambda node, x: (-x.hi, -x.lo, [Q(1)], Q(0), x.sums),
+    "absolute": absolute, "square": squared, "sqrt": root, "reciprocal": reciprocal,
     "add": added(1), "subtract": added(-1), "multiply": multiplied, "divide": divided, "cast": converted,
     "where": chosen, "maximum": extreme(max), "minimum": extreme(min), "sum": summed, "cumulative_sum": accumulated,
     "matmul": matmul,
     **dict.fromkeys(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan", "isinf",
                      "isfinite", "logical_and", "logical_or", "logical_not", "signbit"), compared),
-    **dict.fromkeys(("floor", "ceil", "trunc", "round"), stepped),
     "exp": function(both(exp_down, exp_up), lambda lo, hi: exp_up(hi), 1),
     "exp2": function(both(lambda x: exp_down(x * Q(693147180559945309, 10 ** 18) - abs(x) / Q(10) ** 17),
                           lambda x: exp_up(x * Q(693147180559945309, 10 ** 18) + abs(x) / Q(10) ** 17)),
                      lambda lo, hi: exp_up(hi * Q(693147180559945309, 10 ** 18) + abs(hi) / Q(10) ** 17) * Q(7, 10), 2),
     "expm1": function(both(lambda x: exp_down(x) - 1, lambda x: exp_up(x) - 1), lambda lo, hi: exp_up(hi), 2),
     "log": logarithm((1,)), "log1p": logarithm((Q(1),) * 2, 1), "log2": logarithm(LOG2), "log10": logarithm(LOG10),
-    "sin": bounded(Q(1), 2), "cos": function(lambda lo, hi: (Q(-1), Q(1)), flat(1), 2), "erf": bounded(Q(113, 100), 1),
-    "tanh": function(both(lambda x: hyperbolic(x, down), lambda x: hyperbolic(x, up)), flat(1), 1),
-    "sigmoid": function(both(lambda x: logistic(x, down), lambda x: logistic(x, up)), flat(Q(1, 4)), 1),
-    "softplus": function(both(lambda x: log_down(1 + exp_down(x)), lambda x: log_up(1 + exp_up(x))), flat(1), 2),
-    "gelu": function(bent(Q(17, 100), Q(1, 2)), flat(Q(113, 100)), 2),
-    "gelu_tanh": function(bent(Q(171, 1000), Q(1, 2)), flat(Q(1131, 1000)), 2),
-    "silu": function(bent(Q(2785, 10000), Q(1, 2)), flat(Q(11, 10)), 2),
-    "mish": function(bent(Q(309, 1000), Q(1)), flat(Q(109, 100)), 2),
+    "sin": bounded(Q(1), 2), "cos": function(lambda lo, hi: (Q(-1), Q(1)), Q(1), 2), "erf": bounded(Q(113, 100), 1),
+    "tanh": function(both(lambda x: hyperbolic(x, down), lambda x: hyperbolic(x, up)), Q(1), 1),
+    "sigmoid": function(both(lambda x: logistic(x, down), lambda x: logistic(x, up)), Q(1, 4), 1),
+    "softplus": function(both(lambda x: log_down(1 + exp_down(x)), lambda x: log_up(1 + exp_up(x))), Q(1), 2),
+    "gelu": function(bent(Q(17, 100), Q(1, 2)), Q(113, 100), 2),
+    "gelu_tanh": function(bent(Q(171, 1000), Q(1, 2)), Q(1131, 1000), 2),
+    "silu": function(bent(Q(2785, 10000), Q(1, 2)), Q(11, 10), 2),
+    "mish": function(bent(Q(309, 1000), Q(1)), Q(109, 100), 2),
     "softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp, "layer_norm": norm(True),
     "rms_norm": norm(False), "attention": attention,
 }
