@@ -42,7 +42,7 @@ _HALVES = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit found: `reasons` say what differs, at most a few, and are empty where the answer is confirmed.
+    """Result of an audit: `reasons` say what differs, at most a few, and are empty where the answer is confirmed.
     `first` is the first position of the answer that differs, `differing` how many of the `checked` ones do.
 
     >>> from morpho.serve.engine.audit import Verdict
@@ -322,7 +322,7 @@ def _adapter(document: Mapping[str, Any], engine: Engine) -> str | None:
 
 
 def _place(document: Mapping[str, Any], engine: Engine, adapter: str | None) -> list[str]:
-    """What differs of weights and precision; what no replay here could confirm is refused."""
+    """Differences of weights and precision; what no replay here could confirm is refused."""
     place = engine.place()
     half = document["dtype"] in _HALVES or document["autocast"] in _HALVES
     if half and document["device"] != place["device"]:
@@ -340,7 +340,7 @@ def _place(document: Mapping[str, Any], engine: Engine, adapter: str | None) -> 
 
 
 def _ends(document: Mapping[str, Any], replay: Replay, engine: Engine) -> list[str]:
-    """What is wrong with the end of a text, and with the text itself."""
+    """Faults of the end of a text, and of the text itself."""
     tokens, params = document["tokens"], replay.params
     limit = max(engine.vocabulary, 1)
     wrong = next((t for t in (*document["prompt"], *tokens) if t >= limit), None)

@@ -77,7 +77,7 @@ def sampling_of(params: SamplingParams) -> dict[str, Any]:
 
 def header_of(request: Request, index: int, most: int, stops: Sequence[int], place: Mapping[str, Any]
               ) -> dict[str, Any]:
-    """What a commitment is about: `place` says weights, adapter, precision and device."""
+    """Subject of a commitment: `place` says weights, adapter, precision and device."""
     return {"format": FORMAT, **place, "prompt": [*request.prompt], "sampling": sampling_of(request.params),
             "index": index, "most": most, "stops": sorted(stops)}
 

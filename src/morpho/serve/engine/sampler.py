@@ -80,7 +80,7 @@ class Sampler:
         return int(np.searchsorted(heights, self.rng.random() * heights[-1], side="right"))
 
     def scores(self, logits: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
-        """What the next token is drawn from: float64 logits after all that `choose` does to them but `min_p`."""
+        """Scores that the next token is drawn from: float64 logits after all that `choose` does to them but `min_p`."""
         allowed = self._restricted(logits.size, allowed)
         found = self._biased(logits)
         if allowed is not None:
