@@ -47,8 +47,8 @@ def layer(method: str, bits: int, rows: int, columns: int, group: int, seed: int
     elif method == "awq":
         found = {"qweight": packed(awq_order(codes.T), 4), "qzeros": packed(awq_order(zeros.T), 4), "scales": scales.T}
     else:
-        found = {"weight_packed": packed(codes, bits), "weight_scale": scales, "weight_shape": np.array([rows, columns]),
-                 "weight_zero_point": packed(zeros.T, bits).T}
+        found = {"weight_packed": packed(codes, bits), "weight_scale": scales,
+                 "weight_shape": np.array([rows, columns]), "weight_zero_point": packed(zeros.T, bits).T}
     return {name: np.ascontiguousarray(part) for name, part in found.items()}, values
 
 

@@ -261,10 +261,25 @@ def launch(
                                    "ended. Default: 10 on several hosts, 0 on one.")
     ] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help=DASHBOARD)] = False,
+    write: Annotated[
+        str | None, typer.Option(metavar="slurm|pbs|kubernetes|statefulset", help="Start nothing: print the file with "
+                                 "which this queue or cluster starts them.")
+    ] = None,
+    per_node: Annotated[int, typer.Option(min=1, help="With --write: ranks on a node.")] = 1,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --write: a plan of `morpho plan --json`, and the "
+                                  "program is `run` or `serve` with its words.")
+    ] = None,
+    image: Annotated[str, typer.Option(help="With --write: the image of a pod.")] = "",
 ) -> None:
     """Start ranks of a script: `morpho launch -n 4 train.py`. Where one dies, the others go on without it."""
     from morpho.cli import launch as part
 
+    if write is not None:
+        part.write(write, program, count, per_node, threads, plan, image)
+        return
+    if plan is not None or image or per_node != 1:
+        raise typer.BadParameter("--plan, --image and --per-node are for --write")
     part.launch(program, count, hosts, max_restarts, elastic, threads, heartbeat, dashboard, widen_after)
 
 

@@ -1,5 +1,6 @@
 """`quantization_config` of config.json: weights of 8-bit floats with scales are read, whatever wrote them, and whole
-numbers of a few bits as GPTQ, AWQ and compressed-tensors have them; other kinds are refused by name. Activations are never rounded here, so what is said about them does not matter."""
+numbers of a few bits as GPTQ, AWQ and compressed-tensors have them; other kinds are refused by name. Activations are
+never rounded here, so what is said about them does not matter."""
 
 from __future__ import annotations
 
@@ -103,8 +104,8 @@ def integers_of(operation: str, file: str, config: Mapping[str, Any], ignore: Co
         _INTEGER_WEIGHTS.check(operation, file, parts, ignore=ignore, within=f"{within}.weights")
         bits.add(parts.get("num_bits", 8))
     if len(bits) != 1:
-        raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{NAME} says {sorted(bits)} bits of weights, "
-                                             "and one number of them is read")
+        raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{NAME} says {sorted(bits)} bits of "
+                                             "weights, and one number of them is read")
     return Integers(method, bits.pop())
 
 

@@ -228,8 +228,22 @@ class Tensor(Operators):
         """The graph node of this value: its program, or a leaf holding its elements."""
         if self._layout is None:
             self.cut()
-        node = self.program()
-        return detached(node) if tracing.gradients_off else node
+        if not tracing.gradients_off:
+            return self.program()
+        if tracing.current is None and type(getattr(self, "_track", None)) in (Node, recording.Lineage):
+            return self._leaf()  # not its program: that would be computed again once this tensor is dropped
+        return detached(self.program())
+
+    def _leaf(self) -> Node:
+        """A leaf that holds the elements."""
+        while True:
+            layout, node = self._layout, self._node
+            if node is not None and layout is not None:
+                return node  # type: ignore[no-any-return]
+            leaf = evaluate.leaf(self.elements())
+            with _settling:
+                if self._layout is layout and self._node is None:
+                    self._node = leaf
 
     def cut(self, deepest: int = DEEPEST) -> None:
         """Compute the value now where its program has become deeper than anyone wants to compile: that of a tensor
