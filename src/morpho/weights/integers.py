@@ -88,7 +88,7 @@ class IntegerWeights(NamedTensors[tuple[Place, ...], Weight]):
             for part in NEEDED[form.method]:
                 if part not in parts:
                     raise fail(FileFault, "load", f"{target} has no {part} beside it")
-        places = {name: (weights.place(name),) for name in weights if name not in used}
+        places: dict[str, tuple[Place, ...]] = {name: (weights.place(name),) for name in weights if name not in used}
         places |= {target: tuple(weights.place(name) for name in parts.values())
                    for target, parts in self._parts.items()}
         super().__init__(dict(sorted(places.items())))
@@ -204,7 +204,7 @@ def unpacked(words: np.ndarray, bits: int) -> np.ndarray:
         return np.stack([raw & 15, raw >> 4], axis=-1).reshape(raw.shape[0], -1).astype(np.int32)
     single = np.unpackbits(raw, axis=1, bitorder="little")
     single = single[:, :single.shape[1] // bits * bits].reshape(raw.shape[0], -1, bits)
-    return (single.astype(np.int32) << np.arange(bits, dtype=np.int32)).sum(axis=-1, dtype=np.int32)
+    return np.asarray((single.astype(np.int32) << np.arange(bits, dtype=np.int32)).sum(axis=-1, dtype=np.int32))
 
 
 def _in_order(columns: np.ndarray) -> np.ndarray:
