@@ -370,9 +370,11 @@ class Tensor(Operators):
             recording.look(self)
         found = fast_item(self)
         if found is not None:
+            (_counts or _load_counts())[0].syncs += 1
             return found
         if self.size != 1:
             raise fail(ShapeError, "item", f"a tensor of shape {self.shape} is not a single number")
+        evaluate.counts.syncs += 1
         return self._values().reshape(())[()].item()
 
     def tolist(self) -> Any:
@@ -414,7 +416,6 @@ class Tensor(Operators):
         if (layout[1] if layout is not None else self.ndim) and (wanted == "index" or self.size != 1):
             raise fail(ArgumentError, wanted, f"only a tensor of one element becomes a Python number, not {self.shape}",
                        "index it, or use any()/all(); `x in list` compares: use any(x is item for item in list)")
-        evaluate.counts.syncs += 1
         return self.item()
 
     def __len__(self) -> int:

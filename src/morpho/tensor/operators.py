@@ -11,7 +11,7 @@ import numpy as np
 
 from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.tensor import namespace, protocols, recorded, recording
+from morpho.tensor import namespace, protocols, recorded, recording, stepwise
 from morpho.tensor.autodiff import autograd
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
 from morpho.tensor.convert import following, has_buffer
@@ -55,6 +55,7 @@ def install() -> None:
         setattr(Tensor, name, attribute)
     recording.set_tensor(Tensor, _load_compiler)
     recorded.set_tensor(Tensor, following)
+    stepwise.install()
     before_first_run.append(_load_compiler)
     load_driver.append(_load_driver)
     if is_needed():

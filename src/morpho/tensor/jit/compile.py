@@ -30,6 +30,7 @@ from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.explain import explain_text, predicted_seconds, statistics
 from morpho.tensor.jit.native.rows import install as install_rows
 from morpho.tensor.recorded_programs import set_compile
+from morpho.tensor.recording import evaluator_counts
 from morpho.tensor.tools.foreign_calls import unpicklable
 
 log = logging.getLogger("morpho")
@@ -228,6 +229,7 @@ def _measure() -> bool:
 
 _entry_ready = _measure()
 set_compile(compile)
+evaluator_counts[:] = [evaluation.counts]
 
 
 @cache
