@@ -74,7 +74,7 @@ _INTEGER_GROUP = KeyTable({**_GROUP, "format": only(*_INTEGER_FORMATS, None)})
 
 
 def integers_of(operation: str, file: str, config: Mapping[str, Any], ignore: Collection[str] = ()) -> Integers | None:
-    """What config.json says of weights of a few bits, checked; None where they are floats.
+    """Return the checked description of weights of a few bits; None where they are floats.
 
     >>> integers_of("load", "", {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}})
     Integers(method='gptq', bits=4, shift=1)

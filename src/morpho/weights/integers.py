@@ -42,7 +42,7 @@ Place: TypeAlias = tuple[MappedFile, Entry]
 
 @dataclass(frozen=True)
 class Integers:
-    """What config.json says of the numbers: who wrote them, their bits, and what is added to their zeros.
+    """The numbers as config.json describes them: their writer, their bits, and what is added to their zeros.
 
     >>> Integers("gptq", 4, 1).method
     'gptq'

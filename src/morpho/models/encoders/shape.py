@@ -36,7 +36,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Heads:
-    """What stands between the encoder's vectors and its heads.
+    """Parts between the encoder's vectors and its heads.
 
     The head for masked tokens is a product, `function`, a norm and the table of words, or with `plain` one product
     only. The head for texts reads the first token or, with `pooling` "mean", the mean; with "late" the classes' logits
