@@ -218,7 +218,8 @@ def _measure() -> bool:
     """Tell the driver where things lie inside objects, and route calls of `Compiled` to its native entry where this
     interpreter's objects look as expected."""
     probe = Compiled.__new__(Compiled)
-    inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout", "_track")]
+    inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout", "_track",
+                                                       "_base", "_key")]
     distances = Distances(ctypes.addressof(probe) - id(probe) + 8, *inside)
     set_distances(distances)
     ready = make_vectorcallable(Compiled, probe)
