@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import morpho as mo
@@ -60,7 +61,11 @@ class Writer:
     tokenizer: Any
     sampling: Sampling
     talks: bool  # by the chat template of the model
+<<<<<<< HEAD
     cache: Any = None  # PromptCache of what was read before, in a file
+=======
+    commit: Path | None = None  # where the commitment of the answer goes
+>>>>>>> main
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a prompt, at least one."""
@@ -101,9 +106,18 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
         text.append(piece)
         print(piece, end="", flush=True)
 
+<<<<<<< HEAD
     tokens = _generate(network, writer.cache)(ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
                                 top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
                                 repetition_penalty=sampling.penalty)
+=======
+    if writer.commit is not None:
+        tokens = _committed(network, writer.tokenizer, ids, writer.commit, sampling, seed)
+    else:
+        tokens = _generate(network)(ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
+                                    top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
+                                    repetition_penalty=sampling.penalty)
+>>>>>>> main
     print(prompt, end="", flush=True)  # mistakes, such as too long a prompt, were said without it
     try:
         for token in tokens:
@@ -128,3 +142,32 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
     ending = f", the context of {network.context} tokens is full" if full else ", interrupted" if interrupted else ""
     print(f"[{count} tokens, first after {first - started:.2f} s, {rate}, seed {seed}{ending}]", file=sys.stderr)
     return "".join(text)
+
+
+def _committed(network: Any, tokenizer: Any, ids: Sequence[int], file: Path, sampling: Any, seed: int) -> Iterator[int]:
+    """The tokens that `mo.models.generate` draws, drawn by the engine; the commitment is written when the text ends."""
+    import json
+
+    from morpho.base.errors import MorphoError, fail
+    from morpho.serve.engine.engine import Engine
+    from morpho.serve.engine.request import Request, SamplingParams
+    from morpho.weights.atomic import atomic_file
+
+    params = SamplingParams(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
+                            max_tokens=sampling.tokens, stop=sampling.stop, repetition_penalty=sampling.penalty,
+                            commitment=True)
+    most = network.context if sampling.tokens is None else min(network.context, len(ids) + sampling.tokens)
+    with Engine(network, tokenizer, pages=-(-most // 64) + 1, max_batch=1) as engine:
+        stream, text = engine.submit(Request(tuple(ids), params, "run")), []
+        try:
+            for event in stream:
+                text.append(event.text)
+                if event.error is not None:
+                    raise fail(MorphoError, "run", event.error)
+                if event.commitment is not None:  # before its token is shown: who meets a stop text reads no further
+                    with atomic_file(file) as opened:
+                        opened.write(json.dumps({**event.commitment, "text": "".join(text)}).encode())
+                if event.token is not None:
+                    yield event.token
+        finally:
+            stream.cancel()
