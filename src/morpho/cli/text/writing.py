@@ -61,11 +61,8 @@ class Writer:
     tokenizer: Any
     sampling: Sampling
     talks: bool  # by the chat template of the model
-<<<<<<< HEAD
     cache: Any = None  # PromptCache of what was read before, in a file
-=======
     commit: Path | None = None  # where the commitment of the answer goes
->>>>>>> main
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a prompt, at least one."""
@@ -106,18 +103,12 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
         text.append(piece)
         print(piece, end="", flush=True)
 
-<<<<<<< HEAD
-    tokens = _generate(network, writer.cache)(ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
-                                top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
-                                repetition_penalty=sampling.penalty)
-=======
     if writer.commit is not None:
         tokens = _committed(network, writer.tokenizer, ids, writer.commit, sampling, seed)
     else:
-        tokens = _generate(network)(ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
-                                    top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
-                                    repetition_penalty=sampling.penalty)
->>>>>>> main
+        tokens = _generate(network, writer.cache)(ids, max_new_tokens=sampling.tokens,
+                                                  temperature=sampling.temperature, top_k=sampling.top_k,
+                                                  top_p=sampling.top_p, seed=seed, repetition_penalty=sampling.penalty)
     print(prompt, end="", flush=True)  # mistakes, such as too long a prompt, were said without it
     try:
         for token in tokens:
