@@ -30,6 +30,7 @@ from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.explain import explain_text, predicted_seconds, statistics
 from morpho.tensor.jit.native.rows import install as install_rows
 from morpho.tensor.recorded_programs import set_compile
+from morpho.tensor.recording import evaluator_counts
 from morpho.tensor.tools.foreign_calls import unpicklable
 
 log = logging.getLogger("morpho")
@@ -217,7 +218,8 @@ def _measure() -> bool:
     """Tell the driver where things lie inside objects, and route calls of `Compiled` to its native entry where this
     interpreter's objects look as expected."""
     probe = Compiled.__new__(Compiled)
-    inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout", "_track")]
+    inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout", "_track",
+                                                       "_base", "_key")]
     distances = Distances(ctypes.addressof(probe) - id(probe) + 8, *inside)
     set_distances(distances)
     ready = make_vectorcallable(Compiled, probe)
@@ -228,6 +230,7 @@ def _measure() -> bool:
 
 _entry_ready = _measure()
 set_compile(compile)
+evaluator_counts[:] = [evaluation.counts]
 
 
 @cache
