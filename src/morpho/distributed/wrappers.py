@@ -65,7 +65,7 @@ class DistributedDataParallel(Averaged):
 
 
 class ShardingStrategy(enum.Enum):
-    """What `FullyShardedDataParallel` shares out among the ranks.
+    """Choice of what `FullyShardedDataParallel` shares out among the ranks.
 
     >>> mo.distributed.ShardingStrategy.FULL_SHARD.name
     'FULL_SHARD'
