@@ -119,6 +119,11 @@ def run(
     device: Annotated[str, typer.Option(metavar="NAME", help="Where it runs: cuda, or another of mo.devices().")] = "",
     activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits, which is faster; see "
                                                   "docs/numerics.md.")] = "exact",
+    prompt_cache: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What the model has computed for a text: where the prompt "
+                                                       "begins like it, that is not computed again. Written when the "
+                                                       "text ends; the text is the same.")
+    ] = None,
     commit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what `morpho audit` needs to replay the "
                                                                      "answer.")] = None,
     inputs: onnx.Inputs = None,
@@ -147,7 +152,7 @@ def run(
             raise typer.BadParameter("--nodes are workers on this machine, --hosts are machines: give one of them")
         spread = Spread(nodes, hosts, plan)
     part.run(words or (), sampling, file=file, chat=chat, spread=spread, device=device, activations=activations,
-             commit=commit)
+             prompt_cache=prompt_cache, commit=commit)
 
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",

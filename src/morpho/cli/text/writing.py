@@ -61,6 +61,7 @@ class Writer:
     tokenizer: Any
     sampling: Sampling
     talks: bool  # by the chat template of the model
+    cache: Any = None  # PromptCache of what was read before, in a file
     commit: Path | None = None  # where the commitment of the answer goes
 
     def encode(self, text: str) -> list[int]:
@@ -82,9 +83,10 @@ def answer(writer: Writer, prompt: str) -> str:
     return stream(writer, writer.encode(prompt), prompt)
 
 
-def _generate(network: Any) -> Any:
+def _generate(network: Any, cache: Any = None) -> Any:
     """Generator of tokens: a model in this process, or a pipeline."""
-    return network.generate if hasattr(network, "generate") else partial(mo.models.generate, network)
+    return network.generate if hasattr(network, "generate") else partial(mo.models.generate, network,
+                                                                         prompt_cache=cache)
 
 
 def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
@@ -104,9 +106,9 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
     if writer.commit is not None:
         tokens = _committed(network, writer.tokenizer, ids, writer.commit, sampling, seed)
     else:
-        tokens = _generate(network)(ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
-                                    top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
-                                    repetition_penalty=sampling.penalty)
+        tokens = _generate(network, writer.cache)(ids, max_new_tokens=sampling.tokens,
+                                                  temperature=sampling.temperature, top_k=sampling.top_k,
+                                                  top_p=sampling.top_p, seed=seed, repetition_penalty=sampling.penalty)
     print(prompt, end="", flush=True)  # mistakes, such as too long a prompt, were said without it
     try:
         for token in tokens:
@@ -122,7 +124,10 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
     except KeyboardInterrupt:
         interrupted = True
     print(flush=True)
-    speed = time.perf_counter() - first
+    ended = time.perf_counter()
+    if writer.cache is not None:
+        tokens.close()  # which writes the file
+    speed = ended - first
     rate = f"{(count - 1) / speed:.1f} tokens/s" if count > 1 and speed > 0 else "-"
     full = len(ids) + count >= network.context and count < (sampling.tokens or ALL) and not stop.found
     ending = f", the context of {network.context} tokens is full" if full else ", interrupted" if interrupted else ""

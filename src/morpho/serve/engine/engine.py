@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base.dtypes import as_dtype
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.models.base import LanguageModel
 from morpho.models.text.generators import device_of
 from morpho.ops.neural.paged import PAGE
@@ -29,6 +29,7 @@ from morpho.serve.engine.adapters import AdapterBank
 from morpho.serve.engine.commitment import Chain, header_of, place_of
 from morpho.serve.engine.grammar import Grammars
 from morpho.serve.engine.pages import Pages
+from morpho.serve.engine.prefix_file import LOG, PrefixFile
 from morpho.serve.engine.request import EngineStats, QueueFull, Request, check_request
 from morpho.serve.engine.runner import ModelRunner, check_served, page_bytes
 from morpho.serve.engine.scheduler import Scheduler
@@ -52,6 +53,7 @@ class Engine:
     - `drafted` tokens are guessed from the text (0: none) while at most `draft_rows` texts run.
     - `warm` compiles what the first token needs at once, and the rest while nobody asks for anything.
     - `adapters` is how many LoRA adapters there is room for, of rank `adapter_rank` at most.
+    - `prefix_file` keeps the shared prefixes of prompts from one engine to the next; only for models in pages.
     - `autocast` is the dtype of products, attention and caches, as in `mo.amp.autocast`; only for models in pages.
     """
 
@@ -59,7 +61,7 @@ class Engine:
                  pages: int | None = None, max_batch: int = 64, max_waiting: int = 256, max_length: int | None = None,
                  chunk: int = 512, prefill_tokens: int | None = None, stall: float = 1.5, drafted: int = 4,
                  draft_rows: int = 2, adapters: int = 8, adapter_rank: int = 16, warm: bool = False,
-                 autocast: Any = None) -> None:
+                 autocast: Any = None, prefix_file: str | Path | None = None) -> None:
         for name, given in (("max_batch", max_batch), ("max_waiting", max_waiting), ("chunk", chunk)):
             if given < 1:
                 raise fail(ArgumentError, "serve", f"{name}={given} is not a positive number")
@@ -87,6 +89,10 @@ class Engine:
         if warm:
             self.runner.warm("prefill")
             self._cold = self.runner.cold(bool(drafted))
+        self.prefixes: PrefixFile | None = None
+        if prefix_file is not None and isinstance(self.runner, ModelRunner):
+            self.prefixes = PrefixFile(Path(prefix_file), self.runner)
+            self.prefixes.load(held)
         self._thread = threading.Thread(target=self._run, name="morpho-engine", daemon=True)
         self._thread.start()
 
@@ -212,6 +218,8 @@ class Engine:
                     else:
                         self.scheduler.preempt(sequence)
                 self.scheduler.pages.clear()
+                if self.prefixes is not None:
+                    self.prefixes.renew()
         self._between_steps(refresh)
 
     def _between_steps(self, call: Callable[[], None]) -> None:
@@ -290,8 +298,17 @@ class Engine:
             calls, self._calls = self._calls, []
             self._take_new()
         self.stepper.end_all("cancelled" if failures < FAILURES else "error", self.last_error)
+        if self.prefixes is not None and failures < FAILURES:
+            self._save_prefixes(self.prefixes)
         for call in calls:
             call()
+
+    def _save_prefixes(self, prefixes: PrefixFile) -> None:
+        try:
+            prefixes.save(self.scheduler.pages)
+        except (MorphoError, OSError) as error:
+            self.last_error = f"{type(error).__name__}: {error}"
+            LOG.error("prefixes_not_saved", extra={"file": str(prefixes.path), "error": str(error)})
 
     def _take_new(self) -> None:
         self.scheduler.waiting.extend(self._new)
