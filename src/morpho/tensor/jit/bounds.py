@@ -1,8 +1,8 @@
 """Lower bounds of kernels: the least time that their bytes, their operations and one launch take on this machine.
 
 Memory beyond the last-level cache gives what `runtime.measure` found, that cache what a sweep over a part of it gives.
-Data in caches of cores come at most as fast as fused multiply-adds can take them, four bytes each. Matrix units (AMX) multiply 16 times as many pairs of half floats, and 32
-times as many of bytes, as vectors multiply float32.
+Data in caches of cores come at most as fast as fused multiply-adds can take them, four bytes each. Matrix units (AMX)
+multiply 16 times as many pairs of half floats, and 32 times as many of bytes, as vectors multiply float32.
 """
 
 from __future__ import annotations
