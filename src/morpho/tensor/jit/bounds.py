@@ -7,21 +7,28 @@ multiply 16 times as many pairs of half floats, and 32 times as many of bytes, a
 
 from __future__ import annotations
 
+import ctypes
 from functools import cache
 from typing import NamedTuple
 
 from morpho.backends.driver import threads
 from morpho.base.dims import Size, evaluate, upper
+from morpho.base.dtypes import float32
 from morpho.base.machine import machine
 from morpho.base.target import current_isa
 from morpho.base.units import format_bytes
 from morpho.cost.estimate import Profile
+from morpho.ir.graph import Graph
+from morpho.ir.node import build
 from morpho.program.program import Program, Step
+from morpho.runtime.memory.pool import pool
+from morpho.runtime.plans.evaluate import clock, make_plan, run_plan
 from morpho.tensor.jit.compiled_function import CompiledFunction
 
 MATRIX_UNITS = {2: 16, 1: 32}  # products of so many bytes, as a multiple of float32 on vectors
 WORTH = 0.05  # share of all bounds from which on merging two kernels is named
 SWEEP_BYTES, SWEEPS = 16 << 20, 4  # of the last-level cache
+LAUNCHES = 200
 
 
 class StepBound(NamedTuple):
@@ -46,11 +53,17 @@ class StepBound(NamedTuple):
 @cache
 def launch_seconds() -> float:
     """The least time of a kernel over one element, as `measure` times it."""
-    from morpho.tensor.convert import asarray
-    from morpho.tensor.jit.compile import compile
-
-    tiny = compile(lambda x: x + 1)
-    times: list[float] = tiny.measure(asarray([1.0]), repeats=200)["measured_s"]
+    plan = make_plan(Graph((build("negative", build("parameter", index=0, shape=(1,), dtype=float32)),)), True, 1)
+    times: list[float] = []
+    block = pool().acquire(128)
+    ctypes.memset(block.address, 0, 128)
+    for _ in range(LAUNCHES):
+        clock.seconds = []
+        try:
+            run_plan(plan, [block.address], [block.address + 64], {})
+        finally:
+            times += clock.seconds
+            clock.seconds = None
     return min(times)
 
 
