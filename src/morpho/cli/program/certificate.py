@@ -18,7 +18,8 @@ def certificate(
     import json
 
     from morpho.base.errors import ArgumentError, fail
-    from morpho.tensor.tools.bound_checker import Refused, check
+    from morpho.tensor.tools.bound_checker import Refused
+    from morpho.tensor.tools.certify import CHECKER
 
     try:
         document = json.loads(file.read_bytes())
@@ -27,7 +28,7 @@ def certificate(
     except (ValueError, RecursionError) as error:
         raise fail(ArgumentError, "certificate", f"{file} is not JSON: {error}") from None
     try:
-        check(document, expected)
+        CHECKER.check(document, expected)
     except Refused as reason:
         typer.echo(f"refused: {reason}")
         raise typer.Exit(EXIT_REFUSED) from None

@@ -21,6 +21,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.jit.compile import compile
 from morpho.tensor.tools import bound_checker
 
+CHECKER: Any = bound_checker  # it has no types: it stands alone, and short
 OTHERS = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -152,18 +153,18 @@ def certificate_of(graph: Graph, values: dict[int, dict[str, Any]]) -> Certifica
     """The certificate of a graph whose parameters have these facts."""
     program, outputs = _program(graph)
     used = {str(node["attributes"]["index"]) for node in program if node["op"] == "parameter"}
-    document: dict[str, Any] = {"format": bound_checker.FORMAT, "graph": graph.digest(), "program": program,
+    document: dict[str, Any] = {"format": CHECKER.FORMAT, "graph": graph.digest(), "program": program,
                                 "inputs": {str(n): facts for n, facts in values.items() if str(n) in used},
                                 "outputs": outputs}
     try:
-        derived = bound_checker.Program(program, document["inputs"]).values
+        derived = CHECKER.Program(program, document["inputs"]).values
     except bound_checker.Refused as reason:
         raise fail(ValueFault, "certify", str(reason), "narrow the ranges, or leave that part out") from None
     results = [derived[place] for place in outputs]
     document["bounds"] = [{"range": [_float(v.lo, -math.inf).hex(), _float(v.hi, math.inf).hex()],
                            "error": _float(v.error, math.inf).hex()} for v in results]
-    document["hash"] = bound_checker.program_hash(document)
-    bound_checker.check(document)
+    document["hash"] = CHECKER.program_hash(document)
+    CHECKER.check(document)
     parts = sorted(((_name(program, number), float(part)) for number, part in results[0].parts.items()),
                    key=lambda each: -each[1])
     return Certificate(tuple(_float(v.error, math.inf) for v in results),
@@ -213,7 +214,7 @@ def _others(program: list[dict[str, Any]], inputs: dict[str, Any], outputs: list
             continue
         changed = [{**node, "dtype": other if node["dtype"] == usual else node["dtype"]} for node in program]
         try:
-            values = bound_checker.Program(changed, inputs).values
+            values = CHECKER.Program(changed, inputs).values
             errors[other] = max(_float(values[place].error, math.inf) for place in outputs)
         except bound_checker.Refused as reason:
             errors[other] = f"no bound: {reason}"
