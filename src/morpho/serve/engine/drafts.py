@@ -81,8 +81,8 @@ def check_vocabularies(one: Any, other: Any, name: str) -> None:
 
 
 class Payoff:
-    """Whether steps with guesses make more tokens a second than steps without, by the least times of the last few of
-    both. Guesses that do not pay rest for a while, and are tried again.
+    """Times of steps with and without guesses. Guesses pay where steps with them make more tokens a second, by the
+    least times of the last few of both. Guesses that do not pay rest for a while, and are tried again.
 
     >>> payoff = Payoff()
     >>> for _ in range(8):

@@ -196,7 +196,7 @@ class Scheduler:
         self.draft_s = time.perf_counter() - begun
 
     def _guess(self, sequence: Sequence, pays: dict[Source, bool]) -> list[int]:
-        """What the text says where its last tokens stood before, else what the draft model takes for the likeliest."""
+        """The tokens that followed where the text's last ones stood before, else the draft model's likeliest."""
         most = min(self.drafted, sequence.most - sequence.made - 1)
         if most <= 0 or sequence.matcher is not None:
             return []
