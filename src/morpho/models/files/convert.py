@@ -188,7 +188,7 @@ def _stretched(scaling: Mapping[str, Any], rope: Any) -> dict[str, Any]:
 
 
 def _factors(scaling: Mapping[str, Any], shape: Shape) -> np.ndarray | None:
-    """What the angle of each pair is divided by, which Llama 3's files hold as a tensor."""
+    """Divisors of the angles of pairs, which Llama 3's files hold as a tensor."""
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "factors":
         return np.asarray(scaling["factors"], np.float32)
