@@ -368,6 +368,23 @@ def logic(
     part.run(program, facts or [], query or [], semantics, weights, format, explain, proof, header)
 
 
+@app.command("convert")
+def convert(
+    source: Annotated[str, typer.Argument(metavar="MODEL", help="A folder or a GGUF file, a name that `morpho models "
+                                                                "list` shows, or hf:OWNER/NAME.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that is not there yet, or a file that ends "
+                                                                  "with .gguf.")],
+    kind: Annotated[str, typer.Option("--type", metavar="TYPE", help="f32, f16 or bf16; in GGUF files also q4_0, q4_1, "
+                                      "q5_0, q5_1, q8_0, q4_k, q5_k or q6_k. As the model is by default.")] = "",
+    ignore: Annotated[list[str] | None, typer.Option(metavar="KEY", help="A key of the model's files to go on "
+                                                                         "without; may be repeated.")] = None,
+) -> None:
+    """Write a model as a folder or as a GGUF file: `morpho convert FOLDER model.gguf --type q8_0`."""
+    from morpho.cli import models as part
+
+    part.convert(source, target, kind.lower(), ignore or [])
+
+
 app.command("tune", context_settings=tune_command.CONTEXT)(tune_command.tune)
 app.command("dashboard")(dashboard_command.dashboard)
 app.command("explain")(onnx.explain)
