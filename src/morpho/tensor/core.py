@@ -84,8 +84,11 @@ class Tensor(Operators):
     # `_record` and `_storage` are read by compiled code; see backends/driver/layout.py.
     # `_track` is None or unset for most: what a leaf collects gradients in, or the program of a computed value that
     # has some.
-    __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
+    # `_base` and `_key` are unset but for parts of other tensors (functions/indexing/parts.py).
+    __slots__ = ("__weakref__", "_base", "_key", "_layout", "_node", "_record", "_storage", "_track")
 
+    _base: Any
+    _key: Any
     _node: Any  # a `Node`, a `Step` of the recording that stands in `_storage`, or None
     _record: bytes | None
     _storage: Any
