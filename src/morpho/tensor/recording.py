@@ -626,8 +626,10 @@ class _Local(threading.local):
 
     recording: Any
     is_imported = False
+    threads = 0  # that have used tensors
 
     def __init__(self) -> None:
+        _Local.threads += 1
         self.depth = 0  # of steps that are being built
         self.vectors: dict[int, Any] = {}  # for numbers, by how many: memory that a tensor shares
         if _Local.is_imported:
@@ -845,6 +847,11 @@ def flush() -> None:
         recording.budget = recording.short = 0
         if recording.step is not ROOT:
             recording.run()
+
+
+def is_only_thread() -> bool:
+    """Whether no other thread has ever used tensors."""
+    return _Local.threads == 1
 
 
 def is_building() -> bool:
