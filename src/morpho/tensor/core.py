@@ -84,8 +84,11 @@ class Tensor(Operators):
     # `_record` and `_storage` are read by compiled code; see backends/driver/layout.py.
     # `_track` is None or unset for most: what a leaf collects gradients in, or the program of a computed value that
     # has some.
-    __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
+    # `_base` and `_key` are unset but for parts of other tensors (functions/indexing/parts.py).
+    __slots__ = ("__weakref__", "_base", "_key", "_layout", "_node", "_record", "_storage", "_track")
 
+    _base: Any
+    _key: Any
     _node: Any  # a `Node`, a `Step` of the recording that stands in `_storage`, or None
     _record: bytes | None
     _storage: Any
@@ -372,9 +375,11 @@ class Tensor(Operators):
             recording.look(self)
         found = fast_item(self)
         if found is not None:
+            (_counts or _load_counts())[0].syncs += 1
             return found
         if self.size != 1:
             raise fail(ShapeError, "item", f"a tensor of shape {self.shape} is not a single number")
+        evaluate.counts.syncs += 1
         return self._values().reshape(())[()].item()
 
     def tolist(self) -> Any:
@@ -416,7 +421,6 @@ class Tensor(Operators):
         if (layout[1] if layout is not None else self.ndim) and (wanted == "index" or self.size != 1):
             raise fail(ArgumentError, wanted, f"only a tensor of one element becomes a Python number, not {self.shape}",
                        "index it, or use any()/all(); `x in list` compares: use any(x is item for item in list)")
-        evaluate.counts.syncs += 1
         return self.item()
 
     def __len__(self) -> int:
