@@ -124,6 +124,10 @@ def run(
                                                        "begins like it, that is not computed again. Written when the "
                                                        "text ends; the text is the same.")
     ] = None,
+    draft: Annotated[
+        str, typer.Option(metavar="MODEL", help="A smaller model of the same vocabulary, which guesses tokens: the "
+                                                "same text in fewer steps.")
+    ] = "",
     commit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what `morpho audit` needs to replay the "
                                                                      "answer.")] = None,
     inputs: onnx.Inputs = None,
@@ -152,7 +156,7 @@ def run(
             raise typer.BadParameter("--nodes are workers on this machine, --hosts are machines: give one of them")
         spread = Spread(nodes, hosts, plan)
     part.run(words or (), sampling, file=file, chat=chat, spread=spread, device=device, activations=activations,
-             prompt_cache=prompt_cache, commit=commit)
+             prompt_cache=prompt_cache, commit=commit, draft=draft)
 
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",
