@@ -283,7 +283,7 @@ __all__ = [
     "special", "tasks", "testing", "tune", "cache", "monitor", "memory", "profile", "certify", "within",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
-    "enable_grad",
+    "distributed", "enable_grad",
     "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
     "onnx", "no_grad", "optim", "plan", "rl", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap",
     "weights",
@@ -335,8 +335,8 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "torch": ("morpho.torch", ""),
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
-       for name in ("amp", "cluster", "data", "distributions", "kernel", "linalg", "logic", "models", "nn", "onnx",
-                    "optim", "plan", "rl", "sparse", "weights")},
+       for name in ("amp", "cluster", "data", "distributed", "distributions", "kernel", "linalg", "logic", "models",
+                    "nn", "onnx", "optim", "plan", "rl", "sparse", "weights")},
 }
 
 

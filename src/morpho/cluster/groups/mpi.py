@@ -248,6 +248,12 @@ class MPIGroup(Group):
             self._comparing.members = self.members
             _comparing.append(self._comparing)
 
+    def set_timeout(self, seconds: float) -> None:
+        self.timeout_s = seconds
+        watch.begin(seconds)
+        if self._comparing is not None:
+            self._comparing.timeout_s = seconds
+
     def _quiet(self, communicator: Any) -> Any:
         communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
         return communicator
