@@ -293,6 +293,7 @@ def pair(function: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         return plain(*args) if len(args) == 2 and not kwargs else other(*args, **kwargs)
 
+    call.__wrapped__ = other  # a refused call has passed both frames
     return cast(Function, call)
 
 

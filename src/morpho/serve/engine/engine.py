@@ -27,6 +27,7 @@ from morpho.models.text.generators import device_of
 from morpho.ops.neural.paged import PAGE
 from morpho.serve.engine.adapters import AdapterBank
 from morpho.serve.engine.commitment import Chain, header_of, place_of
+from morpho.serve.engine.drafts import DraftModel
 from morpho.serve.engine.grammar import Grammars
 from morpho.serve.engine.pages import Pages
 from morpho.serve.engine.prefix_file import LOG, PrefixFile
@@ -37,6 +38,7 @@ from morpho.serve.engine.sequence import Group, Sequence
 from morpho.serve.engine.slots import SlotRunner, check_adapters, in_slots
 from morpho.serve.engine.stepper import Stepper
 from morpho.serve.engine.stream import RequestStream
+from morpho.tensor.state.variable import Variable
 
 Runner = ModelRunner | SlotRunner
 KV_BYTES = 1 << 29  # of the cache, where nobody says how many
@@ -51,6 +53,8 @@ class Engine:
     - `max_length` is the most tokens of a prompt and its answer, the model's context by default.
     - While texts run, prompts are read in pieces that take `stall` times as long as a step, or of `prefill_tokens`.
     - `drafted` tokens are guessed from the text (0: none) while at most `draft_rows` texts run.
+    - `draft` is a smaller model of the same vocabulary that guesses where the text itself does not. Guesses that make
+      no more tokens a second than steps without them rest for a while.
     - `warm` compiles what the first token needs at once, and the rest while nobody asks for anything.
     - `adapters` is how many LoRA adapters there is room for, of rank `adapter_rank` at most.
     - `prefix_file` keeps the shared prefixes of prompts from one engine to the next; only for models in pages.
@@ -61,7 +65,8 @@ class Engine:
                  pages: int | None = None, max_batch: int = 64, max_waiting: int = 256, max_length: int | None = None,
                  chunk: int = 512, prefill_tokens: int | None = None, stall: float = 1.5, drafted: int = 4,
                  draft_rows: int = 2, adapters: int = 8, adapter_rank: int = 16, warm: bool = False,
-                 autocast: Any = None, prefix_file: str | Path | None = None) -> None:
+                 autocast: Any = None, prefix_file: str | Path | None = None,
+                 draft: LanguageModel | None = None) -> None:
         for name, given in (("max_batch", max_batch), ("max_waiting", max_waiting), ("chunk", chunk)):
             if given < 1:
                 raise fail(ArgumentError, "serve", f"{name}={given} is not a positive number")
@@ -72,7 +77,14 @@ class Engine:
                                         draft_rows, None if autocast is None else as_dtype(autocast))
         self.model, self.max_length = model, min(self.runner.max_length, held.total * held.page_tokens)
         drafted = 0 if isinstance(self.runner, SlotRunner) else drafted
-        self.scheduler = Scheduler(held, max_batch, self.runner.chunk, prefill_tokens, stall, drafted, draft_rows)
+        guesser = None
+        if draft is not None:
+            if not drafted:
+                raise fail(ArgumentError, "serve", f"a {type(model).__name__} in slots, or drafted=0, makes no guesses",
+                           "leave out draft")
+            guesser = DraftModel(draft, draft_rows, self.max_length, int(model.config["vocab_size"]))
+        self.scheduler = Scheduler(held, max_batch, self.runner.chunk, prefill_tokens, stall, drafted, draft_rows,
+                                   guesser)
         self.stepper = Stepper(self.runner, self.scheduler)
         ends = model.eos_token_id
         self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
@@ -208,19 +220,37 @@ class Engine:
 
     def refresh(self) -> None:
         """Take over weights of the model that have changed. Texts that run go on with them, computed anew."""
-        def refresh() -> None:
-            if self.runner.refresh():
-                self._place = None
-                for sequence in list(self.scheduler.running):
-                    if sequence.chain is not None and sequence.made:
-                        self.stepper.end(sequence, "error", "the weights changed while a text with a commitment was "
-                                                            "written")
-                    else:
-                        self.scheduler.preempt(sequence)
-                self.scheduler.pages.clear()
-                if self.prefixes is not None:
-                    self.prefixes.renew()
-        self._between_steps(refresh)
+        self._between_steps(self._take_over)
+
+    def take_weights(self, model: LanguageModel) -> None:
+        """Take over the weights of another model of the same names, shapes and dtypes, between two steps."""
+        mine, others = (dict(each._variables(Variable)) for each in (self.model, model))
+        for name in {**mine, **others}:
+            pair = [each[name].state.value if name in each else None for each in (mine, others)]
+            said = ["nothing" if one is None else f"{one.dtype}{tuple(one.shape)}" for one in pair]
+            if said[0] != said[1]:
+                raise fail(ArgumentError, "serve", f"{name} is {said[0]} here, and {said[1]} in the new weights",
+                           "a model of another form is another model: serve it beside this one")
+
+        def take() -> None:
+            for name, variable in mine.items():
+                variable.assign(others[name].state.value)
+            self._take_over()
+        self._between_steps(take)
+
+    def _take_over(self) -> None:
+        """Use the weights as they are, between two steps."""
+        if not self.runner.refresh():
+            return
+        self._place = None
+        for sequence in list(self.scheduler.running):
+            if sequence.chain is not None and sequence.made:
+                self.stepper.end(sequence, "error", "the weights changed while a text with a commitment was written")
+            else:
+                self.scheduler.preempt(sequence)
+        self.scheduler.pages.clear()
+        if self.prefixes is not None:
+            self.prefixes.renew()
 
     def _between_steps(self, call: Callable[[], None]) -> None:
         if threading.current_thread() is self._thread:
