@@ -20,8 +20,8 @@ PARAMS = SamplingParams(temperature=0.8, top_k=20, seed=7, max_tokens=64, commit
 
 def create(rounded: bool = False) -> Any:
     mo.nn.seed(0)
-    model = mo.models.create("llama", vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-                             intermediate_size=128, max_position_embeddings=256)
+    model = mo.models.create("llama", vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+                             intermediate_size=64, max_position_embeddings=128)
     for parameter in model.parameters() if rounded else ():
         if parameter.ndim == 2:
             parameter.assign(mo.quantise(parameter.value, "q8_0").dequantise())
@@ -29,7 +29,7 @@ def create(rounded: bool = False) -> Any:
 
 
 def answer(model: Any, params: SamplingParams = PARAMS) -> dict[str, Any]:
-    with Engine(model, pages=8) as engine:
+    with Engine(model, pages=4, max_batch=1, drafted=0) as engine:
         *_, last = engine.submit(Request(PROMPT, params, "answer"))
     assert last.commitment is not None
     return last.commitment
@@ -45,7 +45,7 @@ def main() -> None:
         "another seed": reseal(answer(create(), replace(PARAMS, seed=8)), sampling=sampling),
         "a changed token": reseal(honest, tokens=tokens),
     }
-    with Engine(create(), pages=8) as auditor:
+    with Engine(create(), pages=4, max_batch=1, drafted=0) as auditor:
         for name, document in answers.items():
             verdict = audit(document, auditor)
             told = "confirmed" if verdict.confirmed else f"refuted from token {verdict.first} on"
