@@ -2,8 +2,8 @@
 
     python -m benchmarks.special_single > src/morpho/backends/code/vector_math/single_coefficients.py
 
-Each is the best polynomial of its degree for relative errors, by Lawson's iteration: least squares whose weights grow where
-the error is large. Needs SciPy (`pip install -e '.[bench]'`). Errors go to standard error.
+Each is the best polynomial of its degree for relative errors, by Lawson's iteration: least squares whose weights grow
+where the error is large. Needs SciPy (`pip install -e '.[bench]'`). Errors go to standard error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fitted(t: Array, values: Array, scale: Array, degree: int) -> tuple[Array, f
     """Coefficients from the highest power down, and the largest error relative to `scale`."""
     middle, half = (t[0] + t[-1]) / 2, (t[-1] - t[0]) / 2
     basis = np.polynomial.chebyshev.chebvander((t - middle) / half, degree)
-    weights, best, least = np.full(len(t), 1 / len(t)), None, np.inf
+    weights, best, least = np.full(len(t), 1 / len(t)), np.zeros(degree + 1), np.inf
     for _ in range(ROUNDS):
         root = np.sqrt(weights) / scale
         found = np.linalg.lstsq(basis * root[:, None], values * root, rcond=None)[0]

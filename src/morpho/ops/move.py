@@ -224,7 +224,8 @@ def _as_convolution(node: Node, ct: Node) -> Node | None:
     seen = build("window", placed, axes=axes, sizes=node["sizes"], steps=ones, dilations=node["dilations"])
     if by_place and len(factors) == 2:
         second = by_place[0]
-        turned = build("slice", second, starts=tuple(size - 1 if d in inner else 0 for d, size in enumerate(second.shape)),
+        ends = tuple(size - 1 if d in inner else 0 for d, size in enumerate(second.shape))
+        turned = build("slice", second, starts=ends,
                        sizes=second.shape, steps=tuple(-1 if d in inner else 1 for d in range(len(second.shape))))
         seen = mul(seen, expand(turned, seen.shape))
     total = reshape(reduce("sum", seen, inner), shape)

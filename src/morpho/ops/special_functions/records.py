@@ -72,8 +72,8 @@ _special("ndtr", errors.ndtr, _chain(lambda x, y: mul(_number(x, 1 / math.sqrt(2
 _special("log_ndtr", errors.log_ndtr, _chain(_log_ndtr_slope), 128)
 _special("ndtri", errors.ndtri, _chain(lambda x, y: mul(_number(x, math.sqrt(2 * math.pi)), _exp_of_square(y, 0.5))),
          256)
-_special("erfcinv", errors.erfcinv, _chain(lambda x, y: mul(_number(x, -math.sqrt(math.pi) / 2), _exp_of_square(y, 1.0))),
-         256)
+_special("erfcinv", errors.erfcinv,
+         _chain(lambda x, y: mul(_number(x, -math.sqrt(math.pi) / 2), _exp_of_square(y, 1.0))), 256)
 _special("logit", errors.logit, lambda node, ct: [div(ct, mul(node.inputs[0], sub(_number(ct, 1.0), node.inputs[0])))],
          96)
 _special("cbrt", errors.cbrt, lambda node, ct: [div(ct, mul(_number(ct, 3.0), mul(node, node)))], 64)
