@@ -84,8 +84,11 @@ class Tensor(Operators):
     # `_record` and `_storage` are read by compiled code; see backends/driver/layout.py.
     # `_track` is None or unset for most: what a leaf collects gradients in, or the program of a computed value that
     # has some.
-    __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
+    # `_base` and `_key` are unset but for parts of other tensors (functions/indexing/parts.py).
+    __slots__ = ("__weakref__", "_base", "_key", "_layout", "_node", "_record", "_storage", "_track")
 
+    _base: Any
+    _key: Any
     _node: Any  # a `Node`, a `Step` of the recording that stands in `_storage`, or None
     _record: bytes | None
     _storage: Any
@@ -136,6 +139,8 @@ class Tensor(Operators):
             track.program = None
         elif track is not None:
             self._track = None
+            if isinstance(track, Node) and isinstance(track.payload, Kept):
+                track.payload = None
 
     def release_leaf(self) -> None:
         """Let go of the leaf that programs name these elements by, so that only they hold the memory through it."""
@@ -228,8 +233,22 @@ class Tensor(Operators):
         """The graph node of this value: its program, or a leaf holding its elements."""
         if self._layout is None:
             self.cut()
-        node = self.program()
-        return detached(node) if tracing.gradients_off else node
+        if not tracing.gradients_off:
+            return self.program()
+        if tracing.current is None and type(getattr(self, "_track", None)) in (Node, recording.Lineage):
+            return self._leaf()  # not its program: that would be computed again once this tensor is dropped
+        return detached(self.program())
+
+    def _leaf(self) -> Node:
+        """A leaf that holds the elements."""
+        while True:
+            layout, node = self._layout, self._node
+            if node is not None and layout is not None:
+                return node  # type: ignore[no-any-return]
+            leaf = evaluate.leaf(self.elements())
+            with _settling:
+                if self._layout is layout and self._node is None:
+                    self._node = leaf
 
     def cut(self, deepest: int = DEEPEST) -> None:
         """Compute the value now where its program has become deeper than anyone wants to compile: that of a tensor
@@ -356,9 +375,11 @@ class Tensor(Operators):
             recording.look(self)
         found = fast_item(self)
         if found is not None:
+            (_counts or _load_counts())[0].syncs += 1
             return found
         if self.size != 1:
             raise fail(ShapeError, "item", f"a tensor of shape {self.shape} is not a single number")
+        evaluate.counts.syncs += 1
         return self._values().reshape(())[()].item()
 
     def tolist(self) -> Any:
@@ -400,7 +421,6 @@ class Tensor(Operators):
         if (layout[1] if layout is not None else self.ndim) and (wanted == "index" or self.size != 1):
             raise fail(ArgumentError, wanted, f"only a tensor of one element becomes a Python number, not {self.shape}",
                        "index it, or use any()/all(); `x in list` compares: use any(x is item for item in list)")
-        evaluate.counts.syncs += 1
         return self.item()
 
     def __len__(self) -> int:
@@ -456,6 +476,32 @@ class Holder(weakref.ref[Tensor]):
     def __call__(self) -> Tensor | None:
         tensor = super().__call__()
         return tensor if tensor is not None and tensor._layout is self.layout else None
+
+
+class Kept:
+    """Elements of a node that it holds itself, for as long as a program needs it: those behind collectives, which a
+    rank must not run again because it has dropped the tensor."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __call__(self) -> Tensor:
+        return self.tensor
+
+
+def realise_once(*tensors: Tensor) -> None:
+    """Compute values with collectives in their programs now, where they are written: gradients and further values read
+    them, and no rank comes to these collectives again."""
+    realise(*tensors)
+    for tensor in tensors:
+        node, buffer = getattr(tensor, "_track", None), tensor.buffer()
+        if isinstance(node, Node) and node.op.name != "data" and buffer is not None:
+            with _settling:
+                if tensor._record is not None:
+                    tensor._record = repacked(tensor._record, 0)
+                node.payload = Kept(Tensor.of_buffer(buffer))
 
 
 def check_device(device: Any, operation: str) -> None:

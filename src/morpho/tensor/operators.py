@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.tensor import namespace, protocols, recorded, recording
+from morpho.tensor import namespace, protocols, recorded, recording, stepwise
 from morpho.tensor.autodiff import autograd
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
 from morpho.tensor.convert import following, has_buffer
@@ -21,10 +22,12 @@ from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import move, reduce
 from morpho.tensor.functions.indexing import index
 from morpho.tensor.functions.indexing.at import At
+from morpho.tensor.functions.indexing.parts import remembered
 from morpho.tensor.functions.products import products
 from morpho.tensor.interop import interop, transfer
 from morpho.tensor.interop.buffer_slot import Slot, is_needed
 from morpho.tensor.interop.on_device import cuda_array_interface
+from morpho.tensor.tools.callers import use_of_result, wants_pair
 from morpho.tensor.tools.foreign_calls import hinted
 from morpho.tensor.tools.foreign_names import tensor_attribute, tensor_names
 
@@ -51,10 +54,13 @@ def install() -> None:
         setattr(Tensor, f"__{name}__", _unary(function))
     for function in _REDUCTIONS:  # type: ignore[assignment]
         setattr(Tensor, function.__name__, _reduction(function))
+    for function in (reduce.max, reduce.min):  # type: ignore[assignment]
+        setattr(Tensor, function.__name__, _extreme(function))
     for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)
     recording.set_tensor(Tensor, _load_compiler)
     recorded.set_tensor(Tensor, following)
+    stepwise.install()
     before_first_run.append(_load_compiler)
     load_driver.append(_load_driver)
     if is_needed():
@@ -164,6 +170,19 @@ def _reduction(function: Any) -> Any:
     return method
 
 
+def _extreme(function: Any) -> Any:
+    plain, asked = _reduction(function), hinted(function)
+
+    def method(self: Tensor, *places: Any, **options: Any) -> Any:
+        if places and len(places) < 3 and not options and (use := use_of_result(sys._getframe(1))) \
+                and wants_pair(function.__name__, use, self.shape, places[0]):
+            return asked(self, dim=places[0], keepdim=places[1:] == (True,))
+        return plain(self, *places, **options)
+
+    method.__name__, method.__doc__ = function.__name__, function.__doc__
+    return method
+
+
 def _data(self: Tensor) -> Tensor:
     from morpho.tensor.state.variable import data_of
 
@@ -222,7 +241,7 @@ _ATTRIBUTES: dict[str, Any] = {
     "__cuda_array_interface__": property(cuda_array_interface),
     "to_device": transfer.to_device,
     "to": transfer.to,
-    "reshape": _reshape,
+    "reshape": remembered(_reshape),
     "astype": _astype,
     "__round__": protocols.rounded,
     "__divmod__": protocols.divided,
@@ -232,6 +251,6 @@ _ATTRIBUTES: dict[str, Any] = {
     "__reduce_ex__": protocols.reduced,
     "_repr_html_": protocols.as_html,
     "at": property(At, doc="Regions to be changed, as values: `x.at[key].add(v)` is x with v added at the key."),
-    "T": property(_transposed, doc="The axes in reverse order; `mT` exchanges the last two."),
-    "mT": property(move.matrix_transpose, doc="The last two axes exchanged."),
+    "T": property(remembered(_transposed), doc="The axes in reverse order; `mT` exchanges the last two."),
+    "mT": property(remembered(move.matrix_transpose), doc="The last two axes exchanged."),
 }

@@ -12,19 +12,25 @@ True
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from morpho.base.dtypes import as_dtype
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.models.base import LanguageModel
+from morpho.models.text.generators import device_of
 from morpho.ops.neural.paged import PAGE
 from morpho.serve.engine.adapters import AdapterBank
+from morpho.serve.engine.commitment import Chain, header_of, place_of
+from morpho.serve.engine.drafts import DraftModel
 from morpho.serve.engine.grammar import Grammars
 from morpho.serve.engine.pages import Pages
+from morpho.serve.engine.prefix_file import LOG, PrefixFile
 from morpho.serve.engine.request import EngineStats, QueueFull, Request, check_request
 from morpho.serve.engine.runner import ModelRunner, check_served, page_bytes
 from morpho.serve.engine.scheduler import Scheduler
@@ -32,6 +38,7 @@ from morpho.serve.engine.sequence import Group, Sequence
 from morpho.serve.engine.slots import SlotRunner, check_adapters, in_slots
 from morpho.serve.engine.stepper import Stepper
 from morpho.serve.engine.stream import RequestStream
+from morpho.tensor.state.variable import Variable
 
 Runner = ModelRunner | SlotRunner
 KV_BYTES = 1 << 29  # of the cache, where nobody says how many
@@ -46,8 +53,11 @@ class Engine:
     - `max_length` is the most tokens of a prompt and its answer, the model's context by default.
     - While texts run, prompts are read in pieces that take `stall` times as long as a step, or of `prefill_tokens`.
     - `drafted` tokens are guessed from the text (0: none) while at most `draft_rows` texts run.
+    - `draft` is a smaller model of the same vocabulary that guesses where the text itself does not. Guesses that make
+      no more tokens a second than steps without them rest for a while.
     - `warm` compiles what the first token needs at once, and the rest while nobody asks for anything.
     - `adapters` is how many LoRA adapters there is room for, of rank `adapter_rank` at most.
+    - `prefix_file` keeps the shared prefixes of prompts from one engine to the next; only for models in pages.
     - `autocast` is the dtype of products, attention and caches, as in `mo.amp.autocast`; only for models in pages.
     """
 
@@ -55,7 +65,8 @@ class Engine:
                  pages: int | None = None, max_batch: int = 64, max_waiting: int = 256, max_length: int | None = None,
                  chunk: int = 512, prefill_tokens: int | None = None, stall: float = 1.5, drafted: int = 4,
                  draft_rows: int = 2, adapters: int = 8, adapter_rank: int = 16, warm: bool = False,
-                 autocast: Any = None) -> None:
+                 autocast: Any = None, prefix_file: str | Path | None = None,
+                 draft: LanguageModel | None = None) -> None:
         for name, given in (("max_batch", max_batch), ("max_waiting", max_waiting), ("chunk", chunk)):
             if given < 1:
                 raise fail(ArgumentError, "serve", f"{name}={given} is not a positive number")
@@ -66,7 +77,14 @@ class Engine:
                                         draft_rows, None if autocast is None else as_dtype(autocast))
         self.model, self.max_length = model, min(self.runner.max_length, held.total * held.page_tokens)
         drafted = 0 if isinstance(self.runner, SlotRunner) else drafted
-        self.scheduler = Scheduler(held, max_batch, self.runner.chunk, prefill_tokens, stall, drafted, draft_rows)
+        guesser = None
+        if draft is not None:
+            if not drafted:
+                raise fail(ArgumentError, "serve", f"a {type(model).__name__} in slots, or drafted=0, makes no guesses",
+                           "leave out draft")
+            guesser = DraftModel(draft, draft_rows, self.max_length, int(model.config["vocab_size"]))
+        self.scheduler = Scheduler(held, max_batch, self.runner.chunk, prefill_tokens, stall, drafted, draft_rows,
+                                   guesser)
         self.stepper = Stepper(self.runner, self.scheduler)
         ends = model.eos_token_id
         self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
@@ -78,10 +96,15 @@ class Engine:
         self._calls: list[Callable[[], None]] = []  # to be run between steps
         self._open, self._stop, self._alive = True, False, True
         self._rejected = 0
+        self._place: tuple[Any, dict[str, Any]] | None = None
         self._cold: list[str] = []  # functions that are compiled when there is nothing else to do
         if warm:
             self.runner.warm("prefill")
             self._cold = self.runner.cold(bool(drafted))
+        self.prefixes: PrefixFile | None = None
+        if prefix_file is not None and isinstance(self.runner, ModelRunner):
+            self.prefixes = PrefixFile(Path(prefix_file), self.runner)
+            self.prefixes.load(held)
         self._thread = threading.Thread(target=self._run, name="morpho-engine", daemon=True)
         self._thread.start()
 
@@ -117,8 +140,9 @@ class Engine:
     # -- requests ---------------------------------------------------------------------------------------------------
     def submit(self, request: Request) -> RequestStream:
         """Begin with a request; from any thread."""
-        params = request.params
         self._check(request)
+        request = _seeded(request)
+        params = request.params
         matchers = [None if params.grammar is None else self.grammars.matcher(params.grammar) for _ in range(params.n)]
         stream = RequestStream(request, self._wake)
         group = Group(request, stream, matchers)
@@ -126,7 +150,8 @@ class Engine:
         room = min(self.max_length - len(request.prompt), self.runner.length)
         most = room if params.max_tokens is None else min(room, params.max_tokens)
         adapter = None if request.adapter is None else self.adapters.number(request.adapter)
-        made = [Sequence(group, index, self.tokenizer, stops, most, adapter, self.model.defaults)
+        chains = [self._chain(request, index, most, stops) for index in range(params.n)]
+        made = [Sequence(group, index, self.tokenizer, stops, most, adapter, self.model.defaults, chains[index])
                 for index in range(params.n)]
         if most == 0 and params.prompt_logprobs is None:
             for sequence in made:
@@ -141,6 +166,26 @@ class Engine:
             self._new.append(made[0])
             self._changed.notify()
         return stream
+
+    def _chain(self, request: Request, index: int, most: int, stops: frozenset[int]) -> Chain | None:
+        """The commitment of a text, where its request asks for one."""
+        if not request.params.commitment:
+            return None
+
+        def header() -> dict[str, Any]:  # on the engine's thread, whose weights do not change meanwhile
+            return header_of(request, index, most, [*stops], {
+                **self.place(), "adapter": None if request.adapter is None else self.adapters.digests[request.adapter]})
+        return Chain(request.params, index, header)
+
+    def place(self) -> dict[str, Any]:
+        """Digest of the weights in use, precision and device, as commitments hold them; hashed at the first call."""
+        frozen = getattr(self.runner, "frozen", None)
+        version = () if frozen is None else frozen.versions
+        if self._place is None or self._place[0] != version:
+            values = None if frozen is None else frozen.values
+            autocast = getattr(self.runner, "autocast", None)
+            self._place = version, place_of(self.model, values, device_of(self.model), autocast)
+        return self._place[1]
 
     def _check(self, request: Request) -> None:
         check_request(request, self.vocabulary, self.max_length, self.tokenizer)
@@ -175,12 +220,37 @@ class Engine:
 
     def refresh(self) -> None:
         """Take over weights of the model that have changed. Texts that run go on with them, computed anew."""
-        def refresh() -> None:
-            if self.runner.refresh():
-                for sequence in list(self.scheduler.running):
-                    self.scheduler.preempt(sequence)
-                self.scheduler.pages.clear()
-        self._between_steps(refresh)
+        self._between_steps(self._take_over)
+
+    def take_weights(self, model: LanguageModel) -> None:
+        """Take over the weights of another model of the same names, shapes and dtypes, between two steps."""
+        mine, others = (dict(each._variables(Variable)) for each in (self.model, model))
+        for name in {**mine, **others}:
+            pair = [each[name].state.value if name in each else None for each in (mine, others)]
+            said = ["nothing" if one is None else f"{one.dtype}{tuple(one.shape)}" for one in pair]
+            if said[0] != said[1]:
+                raise fail(ArgumentError, "serve", f"{name} is {said[0]} here, and {said[1]} in the new weights",
+                           "a model of another form is another model: serve it beside this one")
+
+        def take() -> None:
+            for name, variable in mine.items():
+                variable.assign(others[name].state.value)
+            self._take_over()
+        self._between_steps(take)
+
+    def _take_over(self) -> None:
+        """Use the weights as they are, between two steps."""
+        if not self.runner.refresh():
+            return
+        self._place = None
+        for sequence in list(self.scheduler.running):
+            if sequence.chain is not None and sequence.made:
+                self.stepper.end(sequence, "error", "the weights changed while a text with a commitment was written")
+            else:
+                self.scheduler.preempt(sequence)
+        self.scheduler.pages.clear()
+        if self.prefixes is not None:
+            self.prefixes.renew()
 
     def _between_steps(self, call: Callable[[], None]) -> None:
         if threading.current_thread() is self._thread:
@@ -258,8 +328,17 @@ class Engine:
             calls, self._calls = self._calls, []
             self._take_new()
         self.stepper.end_all("cancelled" if failures < FAILURES else "error", self.last_error)
+        if self.prefixes is not None and failures < FAILURES:
+            self._save_prefixes(self.prefixes)
         for call in calls:
             call()
+
+    def _save_prefixes(self, prefixes: PrefixFile) -> None:
+        try:
+            prefixes.save(self.scheduler.pages)
+        except (MorphoError, OSError) as error:
+            self.last_error = f"{type(error).__name__}: {error}"
+            LOG.error("prefixes_not_saved", extra={"file": str(prefixes.path), "error": str(error)})
 
     def _take_new(self) -> None:
         self.scheduler.waiting.extend(self._new)
@@ -287,3 +366,11 @@ class Engine:
     def _wanted(self) -> bool:
         return bool(self._new or self._calls or self.scheduler.waiting or self.scheduler.running or self._cold
                     or not self._open)
+
+
+def _seeded(request: Request) -> Request:
+    """A request whose texts can be drawn again: with a commitment, one without a seed gets a random one."""
+    params = request.params
+    if not params.commitment or params.seed is not None:
+        return request
+    return replace(request, params=replace(params, seed=secrets.randbits(48)))

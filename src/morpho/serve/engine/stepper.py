@@ -105,10 +105,18 @@ class Stepper:
                     each.draft = []
             found = self.runner.decode([Row([each.tokens[-1], *each.draft], each.computed, each.holding.pages,
                                             each.adapter, each.prompt_length, each.most) for each in rows])
+            seconds, before = time.perf_counter() - begun, self.generated
             self.scheduler.took("decode", begun)
             for sequence, logits in zip(rows, found, strict=True):
                 sequence.computed += 1
                 self._advance(sequence, logits[:1 + len(sequence.draft)])
+            if rows is not decoded and len(rows) != len(decoded):
+                continue  # some have adapters: two calls
+            if most == 0:
+                self.scheduler.payoff.plain(len(rows), seconds)
+            elif self.scheduler.source is not None:
+                self.scheduler.payoff.guessed(len(rows), self.scheduler.source, seconds + self.scheduler.draft_s,
+                                              self.generated - before)
 
     def _advance(self, sequence: Sequence, logits: Iterable[np.ndarray]) -> None:
         """Take a token from each row of logits while the guesses are right."""
@@ -163,7 +171,7 @@ class Stepper:
         hidden = [each for some in list(self.siblings.values()) for each in some]  # others submit meanwhile
         return [*self.scheduler.running, *self.scheduler.waiting, *hidden]
 
-    def _end(self, sequence: Sequence, finish: Finish, error: str | None = None) -> None:
+    def end(self, sequence: Sequence, finish: Finish, error: str | None = None) -> None:
         if sequence.finished is None:
             sequence.end(finish, error)
             self._finish(sequence)
@@ -174,17 +182,17 @@ class Stepper:
         for sequence in self._all():
             group = sequence.group
             if group.stream.cancelled:
-                self._end(sequence, "cancelled")
+                self.end(sequence, "cancelled")
             elif group.deadline is not None and now > group.deadline:
-                self._end(sequence, "error", f"the request was not answered in {group.request.deadline_s} s")
+                self.end(sequence, "error", f"the request was not answered in {group.request.deadline_s} s")
 
     def end_all(self, finish: Finish, error: str | None = None) -> None:
         for sequence in self._all():
-            self._end(sequence, finish, error if finish == "error" else None)
+            self.end(sequence, finish, error if finish == "error" else None)
 
     def fail_all(self, error: str) -> None:
         """A step failed: its texts end with the error, and so do those that would have begun with them; what it left in
         pages is forgotten. Those that wait have their turn."""
         for sequence in self.scheduler.forget():
             for each in (sequence, *self.siblings.get(id(sequence.group), ())):
-                self._end(each, "error", error)
+                self.end(each, "error", error)
