@@ -237,7 +237,7 @@ def _same_but_units(shape: tuple[Size, ...], other: tuple[Size, ...]) -> bool:
 
 
 def _few(node: Node, shape: tuple[Size, ...]) -> Node | None:
-    """What an expanded value repeats, with the axes of `shape`, which are its own but for some of size 1."""
+    """The source of an expanded value, with the axes of `shape`, which are its own but for some of size 1."""
     if node.op.name != "expand":
         return None
     sizes, few = list(node.shape), list(node.inputs[0].shape)

@@ -27,7 +27,7 @@ ROOT_TWO, SLOPE = 2**0.5, math.pi**0.5 / 2  # SLOPE: of erfinv at 0
 
 
 def _lost(number: float) -> float:
-    """What a number loses as a float."""
+    """The part of a number that rounding to a float loses."""
     return number - float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
