@@ -23,12 +23,14 @@ from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
+from morpho.backends.registry import memory_of
 from morpho.base import settings
 from morpho.base.dtypes import float64, int64
 from morpho.base.errors import user_place
 from morpho.ir.node import Node, build, make
 from morpho.ir.op import REGISTRY
 from morpho.runtime.memory.buffer import Buffer, OffHost
+from morpho.runtime.memory.device_memory import moved
 from morpho.runtime.trace import spans
 from morpho.tensor import recorded_programs
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
@@ -53,6 +55,7 @@ from morpho.tensor.steps import (
     is_tracked,
     number_node,
     path_of,
+    root_of,
     signature,
     substituted,
 )
@@ -114,7 +117,8 @@ class Recording:
             if value._node is not None and (leaf := self._leaf(value)) is not None:
                 return leaf  # computed, and yet nobody has put it on a device
             storage = value._storage
-            if value._layout is not layout or isinstance(storage, OffHost):
+            if value._layout is not layout or (isinstance(storage, OffHost) or self.step.home) and not self._reaches(
+                    storage):
                 return None
             known = self._input(x, storage, layout, value._record)
             if known is None:
@@ -136,12 +140,26 @@ class Recording:
             buffer = node.payload
             if isinstance(buffer.storage, OffHost):
                 return None
-            value = _kind[0].of_buffer(buffer)
+            value = _kind[0].of_buffer(moved(buffer, self.step.home) if self.step.home else buffer)
             value._node = node  # held, so that no id is given out again
-            known = self._input(x, buffer.storage, value._layout, value._record, node)
+            known = self._input(x, value._storage, value._layout, value._record, node)
             if known is not None:
                 self.inputs[-1]._node = node
         return known
+
+    def _reaches(self, storage: Any) -> bool:
+        """Whether this recording is on the device of that memory, or can be from now on. Where it is not, `elsewhere`
+        begins one that is."""
+        device = storage.device if isinstance(storage, OffHost) else ""
+        if device == self.step.home:
+            return True
+        if not device and settings.get().device != "cpu":
+            return False
+        if self.step.parent is None:
+            self.step = root_of(device)
+            return True
+        local.wanted = device
+        return False
 
     def _input(self, x: Any, storage: Any, layout: Any, record: Any, node: Any = None) -> Step | None:
         track = getattr(x, "_track", None)
@@ -181,7 +199,7 @@ class Recording:
         _, shape, dtype, tracked = key
         parent = self.step
         node = make(REGISTRY["parameter"], (), {"index": parent.slot + 1, "shape": shape, "dtype": dtype,
-                                                "recorded": True})
+                                                "recorded": True}, device=parent.home)
         step = Step(parent, INPUT, key, (), node)
         step.inputs += 1
         step.tracked = tracked
@@ -246,10 +264,12 @@ class Recording:
         key = (function, names, *[exact_key(argument) for argument in arguments])
         step = parent.following.get(key)
         if step is None:
-            failure = (function, names, *[signature(argument) for argument in arguments])
+            failure = (parent.home, function, names, *[signature(argument) for argument in arguments])
             if failure in _failures:
                 return NEVER
             step = _built(self, key, function, arguments, names, ())
+            if step is NEVER and local.wanted is not None:
+                return NEVER
             if step is NEVER:
                 if len(_failures) >= MOST_SITES:
                     _failures.clear()
@@ -310,10 +330,12 @@ class Recording:
         try:
             alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else \
                 [x for x in results if x._storage is self]
-            if alive and ((is_silent := is_quiet() and tracing.body is None) or _is_usual()):
+            if self.step.home and self.step.home != settings.get().device:
+                alive = [x for x in alive if x._node.device]  # others compute themselves, where they are wanted
+            if alive and ((is_silent := is_quiet() and tracing.body is None) or _is_usual(self.step.home)):
                 live = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
                 plan = self.step.plans.get(live) or plan_of(self.step, alive)
-                inputs = [*self.inputs, _vector(self.numbers)] if self.numbers else self.inputs
+                inputs = [*self.inputs, self._vector()] if self.numbers else self.inputs
                 counts.runs += 1
                 try:
                     values = plan(*inputs) if is_silent and spans.sink is None else self._call(plan, inputs)
@@ -351,6 +373,11 @@ class Recording:
                 if is_own:
                     local.recording = Recording()
 
+    def _vector(self) -> Any:
+        """The numbers as a tensor on the device of the recording."""
+        device = self.step.home
+        return _kind[0].of_buffer(moved(_vector(self.numbers).elements(), device)) if device else _vector(self.numbers)
+
     def _again(self, plan: Callable[..., Any], inputs: list[Any], alive: list[Any]) -> Any:
         """The values by another program, where the one for symbolic sizes could not be compiled."""
         other = recorded_programs.instead(self.step, alive, plan)
@@ -377,6 +404,17 @@ class Recording:
                 for name, value in zip(names, before, strict=True):
                     if getattr(tracing, name) is not value:
                         setattr(tracing, name, value)
+
+    def dissolve(self) -> None:
+        """Give each value the graph it was built as, and begin anew: values of no operand lie nowhere yet."""
+        for x in self.results:
+            if x._storage is self:
+                node = self.node_of(x._node)
+                with _settling:
+                    if x._storage is self:
+                        x._node, x._storage = node, None
+        local.recording = Recording()
+        local.recording.settings = self.settings
 
     def again(self) -> Recording:
         """This recording, which has ended, as one under way: what it computed is computed once more."""
@@ -530,7 +568,7 @@ def without_gradient(x: Any) -> Any:
             made._node = recording._detached(made._node)
         return made
     buffer = x.buffer()
-    return None if buffer is None or isinstance(buffer.storage, OffHost) else _kind[0].of_buffer(buffer)
+    return None if buffer is None else _kind[0].of_buffer(buffer)
 
 
 class _Local(threading.local):
@@ -540,6 +578,8 @@ class _Local(threading.local):
 
     def __init__(self) -> None:
         self.depth = 0  # of steps that are being built
+        self.wanted: str | None = None  # the device of an operand that a recording on another one could not take
+        self.is_again = False  # whether an operation is tried once more, on that device
         self.vectors: dict[int, Any] = {}  # for numbers, by how many: memory that a tensor shares
 
     def __getattr__(self, name: str) -> Any:
@@ -564,17 +604,24 @@ def may_record() -> bool:
         return recording is not None
     if tracing.current is not None or tracing.transformed or tracing.batched or tracing.body is not None:
         return False
-    if not (settings.is_usual() if chosen is None else _is_recordable(chosen)):
+    said = settings.get()
+    home = _home_of(said.device)
+    if home is None or said.autocast or said.nans or not said.record:
         return False
     if recording.settings is not chosen:
-        if recording.step is not ROOT:
+        if recording.step.parent is not None:
             recording.run()
         local.recording.settings = chosen
+    if home and local.recording.step.parent is None:
+        local.recording.step = root_of(home)
     return True
 
 
-def _is_recordable(chosen: settings.Settings) -> bool:
-    return chosen.record and chosen.device == "cpu" and not chosen.autocast and not chosen.nans
+def _home_of(device: str) -> str | None:
+    """How recordings name a device that new values go to; None where it computes in the memory of another one."""
+    if device == "cpu":
+        return ""
+    return device if memory_of(device) == device else None
 
 
 def _end_block() -> None:
@@ -582,14 +629,28 @@ def _end_block() -> None:
     recording, chosen = vars(local).get("recording"), _chosen()
     if recording is None or recording.settings is chosen:
         return
-    if recording.settings is not None and recording.step is not ROOT:
+    if recording.settings is not None and recording.step.parent is not None:
         recording.run()
         recording = local.recording
-    if recording is not None and recording.step is ROOT:
+    if recording is not None and recording.step.parent is None:
         recording.settings = None
 
 
 settings.changed.append(_end_block)
+
+
+def begin_elsewhere() -> bool:
+    """Begin a recording on the device of an operand that the present one could not take; False if there is none."""
+    device, local.wanted = local.wanted, None
+    if device is None or local.is_again or local.recording is None:
+        return False
+    recording = local.recording
+    if recording.step.parent is None or recording.inputs:
+        recording.run()
+    else:
+        recording.dissolve()
+    local.recording.step = root_of(device)
+    return True
 
 
 def _failed(error: Exception) -> tuple[()]:
@@ -682,7 +743,9 @@ def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tup
     items = [result] if is_single else list(result)
     if any(type(item) is not kind or type(item._node) is not Node or item._layout is not None for item in items):
         return None
-    if any(item._node.device for item in items):
+    other = next((item._node.device for item in items if item._node.device not in ("", parent.home)), "")
+    if other:
+        local.wanted = other
         return None
     step = last = Step(parent, function, arguments, names, items[0]._node)
     step.numbers += numbers
@@ -703,10 +766,10 @@ def _step_of(parent: Step, function: Any, arguments: tuple[Any, ...], names: tup
 
 
 
-def _is_usual() -> bool:
-    """Whether values are computed by the CPU as they are."""
+def _is_usual(device: str) -> bool:
+    """Whether values are computed as they are."""
     chosen = settings.get()
-    return chosen.device == "cpu" and not chosen.nans
+    return chosen.device in ("cpu", device) and not chosen.nans
 
 
 def _vector(numbers: list[Any]) -> Any:
@@ -746,7 +809,7 @@ def look(x: Any) -> None:
 def flush() -> None:
     """Compute what this thread has recorded and is still held, so that the recording holds no memory."""
     recording = local.recording
-    if recording is not None and recording.step is not ROOT:
+    if recording is not None and recording.step.parent is not None:
         recording.run()
 
 
