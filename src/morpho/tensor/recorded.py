@@ -65,7 +65,7 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
         else:
             operand = _operand(recording, x)
             if operand is None:
-                return _apart(function, call, x)
+                return _apart(function, call)(x)
         step = recording.step.after
         if step.function is function and step.arguments[0] is operand:
             recording.step = step
@@ -75,22 +75,27 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
             recording.results.append(made)
             return made
         made = recording.record(function, (operand,))
-        return _apart(function, call, x) if made is NEVER else made
+        return _apart(function, call)(x) if made is NEVER else made
 
     return call
 
 
-def _apart(function: Callable[..., Any], call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """An operation that this recording cannot hold: in one on another device, or as a graph, which is counted."""
+def _apart(function: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    """What to call where this recording cannot hold an operation: one on another device can, else it is a graph, and
+    counted. The caller calls it: who explains a wrong call counts frames."""
     if local.wanted is not None and trie.begin_elsewhere():
-        local.is_again = True
-        try:
-            return call(*args, **kwargs)
-        finally:
-            local.is_again = False
+        return functools.partial(_again, call)
     name = function.__name__
     counts.unrecorded[name] = counts.unrecorded.get(name, 0) + 1
-    return function(*args, **kwargs)
+    return function
+
+
+def _again(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    local.is_again = True
+    try:
+        return call(*args, **kwargs)
+    finally:
+        local.is_again = False
 
 
 def binary(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,13 +113,13 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
             if left is None or left.tracked:
                 left = recording.operand(x1, x1) if x1._storage is not recording else _operand(recording, x1)
                 if left is None:
-                    return _apart(function, call, x1, x2)
+                    return _apart(function, call)(x1, x2)
             if type(x2) is kind:
                 right = x2._node if x2._storage is recording else recording.known.get(id(x2._layout))
                 if right is None or right.tracked:
                     right = _operand(recording, x2)
                     if right is None:
-                        return _apart(function, call, x1, x2)
+                        return _apart(function, call)(x1, x2)
                 step = recording.step.after
                 if step.function is function and step.arguments[0] is left and step.arguments[1] is right:
                     recording.step = step
@@ -137,7 +142,7 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
                         recording.results.append(made)
                         return made
         made = _recorded_pair(recording, function, x1, x2)
-        return _apart(function, call, x1, x2) if made is NEVER else made
+        return _apart(function, call)(x1, x2) if made is NEVER else made
 
     return call
 
@@ -244,7 +249,7 @@ def recorded(function: Function) -> Function:
                     and recording.step.slot < recording.limit:
                 return recording.take(step)
         made = _record(recording, function, args, kwargs)
-        return _apart(function, call, *args, **kwargs) if made is NEVER else made
+        return _apart(function, call)(*args, **kwargs) if made is NEVER else made
 
     return cast(Function, call)
 
@@ -289,7 +294,7 @@ def view(function: Function) -> Function:
             if made is not None:
                 return made
         made = _record(recording, function, args, kwargs)
-        return _apart(function, call, *args, **kwargs) if made is NEVER else made
+        return _apart(function, call)(*args, **kwargs) if made is NEVER else made
 
     return cast(Function, call)
 
