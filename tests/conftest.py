@@ -56,6 +56,7 @@ import numpy as np
 import pytest
 
 from core_cases import CORE, core_cases
+from morpho.tensor import recording
 
 TESTS = Path(__file__).resolve().parent
 _SHARED = {
@@ -146,6 +147,14 @@ def earlier_modules_are_not_searched() -> None:
     took a second in a session of all tests, and tests of lifetimes make ten."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def values_of_earlier_tests_are_forgotten() -> None:
+    """A test begins as a program does: looks of the one before do not decide that operations are computed at once."""
+    own = vars(recording.local).get("recording")
+    if own is not None:
+        own.budget = own.short = 0
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ FLOORS: dict[str, int] = {
     "models": 12, "onnx": 12, "torch": 12, "spelling": 12, "distributions": 12,
     "plan": 13, "ahead": 13,
     "cluster": 14, "observe": 14,
-    "serve": 15,
+    "serve": 15, "distributed": 15,
     "rl": 16,
     "cli": 17,
 }
@@ -46,7 +46,8 @@ FLOORS: dict[str, int] = {
 TOP_OF_PACKAGE = FLOORS["rl"]
 # What is built from tensors is written like a user's program: these may import the bare top package.
 USERS_OF_PACKAGE = ("linalg", "sparse", "logic", "nn", "optim", "amp", "data", "weights", "models", "plan", "cluster",
-                    "observe", "serve", "rl", "cli", "onnx", "torch", "spelling", "distributions", "scipy", "ahead")
+                    "observe", "serve", "rl", "cli", "onnx", "torch", "spelling", "distributions", "scipy", "ahead",
+                    "distributed")
 # Entry files beside the folders, with the folder whose rights they have.
 ENTRY_FILES = {"__main__.py": "cli"}
 

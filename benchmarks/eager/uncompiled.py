@@ -11,15 +11,19 @@ import importlib
 import math
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
 from benchmarks.eager.programs import PROGRAMS, WITHOUT_NUMPY
+from benchmarks.harness.probe import ProbeError, probe
 from benchmarks.harness.results import Table, Target, ThemeResult, geometric_mean, ratio
 from benchmarks.harness.session import Session
 
 ROUNDS, SECONDS = 5, 0.3
+FIRST = ("chain of 100", "64 x 64: product, tanh, sum", "Kalman filter, 40 turns", "training step with AdamW",
+         "step of a small GPT", "session of 200 cells")
 
 
 def run(session: Session) -> ThemeResult:
@@ -50,9 +54,30 @@ def run(session: Session) -> ThemeResult:
                            *[f"{seconds[library] * 1e6:.0f}" if library in seconds else "-" for library in libraries],
                            *[f"{ratios[peer]:.2f}x" if ratios.get(peer) else "-" for peer in ("torch", "numpy")]])
     result.tables.append(table)
+    _first_times(result, "torch" in libraries)
     if over.get("torch"):
         result.targets.append(Target("geometric mean over eager PyTorch", geometric_mean(over["torch"]), 1.2))
     return result
+
+
+def _first_times(result: ThemeResult, has_torch: bool) -> None:
+    """First runs in processes of their own: with nothing on disk, with what that left there, and PyTorch's."""
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, library in (("cold", "morpho"), ("warm", "morpho"), ("torch", "torch")):
+            if library == "torch" and not has_torch:
+                continue
+            try:
+                found[name] = probe("first_uncompiled", library, *FIRST, threads=1, extra={"MORPHO_CACHE_DIR": folder})
+            except ProbeError as error:
+                result.errors.append(str(error))
+    table = Table("milliseconds of processor time of the first run: nothing on disk, programs on disk",
+                  ["program", "cold", "warm from disk", "torch"])
+    for name in FIRST:
+        table.rows.append([name, *[f"{found[kind][name] * 1e3:.0f}" if kind in found else "-"
+                                   for kind in ("cold", "warm", "torch")]])
+    result.figures["first runs"] = found
+    result.tables.append(table)
 
 
 def _libraries() -> dict[str, tuple[Any, Callable[[Any], Any]]]:

@@ -280,10 +280,10 @@ __all__ = [
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
     "Dim", "State", "Tensor", "compile", "debug", "errors", "export", "extend", "pool", "random", "realise", "settings",
-    "special", "tasks", "testing", "tune", "cache", "monitor", "memory", "profile",
+    "special", "tasks", "testing", "tune", "cache", "monitor", "memory", "profile", "certify", "within",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "cluster", "custom_gradient", "custom_jvp", "custom_vjp", "data",
-    "enable_grad",
+    "distributed", "enable_grad",
     "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
     "onnx", "no_grad", "optim", "plan", "rl", "sparse", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap",
     "weights",
@@ -327,6 +327,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
     "special": ("morpho.tensor.functions.special", ""),
     "tune": ("morpho.tensor.tools.tune", "tune"),
+    **{name: ("morpho.tensor.tools.certify", name) for name in ("certify", "within")},
     "profile": ("morpho.observe.record.session", "profile"), "memory": ("morpho.observe.memory", ""),
     "export": ("morpho.ahead.export", "export"),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
@@ -334,8 +335,8 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "torch": ("morpho.torch", ""),
     **{name: ("morpho.linalg.polynomials", name) for name in ("polyfit", "roots")},
     **{name: (f"morpho.{name}", "")
-       for name in ("amp", "cluster", "data", "distributions", "kernel", "linalg", "logic", "models", "nn", "onnx",
-                    "optim", "plan", "rl", "sparse", "weights")},
+       for name in ("amp", "cluster", "data", "distributed", "distributions", "kernel", "linalg", "logic", "models",
+                    "nn", "onnx", "optim", "plan", "rl", "sparse", "weights")},
 }
 
 

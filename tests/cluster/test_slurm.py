@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from morpho.cluster.launch.job_files import JobFile
 from morpho.cluster.launch.mpiexec import environment
 
 PLACES = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
@@ -120,3 +121,18 @@ def test_slurm_starts_ranks_itself(slurm: Path) -> None:
     said = asked(slurm, "srun", "--mpi=pmix", "-N", 1, "-n", 2, sys.executable, "-m", "morpho.cluster.launch.worker",
                  slurm / "script.py")
     assert [row[:4] for row in ranks_of(said)] == [["rank", "0", "of", "2"], ["rank", "1", "of", "2"]], said
+
+
+def test_srun_without_pmix(slurm: Path) -> None:
+    """Ranks meet by the variables of a plain `srun`: at a port that follows from the job."""
+    text = asked(slurm, "srun", "--mpi=none", "-N", 1, "-n", 2, "--overcommit", sys.executable, slurm / "script.py")
+    assert [row[:4] for row in ranks_of(text)] == [["rank", "0", "of", "2"], ["rank", "1", "of", "2"]], text
+
+
+def test_a_written_file_is_one_that_sbatch_runs(slurm: Path) -> None:
+    file = slurm / "job.sh"
+    text = JobFile("slurm", (str(slurm / "script.py"),), 2, 2).text()
+    file.write_text(text.replace(" python ", f" {sys.executable} "))
+    asked(slurm, "sbatch", "--wait", "--chdir", slurm, "-o", slurm / "out", file)
+    text = (slurm / "out").read_text()
+    assert [row[:4] for row in ranks_of(text)] == [["rank", "0", "of", "2"], ["rank", "1", "of", "2"]], text

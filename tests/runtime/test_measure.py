@@ -13,6 +13,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.cost.estimate import Profile
 from morpho.runtime import measure
+from morpho.tensor.jit.bounds import step_bounds
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,13 @@ def test_measured_steps_stand_beside_their_limit(rng: np.random.Generator, tmp_p
         assert len(times["measured_s"]) == len(times["predicted_s"]) == f.stats["kernels"]
         assert all(second > 0 for row in times.values() for second in row)
         text = f.explain()
+        assert "bounds" not in text
+        table = f.explain(bounds=True)
+        assert all(words in table for words in ("memory  arithmetic      launch    at least    measured  share",
+                                                "operations, by ", "all kernels: at least", "merg"))
+        bounds = [bound for bound in step_bounds(f) if bound is not None]
+        assert len(bounds) == f.stats["kernels"] and all(bound.seconds >= bound.launch_s > 0 for bound in bounds)
+        assert sum(bound.flops for bound in bounds) >= 2 * 40 ** 3
     assert "at the limit" in text and "share" in text and "%" in text
     with pytest.raises(ArgumentError, match="repeats=0"):
         f.measure(x, repeats=0)

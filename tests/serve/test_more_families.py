@@ -11,6 +11,7 @@ import pytest
 from engine_models import greedy, paused, tokens_of
 
 import morpho as mo
+from benchmarks.models.parity.cases import ENCODERS
 from benchmarks.models.parity.decoders import decoders
 from morpho.base.errors import ArgumentError
 from morpho.models.registry import families
@@ -54,7 +55,7 @@ SERVED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SLOTS = {"phi3, long", "gemma2", "t5", "bart"}
 ELSEWHERE = {"gpt2", "llama", "prenorm"}  # test_same_bits.py
-VECTORS = {"bert", "roberta", "distilbert"}
+VECTORS = {"bert", "roberta", "distilbert", *ENCODERS}
 REFUSED = {"resnet", "vit", "mlp", "cnn", "clip", "whisper"}
 
 

@@ -6,11 +6,13 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
+import torch
 
 import morpho as mo
 from morpho import nn
 from morpho.base.errors import ArgumentError, DTypeError
 from morpho.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence, unpad_sequence
+from morpho.tensor import eager
 
 
 def test_data_is_the_tensor_without_its_gradient() -> None:
@@ -28,19 +30,75 @@ def test_data_is_the_tensor_without_its_gradient() -> None:
     assert x.tolist() == [0.0, 0.0, 0.0] and x.requires_grad
 
 
-def test_what_is_assigned_to_a_part_that_nothing_holds_is_not_lost_in_silence() -> None:
+PARTS = """
+x[1][2] = 5 | x[1][2] += 5 | x[0][1:][0] = 3 | x[..., 1][0] = 4 | x[1:][0][[0, 2]] = 7 | x[0][x[0] > 2] = -1
+x.T[2][1] = 6 | x.reshape(-1)[::5] = 9 | x.swapaxes(0, 1)[2] = 8 | x[None][0][1][0] *= 3 | x[-1][-1] = x[0][1] + 1
+"""
+PARTS_OF_TORCH = """
+x[0].add_(1) | x[0].mul_(2).add_(1) | x[1, 2].fill_(4) | x.view(-1)[::7].zero_() | x.diagonal()[1:] = 7
+x.t()[0].clamp_(min=2) | x[:1].copy_(x[1:2]) | x.mul_(2).sub_(1)[0] = 9 | x[2].masked_fill_(x[2] > 9, 0.0)
+"""
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_an_assignment_to_a_part_without_a_name_reaches_its_base(native: bool) -> None:
+    if native:
+        for load in eager.load_driver:
+            load()
+    lines = [(line, np) for line in PARTS.replace("\n", "|").split("|")]
+    lines += [(line, torch) for line in PARTS_OF_TORCH.replace("\n", "|").split("|")]
+    for line, peer in lines:
+        for lazy in (False, True):
+            one, other = peer.arange(12.0).reshape(3, 4), mo.arange(12.0).reshape(3, 4)
+            _ = None if lazy else other.realise()
+            for x in (one, other):
+                exec(line.strip(), {"x": x})
+            assert np.array_equal(np.asarray(one), other.numpy()), line
+
+
+def test_what_is_assigned_to_a_value_that_nothing_holds_is_not_lost_in_silence() -> None:
     x = mo.zeros((2, 3))
-    with pytest.raises(ArgumentError, match=r"would be lost.*x\[0, 1\]"):
-        x[0][1] = 5
-    with pytest.raises(ArgumentError, match=r"\[add_\].*would be lost"):
-        x[0].add_(1)
-    with pytest.raises(ArgumentError, match="would be lost"):
-        x.view(-1).fill_(3)
+
+    def part() -> mo.Tensor:
+        row = x[1]
+        row[0] = 1
+        return row
+
+    for source in (lambda: x + 1, lambda: list(x)[0], lambda: next(iter(x)), part):
+        with pytest.raises(ArgumentError, match="would be lost"):
+            source()[0] = 5
+        with pytest.raises(ArgumentError, match=r"\[add_\].*would be lost"):
+            source().add_(1)
     row = x[0]
     row[1] = 5
     row.add_(1)
     fresh = mo.empty(3).fill_(7)
     assert row.tolist() == [1.0, 6.0, 1.0] and x.sum() == 0 and fresh.tolist() == [7.0] * 3
+
+
+def test_parts_of_parts_remember_a_bounded_number_of_bases() -> None:
+    x = mo.zeros((4, 2))
+    for _ in range(100):
+        x = x[0:]
+    base, depth = x._base, 0
+    while base is not None:
+        base, depth = base[1], depth + 1
+    assert depth <= 10
+    model = mo.nn.Linear(2, 2)
+    with mo.no_grad():
+        model.weight[0][1] = 5
+        model.weight[1].fill_(2)
+    assert model.weight[0, 1] == 5 and model.weight[1].tolist() == [2.0, 2.0]
+
+
+def test_flat_is_read_and_assigned_to() -> None:
+    one, other = np.arange(6.0).reshape(2, 3), mo.arange(6.0).reshape(2, 3)
+    for x in (one, other):
+        x.flat[::2] = 9
+        x.flat[[1, 3]] = [7, 8]
+    assert np.array_equal(one, other.numpy()) and other.flat[1] == 7 and len(other.flat) == 6
+    other.flat = [1, 2]
+    assert [float(number) for number in other.flat] == [1, 2] * 3
 
 
 def test_leaves_of_constants_are_not_one_leaf() -> None:

@@ -434,3 +434,21 @@ def test_threads_that_train_at_once() -> None:
     for thread in threads:
         thread.join()
     assert ends == [[-3.375] * 3] * 3
+
+
+def test_without_gradients_a_computed_value_is_not_computed_again() -> None:
+    """What was computed is read, whether its tensor lives or not: ranks whose programs have collectives would else wait
+    for each other where they drop the tensor at other times."""
+    calls = []
+
+    def doubled(x: np.ndarray) -> np.ndarray:
+        calls.append(x.shape)
+        return x * 2
+
+    op = mo.extend.op("doubled_and_counted", reference=doubled, native=False)
+    weight = mo.asarray([1.0, 2.0]).requires_grad_()
+    y = (op(mo.asarray([1.0, 2.0])) * weight).realise()
+    with mo.no_grad():
+        z = y * 3
+    del y
+    assert z.tolist() == [6.0, 24.0] and len(calls) == 1

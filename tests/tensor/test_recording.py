@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,10 @@ def test_values_that_nobody_looks_at_neither_grow_nor_compile() -> None:
 
 def test_numbers_are_no_new_programs() -> None:
     x = mo.asarray([1.0, 2.0])
-    for n in range(3):
+    for n in range(12):
         assert (x * (0.5 + n) + n).tolist() == [0.5 + 2 * n, 1.0 + 3 * n]
     plans = counts.plans
-    for n in range(3, 20):
+    for n in range(12, 30):
         assert (x * (0.5 + n) + n).tolist() == [0.5 + 2 * n, 1.0 + 3 * n]
     assert counts.plans == plans
 
@@ -338,7 +339,7 @@ def grown(x: Any) -> Any:
     rows = x.shape[0]
     mask = mo.tril(mo.ones((rows, rows))) == 0
     weights = mo.softmax(mo.where(mask, float("-inf"), x @ x.T), -1)
-    flat = mo.concat([weights @ x, x[1:rows] * 2.0], 0).reshape((2 * rows - 1) * 4)
+    flat = mo.concat([weights @ x, x[1:rows] * 2.0], axis=0).reshape((2 * rows - 1) * 4)
     return flat[: 2 * rows].reshape(rows, 2) + mo.arange(rows)[:, None]
 
 
@@ -408,3 +409,109 @@ def test_a_size_that_follows_from_another_may_come_twice() -> None:
     for rows in (4, 6, 8, 11):
         x, y, z = (mo.ones((count, 2)) for count in (rows, rows - 2, rows - 2))
         assert (x.sum() + (y * 2.0 + z).sum()).item() == 2 * rows + 6 * (rows - 2)
+
+
+def scalars(values: Any) -> tuple[list[float], list[bytes]]:
+    """A look after each operation: of kinds of operands, of attributes, of numbers that change and special ones."""
+    seen, bits = [], []
+    total = values[0] * 1.0
+    for turn in range(60):
+        for value in values:
+            total = total + value * 0.5 if value > 0.0 else total - value
+            seen.append(float(total))
+            x = mo.abs(value) + turn
+            seen.append((2.0 * x).item())
+            whole: list[float] = [0, 1, 2, -3, 2**20]
+            for number in whole if value.dtype is mo.int32 else [*whole, 0.0, -0.0, 1.0, float("inf")]:
+                bits.append((value * number).numpy().tobytes())
+        row = mo.asarray([1.0, float(turn)]) - 0.5
+        seen += [float(row.sum(axis=0)), float(row.sum(axis=0, keepdims=True)), float(mo.max(row)), float(row @ row)]
+    return seen, bits
+
+
+def test_values_that_are_looked_at_one_by_one_are_computed_at_once(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [mo.asarray(np.float32(value)) for value in rng.standard_normal(6)]
+    values += [mo.asarray(np.float64(0.3)), mo.asarray(np.float32(-0.0)), mo.asarray(np.int32(7))]
+    scalars(values)
+    before, plans = counts.at_once, counts.plans
+    results = scalars(values)
+    assert counts.at_once > before and counts.plans - plans <= 2
+    with mo.settings(record=False):
+        assert str(scalars(values)) == str(results)
+
+
+def test_computing_at_once_ends_with_the_looks() -> None:
+    x = mo.asarray(0.5)
+    for _ in range(100):
+        float(x * 3.0)
+    for _ in range(200):
+        y = x * 3.0
+        x = y - 1.0
+    assert is_recorded(y * 3.0)
+    with pytest.raises(IndexError, match="test_recording"):
+        for _ in range(100):
+            mo.take(mo.asarray([1.0, 2.0]), mo.asarray(5)).item()
+
+
+def test_cells_that_run_once_share_the_programs_of_their_operations(rng: np.random.Generator) -> None:
+    """Operations in an order that never was run one by one, whatever their sizes; what runs often is compiled."""
+    x = mo.asarray(rng.standard_normal((40, 3), np.float32))
+    functions = (mo.sin, mo.tanh, mo.abs)
+
+    def cell(order: Any, rows: int) -> Any:
+        y = x[:rows]
+        for one in order:
+            y = functions[one](y) * (0.5 + one)
+        return (y - y.mean(0)).numpy().tobytes()
+
+    for rows in range(5, 9):
+        for one in range(3):
+            cell([one], rows), cell([one, (one + 1) % 3], rows)
+    pieces = counts.pieces
+    orders = [(0, 2, 1), (2, 1, 0), (1, 0, 2), (1, 1), (2, 0, 0, 1)]
+    results = {order: cell(order, 20 + number) for number, order in enumerate(orders)}
+    assert counts.pieces > pieces
+    plans = counts.plans
+    assert {order: cell(order, 20 + number) for number, order in enumerate(orders)} == results
+    assert counts.plans == plans
+    with mo.settings(record=False):
+        assert {order: cell(order, 20 + number) for number, order in enumerate(orders)} == results
+    for _ in range(12):
+        assert cell((0, 2, 1), 20) == results[0, 2, 1]
+    pieces = counts.pieces
+    assert cell((0, 2, 1), 20) == results[0, 2, 1] and counts.pieces == pieces
+    table = mo.asarray([1.0, 2.0])
+    for _ in range(12):
+        with pytest.raises(IndexError, match="test_recording"):
+            (mo.take(mo.abs(table), mo.asarray([7])) * 2.0).numpy()
+
+
+def test_values_looked_at_keep_their_gradients_and_dropped_ones_their_memory_not(rng: np.random.Generator) -> None:
+    """However they are computed: at once, operation by operation, or by a program of the whole."""
+    weight = mo.nn.Parameter(rng.standard_normal((2, 4)))
+    plain = mo.asarray(rng.standard_normal((2, 4)))
+    for turn in range(40):
+        for _ in range(30):
+            float(plain.sum())
+        y = (weight * plain).reshape(2, 2, 2).sum(1) * (turn + 1.0)
+        y.numpy()
+        assert y.requires_grad and not (plain * 2.0).requires_grad
+        weight.grad = None
+        (y * y).sum().backward()
+        summed = (weight.numpy() * plain.numpy()).reshape(2, 2, 2).sum(1)
+        wanted = 2 * (turn + 1.0) ** 2 * np.repeat(summed[:, None], 2, 1).reshape(2, 4) * plain.numpy()
+        np.testing.assert_allclose(weight.grad.numpy(), wanted, rtol=1e-12)
+    large = mo.ones(1000).realise()
+    for _ in range(40):
+        float((large * 2.0)[0])
+    total = mo.compile(lambda x, y: x + y)
+    for rows in range(2, 6):  # new sizes: a program of pieces
+        result = mo.ones((rows, 3)) * 3.0
+        later = result.sum(0) + 1.0
+        result.numpy()
+        memory = weakref.ref(result._storage)
+        total(result, result + 0.0, out=result)  # an error where somebody holds its memory
+        assert float(later[0]) == 3.0 * rows + 1.0
+        del result
+        assert memory() is None

@@ -214,11 +214,11 @@ def changed(path: str, value: Any, given: Any = COMPRESSED) -> Any:
 
 
 REFUSED = [
-    (changed("quant_method", "gptq", FP8), "quant_method is 'gptq'"), ("fp8", "quantization_config"),
+    (changed("quant_method", "quip", FP8), "quant_method is 'quip'"), ("fp8", "quantization_config"),
     (changed("quant_method", None, FP8), "quant_method is None"),
     (changed("bits", 4, FP8), r"quantization_config\.bits"),
     (changed("fmt", "e3m4", FP8), r"quantization_config\.fmt is 'e3m4'"), ({}, "quant_method"),
-    (changed("weight_block_size", [128], FP8), "weight_block_size"), (changed("format", "int-quantized"), "format"),
+    (changed("weight_block_size", [128], FP8), "weight_block_size"), (changed("format", "marlin-24"), "format"),
     (changed("config_groups.group_0.weights.num_bits", 4), r"group_0\.weights\.num_bits is 4"),
     (changed("config_groups.group_0.weights.strategy", "group"), "strategy"),
     (changed("config_groups.group_0.weights", None), r"group_0\.weights is None"),

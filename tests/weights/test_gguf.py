@@ -77,6 +77,14 @@ def tokenizer() -> mo.weights.BytePairs:
     return mo.weights.BytePairs(made.vocabulary, made.merges, made.specials, added=added, split_digits=True)
 
 
+@pytest.fixture
+def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TQ1_0 as a type that the gguf library alone knows."""
+    monkeypatch.delitem(our_gguf.REPACKED, "TQ1_0")
+    monkeypatch.delitem(gguf_header.NATIVE, 34)
+
+
+@pytest.mark.usefixtures("unknown")
 def test_tensors(tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCaptureFixture) -> None:
     """Floats are borrowed, q8_0 and q4_1 stay packed, blocks of other kinds are put into those that products read or
     become float32, all with the library's values."""
@@ -94,7 +102,7 @@ def test_tensors(tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCap
     assert file.tensors["f16"].dtype is mo.float16 and file.tensors["bf16"].dtype is mo.bfloat16
     assert file.tensors["eight"].kind == "q8_0" and file.tensors["four"].kind == "q4_1"
     start = np.frombuffer(file._map, np.uint8).ctypes.data
-    for tensor in (file.tensors["f32"], file.tensors["four"].data):
+    for tensor in (file.tensors["f32"], file.tensors["four"].data, file.tensors["old"].data):
         assert start < tensor.numpy().ctypes.data < start + len(file._map)
     with pytest.raises(KeyError, match="no tensor"):
         file.tensors["gone"]
@@ -178,6 +186,7 @@ def test_a_wrong_tokenizer(key: str, value: Any, complaint: str, tokenizer: mo.w
         our_gguf.tokenizer_of({**metadata, key: value}, "x")
 
 
+@pytest.mark.usefixtures("unknown")
 def test_without_the_library(tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Morpho reads by itself needs nothing; the rest says what to install."""
     arrays = values(rng)

@@ -11,32 +11,55 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.machine import available_isas, machine
 from morpho.ops.neural import float8
-from morpho.weights.errors import FileFault
 from morpho.weights.gguf.repack import REPACKED, repacked
 
-HALVES = {"Q4_0": [0], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2],
-          "Q6_K": [208]}
+# Where a type's float16 scales stand; those without are numbers whatever their bytes are.
+HALVES = {"Q4_0": [0], "IQ4_NL": [0], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2],
+          "Q5_K": [0, 2], "Q6_K": [208], "IQ4_XS": [0], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0],
+          "IQ3_S": [0], "IQ1_S": [0], "TQ1_0": [52], "TQ2_0": [64]}
+AS_THEY_STAND = {"Q4_0": ("q4_0", 32, 18), "IQ4_NL": ("iq4_nl", 32, 18)}
+TYPES = {**AS_THEY_STAND, **{kind: (form.kind, form.values, form.size) for kind, form in REPACKED.items()}}
+# A type for each layout whose products have code of their own: codes of 4 and 8 bits, one or two groups, codebooks.
+PRODUCTS = ["Q4_0", "IQ4_NL", "Q5_1", "Q2_K", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "IQ2_S"]
 
 
 def _rows(kind: str, rng: np.random.Generator, count: int, values: int) -> np.ndarray:
     """Random bytes with scales that are numbers."""
-    size, block, _, _ = REPACKED[kind]
+    _, block, size = TYPES[kind]
     raw = rng.integers(0, 256, (count, values // block, size), np.uint8)
-    for at in HALVES[kind]:
+    for at in HALVES.get(kind, []):
         scales = (rng.standard_normal((count, values // block, 1)) * 0.05).astype("<f2")
         raw[..., at:at + 2] = scales.view(np.uint8)
+    if kind == "IQ1_M":  # four bits of the scale in each of four words: a small one
+        raw[..., 55] = raw[..., 55] & 15 | 0x20
+    if kind == "MXFP4":
+        raw[..., 0] = rng.integers(118, 124, raw[..., 0].shape)
     return raw.reshape(count, -1)
 
 
-@pytest.mark.parametrize("kind", sorted(REPACKED))
-def test_values_and_products(kind: str, rng: np.random.Generator) -> None:
+def _packed(kind: str, rows: np.ndarray, values: int) -> mo.Quantised:
+    raw = rows if kind in AS_THEY_STAND else repacked(rows, kind)
+    return mo.Quantised.from_bytes(raw.tobytes(), (len(rows), values), TYPES[kind][0])
+
+
+def test_values_of_any_bytes(rng: np.random.Generator) -> None:
+    """The gguf library's, to the bit, infinities and NaN among them."""
+    gguf = pytest.importorskip("gguf", reason="the gguf library has the values")
+    for kind, (_, block, size) in TYPES.items():
+        rows = rng.integers(0, 256, (13, 512 // block * size), np.uint8)
+        with np.errstate(all="ignore"):
+            wanted = gguf.dequantize(rows, getattr(gguf.GGMLQuantizationType, kind))
+        assert np.array_equal(_packed(kind, rows, 512).dequantise().numpy(), wanted, equal_nan=True), kind
+
+
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_products(kind: str, rng: np.random.Generator) -> None:
     gguf = pytest.importorskip("gguf", reason="the gguf library has the values")
     rows = _rows(kind, rng, 37, 512)
     wanted = gguf.dequantize(rows, getattr(gguf.GGMLQuantizationType, kind))
-    weight = mo.Quantised.from_bytes(repacked(rows, kind).tobytes(), (37, 512), REPACKED[kind][2])
-    assert (weight.dequantise().numpy() == wanted).all()
-    plain = mo.asarray(wanted)
+    weight, plain = _packed(kind, rows, 512), mo.asarray(wanted)
     for count in (1, 40):  # few rows and many are other kernels
         x = mo.asarray(rng.standard_normal((count, 512), np.float32))
         found = mo.compile(lambda x: mo.matmul(x, weight))(x).numpy()
@@ -45,15 +68,37 @@ def test_values_and_products(kind: str, rng: np.random.Generator) -> None:
         assert apart < 1e-5 * np.abs(found).max()
 
 
+def test_codebooks_on_every_instruction_set(rng: np.random.Generator) -> None:
+    """Numbers picked by an instruction and by shifts, by one lane and by many."""
+    rows = _rows("IQ4_NL", rng, 19, 64)
+    weight, x = _packed("IQ4_NL", rows, 64), rng.standard_normal((5, 64)).astype(np.float32)
+    plain = weight.dequantise().numpy()
+    for isa in (*available_isas(machine()), "vector128"):
+        with mo.settings(isa=isa):
+            found = mo.compile(lambda x: mo.matmul(x, weight))(mo.asarray(x)).numpy()
+            assert (found == mo.compile(lambda x: x @ mo.asarray(plain).T)(mo.asarray(x)).numpy()).all(), isa
+
+
+def test_embeddings_of_packed_rows(rng: np.random.Generator) -> None:
+    for kind in ("Q4_0", "NVFP4"):
+        weight = _packed(kind, _rows(kind, rng, 7, 64), 64)
+        found = mo.nn.QuantisedEmbedding(weight)(mo.asarray([[3, 0, 6]])).numpy()[0]
+        assert (found == weight.dequantise().numpy()[[3, 0, 6]]).all()
+
+
+def test_quantised_as_the_library_does(rng: np.random.Generator) -> None:
+    gguf = pytest.importorskip("gguf", reason="the gguf library has the blocks")
+    values = rng.standard_normal((9, 96)).astype(np.float32)
+    values[0, :32], values[1, 40:] = 0, -values[1, 40:].clip(0)
+    wanted = gguf.quantize(values, gguf.GGMLQuantizationType.Q4_0)
+    assert (mo.quantise(values, "q4_0").data.numpy() == wanted).all()
+
+
 def test_a_file_with_every_kind(tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCaptureFixture) -> None:
-    """All of them stay packed, IQ types become what the gguf library makes of them, which is said."""
+    """All of them stay packed, and nothing is said."""
     gguf = pytest.importorskip("gguf", reason="the gguf library writes the file")
     writer = gguf.GGUFWriter(str(tmp_path / "all.gguf"), "llama")
-    given = {kind: _rows(kind, rng, 4, 256) for kind in REPACKED}
-    sizes = {kind: gguf.GGML_QUANT_SIZES[getattr(gguf.GGMLQuantizationType, kind)]
-             for kind in ("IQ4_NL", "IQ4_XS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S", "IQ1_M")}
-    given |= {kind: rng.integers(0, 256, (4, 256 // block * size), np.uint8) & 0x3B
-              for kind, (block, size) in sizes.items()}
+    given = {kind: _rows(kind, rng, 4, 256) for kind in TYPES}
     for kind, rows in given.items():
         writer.add_tensor(kind, rows, raw_dtype=getattr(gguf.GGMLQuantizationType, kind))
     writer.write_header_to_file()
@@ -62,20 +107,12 @@ def test_a_file_with_every_kind(tmp_path: Path, rng: np.random.Generator, caplog
     writer.close()
     with caplog.at_level("WARNING", "morpho"):
         file = mo.weights.load_gguf(tmp_path / "all.gguf")
-    assert f"{len(sizes)} tensors" in caplog.text and "products do not read IQ" in caplog.text
+    assert not caplog.text and not file.tensors.converted
     for kind, rows in given.items():
         weight = file.tensors[kind]
-        assert isinstance(weight, mo.Quantised) == (kind in REPACKED)
-        values = weight.dequantise() if isinstance(weight, mo.Quantised) else weight
+        assert isinstance(weight, mo.Quantised) and weight.kind == TYPES[kind][0]
         wanted = gguf.dequantize(rows, getattr(gguf.GGMLQuantizationType, kind))
-        assert np.array_equal(values.numpy(), wanted, equal_nan=True)
-
-
-def test_scales_that_do_not_fit() -> None:
-    raw = np.zeros((1, 18), np.uint8)
-    raw[:, :2] = np.array([60000], "<f2").view(np.uint8)
-    with pytest.raises(FileFault, match="too large for float16"):
-        repacked(raw, "Q4_0")
+        assert np.array_equal(weight.dequantise().numpy(), wanted, equal_nan=True)
 
 
 # -- floats of 8 bits --------------------------------------------------------------------------------------------------

@@ -100,6 +100,44 @@ def _older() -> list[Case]:
     ]
 
 
+_MODERN = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 4, "intermediate_size": 20,
+           "num_attention_heads": 4, "max_position_embeddings": 40, "local_attention": 6, "pad_token_id": 0,
+           "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+
+
+def _encoders(bert: dict[str, Any]) -> list[tuple[str, str, dict[str, Any], dict[str, Any]]]:
+    """Families of `models/encoders/families.py`: a usual and an odd configuration."""
+    far = {"relative_attention": True, "type_vocab_size": 0}
+    euro = {**bert, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "mask_token_id": 3, "hidden_size": 24,
+            "num_attention_heads": 4}
+    return [
+        ("xlm-roberta", "XLMRoberta", {**bert, "type_vocab_size": 1}, {"pad_token_id": 3}),
+        ("camembert", "Camembert", {**bert, "type_vocab_size": 1}, {"tie_word_embeddings": False}),
+        ("albert", "Albert", {**bert, "embedding_size": 8}, {
+            "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu"}),
+        ("electra", "Electra", {**bert, "embedding_size": 8}, {"embedding_size": 12, "type_vocab_size": 3,
+                                                               "tie_word_embeddings": False, "hidden_act": "relu"}),
+        ("mpnet", "MPNet", bert, {"relative_attention_num_buckets": 40, "layer_norm_eps": 1e-3, "hidden_act": "relu"}),
+        ("deberta-v2", "DebertaV2", {**bert, **far, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"],
+                                     "share_att_key": True, "norm_rel_ebd": "layer_norm",
+                                     "position_biased_input": False, "max_relative_positions": 20}, {
+            "pos_att_type": "c2p", "share_att_key": False, "position_buckets": -1, "conv_kernel_size": 3,
+            "conv_act": "gelu", "position_biased_input": True, "type_vocab_size": 2, "embedding_size": 8,
+            "max_relative_positions": 5, "norm_rel_ebd": "none"}),
+        ("nomic_bert", "NomicBert", {**bert, "num_attention_heads": 2}, {"num_attention_heads": 3, "rope_parameters": {
+            "rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}, "type_vocab_size": 3,
+            "tie_word_embeddings": False}),
+        ("eurobert", "EuroBert", euro, {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True,
+                                        "tie_word_embeddings": True, "head_dim": 8}),
+        ("modernbert", "ModernBert", _MODERN, {
+            "attention_bias": True, "mlp_bias": True, "norm_bias": True, "decoder_bias": False, "classifier_bias": True,
+            "classifier_activation": "relu", "hidden_activation": "silu", "tie_word_embeddings": False,
+            "layer_types": [SLIDING, FULL, SLIDING, SLIDING], "local_attention": 3,
+            "rope_parameters": {FULL: {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
+                                SLIDING: {"rope_type": "default", "rope_theta": 100.0}}}),
+    ]
+
+
 def _heads() -> list[Case]:
     names = {"masked": "MaskedLM", "classify": "SequenceClassification", "tokens": "TokenClassification",
              "spans": "QuestionAnswering"}
@@ -117,6 +155,21 @@ def _heads() -> list[Case]:
             found.append(Case(f"{family}: {task}", task, f"{kind}For{name}", settings))
         found.append(Case(f"{family}: untied", "masked", f"{kind}ForMaskedLM",
                           {**base, **odd, "tie_word_embeddings": False}))
+    for family, kind, base, odd in _encoders(bert):
+        for place, (task, name) in enumerate(names.items()):
+            if not (family == "nomic_bert" and task == "spans") and not (family == "eurobert" and task == "spans"):
+                labels = {} if task in ("masked", "spans") else {"num_labels": 5}
+                found.append(Case(f"{family}: {task}", task, f"{kind}For{name}",
+                                  {**base, **(odd if place % 2 else {}), **labels}))
+        found.append(Case(f"{family}: other masked", "masked", f"{kind}ForMaskedLM", {**base, **odd}))
+    found.append(Case("electra: replaced tokens", "replaced", "ElectraForPreTraining", {
+        **bert, "embedding_size": 8, "hidden_act": "relu"}))
+    found.append(Case("modernbert: mean", "classify", "ModernBertForSequenceClassification", {
+        **_MODERN, "classifier_pooling": "mean", "num_labels": 3}))
+    for pooling in ("bos", "mean"):
+        found.append(Case(f"eurobert: {pooling}", "classify", "EuroBertForSequenceClassification", {
+            **bert, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "mask_token_id": 3,
+            "classifier_pooling": pooling, "num_labels": 3}))
     for task, name in [*names.items()][1:]:
         labels = {} if task == "spans" else {"num_labels": 4}
         found.append(Case(f"qwen2: {task}", f"decoder {task}", f"Qwen2For{name}", {**SMALL, **labels}))
@@ -163,3 +216,5 @@ def _others() -> list[Case]:
 
 
 CASES = {case.name: case for case in [*_decoders(), *decoders(), *_older(), *_heads(), *_others()]}
+ENCODERS = ("xlm-roberta", "camembert", "albert", "electra", "mpnet", "deberta-v2", "nomic_bert", "eurobert",
+            "modernbert")

@@ -31,7 +31,8 @@ def inputs(name: str, kind: str, config: dict[str, Any]) -> Arrays:
     length = 33 if "long" in name else 17
     ids = rng.integers(4, config["vocab_size"], (2, length))
     mask = np.ones_like(ids)
-    if kind in ("masked", "classify", "tokens", "spans", "bart", "bart classify", "bart spans"):  # on the right
+    if kind in ("masked", "classify", "tokens", "spans", "replaced", "bart", "bart classify",
+                "bart spans"):  # on the right
         mask[1, 11:] = 0
         ids[1, 11:] = config.get("pad_token_id") or 0
     else:  # on the left, as decoders have it

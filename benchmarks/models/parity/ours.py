@@ -54,7 +54,9 @@ def _head(name: str) -> Any:
         if name == "spans":
             return {"start": model.span_logits(x)[0].numpy()[seen], "end": model.span_logits(x)[1].numpy()[seen]}
         if name == "classify":
-            return {"logits": model.classify(x).numpy()}
+            return {"logits": model.classify(x, mask).numpy()}
+        if name == "replaced":
+            return {"logits": model.token_logits(x).numpy()[seen][:, 0]}
         return {"logits": (model.token_logits(x) if name == "tokens" else model.logits(x)).numpy()[seen]}
     return run
 
@@ -85,6 +87,6 @@ KINDS: dict[str, Any] = {
     "decoder": _decoder, "forward": lambda model, given: {"logits": model(mo.asarray(given["ids"])).numpy()},
     "bart": _bart, "bart spans": _bart_spans, "whisper": _whisper, "clip": _clip,
     "bart classify": lambda model, given: {"logits": model.classify(given["ids"], given["mask"]).numpy()},
-    **{name: _head(name) for name in ("masked", "classify", "tokens", "spans", "decoder classify", "decoder tokens",
-                                      "decoder spans")},
+    **{name: _head(name) for name in ("masked", "classify", "tokens", "spans", "replaced", "decoder classify",
+                                      "decoder tokens", "decoder spans")},
 }

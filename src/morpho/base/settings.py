@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
@@ -179,16 +181,83 @@ def world_size() -> int | None:
 
 def other_launcher() -> tuple[int, int, str, str]:
     """Variables of a launcher that starts no MPI ranks: rank, size, the variables, and what sets them; a
-    size of 1 where there are none. Those of `torchrun` and of Slurm's `srun` without PMIx are such."""
+    size of 1 where there are none. Those of `torchrun`, of Slurm's `srun` without PMIx, of `pbsdsh` and of an indexed
+    job of Kubernetes are such."""
     if "OMPI_COMM_WORLD_SIZE" in os.environ or "PMIX_RANK" in os.environ:
         return 0, 1, "", ""  # a rank of MPI, whatever an outer launcher has left
     sizes = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-    for rank, size, name in (("RANK", "WORLD_SIZE", "torchrun"), ("PMI_RANK", "PMI_SIZE", "another MPI's mpiexec"),
+    for rank, size, name in (("RANK", "WORLD_SIZE", "torchrun"), ("JOB_COMPLETION_INDEX", "WORLD_SIZE", "Kubernetes"),
+                             ("PMI_RANK", "PMI_SIZE", "another MPI's mpiexec"),
                              ("SLURM_PROCID", next((each for each in sizes if each in os.environ), sizes[0]), "srun")):
         words = os.environ.get(rank, ""), os.environ.get(size, "")
         if all(word.isdigit() for word in words) and int(words[1]) > 1:
             return int(words[0]), int(words[1]), f"{rank}={words[0]} and {size}={words[1]}", name
-    return 0, 1, "", ""
+    return _task_of_pbs()
+
+
+def _task_of_pbs() -> tuple[int, int, str, str]:
+    """A task of `pbsdsh`: OpenPBS numbers the lines of the file of nodes, Torque says the size too. Task 1 is the job's
+    own script, no rank."""
+    task = os.environ.get("PBS_TASKNUM", "")
+    if not re.fullmatch("[0-9A-Fa-f]+", task) or int(task, 16) <= 1:
+        return 0, 1, "", ""
+    variable = "PBS_VNODENUM" if "PBS_VNODENUM" in os.environ else "PBS_NODENUM"
+    size, of = os.environ.get("PBS_NP", ""), "PBS_NP"
+    if not size.isdigit():
+        size, of = str(len(_lines_of(os.environ.get("PBS_NODEFILE", "")))), "lines of PBS_NODEFILE"
+    rank = os.environ.get(variable, "")
+    if not rank.isdigit() or int(size) <= 1:
+        return 0, 1, "", ""
+    return int(rank), int(size), f"{variable}={rank} and {of}={size}", "pbsdsh"
+
+
+def _lines_of(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().split()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+@dataclass(frozen=True)
+class MeetingPlace:
+    """Where ranks of another launcher meet. run: which of several starts; is_store: `torchrun` itself listens there."""
+
+    address: str
+    port: int
+    run: str
+    is_store: bool = False
+
+
+def meeting_place(launcher: str) -> MeetingPlace | None:
+    """Where the ranks of a launcher that `other_launcher` named meet: MASTER_ADDR and MASTER_PORT, else the first
+    machine of the job and a port that follows from the job's number; None where the variables do not say."""
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    run = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if port and not (port.isdigit() and 0 < int(port) < 65536):
+        raise fail(ArgumentError, "cluster", f"MASTER_PORT={port} is no port", "use a number from 1 to 65535", line="")
+    if launcher in ("torchrun", "Kubernetes"):
+        is_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        return MeetingPlace(address, int(port), run, is_store) if address and port else None
+    if launcher == "srun" and {"SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID"} <= os.environ.keys():
+        job, step = os.environ["SLURM_JOB_ID"], os.environ.get("SLURM_STEP_ID", "0")
+        is_one = os.environ.get("SLURM_STEP_NUM_NODES", "1") == "1"
+        address = address or ("127.0.0.1" if is_one else os.environ.get("SLURM_STEP_NODELIST", ""))
+        return MeetingPlace(address, int(port or _port_of(f"{job}.{step}")), f"{job}.{step}") if address else None
+    if launcher == "pbsdsh":
+        nodes, job = [address] if address else _lines_of(os.environ.get("PBS_NODEFILE", "")), os.environ.get(
+            "PBS_JOBID", "0")
+        return MeetingPlace(nodes[0], int(port or _port_of(job)), job) if nodes else None
+    return None
+
+
+def _port_of(job: str) -> int:
+    """A port that all processes of a job work out alike, outside of those the system gives away.
+
+    >>> _port_of("4711.0")
+    17573
+    """
+    return 15000 + zlib.crc32(job.encode()) % 5000
 
 
 def world_rank() -> int | None:
@@ -197,6 +266,11 @@ def world_rank() -> int | None:
         if os.environ.get(variable, "").isdigit():
             return int(os.environ[variable])
     return None
+
+
+def adopt(variables: Mapping[str, str]) -> None:
+    """Set variables of this process: those by which MPI knows a rank."""
+    os.environ.update(variables)
 
 
 def ranks_secret() -> str:

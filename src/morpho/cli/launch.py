@@ -17,9 +17,11 @@ from morpho.cluster.hosts.file import QUEUE
 from morpho.cluster.hosts.file import read_hosts as read_file
 from morpho.cluster.hosts.reaching import check_reachable
 from morpho.cluster.launch import mpiexec, secret
+from morpho.cluster.launch.job_files import JobFile
 from morpho.cluster.launch.launcher import HEARTBEAT_S, WIDEN_S, Elastic, Job, module_job
 from morpho.cluster.launch.launcher import launch as run_job
 from morpho.cluster.launch.mpiexec import HERE, Hosts
+from morpho.plan import Plan
 
 RANK = "morpho.cli.rank"
 _HOST = re.compile(r"[\w.-]+(:\d+)?")
@@ -73,6 +75,18 @@ def launch(program: Sequence[str], count: int | None, hosts: str | None, max_res
         heartbeat_s = HEARTBEAT_S if len({host for host, _ in where.slots}) > 1 else 0.0
     job = Job(tuple(program), wanted, where, 1, max_restarts, threads, heartbeat_s or None)
     _end(_elastic(job, elastic, widen_after_s, "-n"), dashboard)
+
+
+def write(kind: str, program: Sequence[str], count: int | None, each: int, threads: int | None, plan: Path | None,
+          image: str) -> None:
+    """Print the file by which a queue or a cluster starts the ranks."""
+    chosen = None
+    if plan is not None:
+        try:
+            chosen = Plan.from_json(plan.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise fail(ArgumentError, "launch", f"the plan {plan} cannot be read: {error}", line="") from None
+    print(JobFile(kind, tuple(program), count or each, each, threads, image, chosen, str(plan or "")).text(), end="")
 
 
 def _elastic(job: Job, elastic: str | None, widen_after_s: float | None, counted_by: str) -> Job:

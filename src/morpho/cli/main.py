@@ -17,8 +17,10 @@ from morpho.cli import grpo as grpo_command
 from morpho.cli.guard import guarded
 from morpho.cli.machine import bench_commands
 from morpho.cli.planning import plan_command
+from morpho.cli.program import certificate as certificate_command
 from morpho.cli.program import export_command, onnx, profile_command, tune_command
 from morpho.cli.server import dashboard_command, serve_command
+from morpho.cli.text import audit as audit_command
 
 
 class Commands(TyperGroup):
@@ -117,6 +119,13 @@ def run(
     device: Annotated[str, typer.Option(metavar="NAME", help="Where it runs: cuda, or another of mo.devices().")] = "",
     activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits, which is faster; see "
                                                   "docs/numerics.md.")] = "exact",
+    prompt_cache: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What the model has computed for a text: where the prompt "
+                                                       "begins like it, that is not computed again. Written when the "
+                                                       "text ends; the text is the same.")
+    ] = None,
+    commit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what `morpho audit` needs to replay the "
+                                                                     "answer.")] = None,
     inputs: onnx.Inputs = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the outputs of an ONNX model go: .npz, or "
                                                                      ".npy for one.")] = None,
@@ -124,6 +133,8 @@ def run(
     """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`; talk to one: `morpho run
     smollm2`."""
     if onnx.is_model(words):
+        if commit is not None:
+            raise typer.BadParameter("--commit is for a language model")
         return onnx.run(words or (), inputs or (), output)
     if inputs or output:
         raise typer.BadParameter("--input and --output are for a MODEL.onnx")
@@ -140,7 +151,8 @@ def run(
         if nodes is not None and hosts is not None:
             raise typer.BadParameter("--nodes are workers on this machine, --hosts are machines: give one of them")
         spread = Spread(nodes, hosts, plan)
-    part.run(words or (), sampling, file=file, chat=chat, spread=spread, device=device, activations=activations)
+    part.run(words or (), sampling, file=file, chat=chat, spread=spread, device=device, activations=activations,
+             prompt_cache=prompt_cache, commit=commit)
 
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",
@@ -261,10 +273,25 @@ def launch(
                                    "ended. Default: 10 on several hosts, 0 on one.")
     ] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help=DASHBOARD)] = False,
+    write: Annotated[
+        str | None, typer.Option(metavar="slurm|pbs|kubernetes|statefulset", help="Start nothing: print the file with "
+                                 "which this queue or cluster starts them.")
+    ] = None,
+    per_node: Annotated[int, typer.Option(min=1, help="With --write: ranks on a node.")] = 1,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --write: a plan of `morpho plan --json`, and the "
+                                  "program is `run` or `serve` with its words.")
+    ] = None,
+    image: Annotated[str, typer.Option(help="With --write: the image of a pod.")] = "",
 ) -> None:
     """Start ranks of a script: `morpho launch -n 4 train.py`. Where one dies, the others go on without it."""
     from morpho.cli import launch as part
 
+    if write is not None:
+        part.write(write, program, count, per_node, threads, plan, image)
+        return
+    if plan is not None or image or per_node != 1:
+        raise typer.BadParameter("--plan, --image and --per-node are for --write")
     part.launch(program, count, hosts, max_restarts, elastic, threads, heartbeat, dashboard, widen_after)
 
 
@@ -340,6 +367,8 @@ def logic(
 app.command("tune", context_settings=tune_command.CONTEXT)(tune_command.tune)
 app.command("dashboard")(dashboard_command.dashboard)
 app.command("explain")(onnx.explain)
+app.command("audit")(audit_command.audit)
+app.command("certificate")(certificate_command.certificate)
 app.command("export", epilog=export_command.EPILOG)(export_command.export)
 app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("profile", epilog=profile_command.EPILOG, context_settings=profile_command.CONTEXT)(profile_command.profile)

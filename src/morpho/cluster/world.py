@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, GroupError, fail
 from morpho.cluster.groups import hierarchical, mpi, nccl, one
+from morpho.cluster.launch import joining
 from morpho.runtime.groups import registry
 from morpho.runtime.groups.group import Group
 
@@ -51,6 +52,8 @@ def init(kind: str = "auto", by_hosts: bool | None = None) -> Group:
         group = nccl.world()
         _check_size(group.size)
         return group
+    if kind in ("auto", "mpi"):
+        _join()
     if kind == "mpi" or (kind == "auto" and settings.world_size() is not None):
         found: Group = mpi.world()
         _check_size(found.size)
@@ -66,6 +69,16 @@ def init(kind: str = "auto", by_hosts: bool | None = None) -> Group:
     return found
 
 
+def _join() -> None:
+    """Become a rank of MPI, where another launcher started this process and said where its ranks meet."""
+    rank, size, _, launcher = settings.other_launcher()
+    if size == 1 or settings.get().alone:
+        return
+    place = settings.meeting_place(launcher)
+    if place is not None:
+        joining.join(rank, size, place, launcher)
+
+
 def _check_size(size: int) -> None:
     """An error where a launcher's variables say that there are more ranks than the group has: each would be alone, with
     the whole work, and write the same files."""
@@ -76,8 +89,9 @@ def _check_size(size: int) -> None:
     if launcher == "srun":
         how += ", `morpho launch --hosts queue SCRIPT`, or `srun --mpi=pmix`"
     raise fail(GroupError, "cluster", f"{variables} ({launcher}) say that this process is rank {rank} of {promised}, "
-               f"and its group has {size}: ranks find each other by Open MPI, not by these variables",
-               f"{how}; if each process is meant to be alone, set MORPHO_ALONE=1 or call cluster.init('one')")
+               f"and its group has {size}: they do not say where ranks meet",
+               f"set MASTER_ADDR and MASTER_PORT, or {how}; if each process is meant to be alone, set MORPHO_ALONE=1 "
+               "or call cluster.init('one')")
 
 
 def current() -> Group | None:

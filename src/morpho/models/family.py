@@ -77,8 +77,8 @@ class Family:
 
     @property
     def has_shape(self) -> bool:
-        """True where a `Shape` follows from its configuration."""
-        return hasattr(self.model.config_class, "shape")
+        """True where a decoder's `Shape` follows from its configuration."""
+        return self.cuts is not None and hasattr(self.model.config_class, "shape")
 
 
 def tied_head(settings: Settings, head: str = "lm_head.weight") -> list[Rule]:

@@ -1,5 +1,6 @@
-"""`quantization_config` of config.json: weights of 8-bit floats with scales are read, whatever wrote them; other kinds
-are refused by name. Activations are never rounded here, so what is said about them does not matter."""
+"""`quantization_config` of config.json: weights of 8-bit floats with scales are read, whatever wrote them, and whole
+numbers of a few bits as GPTQ, AWQ and compressed-tensors have them; other kinds are refused by name. Activations are
+never rounded here, so what is said about them does not matter."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.weights import keys
+from morpho.weights.integers import Integers
 from morpho.weights.keys import Key, KeyTable, Kind, irrelevant, only, used
 from morpho.weights.scanner import shortened
 
@@ -42,6 +44,69 @@ METHODS: dict[str, KeyTable] = {
                                     "transform_config": only({}, None)}),
     "modelopt": KeyTable({**_SHARED, **_GROUPS, "quant_algo": only("FP8", "MXFP8"), "producer": _WRITER}),
 }
+_BITS = Kind(lambda value: value in (2, 3, 4, 8) and type(value) is int, "2, 3, 4 or 8")
+_GROUP_SIZE = used(Kind(lambda value: value == -1 or keys.is_whole(value, 1), "a size, or -1 for whole rows"))
+_FEW: dict[str, Key] = {"bits": used(_BITS), "group_size": _GROUP_SIZE, "quant_method": used(keys.text("gptq")),
+                        "modules_to_not_convert": _STORED, "backend": _WRITER, "model_seqlen": _WRITER}
+METHODS |= {
+    "gptq": KeyTable({**_FEW, "checkpoint_format": only("gptq", "gptq_v2", "", None), "desc_act": _STORED,
+                      "sym": _STORED, "true_sequential": _WRITER, "static_groups": _WRITER, "damp_percent": _WRITER,
+                      "model_name_or_path": _WRITER, "model_file_base_name": _WRITER, "is_marlin_format": only(False),
+                      "quantizer": _WRITER, "meta": _WRITER, "exllama_config": _WRITER, "use_exllama": _WRITER,
+                      "max_input_length": _WRITER, "use_cuda_fp16": _WRITER, "dataset": _WRITER, "tokenizer": _WRITER,
+                      "batch_size": _WRITER, "block_name_to_quantize": _STORED, "pad_token_id": _WRITER,
+                      "module_name_preceding_first_block": _STORED, "modules_in_block_to_quantize": _STORED,
+                      "cache_block_outputs": _WRITER, "disable_exllama": _WRITER, "lm_head": _STORED,
+                      "dynamic": only(None, {}), "pack_dtype": only("int32", None), "format": only("gptq", "gptq_v2"),
+                      "hyb_act": only(False), "mse": _WRITER}),
+    "awq": KeyTable({**_FEW, "version": only("gemm", "GEMM"), "zero_point": only(True), "bits": only(4),
+                     "exllama_config": _WRITER, "do_fuse": _WRITER, "fuse_max_seq_len": _WRITER,
+                     "modules_to_fuse": _WRITER}),
+}
+_INTEGER_FORMATS = ("pack-quantized", "int-quantized")
+_INTEGER_WEIGHTS = KeyTable({**_WEIGHTS, "num_bits": used(Kind(lambda value: value in (4, 8), "4 or 8")),
+                             "type": only("int"), "symmetric": _STORED, "actorder": _STORED,
+                             "strategy": used(keys.one_of("tensor", "channel", "group")),
+                             "group_size": used(Kind(lambda value: value is None or value == -1 or keys.is_whole(
+                                 value, 1), "a size").or_null())})
+_INTEGER_TABLE = KeyTable({**METHODS["compressed-tensors"], "format": only(*_INTEGER_FORMATS)})
+_INTEGER_GROUP = KeyTable({**_GROUP, "format": only(*_INTEGER_FORMATS, None)})
+
+
+def integers_of(operation: str, file: str, config: Mapping[str, Any], ignore: Collection[str] = ()) -> Integers | None:
+    """Return the checked description of weights of a few bits; None where they are floats.
+
+    >>> integers_of("load", "", {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}})
+    Integers(method='gptq', bits=4, shift=1)
+    """
+    said = config.get(NAME)
+    method = said.get("quant_method") if isinstance(said, Mapping) else None
+    if NAME in ignore or method not in ("gptq", "awq", "compressed-tensors"):
+        return None
+    assert isinstance(said, Mapping)
+    if method != "compressed-tensors":
+        METHODS[method].check(operation, file, said, ignore=ignore, within=NAME)
+        if "bits" not in said:
+            raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{NAME} does not say bits")
+        newer = "gptq_v2" in (said.get("checkpoint_format"), said.get("format"))
+        return Integers(method, said["bits"], int(method == "gptq" and not newer))
+    if said.get("format") not in _INTEGER_FORMATS:
+        return None
+    _INTEGER_TABLE.check(operation, file, said, ignore=ignore, within=NAME)
+    bits = set()
+    for name, group in (said.get("config_groups") or {}).items():
+        within = f"{NAME}.config_groups.{name}"
+        parts = group.get("weights") if isinstance(group, Mapping) else None
+        if not isinstance(parts, Mapping):
+            raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{within} is {shortened(group)}, which "
+                                                 "says nothing about weights")
+        _INTEGER_GROUP.check(operation, file, group, ignore=ignore, within=within)
+        _INTEGER_WEIGHTS.check(operation, file, parts, ignore=ignore, within=f"{within}.weights")
+        bits.add(parts.get("num_bits", 8))
+    if len(bits) != 1:
+        raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{NAME} says {sorted(bits)} bits of "
+                                             "weights, and one number of them is read")
+    return Integers(method, bits.pop())
 
 
 def block_size(operation: str, file: str, config: Mapping[str, Any],
@@ -50,14 +115,16 @@ def block_size(operation: str, file: str, config: Mapping[str, Any],
 
     >>> block_size("load", "", {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})
     (128, 128)
-    >>> block_size("load", "config.json", {"quantization_config": {"quant_method": "awq"}})
+    >>> block_size("load", "config.json", {"quantization_config": {"quant_method": "bitsandbytes"}})
     Traceback (most recent call last):
     ...
-    morpho.base.errors.ArgumentError: [load] config.json: quantization_config.quant_method is 'awq', and only fp8, \
-mxfp4, fbgemm_fp8, compressed-tensors, modelopt are read. At ...
+    morpho.base.errors.ArgumentError: [load] config.json: quantization_config.quant_method is 'bitsandbytes', and only \
+fp8, mxfp4, fbgemm_fp8, compressed-tensors, modelopt, gptq, awq are read. At ...
     """
     found = config.get(NAME)
     if found is None or NAME in ignore:
+        return None
+    if integers_of(operation, file, config, ignore) is not None:
         return None
     where = f"{file}: " if file else ""
     method = found.get("quant_method") if isinstance(found, Mapping) else None

@@ -11,8 +11,8 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.models.family import Family
 
 FILES = ("gpt2", "llama", "encoders.bert", "seq2seq.t5", "transformer", "vision.resnet", "vision.vit", "small",
-         "encoders.roberta", "encoders.distilbert", "seq2seq.bart", "seq2seq.bart_kin", "seq2seq.whisper",
-         "vision.clip",
+         "encoders.roberta", "encoders.distilbert", "encoders.families", "seq2seq.bart", "seq2seq.bart_kin",
+         "seq2seq.whisper", "vision.clip",
          "decoder.families.llama_like", "decoder.families.gemma", "decoder.families.others",
          "decoder.families.kin", "decoder.families.mixtures",
          "decoder.families.gpts")

@@ -53,6 +53,15 @@ class Frozen:
         self._versions = versions
         return True
 
+    @property
+    def values(self) -> list[mo.Tensor]:
+        """The values in use, in the order of the module's variables."""
+        return [tensor for _, tensor in self._held]
+
+    @property
+    def versions(self) -> list[int]:
+        return self._versions
+
     def fits(self, module: Module) -> bool:
         """Whether the module still has the same states: one that was converted to another dtype has others."""
         states = _states(module)

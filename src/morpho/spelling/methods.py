@@ -25,7 +25,7 @@ from morpho.spelling import torch_functions as torchf
 from morpho.spelling import torch_process as process
 from morpho.spelling import wide as widef
 from morpho.tensor.autodiff.grad_mode import Tracked
-from morpho.tensor.functions.indexing.index import OF_METHOD, is_alone, refuse_lost
+from morpho.tensor.functions.indexing.parts import OF_METHOD, assign_result, changed, is_alone, remembered
 from morpho.tensor.state.variable import Variable
 
 _FUNCTIONS = """
@@ -65,11 +65,14 @@ selu sgn sigmoid sign sin sinc sinh sqrt square sub subtract tan tanh threshold 
 alpha_dropout feature_alpha_dropout feature_dropout
 """
 IN_PLACE = frozenset(_IN_PLACE.split())
+# Methods whose results are views in NumPy and PyTorch: an assignment goes through them.
+VIEWS = frozenset(["diagonal", "moveaxis", "movedim", "narrow", "permute", "ravel", "reshape_as", "select", "squeeze",
+                   "swapaxes", "swapdims", "t", "transpose", "unflatten", "unsqueeze", "view", "view_as"])
 SPECIAL: dict[str, Any] = {}
 
 
 def special(function: Callable[..., Any]) -> Callable[..., Any]:
-    if function.__name__.endswith("_"):
+    if function.__name__.endswith("_") or function.__name__ in ("fill", "put", "partition", "sort"):
         function = _unless_lost(function)
     SPECIAL[function.__name__.removesuffix("__").rstrip("0")] = function
     return function
@@ -79,8 +82,10 @@ def _unless_lost(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(self: mo.Tensor, *args: Any, **options: Any) -> Any:
         if is_alone(sys.getrefcount(self), OF_METHOD, self) and is_dropped():
-            refuse_lost(function.__name__)
-        return function(self, *args, **options)
+            assign_result(self, function.__name__, lambda part: function(part, *args, **options))
+            return None
+        with changed(self):
+            return function(self, *args, **options)
 
     return call
 
@@ -88,9 +93,9 @@ def _unless_lost(function: Callable[..., Any]) -> Callable[..., Any]:
 def method(name: str) -> Any:
     """The method of a name, a property, or None."""
     if name in SPECIAL:
-        return SPECIAL[name]
+        return remembered(SPECIAL[name]) if name in VIEWS else SPECIAL[name]
     if name in FUNCTIONS:
-        return function_of(name)
+        return remembered(function_of(name)) if name in VIEWS else function_of(name)
     plain = name.removesuffix("_")
     if plain != name and plain in IN_PLACE:
         return assigning(plain)
@@ -115,11 +120,12 @@ def function_of(name: str) -> Any:
 def assigning(name: str) -> Callable[..., Any]:
     function = function_of(name)
 
-    def assign_(self: mo.Tensor, *args: Any, **options: Any) -> mo.Tensor:
+    def assign_(self: mo.Tensor, *args: Any, **options: Any) -> mo.Tensor | None:
         if is_alone(sys.getrefcount(self), OF_METHOD, self) and is_dropped():
-            refuse_lost(f"{name}_")
-        result = function(self, *args, **options)
-        assign(self, result)
+            assign_result(self, f"{name}_", lambda part: assign(part, function(part, *args, **options)))
+            return None
+        with changed(self):
+            assign(self, function(self, *args, **options))
         return self
 
     assign_.__name__ = assign_.__qualname__ = f"{name}_"
@@ -581,7 +587,8 @@ _property("real", lambda self: mo.real(self), "The real part.")
 _property("imag", lambda self: mo.imag(self), "The imaginary part.")
 _property("H", lambda self: torchf.adjoint(_matrix(self)), "The conjugate of a matrix with its axes exchanged.")
 _property("mH", lambda self: torchf.adjoint(self), "Conjugates, the last two axes exchanged.")
-_property("flat", lambda self: self.numpy().flat, "NumPy's iterator over the elements, to be read.")
+SPECIAL["flat"] = property(lambda self: Flat(self), lambda self, value: Flat(self).__setitem__(slice(None), value),
+                           doc="The elements in order: `x.flat[3]`, `x.flat[::5] = 1`, `for number in x.flat`.")
 _property("base", lambda self: None, "None: tensors are values, and views of nothing.")
 _property("flags", lambda self: self.numpy().flags, "How the elements lie in memory, as NumPy says it.")
 _property("ctypes", lambda self: self.numpy().ctypes, "NumPy's description for ctypes, to be read.")
@@ -595,6 +602,33 @@ _property("retains_grad", lambda self: self.grad is not None, "Whether `.grad` h
 for _name in ("is_sparse", "is_quantized", "is_meta", "is_mps", "is_xpu", "is_mkldnn", "is_nested", "is_sparse_csr",
               "is_vulkan", "is_ipu", "is_maia", "is_mtia", "is_xla"):
     _property(_name, lambda self: False, "False: there are no such tensors.")
+
+
+class Flat:
+    """The elements of a tensor in order, to be read and assigned to."""
+
+    def __init__(self, x: mo.Tensor) -> None:
+        self.base = x
+
+    def __getitem__(self, key: Any) -> mo.Tensor:
+        return self.base.reshape(-1)[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        line = self.base.reshape(-1)
+        line[key] = mo.resize(mo.ravel(value), line[key].shape) if mo.ndim(value) else value  # repeated, as NumPy does
+        self.base[...] = line.reshape(self.base.shape)
+
+    def __iter__(self) -> Any:
+        return iter(self.base.reshape(-1))
+
+    def __len__(self) -> int:
+        return int(self.base.size)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.base.numpy().ravel(), dtype)
+
+    def copy(self) -> mo.Tensor:
+        return mo.asarray(self.base.reshape(-1), copy=True)
 
 
 def _is_leaf(x: Any) -> bool:

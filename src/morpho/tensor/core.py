@@ -84,8 +84,11 @@ class Tensor(Operators):
     # `_record` and `_storage` are read by compiled code; see backends/driver/layout.py.
     # `_track` is None or unset for most: what a leaf collects gradients in, or the program of a computed value that
     # has some.
-    __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
+    # `_base` and `_key` are unset but for parts of other tensors (functions/indexing/parts.py).
+    __slots__ = ("__weakref__", "_base", "_key", "_layout", "_node", "_record", "_storage", "_track")
 
+    _base: Any
+    _key: Any
     _node: Any  # a `Node`, a `Step` of the recording that stands in `_storage`, or None
     _record: bytes | None
     _storage: Any
@@ -228,8 +231,22 @@ class Tensor(Operators):
         """The graph node of this value: its program, or a leaf holding its elements."""
         if self._layout is None:
             self.cut()
-        node = self.program()
-        return detached(node) if tracing.gradients_off else node
+        if not tracing.gradients_off:
+            return self.program()
+        if tracing.current is None and type(getattr(self, "_track", None)) in (Node, recording.Lineage):
+            return self._leaf()  # not its program: that would be computed again once this tensor is dropped
+        return detached(self.program())
+
+    def _leaf(self) -> Node:
+        """A leaf that holds the elements."""
+        while True:
+            layout, node = self._layout, self._node
+            if node is not None and layout is not None:
+                return node  # type: ignore[no-any-return]
+            leaf = evaluate.leaf(self.elements())
+            with _settling:
+                if self._layout is layout and self._node is None:
+                    self._node = leaf
 
     def cut(self, deepest: int = DEEPEST) -> None:
         """Compute the value now where its program has become deeper than anyone wants to compile: that of a tensor
@@ -356,9 +373,11 @@ class Tensor(Operators):
             recording.look(self)
         found = fast_item(self)
         if found is not None:
+            (_counts or _load_counts())[0].syncs += 1
             return found
         if self.size != 1:
             raise fail(ShapeError, "item", f"a tensor of shape {self.shape} is not a single number")
+        evaluate.counts.syncs += 1
         return self._values().reshape(())[()].item()
 
     def tolist(self) -> Any:
@@ -400,7 +419,6 @@ class Tensor(Operators):
         if (layout[1] if layout is not None else self.ndim) and (wanted == "index" or self.size != 1):
             raise fail(ArgumentError, wanted, f"only a tensor of one element becomes a Python number, not {self.shape}",
                        "index it, or use any()/all(); `x in list` compares: use any(x is item for item in list)")
-        evaluate.counts.syncs += 1
         return self.item()
 
     def __len__(self) -> int:

@@ -138,6 +138,7 @@ def rows(x: Any) -> list[Any] | None:
     kind, storage = type(x), own[0]
     if native_row:
         fixed, take = view_of(kind, storage, address, shape, strides, dtype, writable), native_row[0]
+        fixed._base = False  # `parts.UNKNOWN`: no variable of anybody's
         return [take(fixed, number) for number in range(shape[0])]
     step, inner, inner_strides = strides[0] * dtype.itemsize, shape[1:], strides[1:]
     return [view_of(kind, storage, address + number * step, inner, inner_strides, dtype, writable)

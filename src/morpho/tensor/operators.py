@@ -11,7 +11,7 @@ import numpy as np
 
 from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.tensor import namespace, protocols, recorded, recording
+from morpho.tensor import namespace, protocols, recorded, recording, stepwise
 from morpho.tensor.autodiff import autograd
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
 from morpho.tensor.convert import following, has_buffer
@@ -21,6 +21,7 @@ from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import move, reduce
 from morpho.tensor.functions.indexing import index
 from morpho.tensor.functions.indexing.at import At
+from morpho.tensor.functions.indexing.parts import remembered
 from morpho.tensor.functions.products import products
 from morpho.tensor.interop import interop, transfer
 from morpho.tensor.interop.buffer_slot import Slot, is_needed
@@ -55,6 +56,7 @@ def install() -> None:
         setattr(Tensor, name, attribute)
     recording.set_tensor(Tensor, _load_compiler)
     recorded.set_tensor(Tensor, following)
+    stepwise.install()
     before_first_run.append(_load_compiler)
     load_driver.append(_load_driver)
     if is_needed():
@@ -222,7 +224,7 @@ _ATTRIBUTES: dict[str, Any] = {
     "__cuda_array_interface__": property(cuda_array_interface),
     "to_device": transfer.to_device,
     "to": transfer.to,
-    "reshape": _reshape,
+    "reshape": remembered(_reshape),
     "astype": _astype,
     "__round__": protocols.rounded,
     "__divmod__": protocols.divided,
@@ -232,6 +234,6 @@ _ATTRIBUTES: dict[str, Any] = {
     "__reduce_ex__": protocols.reduced,
     "_repr_html_": protocols.as_html,
     "at": property(At, doc="Regions to be changed, as values: `x.at[key].add(v)` is x with v added at the key."),
-    "T": property(_transposed, doc="The axes in reverse order; `mT` exchanges the last two."),
-    "mT": property(move.matrix_transpose, doc="The last two axes exchanged."),
+    "T": property(remembered(_transposed), doc="The axes in reverse order; `mT` exchanges the last two."),
+    "mT": property(remembered(move.matrix_transpose), doc="The last two axes exchanged."),
 }

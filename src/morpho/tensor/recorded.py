@@ -18,12 +18,13 @@ import numpy as np
 
 from morpho.base import settings
 from morpho.base.dtypes import DType
+from morpho.tensor import at_once
 from morpho.tensor import recording as trie
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.eager import quiet
 from morpho.tensor.lifted import LARGEST_INT
-from morpho.tensor.recording import MOST_SITES, MOST_VIEWS, VARIES, local, may_record
-from morpho.tensor.steps import FLOAT, INT, NEVER, Step, Unknown, counts, exact_key
+from morpho.tensor.recording import MOST_SITES, MOST_VIEWS, VARIES, local, may_record, vector
+from morpho.tensor.steps import FLOAT, INT, NEVER, ROOT, Step, Unknown, counts, exact_key
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _chosen = settings.current.get
@@ -58,7 +59,11 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
         recording = local.recording
         if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(x)
-        if recording.step.slot >= recording.limit:
+        if recording.budget and recording.step is ROOT:
+            made = at_once.unary(recording, function, x, call)
+            if made is not None:
+                return made
+        elif recording.step.slot >= recording.limit:
             recording = recording.edge()
         if type(x) is _tensor[0] and x._storage is recording and not x._node.tracked:
             operand = x._node
@@ -100,12 +105,17 @@ def _again(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def binary(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of two tensors, or of a tensor and a number, which goes in by value."""
+    PAIRS.add(function)
 
     def call(x1: Any, x2: Any, /) -> Any:
         recording = local.recording
         if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(x1, x2)
-        if recording.step.slot >= recording.limit:
+        if recording.budget and recording.step is ROOT:
+            made = at_once.binary(recording, function, x1, x2, call, vector)
+            if made is not None:
+                return made
+        elif recording.step.slot >= recording.limit:
             recording = recording.edge()
         kind = _tensor[0]
         if type(x1) is kind:
@@ -128,11 +138,12 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
                     made._layout = made._record = made._track = None
                     recording.results.append(made)
                     return made
-            elif type(x2) is float:
+            elif type(x2) is float or type(x2) is int:
                 step = recording.step.after
                 if step.function is function and step.arguments[0] is left:
                     right = step.arguments[1]
-                    if right is x2 or right is FLOAT:
+                    if right is x2 or (right == x2 != 0 and type(right) is type(x2)) or (
+                            right is FLOAT and type(x2) is float):
                         if right is FLOAT:
                             recording.numbers.append(x2)
                         recording.step = step
@@ -197,7 +208,7 @@ def _recorded_pair(recording: Any, function: Any, x1: Any, x2: Any) -> Any:
         lifted_key = (function, (), *lifted)
         step = parent.following.get(lifted_key)
         if step is None and _varies(number):
-            step = trie._built(recording, lifted_key, function, tuple(lifted), (), (number,))
+            step = trie.built(recording, lifted_key, function, tuple(lifted), (), (number,))
             if step is NEVER:
                 parent.following[lifted_key] = NEVER
         if step is not None and step is not NEVER:
@@ -243,6 +254,10 @@ def recorded(function: Function) -> Function:
         recording = local.recording
         if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(*args, **kwargs)
+        if recording.budget and recording.step is ROOT:
+            made = at_once.with_attributes(recording, function, args, kwargs, call)
+            if made is not None:
+                return made
         if len(args) == 1 and not kwargs and type(x := args[0]) is _tensor[0] and x._storage is recording:
             step = recording.step.after  # of one operand, as last time
             if step.function is function and step.arguments == (x._node,) and not x._node.tracked \
@@ -283,6 +298,7 @@ def pair(function: Function) -> Function:
 def view(function: Function) -> Function:
     """A function whose result has the elements of its first operand where those are in memory already: a view of it is
     found at once, without a program."""
+    VIEWS.add(function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -290,7 +306,7 @@ def view(function: Function) -> Function:
         if recording is None or not ((quiet.value and _chosen() is None) or (recording := _current())):
             return function(*args, **kwargs)
         if type(args[0]) is _tensor[0] and args[0]._layout is not None:
-            made = _view(function, args, kwargs)
+            made = view_of_realised(function, args, kwargs)
             if made is not None:
                 return made
         made = _record(recording, function, args, kwargs)
@@ -342,7 +358,7 @@ def _argument(recording: Any, value: Any) -> Any:
     raise Unknown
 
 
-def _view(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def view_of_realised(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A view of a realised tensor, or None where the result is none."""
     x = args[0]
     layout, record = x._layout, x._record
@@ -384,5 +400,7 @@ def _view(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return made
 
 
+PAIRS: set[Any] = set()  # the functions below `binary`
+VIEWS: set[Any] = set()  # the functions below `view`
 _KIND = 16  # where a record's dtype begins, with its sizes and strides behind
 _pack_words = struct.Struct("<QQ").pack

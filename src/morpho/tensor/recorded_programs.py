@@ -39,6 +39,7 @@ from morpho.tensor.steps import (
     substituted,
 )
 
+MOST_TIMES = 8  # that a recording is computed operation by operation
 MOST_FORMS, MOST_BASES, MOST_SYMBOLIC = 256, 4, 4  # forms in memory; sets of sizes and programs of each
 LEAST_BOUND = 64  # sizes that a symbol allows at least
 LARGE = 1 << 18  # elements of an input from which on bounds are close: memory is laid out for the largest size
@@ -48,6 +49,7 @@ SIZED = ("morpho.ops.linalg.", "morpho.ops.complex.fourier")  # modules of opera
 tensor_class: list[Any] = []  # the class `Tensor`, which is a floor above
 load_compiler: list[Callable[[], object]] = []
 gradients_of: list[Callable[[Node, list[Node]], list[Any]]] = []
+first_times: list[Any] = []  # what computes a recording before it is worth compiling whole
 _compile: list[Callable[..., Any]] = []
 _settling = threading.Lock()
 Program = Callable[..., Any]
@@ -64,9 +66,19 @@ def set_gradients(function: Callable[[Node, list[Node]], list[Any]]) -> None:
 
 
 def plan_of(step: Step, alive: Sequence[Any]) -> Program:
-    """A recording as a compiled function of its inputs and, last, its numbers, with the values of some results."""
+    """A recording as a function of its inputs and, last, its numbers, with the values of some results."""
     wanted = [x._node for x in alive]
     live: Any = wanted[0] if len(wanted) == 1 else tuple(wanted)
+    path = path_of(step)
+    form = _form_of(path, wanted)
+    if form is None or form.runs >= MOST_TIMES or not first_times or step.slot - step.inputs < 1 or form.bases or \
+            any(one.function is GRADIENT for one in path) or not first_times[0].pays(path):
+        return whole_plan(step, wanted, live)
+    return _put(step, live, first_times[0](step, wanted, lambda: whole_plan(step, wanted, live), form))
+
+
+def whole_plan(step: Step, wanted: list[Step], live: Any) -> Program:
+    """A recording as one compiled function."""
     if not _compile:
         for prepare in load_compiler:
             prepare()
@@ -78,9 +90,14 @@ def plan_of(step: Step, alive: Sequence[Any]) -> Program:
         counts.plans += 1
         if form is not None:
             form.remember()
+    return _put(step, live, program)
+
+
+def _put(step: Step, live: Any, program: Program) -> Program:
     with _settling:
-        functions_held["functions"] += 1
-        return step.plans.setdefault(live, program)
+        functions_held["functions"] += live not in step.plans
+        step.plans[live] = program
+    return program
 
 
 def _compiled(program: Program, inputs: int, sizes: dict[str, Any] | None = None) -> Any:
@@ -116,13 +133,15 @@ def _number_leaves(vector: Node, count: int) -> dict[Any, Node]:
     return leaves
 
 
-def instead(step: Step, alive: Sequence[Any], program: Program) -> Program | None:
+def instead(step: Step, wanted: list[Step], live: Any, program: Program) -> Program | None:
     """Another program for a recording whose own, for symbolic sizes, could not be compiled; None where it could.
 
     Threads that meet the same program at once all get another one."""
-    if getattr(program, "current", None) is not None:
-        return None
     with _settling:
+        if program not in _unfit:
+            program = step.plans.get(live, program)  # it may have been compiled meanwhile
+        if getattr(program, "current", None) is not None:
+            return None
         form = _untried.pop(program, None)
         if form is not None:
             form.symbolic = [one for one in form.symbolic if one.call is not program]
@@ -132,9 +151,9 @@ def instead(step: Step, alive: Sequence[Any], program: Program) -> Program | Non
             _unfit.add(program)
         elif program not in _unfit:
             return None
-        for live in [live for live, known in step.plans.items() if known is program]:
-            del step.plans[live]
-    return plan_of(step, alive)
+        for other in [other for other, known in step.plans.items() if known is program]:
+            del step.plans[other]
+    return whole_plan(step, wanted, live)
 
 
 _untried: weakref.WeakKeyDictionary[Any, _Form] = weakref.WeakKeyDictionary()  # programs for symbolic sizes -> form
@@ -148,6 +167,7 @@ class _Form:
     def __init__(self) -> None:
         self.bases: list[list[int]] = []  # sets of numbers that were compiled for
         self.symbolic: list[_Symbolic] = []
+        self.runs = 0  # the first ones, operation by operation
         self.is_fixed = False  # whether it cannot be compiled for symbols
         self.numbers: list[int] = []  # of the recording at hand
         self.sizes = 0  # how many of them, at the beginning, are sizes of inputs

@@ -26,15 +26,15 @@ from typing import Any
 from morpho.backends.registry import memory_of
 from morpho.base import settings
 from morpho.base.dtypes import float64, int64
-from morpho.base.errors import user_place
+from morpho.base.errors import DeviceError, user_place
 from morpho.ir.node import Node, build, make
 from morpho.ir.op import REGISTRY
 from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.runtime.memory.device_memory import moved
 from morpho.runtime.trace import spans
-from morpho.tensor import recorded_programs
+from morpho.tensor import at_once, recorded_programs
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
-from morpho.tensor.eager import is_quiet
+from morpho.tensor.eager import is_quiet, quiet
 from morpho.tensor.lifted import LiftedNumber, Lifting
 from morpho.tensor.recorded_programs import gradients_of, plan_of
 from morpho.tensor.steps import (
@@ -72,6 +72,7 @@ COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # whether counts of r
 
 _kind: list[Any] = []  # the class `Tensor`, which is a floor above
 _sites: dict[tuple[int, int], tuple[Any, Any]] = {}  # a line with a number -> its code, and the number or VARIES
+evaluator_counts: list[Any] = []  # of the evaluator, which the compiler loads
 _failures: set[Any] = set()  # operations that could not be recorded, whatever came before them
 _views: dict[Any, Any] = {}
 VARIES = object()
@@ -80,6 +81,7 @@ VARIES = object()
 def set_tensor(kind: type, prepare: Callable[[], object]) -> None:
     """Name the class of the tensors that are made here, and what loads the compiler."""
     _kind[:] = [kind]
+    at_once.set_tensor(kind)
     recorded_programs.tensor_class[:], recorded_programs.load_compiler[:] = [kind], [prepare]
 
 
@@ -87,8 +89,8 @@ class Recording:
     """Operations of one thread since its last evaluation. It never changes once it has ended, and its beginning
     never changes at all, so other threads may compute values from it."""
 
-    __slots__ = ("__weakref__", "apart", "bytes", "differentiated", "inputs", "is_deep", "known", "limit", "memo",
-                 "numbers", "owners", "results", "settings", "site", "step")
+    __slots__ = ("__weakref__", "apart", "budget", "bytes", "differentiated", "inputs", "is_deep", "known", "limit",
+                 "looks", "memo", "numbers", "owners", "results", "settings", "short", "site", "step")
 
     def __init__(self) -> None:
         self.step, self.limit = ROOT, FIRST
@@ -104,6 +106,7 @@ class Recording:
         self.is_deep = False  # whether gradients may be asked for
         self.differentiated = False
         self.bytes = 0  # of inputs that were large
+        self.budget = self.short = self.looks = 0  # of operations computed at once (`at_once.py`)
 
     # -- writing -----------------------------------------------------------------------------------------------------
     def operand(self, x: Any, value: Any) -> Step | None:
@@ -117,8 +120,9 @@ class Recording:
             if value._node is not None and (leaf := self._leaf(value)) is not None:
                 return leaf  # computed, and yet nobody has put it on a device
             storage = value._storage
-            if value._layout is not layout or (isinstance(storage, OffHost) or self.step.home) and not self._reaches(
-                    storage):
+            if value._layout is not layout:
+                return None
+            if (isinstance(storage, OffHost) or self.step.home) and not self._reaches(storage):
                 return None
             known = self._input(x, storage, layout, value._record)
             if known is None:
@@ -158,7 +162,8 @@ class Recording:
         if self.step.parent is None:
             self.step = root_of(device)
             return True
-        local.wanted = device
+        if self is local.recording:
+            local.wanted = device
         return False
 
     def _input(self, x: Any, storage: Any, layout: Any, record: Any, node: Any = None) -> Step | None:
@@ -172,25 +177,23 @@ class Recording:
             elif type(track) is Lineage or type(track) is Node:
                 return None
         _, shape, _, dtype, _ = layout
-        key = INPUT, shape, dtype, tracked
+        step: Step = self.step.after
+        key = step.arguments
         if tracked:
             self.is_deep = True
-        step: Step = self.step.after
-        if step.function is not INPUT or step.arguments != key:
+        if step.function is not INPUT or key[1] != shape or key[2] is not dtype or key[3] is not tracked:
+            key = INPUT, shape, dtype, tracked
             step = self.step.following.get(key) or self._new_input(key)
             self.step.after = step
         self.step = step
         value = object.__new__(_kind[0])
-        value._node, value._track = None, None
+        value._node = value._track = None
         value._storage, value._layout, value._record = storage, layout, record
         self.inputs.append(value)
         self.owners.append(weakref.ref(x))
         self.known[id(layout if node is None else node)] = step
-        count = dtype.itemsize
-        for size in shape:
-            count *= size
-        if count >= LARGE:
-            self.bytes += count
+        if step.nbytes >= LARGE:
+            self.bytes += step.nbytes
             if self.bytes > MOST_HELD:
                 self.limit = -1  # the next operation asks who holds it
         return step
@@ -202,6 +205,9 @@ class Recording:
                                                 "recorded": True}, device=parent.home)
         step = Step(parent, INPUT, key, (), node)
         step.inputs += 1
+        step.nbytes = dtype.itemsize
+        for size in shape:
+            step.nbytes *= size
         step.tracked = tracked
         return add(parent, key, step)
 
@@ -267,7 +273,7 @@ class Recording:
             failure = (parent.home, function, names, *[signature(argument) for argument in arguments])
             if failure in _failures:
                 return NEVER
-            step = _built(self, key, function, arguments, names, ())
+            step = built(self, key, function, arguments, names, ())
             if step is NEVER and local.wanted is not None:
                 return NEVER
             if step is NEVER:
@@ -315,11 +321,80 @@ class Recording:
     # -- computing ---------------------------------------------------------------------------------------------------
     def run(self) -> None:
         """Compute the results that are still held under the settings that they were recorded with."""
-        if self.settings is None or self.settings is _chosen():
-            self._run()
-        else:
+        chosen = _chosen()
+        if self.settings is not None and self.settings is not chosen:
             with settings.of(self.settings):
                 self._run()
+        elif chosen is not None or not quiet.value or spans.sink is not None or local.recording is not self or \
+                not self._run_quietly():
+            self._run()
+
+    def _run_quietly(self) -> bool:
+        """As `_run`, where its plan is known and nothing but values is asked for: a look costs a microsecond less.
+        False where nothing was computed."""
+        results = self.results
+        alive = [x for x in results if getrefcount(x) > UNUSED and x._storage is self] if COUNTED else ()
+        home = self.step.home
+        if home:
+            alive = [x for x in alive if x._node.device]  # others compute themselves, where they are wanted
+        if len(alive) != 1:
+            live: Any = tuple([x._node for x in alive])
+        else:
+            live = alive[0]._node
+        plan = self.step.plans.get(live)
+        if plan is None:
+            return False
+        inputs = self.inputs
+        local.recording = None
+        try:
+            values = plan(*inputs, vector(self.numbers, home)) if self.numbers else plan(*inputs)
+        except Exception:
+            local.recording = self
+            return False  # it is computed once more, and then value by value
+        except BaseException:
+            local.recording = self
+            raise
+        counts.runs += 1
+        if not home and self.step.slot - self.step.inputs < at_once.FEW:
+            at_once.note_look(self, evaluator_counts[0])
+            if live is self.step:
+                at_once.learn(self, plan)
+        elif self.short:
+            self.short = 0
+        with _settling:
+            for x, value in zip(alive, values, strict=True):
+                if x._storage is self:  # else another thread was first, or has given it another value
+                    if x._node.tracked and x._track is None:
+                        x._track = Lineage(self, x._node)
+                    x._storage = value._storage  # first: whoever sees a layout finds the memory behind it
+                    x._layout = value._layout
+                    x._record = value._record
+                    x._node = None
+        alive = x = value = values = None  # type: ignore[assignment]
+        results.clear()  # each of them holds the recording
+        is_alone = getrefcount(self) <= ALONE
+        self._begin_anew(is_alone)
+        return True
+
+    def _begin_anew(self, is_alone: bool) -> None:
+        """Empty this recording, or leave it to those who know it and begin another."""
+        if not is_alone:
+            self.known, self.apart = {}, {}
+            other = local.recording = Recording()
+            other.budget, other.short, other.looks = self.budget, self.short, self.looks
+            return
+        self.step, self.limit, self.site, self.settings = ROOT, FIRST, None, None
+        self.inputs.clear()
+        self.owners.clear()
+        self.known.clear()
+        if self.numbers:
+            self.numbers.clear()
+        if self.memo:
+            self.memo.clear()
+        if self.apart:
+            self.apart.clear()
+        self.bytes, self.is_deep, self.differentiated = 0, False, False
+        local.recording = self
 
     def _run(self) -> None:
         """Compute the results that are still held in one call, and begin anew. Where that fails each of them computes
@@ -335,7 +410,7 @@ class Recording:
             if alive and ((is_silent := is_quiet() and tracing.body is None) or _is_usual(self.step.home)):
                 live = alive[0]._node if len(alive) == 1 else tuple([x._node for x in alive])
                 plan = self.step.plans.get(live) or plan_of(self.step, alive)
-                inputs = [*self.inputs, self._vector()] if self.numbers else self.inputs
+                inputs = [*self.inputs, vector(self.numbers, self.step.home)] if self.numbers else self.inputs
                 counts.runs += 1
                 try:
                     values = plan(*inputs) if is_silent and spans.sink is None else self._call(plan, inputs)
@@ -355,32 +430,16 @@ class Recording:
             x = value = None
         finally:
             results.clear()  # each of them holds the recording
-            if is_own and getrefcount(self) <= ALONE:  # nobody else knows it: it is a new one
-                self.step, self.limit, self.site, self.settings = ROOT, FIRST, None, None
-                self.inputs.clear()
-                self.owners.clear()
-                self.known.clear()
-                if self.numbers:
-                    self.numbers.clear()
-                if self.memo:
-                    self.memo.clear()
-                if self.apart:
-                    self.apart.clear()
-                self.bytes, self.is_deep, self.differentiated = 0, False, False
-                local.recording = self
+            if is_own:
+                is_alone = getrefcount(self) <= ALONE  # nobody else knows it: it is a new one
+                self._begin_anew(is_alone)
             else:
                 self.known, self.apart = {}, {}
-                if is_own:
-                    local.recording = Recording()
-
-    def _vector(self) -> Any:
-        """The numbers as a tensor on the device of the recording."""
-        device = self.step.home
-        return _kind[0].of_buffer(moved(_vector(self.numbers).elements(), device)) if device else _vector(self.numbers)
 
     def _again(self, plan: Callable[..., Any], inputs: list[Any], alive: list[Any]) -> Any:
         """The values by another program, where the one for symbolic sizes could not be compiled."""
-        other = recorded_programs.instead(self.step, alive, plan)
+        wanted = [x._node for x in alive]
+        other = recorded_programs.instead(self.step, wanted, wanted[0] if len(wanted) == 1 else tuple(wanted), plan)
         if other is None:
             return None
         try:
@@ -575,22 +634,28 @@ class _Local(threading.local):
     """The recording of each thread; None where none is written: `record` is off, or nodes are being built."""
 
     recording: Any
+    is_imported = False
 
     def __init__(self) -> None:
         self.depth = 0  # of steps that are being built
         self.wanted: str | None = None  # the device of an operand that a recording on another one could not take
         self.is_again = False  # whether an operation is tried once more, on that device
         self.vectors: dict[int, Any] = {}  # for numbers, by how many: memory that a tensor shares
+        if _Local.is_imported:
+            self.recording = Recording() if settings.outside().record else None
 
     def __getattr__(self, name: str) -> Any:
-        """The first look at `recording`: importing Morpho does not read the settings, which may be wrong ones."""
+        """The first look at `recording` by the thread that imports Morpho, which does not read the settings: they may
+        be wrong ones. Then this method goes, as every look is slower with it."""
         if name != "recording":
             raise AttributeError(name)
         self.recording = Recording() if settings.outside().record else None
+        del _Local.__getattr__
         return self.recording
 
 
 local = _Local()
+_Local.is_imported = True
 _settling = threading.Lock()
 _chosen = settings.current.get
 
@@ -621,7 +686,10 @@ def _home_of(device: str) -> str | None:
     """How recordings name a device that new values go to; None where it computes in the memory of another one."""
     if device == "cpu":
         return ""
-    return device if memory_of(device) == device else None
+    try:
+        return device if memory_of(device) == device else None
+    except DeviceError:
+        return None  # it was removed, which whoever looks at a value is told
 
 
 def _end_block() -> None:
@@ -682,7 +750,7 @@ def _site() -> Any:
 
 
 # -- steps that nobody has taken ---------------------------------------------------------------------------------------
-def _built(recording: Recording, key: Any, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...],
+def built(recording: Recording, key: Any, function: Any, arguments: tuple[Any, ...], names: tuple[str, ...],
            numbers: Sequence[Any]) -> Step:
     """A new step: the operation is built once as nodes over parameters. `NEVER` where it cannot be: it asks for values,
     or it fails, which it then does again with the values themselves."""
@@ -772,8 +840,9 @@ def _is_usual(device: str) -> bool:
     return chosen.device in ("cpu", device) and not chosen.nans
 
 
-def _vector(numbers: list[Any]) -> Any:
-    """The numbers of a recording as a tensor, in memory that the next recording with as many uses again."""
+def vector(numbers: list[Any], home: str = "") -> Any:
+    """The numbers of a recording as a tensor, in memory that the next recording with as many uses again; on another
+    device a copy of it."""
     import numpy as np
 
     count = len(numbers)
@@ -788,7 +857,7 @@ def _vector(numbers: list[Any]) -> Any:
                                         _kind[0].of_buffer(borrow(memory, float64)))
     pack, memory, tensor = known
     pack(memory, 0, *numbers)
-    return tensor
+    return _kind[0].of_buffer(moved(tensor.elements(), home)) if home else tensor
 
 
 def shared(x: Any) -> Any:
@@ -811,6 +880,10 @@ def flush() -> None:
     recording = local.recording
     if recording is not None and recording.step.parent is not None:
         recording.run()
+    if recording is not None:
+        recording.budget = recording.short = 0
+        if recording.step.parent is not None:
+            recording.run()
 
 
 def is_building() -> bool:

@@ -28,6 +28,8 @@ class Counts:
     symbolic = 0  # those of them for sizes that are symbols
     runs = 0  # recordings computed
     steps = 0  # positions of the trie
+    pieces = 0  # single operations of recordings that are not worth compiling whole
+    at_once = 0  # operations computed without one
     cuts = 0  # recordings that ended without a look
     failed = 0  # recordings that were computed value by value, because computing them together was an error
     last_failure = ""
@@ -45,8 +47,8 @@ class Step:
     """
 
     __slots__ = ("__weakref__", "after", "arguments", "device", "following", "function", "home", "inputs",
-                 "is_plain", "last", "names", "node", "numbers", "outputs", "parent", "picks", "plans", "reached",
-                 "slot", "structure", "tracked")
+                 "is_plain", "last", "names", "nbytes", "node", "numbers", "outputs", "parent", "picks", "plans",
+                 "reached", "slot", "structure", "tracked")
 
     def __init__(self, parent: Step | None, function: Any, arguments: tuple[Any, ...] = (),
                  names: tuple[str, ...] = (), node: Any = None) -> None:
@@ -57,6 +59,7 @@ class Step:
         self.outputs: tuple[Spec, ...] = () if node is None else (node.outputs[0],)  # what a tensor asks a node for
         self.home: str = "" if parent is None else parent.home  # the device of its recording, unless that is the CPU
         self.device: str = "" if node is None else node.device  # none: a value of no operand, which lies anywhere
+        self.nbytes = 0  # of an input
         self.after: Any = None  # the step that followed last time
         self.following: dict[Any, Any] = {}
         self.plans: dict[Any, Callable[..., Any]] = {}  # by the step of the result that is held, or those of several

@@ -24,7 +24,7 @@ from morpho.base.machine import ISAS, available_isas, choose_isa, foreign_machin
 from morpho.runtime.plans.evaluate import counts
 
 KINDS = ["q8_0", "q4_1"]
-BLOCK_BYTES = {"q8_0": 34, "q4_1": 20}
+BLOCK_BYTES = {"q8_0": 34, "q4_1": 20, "q4_0": 18}
 
 
 def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import dot_emulator
 import numpy as np
 import pytest
 from test_cross_compile import TRIPLES, library_calls
-from test_quantised import DOT, KINDS, TARGETS, random_weight
+from test_quantised import BLOCK_BYTES, DOT, TARGETS, random_weight
 
 import morpho as mo
 from morpho.backends.code.compiler import code, llvm, queue
@@ -22,6 +22,8 @@ from morpho.ir.node import build
 from morpho.models.rounding import round_activations
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.rounded import RoundedWeight
+
+KINDS = ["q8_0", "q4_1", "q4_0"]
 
 
 def rounded(value: Fraction) -> Fraction:
@@ -41,7 +43,7 @@ def rounded(value: Fraction) -> Fraction:
 def by_hand(x: np.ndarray, weight: mo.Quantised) -> np.ndarray:
     """The rule of docs/numerics.md in fractions, number by number."""
     raw = weight.data.numpy()
-    size = 34 if weight.kind == "q8_0" else 20
+    size = BLOCK_BYTES[weight.kind]
     found = np.zeros((x.shape[0], weight.shape[0]), np.float32)
     for m, row in enumerate(x):
         for n in range(weight.shape[0]):
@@ -58,7 +60,10 @@ def by_hand(x: np.ndarray, weight: mo.Quantised) -> np.ndarray:
                 if weight.kind == "q8_0":
                     weights = [int(each) for each in data[2:].view(np.int8)]
                 else:
-                    weights = [int(each) & 15 for each in data[4:]] + [int(each) >> 4 for each in data[4:]]
+                    codes_at, less = (4, 0) if weight.kind == "q4_1" else (2, 8)
+                    pairs = data[codes_at:]
+                    weights = [int(each) & 15 for each in pairs] + [int(each) >> 4 for each in pairs]
+                    weights = [each - less for each in weights]
                 dot = sum(a * b for a, b in zip(codes, weights, strict=True))
                 total = rounded(rounded(scale * d) * dot + total)
                 for each in least:

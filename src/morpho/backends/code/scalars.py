@@ -64,6 +64,28 @@ def from_float8(e: Emitter, codes: Value, form: Float8) -> Value:
     return e.from_bits(found | ((wide & 0x80) << 24), "float")
 
 
+def from_book(e: Emitter, codes: Value, book: tuple[int, ...], lookups: str = "") -> Value:
+    """The float32 numbers that a codebook of 16 whole numbers has at `codes`, integers of 32 bits below 16. `lookups`
+    names instructions that pick floats of a register (`Isa.lookups`): elsewhere a number is a byte of one of four
+    constants, moved to the top and back."""
+    if book == tuple(range(book[0], book[0] + 16)):
+        return e.convert("sitofp", codes + book[0], "float")
+    if lookups == "avx512" and codes.lanes == 16:
+        table = "<" + ", ".join(f"float {number}.0" for number in book) + ">"
+        kind, numbers, name = "<16 x float>", "<16 x i32>", "@llvm.x86.avx512.permvar.sf.512"
+        e.declarations.add(f"declare {kind} {name}({kind}, {numbers})")
+        return e.assign(f"call {kind} {name}({kind} {table}, {numbers} {codes.name})", "float", 16)
+    words = [int.from_bytes(bytes(number & 255 for number in book[at:at + 4]), "little") for at in range(0, 16, 4)]
+    low, high = (e.select(e.icmp("ne", codes & 4, 0), e.like(_signed(two), codes), e.like(_signed(one), codes))
+                 for one, two in (words[:2], words[2:]))
+    word = e.select(e.icmp("ne", codes & 8, 0), high, low)
+    return e.convert("sitofp", (word << ((codes & 3 ^ 3) << 3)).shift_right(24, True), "float")
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >> 31 else word
+
+
 def from_memory(e: Emitter, x: Value, dtype: DType) -> Value:
     """A loaded value as it lives in a register."""
     if dtype is bool_:

@@ -264,6 +264,8 @@ class Distances(NamedTuple):
     node: int
     layout: int
     track: int
+    base: int
+    key: int
 
 
 class RecordField(IntEnum):

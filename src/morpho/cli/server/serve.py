@@ -54,6 +54,7 @@ class Wanted:
     plan: Path | None = None
     activations: str = "exact"
     device: str = ""
+    prompt_cache: Path | None = None
     begun: float = field(default_factory=time.perf_counter)
 
 
@@ -77,7 +78,7 @@ def serve(wanted: Wanted) -> None:
     kv_bytes = None if wanted.kv is None else parse_bytes(wanted.kv, "serve", "--kv")
     make = EngineOptions(kv_bytes, wanted.max_batch, wanted.queue, wanted.context, True,
                          check_activations(wanted.activations),
-                         canonical(wanted.device, "serve") if wanted.device else HOST)
+                         canonical(wanted.device, "serve") if wanted.device else HOST, wanted.prompt_cache)
     registry = registry_of(specs_of(wanted.models, wanted.adapters), _spread(wanted, kv_bytes) or make,
                            usual_memory() if wanted.memory is None else parse_bytes(wanted.memory, "serve", "--memory"))
     listener = bound(options)  # a port that is taken is said before a model is loaded
@@ -104,6 +105,9 @@ def _spread(wanted: Wanted, kv_bytes: int | None) -> Any:
     if wanted.device:
         raise fail(ArgumentError, "serve", "--device is for one process, and workers compute on their CPUs",
                    "leave out --device, or --nodes, --hosts and --plan")
+    if wanted.prompt_cache is not None:
+        raise fail(ArgumentError, "serve", "--prompt-cache is of one process, and a pipeline shares no prefixes",
+                   "leave out --prompt-cache, or --nodes, --hosts and --plan")
     if wanted.activations != "exact":
         raise fail(ArgumentError, "serve", "--activations is of one process, and a pipeline's stages compute exactly",
                    "leave out --activations, or --nodes, --hosts and --plan")

@@ -68,6 +68,10 @@ def serve(
     activations: Annotated[str, typer.Option(help="int8: products round activations to 8 bits (docs/numerics.md, rule "
                                                   "6), which is faster; exact otherwise.")] = "exact",
     device: Annotated[str, typer.Option(help="Where models run, such as cuda; default: cpu.")] = "",
+    prompt_cache: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep beginnings of prompts that were read in a file for each "
+                                                         "model there, for the next start.")
+    ] = None,
     static: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Serve the files of a page that `morpho export "
                                                                        "--target web` wrote, and no model.")] = None,
 ) -> None:
@@ -88,7 +92,7 @@ def serve(
         wanted = part.Wanted(
             models or (), host, port, token_file, tls_certificate, tls_key, allow_host or (), cors_origin or (), memory,
             kv, max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, plan,
-            activations, device, begun)
+            activations, device, prompt_cache, begun)
         with watching(dashboard):
             part.serve(wanted)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from morpho.cli.text.conversation import converse
 from morpho.cli.text.spread import Spread
 from morpho.cli.text.stop_text import StopText
 from morpho.cli.text.writing import Sampling, Writer, answer
+from morpho.models.text.prompt_cache import PromptCache
 from morpho.weights import hub
 from morpho.weights.pull import MODELS, model_path
 
@@ -28,7 +30,8 @@ CLOSE = 0.8  # how alike a word and the name of a model are, of 1, where the one
 
 
 def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None,
-        spread: Spread | None = None, device: str = "", activations: str = "exact") -> None:
+        spread: Spread | None = None, device: str = "", activations: str = "exact",
+        prompt_cache: Path | None = None, commit: Path | None = None) -> None:
     """Print the prompt and what the model makes of it, then how fast it was; without a prompt, one line of the terminal
     after another. `device`: where it runs, if not where the settings say."""
     if device:
@@ -36,7 +39,8 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
             raise fail(ArgumentError, "run", "--device is for one process, and workers compute on their CPUs",
                        "leave out --device, or --nodes, --hosts and --plan")
         with mo.device(canonical(device, "run")):
-            run(words, sampling, file=file, chat=chat, activations=activations)
+            run(words, sampling, file=file, chat=chat, activations=activations, prompt_cache=prompt_cache,
+                commit=commit)
         return
     settings.get(), current_isa()  # mistakes in these are not mistakes in the model's files
     StopText(sampling.stop)
@@ -46,7 +50,16 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
         said = f"{_shown(model)} is a model, and there is no prompt" if model else "there is no prompt"
         raise fail(ArgumentError, "run", said, f'write: morpho run {_shown(model) + " " if model else ""}"Once", '
                                                "--file FILE, or - for a prompt from standard input")
-    writer = _writer(model, sampling, chat, spread, activations)
+    if spread is not None and prompt_cache is not None:
+        raise fail(ArgumentError, "run", "--prompt-cache is of one process, and workers keep keys and values of "
+                                         "their own", "leave out --prompt-cache, or --nodes, --hosts and --plan")
+    if commit is not None and (spread is not None or interactive or prompt_cache is not None):
+        raise fail(ArgumentError, "run", "--commit is for one prompt in one process, computed anew",
+                   "give a prompt, and leave out --nodes, --hosts, --plan and --prompt-cache")
+    writer = replace(_writer(model, sampling, chat, spread, activations), commit=commit)
+    if prompt_cache is not None:
+        writer = replace(writer, cache=PromptCache(prompt_cache, writer.network))
+        _say(f"[{prompt_cache}: {len(writer.cache.tokens)} tokens]")
     try:
         if interactive:
             converse(writer)

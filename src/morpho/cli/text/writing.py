@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import morpho as mo
@@ -60,6 +61,8 @@ class Writer:
     tokenizer: Any
     sampling: Sampling
     talks: bool  # by the chat template of the model
+    cache: Any = None  # PromptCache of what was read before, in a file
+    commit: Path | None = None  # where the commitment of the answer goes
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a prompt, at least one."""
@@ -80,9 +83,10 @@ def answer(writer: Writer, prompt: str) -> str:
     return stream(writer, writer.encode(prompt), prompt)
 
 
-def _generate(network: Any) -> Any:
+def _generate(network: Any, cache: Any = None) -> Any:
     """Generator of tokens: a model in this process, or a pipeline."""
-    return network.generate if hasattr(network, "generate") else partial(mo.models.generate, network)
+    return network.generate if hasattr(network, "generate") else partial(mo.models.generate, network,
+                                                                         prompt_cache=cache)
 
 
 def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
@@ -99,9 +103,12 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
         text.append(piece)
         print(piece, end="", flush=True)
 
-    tokens = _generate(network)(ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
-                                top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
-                                repetition_penalty=sampling.penalty)
+    if writer.commit is not None:
+        tokens = _committed(network, writer.tokenizer, ids, writer.commit, sampling, seed)
+    else:
+        tokens = _generate(network, writer.cache)(ids, max_new_tokens=sampling.tokens,
+                                                  temperature=sampling.temperature, top_k=sampling.top_k,
+                                                  top_p=sampling.top_p, seed=seed, repetition_penalty=sampling.penalty)
     print(prompt, end="", flush=True)  # mistakes, such as too long a prompt, were said without it
     try:
         for token in tokens:
@@ -117,9 +124,41 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
     except KeyboardInterrupt:
         interrupted = True
     print(flush=True)
-    speed = time.perf_counter() - first
+    ended = time.perf_counter()
+    if writer.cache is not None:
+        tokens.close()  # which writes the file
+    speed = ended - first
     rate = f"{(count - 1) / speed:.1f} tokens/s" if count > 1 and speed > 0 else "-"
     full = len(ids) + count >= network.context and count < (sampling.tokens or ALL) and not stop.found
     ending = f", the context of {network.context} tokens is full" if full else ", interrupted" if interrupted else ""
     print(f"[{count} tokens, first after {first - started:.2f} s, {rate}, seed {seed}{ending}]", file=sys.stderr)
     return "".join(text)
+
+
+def _committed(network: Any, tokenizer: Any, ids: Sequence[int], file: Path, sampling: Any, seed: int) -> Iterator[int]:
+    """The tokens that `mo.models.generate` draws, drawn by the engine; the commitment is written when the text ends."""
+    import json
+
+    from morpho.base.errors import MorphoError, fail
+    from morpho.serve.engine.engine import Engine
+    from morpho.serve.engine.request import Request, SamplingParams
+    from morpho.weights.atomic import atomic_file
+
+    params = SamplingParams(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
+                            max_tokens=sampling.tokens, stop=sampling.stop, repetition_penalty=sampling.penalty,
+                            commitment=True)
+    most = network.context if sampling.tokens is None else min(network.context, len(ids) + sampling.tokens)
+    with Engine(network, tokenizer, pages=-(-most // 64) + 1, max_batch=1) as engine:
+        stream, text = engine.submit(Request(tuple(ids), params, "run")), []
+        try:
+            for event in stream:
+                text.append(event.text)
+                if event.error is not None:
+                    raise fail(MorphoError, "run", event.error)
+                if event.commitment is not None:  # before its token is shown: who meets a stop text reads no further
+                    with atomic_file(file) as opened:
+                        opened.write(json.dumps({**event.commitment, "text": "".join(text)}).encode())
+                if event.token is not None:
+                    yield event.token
+        finally:
+            stream.cancel()

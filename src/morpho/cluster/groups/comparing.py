@@ -121,14 +121,14 @@ class Comparing:
         """Return when nobody is late."""
         clock, said = Waited(self.timeout_s), False
         while not self._all_came():
-            self.look()
+            try:
+                self.look()
+            except Exception:  # MPI may know of the end of a process before this loop looks at its word
+                self._check_ended(what, place)
+                raise
             self._check_verdict()
             waited = clock.seconds()
-            ended = {rank for rank in self._late() if self.has_ended(rank)}
-            ended &= {*self._late()}  # one may have come, and ended, between two looks
-            if ended:
-                raise fail(GroupError, str(what[0]), f"rank {self.rank} waits in {name_of(what)} for rank "
-                           f"{min(ended)}, whose script has ended", _UNEQUAL, place or None)
+            self._check_ended(what, place)
             if said and waited > 2 * _SAY_AFTER_S:  # the others have had time to say that they wait
                 waiting.silent[self.members] = [self.members[rank] for rank in self._late()]
             if not said and waited > min(_SAY_AFTER_S, self.timeout_s / 4 or _SAY_AFTER_S):
@@ -141,6 +141,14 @@ class Comparing:
                 os.sched_yield()
             else:
                 time.sleep(_LOOK_EVERY_S)
+
+    def _check_ended(self, what: What, place: str) -> None:
+        """An error where a rank that is late takes part in nothing more."""
+        ended = {rank for rank in self._late() if self.has_ended(rank)}
+        ended &= {*self._late()}  # one may have come, and ended, between two looks
+        if ended:
+            raise fail(GroupError, str(what[0]), f"rank {self.rank} waits in {name_of(what)} for rank "
+                       f"{min(ended)}, whose script has ended", _UNEQUAL, place or None)
 
     def give_up(self, waits: str, late: Sequence[int], operation: str, place: str = "") -> None:
         """Raise after the timeout, with all that is known; the others get to know it. Where another rank has given up

@@ -26,7 +26,7 @@ class HierarchicalGroup(Group):
 
     def __init__(self, flat: Group) -> None:
         self.flat, self.rank, self.size, self.epoch, self.hosts = flat, flat.rank, flat.size, flat.epoch, flat.hosts
-        self.members = flat.members
+        self.members, self.timeout_s = flat.members, flat.timeout_s
         colors = host_colors(flat.hosts)
         within = flat.split(colors[self.rank])
         if within is None:
@@ -39,6 +39,12 @@ class HierarchicalGroup(Group):
 
     def split(self, color: int | None, key: int = 0) -> Group | None:
         return self.flat.split(color, key)
+
+    def set_timeout(self, seconds: float) -> None:
+        self.timeout_s = seconds
+        for group in (self.flat, self.within, self.between):
+            if group is not None:
+                group.set_timeout(seconds)
 
     def _run(self, operation: str, wait: bool, *arguments: Any) -> Work:
         if operation not in _LOCAL or (operation == "all_reduce" and is_half(arguments[2])):

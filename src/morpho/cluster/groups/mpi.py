@@ -248,6 +248,12 @@ class MPIGroup(Group):
             self._comparing.members = self.members
             _comparing.append(self._comparing)
 
+    def set_timeout(self, seconds: float) -> None:
+        self.timeout_s = seconds
+        watch.begin(seconds)
+        if self._comparing is not None:
+            self._comparing.timeout_s = seconds
+
     def _quiet(self, communicator: Any) -> Any:
         communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
         return communicator
@@ -344,20 +350,26 @@ class MPIGroup(Group):
         """Wait for a message, no longer than the timeout, and not for a rank that has ended."""
         clock, ended_s = Waited(self.timeout_s), math.inf
         name = f"{operation} {'to' if operation == 'send' else 'from'} rank {peer} of {buffer.nbytes} bytes"
+        ended = (GroupError, operation, f"rank {self.rank} waits in {name}, whose script has ended",
+                 "each message needs a send and a recv, of the same tag")
         while not done():
             waited, now = clock.seconds(), time.monotonic()
             if waited < _YIELDS_S:
                 os.sched_yield()
                 continue
-            self._guarded(self._look)
             comparing = self._comparing
+            try:
+                self._guarded(self._look)
+            except PeerLost as error:  # MPI may know of the end of a process before this loop looks at its word
+                if comparing is None or not comparing.has_ended(peer):
+                    raise
+                raise fail(*ended) from error
             if comparing is not None:
                 comparing._check_verdict()
                 if comparing.has_ended(peer):
                     ended_s = min(ended_s, now)
                 if now - ended_s > min(_LAST_WORDS_S, self.timeout_s or math.inf):
-                    raise fail(GroupError, operation, f"rank {self.rank} waits in {name}, whose script has ended",
-                               "each message needs a send and a recv, of the same tag")
+                    raise fail(*ended)
                 if 0 < self.timeout_s < waited:
                     comparing.give_up(f"{name} at {line()}", [peer], operation)
             time.sleep(_LOOK_EVERY_S)

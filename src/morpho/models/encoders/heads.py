@@ -46,8 +46,14 @@ class WithHeads(Model):
         """Input of the head for texts: the vector of the first token, through whatever the family has there."""
         return x[:, 0]
 
-    def classify(self, x: mo.Tensor) -> mo.Tensor:
-        """The encoder's vectors -> logits of the classes of each text: (batch, labels)."""
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a text."""
+        return int(self.config["max_position_embeddings"])
+
+    def classify(self, x: mo.Tensor, mask: Any = None) -> mo.Tensor:
+        """The encoder's vectors -> logits of the classes of each text: (batch, labels). `mask` (batch, length) is that
+        of the tokens, for families whose head reads all of them."""
         self._check_head("sequence")
         return self.classifier(self.first(x))  # type: ignore[no-any-return]
 

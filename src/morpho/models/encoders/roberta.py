@@ -104,6 +104,10 @@ class Roberta(WithHeads):
         seen = None if mask is None else key_mask("roberta", mask, ids)
         return self.roberta.encoder(self.roberta.embeddings(ids, types), seen)  # type: ignore[no-any-return]
 
+    @property
+    def most_tokens(self) -> int:
+        return int(self.config["max_position_embeddings"]) - int(self.config["pad_token_id"]) - 1
+
     def pooled(self, x: mo.Tensor) -> mo.Tensor:
         """The vector of the first token through a product and tanh: (batch, width)."""
         if self.roberta.pooler is None:
@@ -139,6 +143,20 @@ def _names(settings: Settings, names: Collection[str]) -> list[Rule]:
     ]
 
 
-FAMILIES = (Family("roberta", Roberta, SIZES, Names(
-    "lm_head.decoder.weight", "embeddings.word_embeddings.weight", _names,
-    parts=parts_of("roberta", "lm_head."))),)
+class XlmRoberta(Roberta):
+    """XLM-RoBERTa: RoBERTa with the words of a hundred languages."""
+
+    model_type = "xlm-roberta"
+
+
+class Camembert(Roberta):
+    """CamemBERT: RoBERTa in French."""
+
+    model_type = "camembert"
+
+
+NAMES = Names("lm_head.decoder.weight", "embeddings.word_embeddings.weight", _names,
+              parts=parts_of("roberta", "lm_head."))
+FAMILIES = (Family("roberta", Roberta, SIZES, NAMES),
+            Family("xlm-roberta", XlmRoberta, {"xlm-roberta-base": {"vocab_size": 250002}}, NAMES),
+            Family("camembert", Camembert, {"camembert-base": {"vocab_size": 32005}}, NAMES))

@@ -21,7 +21,7 @@ from morpho.models.family import Family
 from morpho.models.files.filling import check_depth, filled, kept, wanted
 from morpho.models.files.gguf import from_gguf
 from morpho.models.files.json_file import read_json
-from morpho.models.quantization_keys import block_size
+from morpho.models.quantization_keys import block_size, integers_of
 from morpho.models.registry import family, record
 from morpho.models.registry import names as names_of_models
 from morpho.models.rounding import check_activations, round_activations
@@ -31,6 +31,7 @@ from morpho.nn.containers import Identity
 from morpho.weights import FileFault, MissingFile, NameFault, load_gguf, load_tokenizer, match
 from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
+from morpho.weights.integers import IntegerWeights, with_integers
 from morpho.weights.keys import Key, KeyTable
 from morpho.weights.mapping import Rule, choose, rename
 from morpho.weights.pull import MODELS
@@ -172,7 +173,7 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callab
                  packed: bool = True) -> Any:
     """What is said first is what is wrong with the configuration, then with the weights, then where they differ."""
     model, weights, rules, config = _unfilled(folder, dtype, ignore)
-    if packed and isinstance(weights, ScaledWeights):
+    if packed and isinstance(weights, ScaledWeights | IntegerWeights):
         weights = weights.packing([name for name in weights if _stays(name, rules)])
     try:
         found = match(weights, wanted(model), rules)
@@ -193,7 +194,10 @@ def _unfilled(folder: Path, dtype: Any, ignore: Collection[str]) -> tuple[Any, A
     kind = known.model
     kind.checked_config(config, file=str(file), ignore=ignore)
     said = _generation(folder, config, ignore, kind.config_class.honoured)
-    weights = with_scales(load_weights(folder), block_size("models.load", str(file), config, ignore))
+    integers = integers_of("models.load", str(file), config, ignore)
+    weights: Any = load_weights(folder)
+    weights = with_integers(weights, integers) if integers is not None else with_scales(
+        weights, block_size("models.load", str(file), config, ignore))
     config = {**known.names.parts(config, weights), **config}  # what the file says goes before
     check_depth(config, len(weights), "config.json")
     config = _untied(known, config, weights, folder)  # type: ignore[assignment]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from morpho.models.base import LanguageModel
 from morpho.models.text.device_loop import DeviceLoop, suits
 from morpho.models.text.generation_keys import Defaults
 from morpho.models.text.generators import evaluating, lending
+from morpho.models.text.prompt_cache import PromptCache
 from morpho.models.text.prompts import prompts_of
 from morpho.models.text.sampling import Sampling, forbidden
 from morpho.models.text.stop_strings import StopStrings
@@ -32,7 +34,8 @@ AHEAD = 256  # new tokens that a cache has room for at first; more move to one o
 def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens: int | None = None,
              temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
              repetition_penalty: float | None = None, seed: int | None = None,
-             stop: Sequence[int | str] | int | str = (), tokenizer: Any = None) -> Iterator[Any]:
+             stop: Sequence[int | str] | int | str = (), tokenizer: Any = None,
+             prompt_cache: str | PathLike[str] | PromptCache | None = None) -> Iterator[Any]:
     """The tokens that follow `ids`, one by one as they are made; of several prompts, a list of lists or an array of two
     axes, the list that follows each, which is the one it has alone.
 
@@ -41,7 +44,8 @@ def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens
     `decode`, from ids to text. Temperature 0 takes the likeliest token; otherwise see `Sampling`. The same `seed` gives
     the same text; None gives another one each time. What is left out is as the model's files say (`model.defaults`),
     else temperature 0. `mask` is 0 at the padding of an array of prompts. The model is in evaluation mode until the
-    last token is taken.
+    last token is taken. `prompt_cache` is a file with what the model has computed for a text: where one prompt begins
+    like it, that is not computed again, and the tokens are the same; when the text ends, the file has all of it.
 
     >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=32)
     >>> len([*mo.models.generate(model, [1, 2, 3], max_new_tokens=5, top_k=10, temperature=1.0, seed=0)])
@@ -51,11 +55,16 @@ def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens
     """
     found = settled(model, ids, mask=mask, max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k,
                     top_p=top_p, repetition_penalty=repetition_penalty, seed=seed, stop=stop, tokenizer=tokenizer)
+    if prompt_cache is not None and found.several:
+        raise fail(ArgumentError, "generate", f"{len(found.prompts)} prompts share no prompt cache",
+                   "call generate for each")
+    cache = prompt_cache if prompt_cache is None or isinstance(prompt_cache, PromptCache) else PromptCache(
+        prompt_cache, model)
     two_parts = hasattr(model, "remember")  # their text begins anew
     answers = [_Answer(prompt, count, found.sampling, np.random.default_rng(found.seed), found.stops,
                        StopStrings(found.strings, tokenizer, () if two_parts else prompt), model.defaults)
                for prompt, count in zip(found.prompts, found.counts, strict=True)]
-    return _rows(model, answers) if found.several else _tokens(model, answers[0])
+    return _rows(model, answers) if found.several else _tokens(model, answers[0], cache)
 
 
 @dataclass(frozen=True)
@@ -136,7 +145,7 @@ class _Answer:
         return token
 
 
-def _tokens(model: LanguageModel, answer: _Answer) -> Iterator[int]:
+def _tokens(model: LanguageModel, answer: _Answer, cache: PromptCache | None = None) -> Iterator[int]:
     prompt, made = answer.prompt, answer.made
     with lending(model) as lend, evaluating(model):  # switched once: every switch would send a call through Python
         # A cache much longer than the text would cost time at every step; that of an encoder is filled once.
@@ -144,19 +153,28 @@ def _tokens(model: LanguageModel, answer: _Answer) -> Iterator[int]:
         wanted = max(len(prompt), answer.count + 1) if two_parts else len(prompt) + min(answer.count, AHEAD)
         switch = getattr(model, "switch", None)  # beyond which all angles are others: a text begins on its own side
         generator = lend(wanted if switch is None or len(prompt) > switch else min(wanted, switch))
-        while not answer.ended:
-            if not made:
-                logits = generator.start(prompt)
-            elif len(generator.ids) < generator.length:
-                logits = generator.step(made[-1])
-            else:
-                generator = lend(generator.length + 1)
-                logits = generator.start(prompt + made)
-            token = answer.take(logits)
-            if token is not None:
-                yield token
-            if not answer.ended and suits(model, answer.sampling, answer.said) and not two_parts:
-                yield from _followed(generator, answer)
+        if cache is not None:
+            cache.fill(generator, prompt)
+        try:
+            while not answer.ended:
+                if not made:
+                    logits = generator.start(prompt)
+                elif len(generator.ids) < generator.length:
+                    logits = generator.step(made[-1])
+                else:
+                    generator = lend(generator.length + 1)
+                    logits = generator.start(prompt + made)
+                token = answer.take(logits)
+                if token is not None:
+                    yield token
+                if not answer.ended and suits(model, answer.sampling, answer.said) and not two_parts:
+                    yield from _followed(generator, answer)
+        except GeneratorExit:  # nobody wants the rest
+            if cache is not None:
+                cache.keep(generator)
+            raise
+        if cache is not None:
+            cache.keep(generator)
 
 
 def _followed(generator: Any, answer: _Answer) -> Iterator[int]:

@@ -51,5 +51,5 @@ def row_log_probabilities(row: np.ndarray, temperature: float = 1.0, top_k: int 
     [-1.3860000371932983, -1.3860000371932983, -1.3860000371932983, -1.3860000371932983]
     """
     row = np.ascontiguousarray(row, np.float32)
-    values: np.ndarray = _of_row(top_k if top_k < row.size else 0)(row, np.float32(temperature)).numpy()
+    values: np.ndarray = _of_row(top_k if top_k < row.size else 0)(row, mo.asarray(np.float32(temperature))).numpy()
     return values

@@ -10,7 +10,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.module import Module
 from morpho.ops.neural.float8 import table
-from morpho.ops.neural.quantised import BLOCK, LAYOUTS
+from morpho.ops.neural.quantised import BLOCK, BOOKS, LAYOUTS
 from morpho.tensor.state.variable import Buffer
 
 
@@ -85,6 +85,8 @@ def _unpacked(weight: mo.Quantised) -> tuple[np.ndarray, list[np.ndarray]]:
     codes = raw[..., start:]
     if layout.bits == 4:
         codes = np.concatenate([codes & 15, codes >> 4], axis=-1)
+        if layout.book:
+            codes = np.array(BOOKS[layout.book], np.int8)[codes]
     elif not layout.float8:
         codes = np.ascontiguousarray(codes).view(np.int8)
     return codes.reshape(count, width), [heads[..., number] for number in range(layout.headers)]

@@ -7,7 +7,8 @@ x * r is NaN). Each of these operations rounds once, to float32.
 
 The weights (n, k) lie in panels of 16 outputs (`panels_of`), block by block: the scales d of all 16, then their least
 values m (`q4_1`), then the codes in groups of four values of k, 16 outputs side by side. Codes of `q8_0` are stored
-with 128 added, so that all are unsigned, as the dot products of x86 want one side to be.
+with 128 added, so that all are unsigned, as the dot products of x86 want one side to be; those of `q4_0` are the
+file's, with 8 added.
 
 A result is a chain over blocks, k ascending, from +0.0: sum = fma(s * d, D, sum), and for `q4_1` then
 sum = fma(s * m, S, sum), where D is the dot product of the codes of a block and S the sum of those of x, both exact.
@@ -31,7 +32,7 @@ from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 RECORD = 8 + BLOCK  # bytes of a block of a row
 WIDTH = 16  # outputs of a panel
 GROUP = 4  # values of k that a dot-product instruction takes
-ROUNDED = ("q8_0", "q4_1")  # layouts of weights that have panels
+ROUNDED = ("q8_0", "q4_1", "q4_0")  # layouts of weights that have panels
 LEAST = 2.0**-100  # largest magnitude below which a block counts as zeros
 _WHY = "rounded values do not vary"
 
@@ -72,6 +73,12 @@ def _batch_rows(node: Node, inputs: Sequence[Node], batched: Sequence[bool], row
 
 QUANTISE_ROWS = register(Op("quantise_rows", "contract", _infer_rows, NoGradient(_WHY), _reference_rows, 4,
                             "s = max / 127 per block of 32, codes to nearest even", arity=ONE, batch=_batch_rows))
+
+
+def added_to_codes(kind: str) -> int:
+    """What is added to the codes of a kind's panels so that none is negative."""
+    layout = LAYOUTS[kind]
+    return 128 if layout.bits == 8 else 8 if layout.book else 0
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
@@ -133,8 +140,8 @@ def _reference(attributes: Attributes, rows: Any, panels: Any) -> Any:
         number, count, layout.headers, WIDTH)
     codes = blocks[..., start:].reshape(number, count, -1, WIDTH, GROUP).transpose(0, 3, 1, 2, 4)
     codes = codes.reshape(number * WIDTH, count, -1)
-    right = codes.astype(np.int64) - 128 if layout.bits == 8 else np.concatenate([codes & 15, codes >> 4], -1).astype(
-        np.int64)
+    right = codes if layout.bits == 8 else np.concatenate([codes & 15, codes >> 4], -1)
+    right = right.astype(np.int64) - added_to_codes(attributes["kind"])
     found = np.zeros((rows.shape[0], number * WIDTH), np.float32)
     with np.errstate(all="ignore"):
         for block in range(count):

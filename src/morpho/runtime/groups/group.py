@@ -79,6 +79,8 @@ class Group(ABC):
     kind: str = ""
     hosts: tuple[str, ...] = ()  # of each rank
     members: tuple[int, ...] = ()  # the rank of each in the world; empty: the same numbers
+    global_ranks: tuple[int, ...] = ()  # of each in the group that it is a part of, where `mo.distributed` made it
+    timeout_s: float = 0.0  # seconds after which a wait for others raises; 0: never
 
     # -- what users call ---------------------------------------------------------------------------------------------
     def broadcast(self, buffer: np.ndarray, root: int = 0, *, wait: bool = True) -> Work:
@@ -144,6 +146,10 @@ class Group(ABC):
     @abstractmethod
     def _run(self, operation: str, wait: bool, *arguments: Any) -> Work:
         """One operation whose arguments have been checked."""
+
+    def set_timeout(self, seconds: float) -> None:
+        """Wait no longer than this for others from now on; all ranks say the same. 0 waits for ever."""
+        self.timeout_s = seconds
 
     def meet(self, operation: str, *arguments: Any, place: str = "") -> None:  # noqa: B027 - most compare by themselves
         """Compare what ranks bring to an operation that goes over other groups than this one."""

@@ -36,6 +36,7 @@ class Choice:
     calls: list[Call] = field(default_factory=list)
     finish: str | None = None
     stop: str | None = None  # the stop string that ended it
+    commitment: dict[str, Any] | None = None  # for an audit, where it was asked for
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Answer(ABC):
         if news or told:
             yield from self._tell(place, news, told, choice)
         if event.finish is not None:
-            choice.stop = event.stop
+            choice.stop, choice.commitment = event.stop, event.commitment
             rest = News() if choice.tools is None else choice.tools.finish()
             calls = choice.calls or rest.calls
             named = choice.tools is not None and choice.tools.named  # then a call is the usual end, as OpenAI has it
@@ -188,6 +189,13 @@ class Answer(ABC):
 def _number(value: float | None) -> float | None:
     """JSON has no infinity."""
     return None if value is None else max(value, -9999.0)
+
+
+def _committed(chunk: Chunk, choice: Choice) -> Chunk:
+    """The last chunk of a text, with its commitment."""
+    if choice.commitment is not None:
+        chunk["choices"][0]["commitment"] = choice.commitment
+    return chunk
 
 
 def failure(event: Event) -> ApiError:
@@ -288,7 +296,7 @@ class ChatAnswer(ChoicesAnswer):
         return self._delta(place, delta, None if told is None else {"content": [told]})
 
     def _last_chunk(self, place: int, choice: Choice) -> Chunk:
-        return self._delta(place, {}, finish=choice.finish)
+        return _committed(self._delta(place, {}, finish=choice.finish), choice)
 
     def whole(self) -> dict[str, Any]:
         choices = []
@@ -300,7 +308,8 @@ class ChatAnswer(ChoicesAnswer):
             if choice.calls:
                 message.update(content=text or None, tool_calls=[call.to_dict() for call in choice.calls])
             choices.append({"index": place, "message": message, "finish_reason": choice.finish,
-                            "logprobs": {"content": choice.tokens, "refusal": None} if self.logprobs else None})
+                            "logprobs": {"content": choice.tokens, "refusal": None} if self.logprobs else None,
+                            **({} if choice.commitment is None else {"commitment": choice.commitment})})
         more = {} if self.prompt_logprobs is None else {"prompt_logprobs": self._of_prompt(0)}
         return {**self._head(), "object": "chat.completion", "choices": choices, "usage": self.usage(), **more}
 
@@ -365,7 +374,7 @@ class TextAnswer(ChoicesAnswer):
         return self._choice(place, news.text, None if told is None else self._logprobs([told]), None)
 
     def _last_chunk(self, place: int, choice: Choice) -> Chunk:
-        return self._choice(place, "", None, choice.finish)
+        return _committed(self._choice(place, "", None, choice.finish), choice)
 
     @staticmethod
     def _logprobs(tokens: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -383,4 +392,6 @@ class TextAnswer(ChoicesAnswer):
                             "finish_reason": choice.finish})
             if self.prompt_logprobs is not None:
                 choices[-1]["prompt_logprobs"] = self._of_prompt(place // self.n)
+            if choice.commitment is not None:
+                choices[-1]["commitment"] = choice.commitment
         return {**self._head(), "choices": choices, "usage": self.usage()}

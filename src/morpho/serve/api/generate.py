@@ -40,10 +40,10 @@ def chat_job(fields: Fields, served: Served, limits: Limits, request_id: str) ->
     params = params_of(fields, limits, served.defaults, max_tokens=most, logprobs=told,
                        vocabulary=served.vocabulary, talks=True, grammar=forced or grammar)
     stream, include = _streaming(fields)
-    scores = _prompt_logprobs(fields, stream)
+    scores, commitment = _prompt_logprobs(fields, stream), fields.flag("commitment")
     reply, unfinished = ending(fields)
     fields.finish()
-    params = replace(params, prompt_logprobs=scores)
+    params = replace(params, prompt_logprobs=scores, commitment=commitment)
     prompt = chat_prompt(served, messages, tools, names, reply, unfinished)
     answer = ChatAnswer(served.name, 1, params.n, served.tokenizer, told is not None)
     answer.prompt_logprobs = scores
@@ -131,7 +131,7 @@ def completion_job(fields: Fields, served: Served, limits: Limits, request_id: s
     echo, stream_and_usage = fields.flag("echo"), _streaming(fields)
     scores = _prompt_logprobs(fields, stream_and_usage[0])
     scored = [each for each in (scores, told if echo else None) if each is not None]
-    params = replace(params, prompt_logprobs=max(scored, default=None))
+    params = replace(params, prompt_logprobs=max(scored, default=None), commitment=fields.flag("commitment"))
     fields.only("best_of", params.n, why="all of n are given back")
     fields.only("suffix", "", why="texts are continued, not filled in")
     take_of_others(fields)

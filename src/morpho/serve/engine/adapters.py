@@ -8,6 +8,7 @@ compiled again when one is added, and rows do not see each other. `read_adapter`
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -114,6 +115,7 @@ class AdapterBank:
     def __init__(self, model: Module, most: int = 8, rank: int = 16) -> None:
         self.model, self.most, self.rank = model, most, rank
         self.names: dict[str, int] = {}
+        self.digests: dict[str, str] = {}  # of the matrices, by name of the adapter
         self._products = {name: module for name, module in model.named_modules()
                           if hasattr(module, "in_features") and hasattr(module, "out_features")}
         self._held: dict[str, tuple[mo.State, mo.State]] = {}  # of the products that some adapter has matrices for
@@ -149,6 +151,7 @@ class AdapterBank:
                 whole[number, :new.shape[0], :new.shape[1]] = new
                 state.value = mo.asarray(whole, copy=True)
         self.names[name] = number
+        self.digests[name] = _digest(found)
         return number
 
     def load(self, name: str, folder: str | Path) -> int:
@@ -180,6 +183,14 @@ class AdapterBank:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _digest(matrices: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
+    total = hashlib.sha256()
+    for product in sorted(matrices):
+        for matrix in matrices[product]:
+            total.update(f"{product} {matrix.shape}".encode() + np.ascontiguousarray(matrix, np.float32).tobytes())
+    return f"sha256:{total.hexdigest()}"
 
 
 def _adding(first: mo.State, second: mo.State, numbers: mo.Tensor) -> Any:

@@ -12,19 +12,24 @@ True
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from morpho.base.dtypes import as_dtype
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.models.base import LanguageModel
+from morpho.models.text.generators import device_of
 from morpho.ops.neural.paged import PAGE
 from morpho.serve.engine.adapters import AdapterBank
+from morpho.serve.engine.commitment import Chain, header_of, place_of
 from morpho.serve.engine.grammar import Grammars
 from morpho.serve.engine.pages import Pages
+from morpho.serve.engine.prefix_file import LOG, PrefixFile
 from morpho.serve.engine.request import EngineStats, QueueFull, Request, check_request
 from morpho.serve.engine.runner import ModelRunner, check_served, page_bytes
 from morpho.serve.engine.scheduler import Scheduler
@@ -48,6 +53,7 @@ class Engine:
     - `drafted` tokens are guessed from the text (0: none) while at most `draft_rows` texts run.
     - `warm` compiles what the first token needs at once, and the rest while nobody asks for anything.
     - `adapters` is how many LoRA adapters there is room for, of rank `adapter_rank` at most.
+    - `prefix_file` keeps the shared prefixes of prompts from one engine to the next; only for models in pages.
     - `autocast` is the dtype of products, attention and caches, as in `mo.amp.autocast`; only for models in pages.
     """
 
@@ -55,7 +61,7 @@ class Engine:
                  pages: int | None = None, max_batch: int = 64, max_waiting: int = 256, max_length: int | None = None,
                  chunk: int = 512, prefill_tokens: int | None = None, stall: float = 1.5, drafted: int = 4,
                  draft_rows: int = 2, adapters: int = 8, adapter_rank: int = 16, warm: bool = False,
-                 autocast: Any = None) -> None:
+                 autocast: Any = None, prefix_file: str | Path | None = None) -> None:
         for name, given in (("max_batch", max_batch), ("max_waiting", max_waiting), ("chunk", chunk)):
             if given < 1:
                 raise fail(ArgumentError, "serve", f"{name}={given} is not a positive number")
@@ -78,10 +84,15 @@ class Engine:
         self._calls: list[Callable[[], None]] = []  # to be run between steps
         self._open, self._stop, self._alive = True, False, True
         self._rejected = 0
+        self._place: tuple[Any, dict[str, Any]] | None = None
         self._cold: list[str] = []  # functions that are compiled when there is nothing else to do
         if warm:
             self.runner.warm("prefill")
             self._cold = self.runner.cold(bool(drafted))
+        self.prefixes: PrefixFile | None = None
+        if prefix_file is not None and isinstance(self.runner, ModelRunner):
+            self.prefixes = PrefixFile(Path(prefix_file), self.runner)
+            self.prefixes.load(held)
         self._thread = threading.Thread(target=self._run, name="morpho-engine", daemon=True)
         self._thread.start()
 
@@ -117,8 +128,9 @@ class Engine:
     # -- requests ---------------------------------------------------------------------------------------------------
     def submit(self, request: Request) -> RequestStream:
         """Begin with a request; from any thread."""
-        params = request.params
         self._check(request)
+        request = _seeded(request)
+        params = request.params
         matchers = [None if params.grammar is None else self.grammars.matcher(params.grammar) for _ in range(params.n)]
         stream = RequestStream(request, self._wake)
         group = Group(request, stream, matchers)
@@ -126,7 +138,8 @@ class Engine:
         room = min(self.max_length - len(request.prompt), self.runner.length)
         most = room if params.max_tokens is None else min(room, params.max_tokens)
         adapter = None if request.adapter is None else self.adapters.number(request.adapter)
-        made = [Sequence(group, index, self.tokenizer, stops, most, adapter, self.model.defaults)
+        chains = [self._chain(request, index, most, stops) for index in range(params.n)]
+        made = [Sequence(group, index, self.tokenizer, stops, most, adapter, self.model.defaults, chains[index])
                 for index in range(params.n)]
         if most == 0 and params.prompt_logprobs is None:
             for sequence in made:
@@ -141,6 +154,26 @@ class Engine:
             self._new.append(made[0])
             self._changed.notify()
         return stream
+
+    def _chain(self, request: Request, index: int, most: int, stops: frozenset[int]) -> Chain | None:
+        """The commitment of a text, where its request asks for one."""
+        if not request.params.commitment:
+            return None
+
+        def header() -> dict[str, Any]:  # on the engine's thread, whose weights do not change meanwhile
+            return header_of(request, index, most, [*stops], {
+                **self.place(), "adapter": None if request.adapter is None else self.adapters.digests[request.adapter]})
+        return Chain(request.params, index, header)
+
+    def place(self) -> dict[str, Any]:
+        """Digest of the weights in use, precision and device, as commitments hold them; hashed at the first call."""
+        frozen = getattr(self.runner, "frozen", None)
+        version = () if frozen is None else frozen.versions
+        if self._place is None or self._place[0] != version:
+            values = None if frozen is None else frozen.values
+            autocast = getattr(self.runner, "autocast", None)
+            self._place = version, place_of(self.model, values, device_of(self.model), autocast)
+        return self._place[1]
 
     def _check(self, request: Request) -> None:
         check_request(request, self.vocabulary, self.max_length, self.tokenizer)
@@ -177,9 +210,16 @@ class Engine:
         """Take over weights of the model that have changed. Texts that run go on with them, computed anew."""
         def refresh() -> None:
             if self.runner.refresh():
+                self._place = None
                 for sequence in list(self.scheduler.running):
-                    self.scheduler.preempt(sequence)
+                    if sequence.chain is not None and sequence.made:
+                        self.stepper.end(sequence, "error", "the weights changed while a text with a commitment was "
+                                                            "written")
+                    else:
+                        self.scheduler.preempt(sequence)
                 self.scheduler.pages.clear()
+                if self.prefixes is not None:
+                    self.prefixes.renew()
         self._between_steps(refresh)
 
     def _between_steps(self, call: Callable[[], None]) -> None:
@@ -258,8 +298,17 @@ class Engine:
             calls, self._calls = self._calls, []
             self._take_new()
         self.stepper.end_all("cancelled" if failures < FAILURES else "error", self.last_error)
+        if self.prefixes is not None and failures < FAILURES:
+            self._save_prefixes(self.prefixes)
         for call in calls:
             call()
+
+    def _save_prefixes(self, prefixes: PrefixFile) -> None:
+        try:
+            prefixes.save(self.scheduler.pages)
+        except (MorphoError, OSError) as error:
+            self.last_error = f"{type(error).__name__}: {error}"
+            LOG.error("prefixes_not_saved", extra={"file": str(prefixes.path), "error": str(error)})
 
     def _take_new(self) -> None:
         self.scheduler.waiting.extend(self._new)
@@ -287,3 +336,11 @@ class Engine:
     def _wanted(self) -> bool:
         return bool(self._new or self._calls or self.scheduler.waiting or self.scheduler.running or self._cold
                     or not self._open)
+
+
+def _seeded(request: Request) -> Request:
+    """A request whose texts can be drawn again: with a commitment, one without a seed gets a random one."""
+    params = request.params
+    if not params.commitment or params.seed is not None:
+        return request
+    return replace(request, params=replace(params, seed=secrets.randbits(48)))

@@ -89,7 +89,7 @@ class Pages:
     # -- finding ----------------------------------------------------------------------------------------------------
     def match(self, tokens: Sequence[int], space: str | None = None) -> Match:
         """The longest beginning of `tokens` that the tree holds."""
-        node, found, at, size = self._root(space), [], 0, self.page_tokens
+        node, found, at, size = self.root(space), [], 0, self.page_tokens
         while (child := node.children.get(tuple(tokens[at:at + size]))) is not None and len(child.tokens) == size:
             found.append(child)
             node, at = child, at + size
@@ -165,10 +165,10 @@ class Pages:
         while (len(holding.nodes) + 1) * size <= computed:
             number = len(holding.nodes)
             key = tuple(tokens[number * size:(number + 1) * size])
-            parent = holding.nodes[-1] if holding.nodes else self._root(holding.space)
+            parent = holding.nodes[-1] if holding.nodes else self.root(holding.space)
             node = parent.children.get(key)
             if node is None:
-                node = self._insert(parent, key, holding.pages[number])
+                node = self.insert(parent, key, holding.pages[number])
             else:
                 self.free.append(holding.pages[number])
                 holding.pages[number] = node.page
@@ -179,10 +179,10 @@ class Pages:
         """The sequence needs its pages no more; what is computed stays for others until the room is needed."""
         self.commit(holding, tokens, computed)
         own = holding.pages[len(holding.nodes):]
-        parent = holding.nodes[-1] if holding.nodes else self._root(holding.space)
+        parent = holding.nodes[-1] if holding.nodes else self.root(holding.space)
         rest = tuple(tokens[len(holding.nodes) * self.page_tokens:computed])
         if rest and own and not any(node.tokens[:len(rest)] == rest for node in parent.by_first.get(rest[0], ())):
-            self._insert(parent, rest, own.pop(0))
+            self.insert(parent, rest, own.pop(0))
         self.free.extend(own)
         for node in reversed(holding.nodes):
             self._unlock(node)
@@ -220,10 +220,12 @@ class Pages:
                     self.free.append(node.page)
         self.roots, self._leaves = {}, []
 
-    def _root(self, space: str | None) -> Node:
+    def root(self, space: str | None) -> Node:
+        """The node of no tokens, above all texts of an adapter, or of none."""
         return self.roots.setdefault(space, Node((), -1, None))
 
-    def _insert(self, parent: Node, tokens: tuple[int, ...], page: int) -> Node:
+    def insert(self, parent: Node, tokens: tuple[int, ...], page: int) -> Node:
+        """Put a page of these tokens below a node; nobody holds it yet."""
         for other in list(parent.by_first.get(tokens[0], ())):  # a shorter one that says no more than this
             if not other.locks and not other.children and tokens[:len(other.tokens)] == other.tokens:
                 self._remove(other)

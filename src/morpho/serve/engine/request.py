@@ -58,6 +58,7 @@ class SamplingParams:
     tokens that are drawn. `include_stop` leaves the stop string or token at the end, `show_specials` shows the texts of
     special tokens. `processed_logprobs` gives the log-probabilities of the distribution that tokens are drawn from,
     after `temperature` and `top_k`, instead of the model's own; other cuts and penalties are refused with it.
+    `commitment` asks for a commitment with the last event of each text (`morpho audit` replays it).
 
     >>> from morpho.serve.engine.request import SamplingParams
     >>> SamplingParams(temperature=0.0, max_tokens=8).n
@@ -86,6 +87,7 @@ class SamplingParams:
     include_stop: bool = False
     show_specials: bool = False
     processed_logprobs: bool = False
+    commitment: bool = False
 
     def __post_init__(self) -> None:
         ranges = (("temperature", 0, math.inf), ("min_p", 0, 1), ("frequency_penalty", -2, 2),
@@ -134,7 +136,8 @@ class Request:
     """A prompt as token numbers, and what to do with it. `adapter` is the name of a LoRA adapter that the engine
     knows; `deadline_s` is how long it may take, waiting included. `continues` says that the text goes on from the
     prompt's; an answer to a chat begins anew, without the blank that some tokenizers write before a first word. `marks`
-    are special tokens whose text belongs to the answer.
+    are special tokens whose text belongs to the answer. `rows`, where it is set, is called with the position of a
+    token of the prompt and the logits of the tokens after it, instead of scoring them.
 
     >>> from morpho.serve.engine.request import Request, SamplingParams
     >>> Request(prompt=(1, 2), params=SamplingParams(), id="a").adapter is None
@@ -148,6 +151,7 @@ class Request:
     deadline_s: float | None = None
     continues: bool = True
     marks: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    rows: Callable[[int, Any], None] | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -182,7 +186,7 @@ class Event:
     begun), the `token` it came with, and its log-probability before temperature and cuts. `finish` says that this text
     ends here; the last event of the request holds its `usage`. `prompt` are the scores of the prompt's tokens, in one
     event of text 0 before any token, where the request asks for them; the first token has none. `stop` is the stop
-    string that ended the text."""
+    string that ended the text, `commitment` what an audit of it needs, where the request asks for that."""
 
     index: int
     text: str
@@ -194,6 +198,7 @@ class Event:
     error: str | None = None
     prompt: tuple[TokenScore | None, ...] | None = None
     stop: str | None = None
+    commitment: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

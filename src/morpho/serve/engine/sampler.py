@@ -79,6 +79,14 @@ class Sampler:
         heights = np.cumsum(chances)
         return int(np.searchsorted(heights, self.rng.random() * heights[-1], side="right"))
 
+    def scores(self, logits: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
+        """Scores that the next token is drawn from: float64 logits after all that `choose` does to them but `min_p`."""
+        allowed = self._restricted(logits.size, allowed)
+        found = self._biased(logits)
+        if allowed is not None:
+            found[~allowed] = -np.inf
+        return self.sampling.scores(found, self.seen)
+
     def _biased(self, logits: np.ndarray) -> np.ndarray:
         """Logits after bias and the penalties of what was said already, in float64."""
         params, found = self.params, logits.astype(np.float64)

@@ -10,6 +10,7 @@ import numpy as np
 from morpho.base.errors import MorphoError
 from morpho.models.text.generation_keys import Defaults
 from morpho.models.text.sampling import forbidden
+from morpho.serve.engine.commitment import Chain
 from morpho.serve.engine.grammar import Matcher
 from morpho.serve.engine.pages import Holding
 from morpho.serve.engine.request import Event, Finish, Request, TokenScore, Usage
@@ -99,8 +100,11 @@ class Text:
             text += self.text.finish()
             group.left -= 1
             usage = group.usage if not group.left else None
-        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error,
-                               stop=self.text.stopped), not group.left)
+        group.stream.put(Event(self.index, text, token, logprob, top, finish, usage, error, stop=self.text.stopped,
+                               commitment=self._commitment(finish)), not group.left)
+
+    def _commitment(self, finish: Finish | None) -> dict[str, Any] | None:
+        return None
 
 
 class Sequence(Text):
@@ -108,7 +112,8 @@ class Sequence(Text):
     values."""
 
     def __init__(self, group: Group, index: int, tokenizer: Any, stops: frozenset[int], most: int,
-                 adapter: int | None = None, said: Defaults = Defaults()) -> None:  # noqa: B008 (it never changes)
+                 adapter: int | None = None, said: Defaults = Defaults(),  # noqa: B008 (it never changes)
+                 chain: Chain | None = None) -> None:
         super().__init__(group, index, tokenizer, most)
         request = group.request
         self.tokens, self.prompt_length = list(request.prompt), len(request.prompt)
@@ -123,6 +128,7 @@ class Sequence(Text):
         self.draft: list[int] = []  # guesses that the next step checks
         self.forked = index > 0
         self.said = said  # by the model's files: which tokens are forced or never made
+        self.chain = chain
 
     @property
     def waiting_tokens(self) -> int:
@@ -141,6 +147,10 @@ class Sequence(Text):
 
     def score(self, start: int, logits: np.ndarray) -> None:
         """Score the tokens after those from `start` on, whose logits these are."""
+        if (rows := self.group.request.rows) is not None:
+            for place, row in enumerate(logits, start):
+                rows(place, row)
+            return
         for place, row in enumerate(logits, start + 1):
             if place < self.prompt_length:
                 self.scores[place] = score_of(row, self.tokens[place], self.params.prompt_logprobs or 0)
@@ -149,6 +159,9 @@ class Sequence(Text):
         """Tell the scores of the prompt, once."""
         if self.scoring:
             self.group.stream.put(Event(self.index, "", prompt=tuple(self.scores)), False)
+
+    def _commitment(self, finish: Finish | None) -> dict[str, Any] | None:
+        return self.chain.document(finish) if self.chain is not None and finish in ("stop", "length") else None
 
     def _logprobs(self, logits: np.ndarray, token: int, most: int) -> tuple[float, tuple[tuple[int, float], ...]]:
         return logprobs_of(logits, token, most, self.params if self.params.processed_logprobs else None)
@@ -170,7 +183,10 @@ class Sequence(Text):
             return None
         try:
             told = forbidden(logits, self.said, self.made, self.most)
-            token = self.sampler.choose(told, *((None, None) if self.matcher is None else self.matcher.choice()))
+            allowed, without = (None, None) if self.matcher is None else self.matcher.choice()
+            token = self.sampler.choose(told, allowed, without)
+            if self.chain is not None:
+                self.chain.add(logits, self.sampler.scores(told, allowed), token)
             if token in self.stops:
                 self._stop_at(token, logits)
                 return None

@@ -163,7 +163,7 @@ class Stepper:
         hidden = [each for some in list(self.siblings.values()) for each in some]  # others submit meanwhile
         return [*self.scheduler.running, *self.scheduler.waiting, *hidden]
 
-    def _end(self, sequence: Sequence, finish: Finish, error: str | None = None) -> None:
+    def end(self, sequence: Sequence, finish: Finish, error: str | None = None) -> None:
         if sequence.finished is None:
             sequence.end(finish, error)
             self._finish(sequence)
@@ -174,17 +174,17 @@ class Stepper:
         for sequence in self._all():
             group = sequence.group
             if group.stream.cancelled:
-                self._end(sequence, "cancelled")
+                self.end(sequence, "cancelled")
             elif group.deadline is not None and now > group.deadline:
-                self._end(sequence, "error", f"the request was not answered in {group.request.deadline_s} s")
+                self.end(sequence, "error", f"the request was not answered in {group.request.deadline_s} s")
 
     def end_all(self, finish: Finish, error: str | None = None) -> None:
         for sequence in self._all():
-            self._end(sequence, finish, error if finish == "error" else None)
+            self.end(sequence, finish, error if finish == "error" else None)
 
     def fail_all(self, error: str) -> None:
         """A step failed: its texts end with the error, and so do those that would have begun with them; what it left in
         pages is forgotten. Those that wait have their turn."""
         for sequence in self.scheduler.forget():
             for each in (sequence, *self.siblings.get(id(sequence.group), ())):
-                self._end(each, "error", error)
+                self.end(each, "error", error)

@@ -37,10 +37,9 @@ def pooling_of(folder: Path) -> str:
 
 
 def positions_of(network: Any) -> int:
-    """The most tokens of a text that an encoder takes; RoBERTa counts from the number after padding's."""
-    config = network.config
-    found = int(config.get("max_position_embeddings") or 512)
-    return found - config["pad_token_id"] - 1 if config.get("model_type") == "roberta" else found
+    """The most tokens of a text that an encoder takes."""
+    found: int = getattr(network, "most_tokens", 0) or int(network.config.get("max_position_embeddings") or 512)
+    return found
 
 
 def says_segments(folder: Path) -> bool:
@@ -89,7 +88,7 @@ class Scorer:
 
     def _scores(self, ids: mo.Tensor, mask: mo.Tensor, types: mo.Tensor) -> mo.Tensor:
         hidden = self.network(ids, mask, types) if self._segments else self.network(ids, mask)
-        found: mo.Tensor = self.network.classify(hidden)[:, 0].astype(mo.float32)
+        found: mo.Tensor = self.network.classify(hidden, mask)[:, 0].astype(mo.float32)
         return found if self.logits else mo.sigmoid(found)
 
     def __call__(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> np.ndarray:

@@ -25,6 +25,7 @@ class EngineOptions:
     warm: bool = True
     activations: str = "exact"  # or "int8": see docs/numerics.md, rule 6
     device: str = "cpu"  # where models run
+    prefixes: Path | None = None  # folder with a file of shared prefixes for each model
 
     without_weights: ClassVar[bool] = False
 
@@ -37,6 +38,7 @@ class EngineOptions:
         check_adapters(network, spec.adapters)  # before functions are compiled
         made = Engine(network, tokenizer, kv_bytes=self.kv_bytes, max_batch=self.max_batch,
                       max_waiting=self.max_waiting, max_length=self.max_length, warm=self.warm,
+                      prefix_file=None if self.prefixes is None else self.prefixes / f"{spec.name}.prefixes",
                       adapters=max(len(spec.adapters), 1),
                       adapter_rank=max((rank_of(folder) for folder in spec.adapters.values()), default=16))
         try:

@@ -136,6 +136,9 @@ class PipelineEngine:
         if request.params.prompt_logprobs is not None:
             raise fail(ArgumentError, "serve", "a pipeline of workers has no log-probabilities of prompts",
                        "serve it in one process, without --nodes")
+        if request.params.commitment:
+            raise fail(ArgumentError, "serve", "a pipeline of workers writes no commitments",
+                       "serve it in one process, without --nodes")
         check_request(request, self.vocabulary, self.max_length, self.tokenizer)
         if two_parts and len(request.prompt) > self.pipeline.chunk:
             raise fail(ArgumentError, "serve", f"the prompt has {len(request.prompt)} tokens, and an encoder's go "

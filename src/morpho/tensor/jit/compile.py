@@ -30,6 +30,7 @@ from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.explain import explain_text, predicted_seconds, statistics
 from morpho.tensor.jit.native.rows import install as install_rows
 from morpho.tensor.recorded_programs import set_compile
+from morpho.tensor.recording import evaluator_counts
 from morpho.tensor.tools.foreign_calls import unpicklable
 
 log = logging.getLogger("morpho")
@@ -58,7 +59,7 @@ class Compiled(CompiledFunction):
         """Plain numbers: nodes per pass, kernels, bytes, milliseconds, cache hits, calls, recompiles, fallbacks, ..."""
         return statistics(self)
 
-    def explain(self) -> str:
+    def explain(self, bounds: bool = False) -> str:
         """Explain the last signature: what was folded, merged, removed, fused and planned, and its cost; after
         `measure` or a call inside `mo.profile()` also the time of every step and the share of the machine's limit it
         reached.
@@ -67,13 +68,17 @@ class Compiled(CompiledFunction):
         of a product rows x length of its sums x columns, with the number of products before them if there are several.
         The rows of a convolution are its pixels, and its columns the channels it makes.
 
+        Args:
+            bounds: Also show each kernel's lower bound, by memory, arithmetic and launch, the share of it that was
+                reached, and what merging two kernels could gain.
+
         >>> import morpho as mo
         >>> f = mo.compile(lambda x, w: mo.relu(x @ w))
         >>> _ = f(mo.ones((37, 96)), mo.ones((96, 70)))
         >>> "matmul+maximum  37 x 96 x 70" in f.explain()
         True
         """
-        return Page(explain_text(self))
+        return Page(explain_text(self, bounds))
 
     def _repr_html_(self) -> str:
         return folded(f"compiled {self.__name__}{self.signature if self.current is not None else ''}",
@@ -217,7 +222,8 @@ def _measure() -> bool:
     """Tell the driver where things lie inside objects, and route calls of `Compiled` to its native entry where this
     interpreter's objects look as expected."""
     probe = Compiled.__new__(Compiled)
-    inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout", "_track")]
+    inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout", "_track",
+                                                       "_base", "_key")]
     distances = Distances(ctypes.addressof(probe) - id(probe) + 8, *inside)
     set_distances(distances)
     ready = make_vectorcallable(Compiled, probe)
@@ -228,6 +234,7 @@ def _measure() -> bool:
 
 _entry_ready = _measure()
 set_compile(compile)
+evaluator_counts[:] = [evaluation.counts]
 
 
 @cache

@@ -185,8 +185,8 @@ def _other_lines(chosen: Specialisation, by: str) -> list[str]:
     return ["steps", f"  each operation by {by}", *[f"  {line}" for line in getattr(found, "said", ())]]
 
 
-def explain_text(compiled: CompiledFunction) -> str:
-    """A page in words."""
+def explain_text(compiled: CompiledFunction, bounds: bool = False) -> str:
+    """A page in words, with lower bounds of kernels where asked for."""
     stats = statistics(compiled)
     if compiled.current is None:
         return f"{compiled.__name__} has not been called yet: nothing is compiled."
@@ -206,6 +206,10 @@ def explain_text(compiled: CompiledFunction) -> str:
         lines.append(f"  {name:11s} {row['before']:3.0f} -> {row['after']:4.0f} steps  {row['ms']:7.2f} ms")
     by = "NumPy" if stats["isa"] == "reference" else f"the backend {stats['isa']}"
     lines += _step_lines(compiled) if compiled.current.plan.native else _other_lines(compiled.current, by)
+    if bounds:
+        from morpho.tensor.jit.bounds import bound_lines
+
+        lines += bound_lines(compiled)
     if stats["prepared_steps"]:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")

@@ -146,10 +146,13 @@ space_names: list[Callable[[str, str], Any]] = []  # (part of `mo`, name) -> wha
 more_names: list[Callable[[], list[str]]] = []  # those that `tensor_methods` knows, for completion
 
 
+_UNSET = frozenset({"_track", "_base", "_key"})  # slots that are unset in most tensors, and asked for often
+
+
 def tensor_attribute(self: Any, name: str) -> Any:
     """`Tensor.__getattr__`: only what is not there comes here. A method that NumPy's or PyTorch's tensors have is put
     on the class, so that it is there from then on."""
-    if name == "_track":  # unset in what native code makes: nothing is tracked, and asking is cheap
+    if name in _UNSET:
         return None
     if not name.startswith("_"):
         for methods in tensor_methods:

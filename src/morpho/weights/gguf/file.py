@@ -1,8 +1,9 @@
 """GGUF files: configuration, tensors as they stand in the file, tokenizer and chat template.
 
-float32, float16, bfloat16, integers, q8_0 and q4_1 are read by Morpho, without a copy; Q4_0, Q5_0, Q5_1 and Q2_K to
-Q6_K are put into blocks that products read (`repack.py`). Other quantised types, such as the IQ ones, are turned into
-float32 by the gguf library (`pip install 'morpho-tensor[models]'`) when they are asked for, and that is said once.
+float32, float16, bfloat16, integers, Q8_0, Q4_0, Q4_1 and IQ4_NL are read by Morpho, without a copy; other quantised
+types are put into blocks that products read (`repack.py`), IQ1, IQ2 and IQ3 with the help of the gguf library (`pip
+install 'morpho-tensor[models]'`). Types that only the library knows are turned into float32 when they are asked for,
+and that is said once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from morpho.base import dtypes
-from morpho.base.distribution import install
 from morpho.base.dtypes import DType
 from morpho.base.errors import fail, sentence
 from morpho.base.python.lazy import cached_property
@@ -29,10 +29,10 @@ from morpho.tensor.convert import borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import reshape
 from morpho.tensor.functions.products.quantised import Quantised
-from morpho.weights.errors import FileFault, MissingExtra
+from morpho.weights.errors import FileFault
 from morpho.weights.gguf.header import NATIVE, Place, read_header
 from morpho.weights.gguf.keys import rope_scaling
-from morpho.weights.gguf.repack import REPACKED, repacked
+from morpho.weights.gguf.repack import REPACKED, gguf_library, repacked
 from morpho.weights.gguf.tokenizer import text_of, tokenizer_of
 from morpho.weights.named import NamedTensors
 from morpho.weights.safetensors import open_regular
@@ -44,7 +44,7 @@ DTYPES: dict[str, DType] = {
     "F32": dtypes.float32, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F64": dtypes.float64, "I8": dtypes.int8,
     "I16": dtypes.int16, "I32": dtypes.int32, "I64": dtypes.int64,
 }
-QUANTISED = {"Q8_0": "q8_0", "Q4_1": "q4_1"}
+QUANTISED = {"Q8_0": "q8_0", "Q4_0": "q4_0", "Q4_1": "q4_1", "IQ4_NL": "iq4_nl"}
 _log = logging.getLogger("morpho")
 
 
@@ -188,7 +188,7 @@ class GgufTensors(NamedTensors[Place, Weight]):
             weight = Quantised.of_tensor(borrowed(rows), (rows.shape[0], place.shape[-1]), kind)
             return weight if len(place.shape) == 2 else reshape(weight.dequantise(), place.shape)
         try:
-            found = _library().dequantize(rows, _library().GGMLQuantizationType(place.type))
+            found = gguf_library().dequantize(rows, gguf_library().GGMLQuantizationType(place.type))
         except NotImplementedError:
             raise fail(FileFault, "load_gguf", f"weights of type {place.kind} cannot be read") from None
         return borrowed(found.reshape(place.shape))  # nobody else holds it
@@ -212,20 +212,11 @@ def _borrowed(raw: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
     return Tensor.of_buffer(Buffer(array, array.ctypes.data, shape, contiguous_strides(shape), dtype, False))  # type: ignore[arg-type]
 
 
-def _library() -> Any:
-    try:
-        import gguf
-    except ImportError:
-        raise fail(MissingExtra, "load_gguf", "the file has types of weights that need the gguf library",
-                   install("models")) from None
-    return gguf
-
-
 def _sizes(kind: int) -> tuple[str, int, int]:
     """Name, values in a block and bytes of a block of a type."""
     if kind in NATIVE:
         return NATIVE[kind]
-    library = _library()
+    library = gguf_library()
     try:
         found = library.GGMLQuantizationType(kind)
         return (found.name, *library.GGML_QUANT_SIZES[found])

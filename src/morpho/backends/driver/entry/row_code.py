@@ -70,6 +70,8 @@ def _row(f: Function, at: Distances) -> str:
     parts = _Parts(f, context, made, (layout, held))
     parts.give(made, at.storage, storage)
     parts.share(made, at.node, f.pointer(context, ContextField.NONE))
+    parts.share(made, at.base, "%self")  # what an assignment to the part goes to
+    parts.share(made, at.key, "%key")
     mine = parts.new(made, at.layout, ContextField.NEW_TUPLE, "i64 5")
     parts.new(mine, TUPLE_ITEMS, ContextField.NUMBER, f"i64 {address.name}")
     for position in (1, 2):  # shape and strides

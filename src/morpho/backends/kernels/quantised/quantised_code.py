@@ -17,7 +17,7 @@ from morpho.backends.kernels.quantised.quantised import REGISTER_ROWS, Quantised
 from morpho.base.dtypes import float16, float32
 from morpho.base.machine import Isa
 from morpho.ops.neural.float8 import KINDS as FLOAT8
-from morpho.ops.neural.quantised import BLOCK, LAYOUTS
+from morpho.ops.neural.quantised import BLOCK, BOOKS, LAYOUTS
 
 Numbers = Iterator[tuple[int, int, Value]]  # step of k, vector of the panel, weights
 
@@ -30,8 +30,8 @@ def generate(kernel: QuantisedGemmKernel, isa: Isa, name: str) -> str:
 class Records:
     """Writes the code that reads one panel's records."""
 
-    def __init__(self, e: Emitter, kind: str, register: Register) -> None:
-        self.e, self.layout, self.register = e, LAYOUTS[kind], register
+    def __init__(self, e: Emitter, kind: str, register: Register, isa: Isa) -> None:
+        self.e, self.layout, self.register, self.lookups = e, LAYOUTS[kind], register, isa.lookups
         self.bytes = self.layout.block_bytes * register.width
         # Bytes converted together: 16 make four vectors of 4 by fewer widening steps than four times 4 do.
         self.together = 16 if register.lanes == 4 else register.lanes
@@ -83,6 +83,8 @@ class Records:
         if self.layout.bits == 8:
             return e.convert("sitofp", e.convert("sext", codes, "i32"), "float")
         half = codes.shift_right(4) if shift else codes & 15
+        if self.layout.book:
+            return scalars.from_book(e, e.convert("zext", half, "i32"), BOOKS[self.layout.book], self.lookups)
         return e.convert("sitofp", e.convert("zext", half, "i32"), "float")
 
     def part(self, wide: Value, number: int) -> Value:
@@ -99,7 +101,7 @@ class QuantisedMicro(MicroKernel):
 
     def __init__(self, kernel: QuantisedGemmKernel, height: int, register: Register, isa: Isa, name: str = "") -> None:
         super().__init__(GemmKernel(float32, kernel.left), height, register, isa, name)
-        self.records = Records(self.e, kernel.kind, register)
+        self.records = Records(self.e, kernel.kind, register, isa)
 
     def write(self) -> str:
         with self.e.loop(0, self.function.number("%count"), BLOCK, carried=self.start()) as blocks:
@@ -122,7 +124,7 @@ class Unpacker:
     def __init__(self, kind: str, register: Register, isa: Isa) -> None:
         self.function = Function("unpack", "ptr %b, i64 %count, ptr %target", register.lanes, isa)
         self.e, self.register = self.function.e, register
-        self.records = Records(self.e, kind, register)
+        self.records = Records(self.e, kind, register, isa)
 
     def write(self) -> str:
         with self.e.loop(0, self.function.number("%count"), BLOCK) as blocks:

@@ -18,7 +18,7 @@ from morpho.backends.kernels.quantised.rounded_matrix import TileDots, by_matrix
 from morpho.base.dtypes import float16
 from morpho.base.machine import Isa
 from morpho.ops.neural.quantised import BLOCK, LAYOUTS
-from morpho.ops.neural.rounded import GROUP, LEAST, RECORD, WIDTH
+from morpho.ops.neural.rounded import GROUP, LEAST, RECORD, WIDTH, added_to_codes
 
 ROWS = 4  # that share what is read of a panel
 MAGIC = 12582912.0  # 1.5 * 2**23: adding and subtracting it rounds to whole numbers, ties to even
@@ -99,6 +99,7 @@ class RoundedCode:
         self.by_pairs = name if isa.architecture == "x86_64" and usable else ""
         self.bytes = WIDTH * self.layout.block_bytes
         self.wide = self.layout.bits == 8  # codes are stored with 128 added
+        self.added_power = added_to_codes(kernel.kind).bit_length() - 1  # 2 to this was added to codes; -1: nothing
 
     def module(self, name: str) -> str:
         e = self.e
@@ -138,8 +139,7 @@ class RoundedCode:
             dots = tiles.dots(codes, e.offset(at, "i8", 8), v["row_bytes"], self.parts, self.layout.bits)
             lines = [e.offset(at, "i8", v["row_bytes"] * row) for row in range(SIDE)]
             totals = [e.load(e.offset(one, "i32", 1), "i32", 1, 4) for one in lines]
-            if self.wide:  # as in `dots`
-                dots = [dot - e.splat(total << 7, self.lanes) for dot, total in zip(dots, totals, strict=True)]
+            dots = [self.brought_back(dot, total) for dot, total in zip(dots, totals, strict=True)]
             blocks.next(*self.added(record, lines, totals, dots, list(blocks.values)))
         for row in range(SIDE):
             self.store([blocks.values[row]], first + row)
@@ -162,6 +162,8 @@ class RoundedCode:
         totals = [e.load(e.offset(line, "i32", 1), "i32", 1, 4) for line in lines]
         if self.by_matrix == "smmla" and len(lines) % 2 == 0:
             dots = pair_dots(e, codes, lines, self.parts, self.layout.bits)
+            if not self.wide:  # `parts` has brought those back
+                dots = [self.brought_back(dot, totals[place // self.vectors]) for place, dot in enumerate(dots)]
         else:
             dots = self.dots(codes, lines, totals)
         return self.added(record, lines, totals, dots, sums)
@@ -189,10 +191,9 @@ class RoundedCode:
     def dots(self, codes: str, lines: list[str], totals: list[Value]) -> list[Value]:
         """The dot products of a block's codes, in whole numbers."""
         e = self.e
-        # 128 was added to each weight: 128 times the sum of the row's codes is too much.
-        moved = self.wide and self.by_dot != "neon"
-        begin = [e.splat(e.constant(0, "i32", 1) - (total << 7), self.lanes) if moved
-                 else e.constant(0, "i32", self.lanes) for total in totals]
+        zero = e.constant(0, "i32", self.lanes)
+        moved = not self.wide or self.by_dot != "neon"  # else `parts` brings them back
+        begin = [self.brought_back(zero, total) if moved else zero for total in totals]
         found = [begin[row] for row in range(len(lines)) for _ in range(self.vectors)]
         span = BLOCK * self.layout.bits // 8
         if self.by_dot:
@@ -202,6 +203,10 @@ class RoundedCode:
         with e.loop(0, span, GROUP, carried=found) as groups:  # many instructions each: not one after another
             groups.next(*self.group(groups.index, span, codes, lines, list(groups.values)))
         return groups.values
+
+    def brought_back(self, dot: Value, total: Value) -> Value:
+        """A dot product without what was added to each weight: so many times the sum of the row's codes is too much."""
+        return dot if self.added_power < 0 else dot - self.e.splat(total << self.added_power, dot.lanes)
 
     def group(self, at: Value, span: int, codes: str, lines: list[str], found: list[Value]) -> list[Value]:
         """The bytes `at` to `at` + 3 of all columns' codes."""

@@ -10,7 +10,7 @@ import logging
 import operator
 import sys
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from morpho.tensor.core import Tensor, uses_parameters
 from morpho.tensor.device import on
 from morpho.tensor.eager import row
 from morpho.tensor.functions.indexing.fancy import Fancy
+from morpho.tensor.functions.indexing.parts import OF_ITEM, OWN, assign_item, is_alone, is_basic, of_base
 from morpho.tensor.functions.move import slice_node
 from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected, unravelled
 from morpho.tensor.lifted import lifted_index
@@ -276,11 +277,14 @@ def prepared(node: Node, key: Any) -> tuple[Node, BasicIndex]:
 
 def getitem(x: Tensor, key: Any) -> Tensor:
     """x[key]."""
-    if type(key) is int and type(x) is Tensor and (found := row(x, key)) is not None:
-        return found  # type: ignore[no-any-return]
+    if type(key) is int and type(x) is Tensor and (line := row(x, key)) is not None:
+        line._base, line._key = x, key
+        return line  # type: ignore[no-any-return]
     if not isinstance(x, Tensor) or _is_selection(key):
         return _item(x, key)
-    return _recorded_item(x, tuple(map(_plain, key)) if type(key) is tuple else _plain(key))
+    key = tuple(map(_plain, key)) if type(key) is tuple else _plain(key)
+    part = _recorded_item(x, key)
+    return of_base(part, x, key) if is_basic(key) and part is not x else part
 
 
 def _plain(item: Any) -> Any:
@@ -288,12 +292,14 @@ def _plain(item: Any) -> Any:
     return int(item) if issubclass(type(item), np.integer) else item
 
 
+_LISTS, _ARRAYS = (list, np.bool_, bool), (np.ndarray, Tensor)  # `isinstance` of a union makes the union each time
+
+
 def _is_selection(key: Any) -> bool:
     """Whether a key is, or holds, what is no part of a program: a mask, whose size is data, or a list."""
     for item in key if type(key) is tuple else (key,):
-        if isinstance(item, list | np.bool_ | bool) or (isinstance(item, np.ndarray | Tensor) and width(item) != 1):
-            return True
-        if isinstance(item, np.ndarray | Tensor) and item.dtype in (bool_, np.bool_):
+        if isinstance(item, _LISTS) or (isinstance(item, _ARRAYS) and (
+                width(item) != 1 or item.dtype in (bool_, np.bool_))):
             return True
     return False
 
@@ -309,49 +315,13 @@ def _item(x: Tensor, key: Any) -> Tensor:
 _recorded_item = view(_item)
 
 
-class _Probe:
-    """Counts references to an object in `object[key] = value`, and in `object.method_()`: those of an expression that
-    nothing else holds, and of a variable."""
-
-    counts: ClassVar[list[int]] = []
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.counts.append(sys.getrefcount(self))
-
-    def method_(self, *args: Any, **options: Any) -> None:
-        self.counts.append(sys.getrefcount(self))
-
-
-def _references() -> tuple[int, int]:
-    held = _Probe()
-    _Probe()[0] = held[0] = 0
-    _Probe().method_()
-    held.method_()
-    one, of_variable, other, of_other = _Probe.counts
-    return one if one < of_variable else 0, other if other < of_other else 0
-
-
-OF_ITEM, OF_METHOD = _references()  # 0 where this Python counts both alike
-
-
-def is_alone(count: int, least: int, x: Tensor) -> bool:
-    """Whether nothing but the expression itself holds a tensor, counted `count` references, or the recording too."""
-    if count == least:
-        return type(x) is Tensor
-    return count == least + 1 and least > 0 and type(x) is Tensor and type(x._node) is Step and any(
-        one is x for one in reversed(x._storage.results))
-
-
-def refuse_lost(operation: str) -> None:
-    raise fail(ArgumentError, operation, "a part such as x[0] is a tensor of its own, and this one is held by nothing: "
-                                         "what is assigned to it would be lost",
-               "write x[0, 1] = value in one index, or x[0] = f(x[0])")
-
-
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """x[key] = value: x becomes a new value; tensors made from its old one keep theirs."""
-    if is_alone(sys.getrefcount(x), OF_ITEM, x):
-        refuse_lost("setitem")
+    if is_alone(sys.getrefcount(x), OF_ITEM, x, value):
+        assign_item(x, key, value)
+        return
+    if x._base is not None:
+        x._base = OWN
     trace = tracing.current
     if trace is not None and (x.is_realised or type(x._node) is Step or trace.is_outside(x, x._node)):
         raise fail(CompileError, "setitem", "a tensor of the surroundings is written inside a function being compiled",

@@ -148,8 +148,8 @@ def product(x: Any, weight: Quantised | TransposedWeight, threads: str = "auto",
 
 # -- quantising --------------------------------------------------------------------------------------------------------
 def quantise(weight: Any, kind: str) -> Quantised:
-    """A matrix (n, k) in blocks of 32 values along k, rounded as GGML does: 8 bits a value and a scale (`q8_0`), or 4
-    bits, a scale and a least value (`q4_1`). k must be a multiple of 32.
+    """A matrix (n, k) in blocks of 32 values along k, rounded as GGML does: 8 bits a value and a scale (`q8_0`), 4 bits
+    and a scale (`q4_0`), or 4 bits, a scale and a least value (`q4_1`). k must be a multiple of 32.
 
     >>> import morpho as mo
     >>> weight = mo.quantise([[i / 8 for i in range(32)]], "q4_1")
@@ -205,6 +205,15 @@ def _encode_q8_0(values: np.ndarray) -> np.ndarray:
     return np.concatenate([header, codes.view(np.uint8)], axis=-1)
 
 
+def _encode_q4_0(values: np.ndarray) -> np.ndarray:
+    largest = np.take_along_axis(values, np.abs(values).argmax(axis=-1)[..., None], axis=-1)[..., 0]  # with its sign
+    scale = largest / np.float32(-8)
+    header = _halves(scale)
+    codes = np.clip(values * _inverse(scale) + np.float32(8.5), 0, 15).astype(np.uint8)
+    half = BLOCK // 2
+    return np.concatenate([header, codes[..., :half] | codes[..., half:] << 4], axis=-1)
+
+
 def _encode_q4_1(values: np.ndarray) -> np.ndarray:
     least = values.min(axis=-1)
     scale = (values.max(axis=-1) - least) / np.float32(15)
@@ -215,4 +224,4 @@ def _encode_q4_1(values: np.ndarray) -> np.ndarray:
     return np.concatenate([header, codes[..., :half] | codes[..., half:] << 4], axis=-1)
 
 
-_ENCODERS = {"q8_0": _encode_q8_0, "q4_1": _encode_q4_1}
+_ENCODERS = {"q8_0": _encode_q8_0, "q4_1": _encode_q4_1, "q4_0": _encode_q4_0}

@@ -7,7 +7,7 @@ from morpho.backends.code.emit import Value
 from morpho.backends.cuda.codegen.grid import GridEmitter
 from morpho.base.dtypes import float16
 from morpho.ops.neural.float8 import KINDS as FLOAT8
-from morpho.ops.neural.quantised import BLOCK, LAYOUTS
+from morpho.ops.neural.quantised import BLOCK, BOOKS, LAYOUTS
 
 
 class BlockReader:
@@ -71,4 +71,6 @@ class BlockReader:
             low = self.byte(words, start + number)
             return e.convert("sitofp", (low << 24).shift_right(24, True), "float")
         low = self.byte(words, start + number % 16)
-        return e.convert("sitofp", (low.shift_right(4) if number >= 16 else low) & 15, "float")
+        code = (low.shift_right(4) if number >= 16 else low) & 15
+        book = self.layout.book
+        return scalars.from_book(e, code, BOOKS[book]) if book else e.convert("sitofp", code, "float")

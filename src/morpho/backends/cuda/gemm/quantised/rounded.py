@@ -163,7 +163,14 @@ class DotsCode:
         if self.layout.bits == 8:  # stored with 128 added
             return [word(further) ^ -0x7F7F7F80 for further in (0, 4)]
         both = word(0)
-        return [both & 0x0F0F0F0F, both.shift_right(4) & 0x0F0F0F0F]
+        halves = [both & 0x0F0F0F0F, both.shift_right(4) & 0x0F0F0F0F]
+        return [self.less_eight(half) for half in halves] if self.layout.book else halves
+
+    @staticmethod
+    def less_eight(codes: Value) -> Value:
+        """Four codes of 0 to 15, each in a byte, less 8: bit 3 turned over is the sign, and is repeated above."""
+        turned = codes ^ 0x08080808
+        return turned | (turned & 0x08080808) * 0x1E
 
     def dots(self, a: list[Value], b: list[Value]) -> list[Value]:
         """Exact sums of products."""
