@@ -124,6 +124,10 @@ def run(
                                                        "begins like it, that is not computed again. Written when the "
                                                        "text ends; the text is the same.")
     ] = None,
+    draft: Annotated[
+        str, typer.Option(metavar="MODEL", help="A smaller model of the same vocabulary, which guesses tokens: the "
+                                                "same text in fewer steps.")
+    ] = "",
     commit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what `morpho audit` needs to replay the "
                                                                      "answer.")] = None,
     inputs: onnx.Inputs = None,
@@ -152,7 +156,7 @@ def run(
             raise typer.BadParameter("--nodes are workers on this machine, --hosts are machines: give one of them")
         spread = Spread(nodes, hosts, plan)
     part.run(words or (), sampling, file=file, chat=chat, spread=spread, device=device, activations=activations,
-             prompt_cache=prompt_cache, commit=commit)
+             prompt_cache=prompt_cache, commit=commit, draft=draft)
 
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",
@@ -362,6 +366,23 @@ def logic(
     from morpho.cli import logic as part
 
     part.run(program, facts or [], query or [], semantics, weights, format, explain, proof, header)
+
+
+@app.command("convert")
+def convert(
+    source: Annotated[str, typer.Argument(metavar="MODEL", help="A folder or a GGUF file, a name that `morpho models "
+                                                                "list` shows, or hf:OWNER/NAME.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that is not there yet, or a file that ends "
+                                                                  "with .gguf.")],
+    kind: Annotated[str, typer.Option("--type", metavar="TYPE", help="f32, f16 or bf16; in GGUF files also q4_0, q4_1, "
+                                      "q5_0, q5_1, q8_0, q4_k, q5_k or q6_k. As the model is by default.")] = "",
+    ignore: Annotated[list[str] | None, typer.Option(metavar="KEY", help="A key of the model's files to go on "
+                                                                         "without; may be repeated.")] = None,
+) -> None:
+    """Write a model as a folder or as a GGUF file: `morpho convert FOLDER model.gguf --type q8_0`."""
+    from morpho.cli import models as part
+
+    part.convert(source, target, kind.lower(), ignore or [])
 
 
 app.command("tune", context_settings=tune_command.CONTEXT)(tune_command.tune)

@@ -44,3 +44,15 @@ def show_path(name: str) -> None:
         typer.echo(hub.find(name, report=lambda text: typer.echo(text, err=True)).path)
         return
     typer.echo(store.model_path(name))
+
+
+def convert(source: str, target: Path, kind: str, ignore: list[str]) -> None:
+    """Write a model in another form, and print where it is."""
+    from morpho import models
+
+    place = Path(source)
+    if not place.exists():
+        known = hub.is_reference(source)
+        place = Path(hub.find(source, report=lambda text: typer.echo(text, err=True)).path if known
+                     else store.model_path(source))
+    typer.echo(models.convert(place, target, kind=kind, ignore=ignore))

@@ -9,6 +9,7 @@ from morpho.models.base import LanguageModel, Model, Output
 from morpho.models.features.images import ImageFeatures
 from morpho.models.features.mel import LogMel
 from morpho.models.files.adapters import save_adapter
+from morpho.models.files.convert import convert
 from morpho.models.files.loading import SHIPPED, load, load_with_tokenizer, save
 from morpho.models.registry import create, from_config
 from morpho.models.registry import names as list
@@ -23,8 +24,8 @@ from morpho.models.transformer import (
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
 __all__ = [
-    "Checkpoints", "Generator", "ImageFeatures", "LanguageModel", "LogMel", "Model", "Output", "SHIPPED", "create",
-    "from_config", "generate", "list", "load", "load_with_tokenizer", "prenorm_transformer_base",
+    "Checkpoints", "Generator", "ImageFeatures", "LanguageModel", "LogMel", "Model", "Output", "SHIPPED", "convert",
+    "create", "from_config", "generate", "list", "load", "load_with_tokenizer", "prenorm_transformer_base",
     "prenorm_transformer_large",
     "prenorm_transformer_small", "save", "save_adapter",
 ]

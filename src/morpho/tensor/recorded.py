@@ -86,7 +86,7 @@ def unary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _apart(function: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    """What to call where this recording cannot hold an operation: one on another device can, else it is a graph, and
+    """A function for an operation that this recording cannot hold: one on another device can, else it is a graph, and
     counted. The caller calls it: who explains a wrong call counts frames."""
     if local.wanted is not None and trie.begin_elsewhere():
         return functools.partial(_again, call)
@@ -292,6 +292,7 @@ def pair(function: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         return plain(*args) if len(args) == 2 and not kwargs else other(*args, **kwargs)
 
+    call.__wrapped__ = other  # a refused call has passed both frames
     return cast(Function, call)
 
 

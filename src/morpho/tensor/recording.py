@@ -33,7 +33,7 @@ from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.runtime.memory.device_memory import moved
 from morpho.runtime.trace import spans
 from morpho.tensor import at_once, recorded_programs
-from morpho.tensor.autodiff.grad_mode import Tracked, tracing
+from morpho.tensor.autodiff.grad_mode import ARGUMENT, Tracked, tracing
 from morpho.tensor.eager import is_quiet, quiet
 from morpho.tensor.lifted import LiftedNumber, Lifting
 from morpho.tensor.recorded_programs import gradients_of, plan_of
@@ -174,6 +174,8 @@ class Recording:
                 if track.program is not None:
                     return None
                 tracked = track.wanted
+            elif track is ARGUMENT:
+                tracked = True
             elif type(track) is Lineage or type(track) is Node:
                 return None
         _, shape, _, dtype, _ = layout
@@ -583,16 +585,43 @@ def differentiate(loss: Any) -> list[tuple[Any, Any]] | None:
         owner = recording.owners[leaf.inputs - 1]()
         if owner is None:
             continue
-        parent = recording.step
-        key = GRADIENT, step, leaf
-        after = parent.after
-        if after.function is not GRADIENT or after.arguments[0] is not step or after.arguments[1] is not leaf:
-            after = parent.following.get(key) or add(parent, key, Step(parent, GRADIENT, (step, leaf), (), node))
-            parent.after = after
-        results.append((owner, recording.take(after)))
+        results.append((owner, _gradient(recording, step, leaf, node)))
     recording.differentiated = True
     recording.limit = recording.step.slot
     return results
+
+
+def gradients_of_arguments(loss: Any, arguments: Sequence[Any]) -> list[Any] | None:
+    """The gradients of a recorded value as part of the recording; None where it depends on other leaves that want
+    gradients, not on all of these, or did not come about as a whole."""
+    recording = local.recording
+    if tracing.gradients_off or not may_record() or loss._storage is not recording or type(loss._node) is not Step:
+        return None
+    step = loss._node
+    reached = step.reached
+    if reached is None:
+        reached = step.reached = _reached(step)
+    owners = recording.owners
+    leaves = {id(owners[leaf.inputs - 1]()): (leaf, node) for leaf, node in reached}
+    if len(reached) != len(arguments) or any(id(argument) not in leaves for argument in arguments):
+        return None
+    results = []
+    for argument in arguments:
+        leaf, node = leaves[id(argument)]
+        results.append(_gradient(recording, step, leaf, node))
+    recording.differentiated = True
+    recording.limit = recording.step.slot
+    return results
+
+
+def _gradient(recording: Recording, step: Step, leaf: Step, node: Node) -> Any:
+    parent = recording.step
+    key = GRADIENT, step, leaf
+    after = parent.after
+    if after.function is not GRADIENT or after.arguments[0] is not step or after.arguments[1] is not leaf:
+        after = parent.following.get(key) or add(parent, key, Step(parent, GRADIENT, (step, leaf), (), node))
+        parent.after = after
+    return recording.take(after)
 
 
 def _reached(step: Step) -> tuple[tuple[Step, Node], ...]:
@@ -667,7 +696,8 @@ def may_record() -> bool:
     recording, chosen = local.recording, _chosen()
     if recording is None or (recording.settings is chosen is None and is_quiet()):
         return recording is not None
-    if tracing.current is not None or tracing.transformed or tracing.batched or tracing.body is not None:
+    if tracing.current is not None or tracing.transformed != tracing.recorded or tracing.batched or \
+            tracing.body is not None:
         return False
     said = settings.get()
     home = _home_of(said.device)

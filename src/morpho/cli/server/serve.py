@@ -55,6 +55,7 @@ class Wanted:
     activations: str = "exact"
     device: str = ""
     prompt_cache: Path | None = None
+    draft: str = ""
     begun: float = field(default_factory=time.perf_counter)
 
 
@@ -78,7 +79,8 @@ def serve(wanted: Wanted) -> None:
     kv_bytes = None if wanted.kv is None else parse_bytes(wanted.kv, "serve", "--kv")
     make = EngineOptions(kv_bytes, wanted.max_batch, wanted.queue, wanted.context, True,
                          check_activations(wanted.activations),
-                         canonical(wanted.device, "serve") if wanted.device else HOST, wanted.prompt_cache)
+                         canonical(wanted.device, "serve") if wanted.device else HOST, wanted.prompt_cache,
+                         find(wanted.draft, "serve") if wanted.draft else None)
     registry = registry_of(specs_of(wanted.models, wanted.adapters), _spread(wanted, kv_bytes) or make,
                            usual_memory() if wanted.memory is None else parse_bytes(wanted.memory, "serve", "--memory"))
     listener = bound(options)  # a port that is taken is said before a model is loaded
@@ -105,6 +107,9 @@ def _spread(wanted: Wanted, kv_bytes: int | None) -> Any:
     if wanted.device:
         raise fail(ArgumentError, "serve", "--device is for one process, and workers compute on their CPUs",
                    "leave out --device, or --nodes, --hosts and --plan")
+    if wanted.draft:
+        raise fail(ArgumentError, "serve", "--draft is of one process, and a pipeline makes no guesses",
+                   "leave out --draft, or --nodes, --hosts and --plan")
     if wanted.prompt_cache is not None:
         raise fail(ArgumentError, "serve", "--prompt-cache is of one process, and a pipeline shares no prefixes",
                    "leave out --prompt-cache, or --nodes, --hosts and --plan")

@@ -72,6 +72,10 @@ def serve(
         Path | None, typer.Option(metavar="FOLDER", help="Keep beginnings of prompts that were read in a file for each "
                                                          "model there, for the next start.")
     ] = None,
+    draft: Annotated[
+        str, typer.Option(metavar="MODEL", help="A smaller model of the same vocabulary, which guesses tokens: the "
+                                                "same texts in fewer steps.")
+    ] = "",
     static: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Serve the files of a page that `morpho export "
                                                                        "--target web` wrote, and no model.")] = None,
 ) -> None:
@@ -92,7 +96,7 @@ def serve(
         wanted = part.Wanted(
             models or (), host, port, token_file, tls_certificate, tls_key, allow_host or (), cors_origin or (), memory,
             kv, max_batch, queue, context, timeout, lora or (), watch, quiet, nodes, hosts, plan,
-            activations, device, prompt_cache, begun)
+            activations, device, prompt_cache, draft, begun)
         with watching(dashboard):
             part.serve(wanted)
     finally:

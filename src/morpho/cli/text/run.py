@@ -31,7 +31,7 @@ CLOSE = 0.8  # how alike a word and the name of a model are, of 1, where the one
 
 def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None,
         spread: Spread | None = None, device: str = "", activations: str = "exact",
-        prompt_cache: Path | None = None, commit: Path | None = None) -> None:
+        prompt_cache: Path | None = None, commit: Path | None = None, draft: str = "") -> None:
     """Print the prompt and what the model makes of it, then how fast it was; without a prompt, one line of the terminal
     after another. `device`: where it runs, if not where the settings say."""
     if device:
@@ -40,7 +40,7 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
                        "leave out --device, or --nodes, --hosts and --plan")
         with mo.device(canonical(device, "run")):
             run(words, sampling, file=file, chat=chat, activations=activations, prompt_cache=prompt_cache,
-                commit=commit)
+                commit=commit, draft=draft)
         return
     settings.get(), current_isa()  # mistakes in these are not mistakes in the model's files
     StopText(sampling.stop)
@@ -57,6 +57,8 @@ def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, ch
         raise fail(ArgumentError, "run", "--commit is for one prompt in one process, computed anew",
                    "give a prompt, and leave out --nodes, --hosts, --plan and --prompt-cache")
     writer = replace(_writer(model, sampling, chat, spread, activations), commit=commit)
+    if draft:
+        writer = replace(writer, draft=_draft(writer, draft, activations, spread, prompt_cache))
     if prompt_cache is not None:
         writer = replace(writer, cache=PromptCache(prompt_cache, writer.network))
         _say(f"[{prompt_cache}: {len(writer.cache.tokens)} tokens]")
@@ -175,6 +177,20 @@ def _writer(model: str | None, sampling: Sampling, chat: bool | None, spread: Sp
     if memory_of(default_device()) != HOST:  # `reference` computes on the CPU's memory: nothing moves
         network.to(default_device())
     return _checked_writer(place, network, tokenizer, network.defaults, sampling, chat)
+
+
+def _draft(writer: Writer, name: str, activations: str, spread: Spread | None, prompt_cache: Path | None) -> Any:
+    """A smaller model that guesses for the writer's."""
+    if spread is not None or prompt_cache is not None:
+        raise fail(ArgumentError, "run", "--draft is for one process without a prompt cache",
+                   "leave out --draft, or --nodes, --hosts, --plan and --prompt-cache")
+    from morpho.serve.engine.drafts import check_vocabularies
+
+    model, tokenizer = mo.models.load_with_tokenizer(find(name), activations=activations)
+    check_vocabularies(writer.tokenizer, tokenizer, name)
+    if memory_of(default_device()) != HOST:
+        model.to(default_device())
+    return model
 
 
 def _checked_writer(place: Path, network: Any, tokenizer: Any, defaults: Any, sampling: Sampling, chat: bool | None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
@@ -63,6 +63,7 @@ class Writer:
     talks: bool  # by the chat template of the model
     cache: Any = None  # PromptCache of what was read before, in a file
     commit: Path | None = None  # where the commitment of the answer goes
+    draft: Any = None  # a smaller model that guesses tokens
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a prompt, at least one."""
@@ -103,8 +104,9 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
         text.append(piece)
         print(piece, end="", flush=True)
 
-    if writer.commit is not None:
-        tokens = _committed(network, writer.tokenizer, ids, writer.commit, sampling, seed)
+    tokens: Any
+    if writer.commit is not None or writer.draft is not None:
+        tokens = _by_engine(writer, ids, seed)
     else:
         tokens = _generate(network, writer.cache)(ids, max_new_tokens=sampling.tokens,
                                                   temperature=sampling.temperature, top_k=sampling.top_k,
@@ -135,8 +137,9 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
     return "".join(text)
 
 
-def _committed(network: Any, tokenizer: Any, ids: Sequence[int], file: Path, sampling: Any, seed: int) -> Iterator[int]:
-    """The tokens that `mo.models.generate` draws, drawn by the engine; the commitment is written when the text ends."""
+def _by_engine(writer: Writer, ids: Sequence[int], seed: int) -> Iterator[int]:
+    """The tokens that `mo.models.generate` draws, drawn by the engine, with guesses of a smaller model where there is
+    one; a commitment is written when the text ends."""
     import json
 
     from morpho.base.errors import MorphoError, fail
@@ -144,21 +147,25 @@ def _committed(network: Any, tokenizer: Any, ids: Sequence[int], file: Path, sam
     from morpho.serve.engine.request import Request, SamplingParams
     from morpho.weights.atomic import atomic_file
 
+    network, file, sampling = writer.network, writer.commit, cast(Any, writer.sampling)  # completed
     params = SamplingParams(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
                             max_tokens=sampling.tokens, stop=sampling.stop, repetition_penalty=sampling.penalty,
-                            commitment=True)
+                            commitment=file is not None)
     most = network.context if sampling.tokens is None else min(network.context, len(ids) + sampling.tokens)
-    with Engine(network, tokenizer, pages=-(-most // 64) + 1, max_batch=1) as engine:
+    with Engine(network, writer.tokenizer, pages=-(-most // 64) + 1, max_batch=1, draft=writer.draft) as engine:
         stream, text = engine.submit(Request(tuple(ids), params, "run")), []
         try:
             for event in stream:
                 text.append(event.text)
                 if event.error is not None:
                     raise fail(MorphoError, "run", event.error)
-                if event.commitment is not None:  # before its token is shown: who meets a stop text reads no further
-                    with atomic_file(file) as opened:
+                if event.commitment is not None and file is not None:
+                    with atomic_file(file) as opened:  # before its token is shown: who meets a stop text reads no more
                         opened.write(json.dumps({**event.commitment, "text": "".join(text)}).encode())
                 if event.token is not None:
                     yield event.token
         finally:
             stream.cancel()
+            if writer.draft is not None:
+                stats = engine.stats()
+                print(f"[{stats.accepted} of {stats.drafted} guesses were right, {stats.steps} steps]", file=sys.stderr)

@@ -27,6 +27,7 @@ from morpho.models.text.generators import device_of
 from morpho.ops.neural.paged import PAGE
 from morpho.serve.engine.adapters import AdapterBank
 from morpho.serve.engine.commitment import Chain, header_of, place_of
+from morpho.serve.engine.drafts import DraftModel
 from morpho.serve.engine.grammar import Grammars
 from morpho.serve.engine.pages import Pages
 from morpho.serve.engine.prefix_file import LOG, PrefixFile
@@ -51,6 +52,8 @@ class Engine:
     - `max_length` is the most tokens of a prompt and its answer, the model's context by default.
     - While texts run, prompts are read in pieces that take `stall` times as long as a step, or of `prefill_tokens`.
     - `drafted` tokens are guessed from the text (0: none) while at most `draft_rows` texts run.
+    - `draft` is a smaller model of the same vocabulary that guesses where the text itself does not. Guesses that make
+      no more tokens a second than steps without them rest for a while.
     - `warm` compiles what the first token needs at once, and the rest while nobody asks for anything.
     - `adapters` is how many LoRA adapters there is room for, of rank `adapter_rank` at most.
     - `prefix_file` keeps the shared prefixes of prompts from one engine to the next; only for models in pages.
@@ -61,7 +64,8 @@ class Engine:
                  pages: int | None = None, max_batch: int = 64, max_waiting: int = 256, max_length: int | None = None,
                  chunk: int = 512, prefill_tokens: int | None = None, stall: float = 1.5, drafted: int = 4,
                  draft_rows: int = 2, adapters: int = 8, adapter_rank: int = 16, warm: bool = False,
-                 autocast: Any = None, prefix_file: str | Path | None = None) -> None:
+                 autocast: Any = None, prefix_file: str | Path | None = None,
+                 draft: LanguageModel | None = None) -> None:
         for name, given in (("max_batch", max_batch), ("max_waiting", max_waiting), ("chunk", chunk)):
             if given < 1:
                 raise fail(ArgumentError, "serve", f"{name}={given} is not a positive number")
@@ -72,7 +76,14 @@ class Engine:
                                         draft_rows, None if autocast is None else as_dtype(autocast))
         self.model, self.max_length = model, min(self.runner.max_length, held.total * held.page_tokens)
         drafted = 0 if isinstance(self.runner, SlotRunner) else drafted
-        self.scheduler = Scheduler(held, max_batch, self.runner.chunk, prefill_tokens, stall, drafted, draft_rows)
+        guesser = None
+        if draft is not None:
+            if not drafted:
+                raise fail(ArgumentError, "serve", f"a {type(model).__name__} in slots, or drafted=0, makes no guesses",
+                           "leave out draft")
+            guesser = DraftModel(draft, draft_rows, self.max_length, int(model.config["vocab_size"]))
+        self.scheduler = Scheduler(held, max_batch, self.runner.chunk, prefill_tokens, stall, drafted, draft_rows,
+                                   guesser)
         self.stepper = Stepper(self.runner, self.scheduler)
         ends = model.eos_token_id
         self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)

@@ -11,7 +11,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import cast
 
+from morpho.serve.engine.drafts import DraftModel, Payoff, Source
 from morpho.serve.engine.pages import Holding, Match, Pages
 from morpho.serve.engine.runner import SCORED
 from morpho.serve.engine.sequence import Sequence
@@ -36,10 +38,12 @@ class Scheduler:
     """Holds the sequences that wait and run, and the pages."""
 
     def __init__(self, pages: Pages, max_batch: int, chunk: int, prefill_tokens: int | None, stall: float,
-                 drafted: int, draft_rows: int) -> None:
+                 drafted: int, draft_rows: int, draft: DraftModel | None = None) -> None:
         self.pages, self.max_batch, self.chunk = pages, max_batch, chunk
         self.prefill_tokens, self.stall = prefill_tokens, stall
-        self.drafted, self.draft_rows = drafted, draft_rows
+        self.drafted, self.draft_rows, self.draft = drafted, draft_rows, draft
+        self.payoff = Payoff()
+        self.draft_s, self.source = 0.0, cast("Source | None", None)  # time of the last guesses, and whose they are
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.prefix_hits = self.preemptions = self.guessed = 0
@@ -176,17 +180,33 @@ class Scheduler:
 
     def _draft(self, rows: list[Sequence]) -> None:
         """Guesses, where few texts run: what is computed for one that is wrong is time of the others."""
+        self.source = None
         if not self.drafted or len(rows) > self.draft_rows:
             for sequence in rows:
                 sequence.draft = []
             return
+        begun = time.perf_counter()
+        pays: dict[Source, bool] = {source: self.payoff.pays(len(rows), source) for source in ("lookup", "draft")}
         for sequence in rows:
-            most = min(self.drafted, sequence.most - sequence.made - 1)
-            guess = sequence.lookup.guess(sequence.tokens, most) if most > 0 and sequence.matcher is None else []
+            guess = self._guess(sequence, pays)
             if guess and not self.pages.extend(sequence.holding, len(sequence.tokens) + len(guess)):
                 guess = []
             sequence.draft = guess
             self.guessed += len(guess)
+        self.draft_s = time.perf_counter() - begun
+
+    def _guess(self, sequence: Sequence, pays: dict[Source, bool]) -> list[int]:
+        """The tokens that followed where the text's last ones stood before, else the draft model's likeliest."""
+        most = min(self.drafted, sequence.most - sequence.made - 1)
+        if most <= 0 or sequence.matcher is not None:
+            return []
+        guess = sequence.lookup.guess(sequence.tokens, most) if pays["lookup"] else []
+        if guess:
+            self.source = self.source or "lookup"
+        elif self.draft is not None and pays["draft"] and sequence.adapter is None:
+            guess = self.draft.guess(id(sequence), sequence.tokens, most)
+            self.source = "draft" if guess else self.source
+        return guess
 
     def took(self, kind: str, begun: float, tokens: int = 1, joined: bool = False) -> None:
         """How long something took, for what comes next; prompts that were `joined` by the rows that run took what such

@@ -105,10 +105,18 @@ class Stepper:
                     each.draft = []
             found = self.runner.decode([Row([each.tokens[-1], *each.draft], each.computed, each.holding.pages,
                                             each.adapter, each.prompt_length, each.most) for each in rows])
+            seconds, before = time.perf_counter() - begun, self.generated
             self.scheduler.took("decode", begun)
             for sequence, logits in zip(rows, found, strict=True):
                 sequence.computed += 1
                 self._advance(sequence, logits[:1 + len(sequence.draft)])
+            if rows is not decoded and len(rows) != len(decoded):
+                continue  # some have adapters: two calls
+            if most == 0:
+                self.scheduler.payoff.plain(len(rows), seconds)
+            elif self.scheduler.source is not None:
+                self.scheduler.payoff.guessed(len(rows), self.scheduler.source, seconds + self.scheduler.draft_s,
+                                              self.generated - before)
 
     def _advance(self, sequence: Sequence, logits: Iterable[np.ndarray]) -> None:
         """Take a token from each row of logits while the guesses are right."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from morpho.models import load_with_tokenizer
 from morpho.serve.engine.adapters import rank_of
+from morpho.serve.engine.drafts import check_vocabularies
 from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.slots import check_adapters
 from morpho.serve.hosting.registry import Spec
@@ -26,6 +27,7 @@ class EngineOptions:
     activations: str = "exact"  # or "int8": see docs/numerics.md, rule 6
     device: str = "cpu"  # where models run
     prefixes: Path | None = None  # folder with a file of shared prefixes for each model
+    draft: Path | None = None  # a smaller model that guesses tokens
 
     without_weights: ClassVar[bool] = False
 
@@ -36,8 +38,13 @@ class EngineOptions:
 
     def __call__(self, network: Any, tokenizer: Any, spec: Spec) -> Engine:
         check_adapters(network, spec.adapters)  # before functions are compiled
+        draft = None
+        if self.draft is not None:
+            draft, words = self.load(self.draft)
+            check_vocabularies(tokenizer, words, self.draft.name)
         made = Engine(network, tokenizer, kv_bytes=self.kv_bytes, max_batch=self.max_batch,
                       max_waiting=self.max_waiting, max_length=self.max_length, warm=self.warm,
+                      draft=draft,
                       prefix_file=None if self.prefixes is None else self.prefixes / f"{spec.name}.prefixes",
                       adapters=max(len(spec.adapters), 1),
                       adapter_rank=max((rank_of(folder) for folder in spec.adapters.values()), default=16))

@@ -204,7 +204,7 @@ def _half_over(raw: np.ndarray) -> np.ndarray:
 
 
 def _lattice(name: str, kind: str, scales: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """How blocks of a type of lattice points are put into those of `kind`. `scales` are the numbers that the type has
+    """A function that puts blocks of lattice points into those of `kind`. `scales` are the numbers that the type has
     for each 32 or 16 values, without the block's float16: of blocks whose float16 is 1, the library's values over
     these are the codebook's numbers."""
     book = BOOKS[LAYOUTS[kind].book]
