@@ -57,6 +57,7 @@ from morpho.tensor.steps import (
     path_of,
     root_of,
     signature,
+    steps_of,
     substituted,
 )
 
@@ -183,8 +184,10 @@ class Recording:
         key = step.arguments
         if tracked:
             self.is_deep = True
-        if step.function is not INPUT or key[1] != shape or key[2] is not dtype or key[3] is not tracked:
-            key = INPUT, shape, dtype, tracked
+        place = INPUT if node is None else NOWHERE
+        if step.function is not INPUT or key[0] is not place or key[1] != shape or key[2] is not dtype \
+                or key[3] is not tracked:
+            key = place, shape, dtype, tracked
             step = self.step.following.get(key) or self._new_input(key)
             self.step.after = step
         self.step = step
@@ -201,10 +204,10 @@ class Recording:
         return step
 
     def _new_input(self, key: tuple[Any, ...]) -> Step:
-        _, shape, dtype, tracked = key
+        place, shape, dtype, tracked = key
         parent = self.step
         node = make(REGISTRY["parameter"], (), {"index": parent.slot + 1, "shape": shape, "dtype": dtype,
-                                                "recorded": True}, device=parent.home)
+                                                "recorded": True}, device=parent.home if place is INPUT else "")
         step = Step(parent, INPUT, key, (), node)
         step.inputs += 1
         step.nbytes = dtype.itemsize
@@ -467,15 +470,19 @@ class Recording:
                         setattr(tracing, name, value)
 
     def dissolve(self) -> None:
-        """Give each value the graph it was built as, and begin anew: values of no operand lie nowhere yet."""
+        """Give values that follow from arrays and numbers alone, which lie nowhere yet, the graph they were built as:
+        they go to the device of what they meet."""
+        placed: set[Step] = set()
+        for one in path_of(self.step):
+            if one.arguments[0] is INPUT if one.function is INPUT else any(
+                    step in placed for step in steps_of(one.arguments)):
+                placed.update((one, *one.picks))
         for x in self.results:
-            if x._storage is self:
+            if x._storage is self and x._node not in placed:
                 node = self.node_of(x._node)
                 with _settling:
                     if x._storage is self:
                         x._node, x._storage = node, None
-        local.recording = Recording()
-        local.recording.settings = self.settings
 
     def again(self) -> Recording:
         """This recording, which has ended, as one under way: what it computed is computed once more."""
@@ -743,10 +750,8 @@ def begin_elsewhere() -> bool:
     if device is None or local.is_again or local.recording is None:
         return False
     recording = local.recording
-    if recording.step.parent is None or recording.inputs:
-        recording.run()
-    else:
-        recording.dissolve()
+    recording.dissolve()
+    recording.run()
     local.recording.step = root_of(device)
     return True
 

@@ -181,6 +181,13 @@ def path_of(step: Step) -> list[Step]:
     return path
 
 
+def steps_of(argument: Any) -> list[Step]:
+    """The operands among arguments."""
+    if type(argument) is Step:
+        return [argument] if argument.parent is not None else []
+    return [one for item in argument for one in steps_of(item)] if type(argument) in (tuple, list) else []
+
+
 def substituted(nodes: Iterable[Node], memo: dict[int, Node], numbers: Any) -> list[Node]:
     """Graphs over parameters with other leaves in place of those. `numbers` by place are constants."""
     from morpho.tensor.scalars import scalar_node

@@ -14,7 +14,7 @@ from morpho.tensor import recorded_programs
 from morpho.tensor.lifted import LARGEST_INT
 from morpho.tensor.recorded import PAIRS, VIEWS, view_of_realised
 from morpho.tensor.recording import Recording, built, local, vector
-from morpho.tensor.steps import DETACH, FLOAT, INPUT, INT, NEVER, PICK, Step, Unknown, counts, exact_key, path_of
+from morpho.tensor.steps import DETACH, FLOAT, INPUT, INT, NEVER, PICK, Step, Unknown, counts, exact_key, path_of, steps_of
 
 BINARY = 2
 MOST, NEW = 12, 4  # operations of a recording, and those that never occurred: more are compiled faster as a whole
@@ -33,16 +33,16 @@ class Stepwise:
         needed: set[Step] = set(wanted)
         for one in reversed(path):
             if one in needed:
-                needed.update(_steps_of(one.arguments) if one.function is not INPUT else ())
+                needed.update(steps_of(one.arguments) if one.function is not INPUT else ())
             elif any(pick in needed for pick in one.picks):
                 needed.add(one)
-                needed.update(_steps_of(one.arguments))
+                needed.update(steps_of(one.arguments))
         self.path = [one for one in path if one in needed or one.function is INPUT or _numbers_of(one)]
         self.needed = needed
         self.last: dict[Step, int] = {}  # value -> the place of its last use
         for place, one in enumerate(self.path):
             if one.function is not INPUT and one in needed:
-                for argument in _steps_of(one.arguments):
+                for argument in steps_of(one.arguments):
                     self.last[argument] = place
         for one in wanted:
             self.last[one] = len(path)
@@ -114,13 +114,6 @@ def _described(argument: Any) -> Any:
 
 def _numbers_of(step: Step) -> int:
     return step.numbers - (step.parent.numbers if step.parent is not None else 0)
-
-
-def _steps_of(argument: Any) -> list[Step]:
-    """The operands among arguments."""
-    if type(argument) is Step:
-        return [argument] if argument.parent is not None else []
-    return [one for item in argument for one in _steps_of(item)] if type(argument) in (tuple, list) else []
 
 
 def _value_of(argument: Any, values: dict[Step, Any], numbers: list[Any]) -> Any:
