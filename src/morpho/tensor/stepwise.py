@@ -14,7 +14,20 @@ from morpho.tensor import recorded_programs
 from morpho.tensor.lifted import LARGEST_INT
 from morpho.tensor.recorded import PAIRS, VIEWS, view_of_realised
 from morpho.tensor.recording import Recording, built, local, vector
-from morpho.tensor.steps import DETACH, FLOAT, INPUT, INT, NEVER, PICK, Step, Unknown, counts, exact_key, path_of, steps_of
+from morpho.tensor.steps import (
+    DETACH,
+    FLOAT,
+    INPUT,
+    INT,
+    NEVER,
+    PICK,
+    Step,
+    Unknown,
+    counts,
+    exact_key,
+    path_of,
+    steps_of,
+)
 
 BINARY = 2
 MOST, NEW = 12, 4  # operations of a recording, and those that never occurred: more are compiled faster as a whole

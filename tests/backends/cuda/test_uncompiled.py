@@ -88,3 +88,15 @@ def test_devices_in_turn(gpu: str) -> None:
     mo.synchronize()
     with pytest.raises(DeviceError):
         mo.synchronize("nowhere")
+
+
+def test_arrays_beside_tensors_go_where_those_are(gpu: str) -> None:
+    """Also where what was computed from them waits in a recording of another device, among values of that device."""
+    here, there = mo.asarray(np.ones(4, np.float32)), mo.asarray(np.full(4, 2, np.float32), device=gpu)
+    image = mo.asarray(np.arange(30, dtype=np.float32).reshape(1, 1, 5, 6))
+    wanted = mo.nn.interpolate(image, size=(8, 7), mode="bilinear").numpy()
+    first = here * 3.0
+    np.testing.assert_array_equal(mo.nn.interpolate(image.to(gpu), size=(8, 7), mode="bilinear").numpy(), wanted)
+    second = there * 3.0
+    np.testing.assert_array_equal(mo.nn.interpolate(image, size=(8, 7), mode="bilinear").numpy(), wanted)
+    assert first.numpy().tolist() == [3] * 4 and second.numpy().tolist() == [6] * 4
