@@ -239,3 +239,26 @@ def test_files(tmp_path: Any) -> None:
         mo.load(str(tmp_path / "d.pt"))
     with pytest.raises(mo.errors.ArgumentError, match="neither a tensor"):
         mo.save({"f": object()}, str(tmp_path / "e.pt"))
+
+
+TRUTH = """
+floor(t) | ceil(t) | trunc(t) | t @ t | dot(t[0], t[1]) | inner(t, t) | tensordot(t, t, 1) | vdot(t[0], t[0])
+convolve(t[0], t[1]) | convolve(i, i) | convolve(i, [1, 0, 2], "same") | correlate(i, [1, 2], "full")
+append(u, 300) | append(u, 3) | kron(u, 300) | setdiff1d(u, 300) | intersect1d(u, 300) | isin(u, 300)
+indices(n for n in (2, 3)) | matmul(i, i, out=zeros((), dtype=int64))
+"""
+
+
+def test_truth_values_and_small_integers_are_numpys() -> None:
+    for text in TRUTH.replace("\n", "|").split("|"):
+        if not text.strip():
+            continue
+        call = text if text.strip().startswith("t ") else f"np.{text.strip().replace('zeros', 'np.zeros')}"
+        call = call.replace("=int64", "=np.int64").strip()
+        results = []
+        for library in (np, mo):
+            arrays = {"t": [[True, False, True], [False, False, True], [True, True, True]], "i": [3, 1, 2]}
+            space = {name: library.asarray(value) for name, value in arrays.items()}
+            results.append(eval(call, {"np": library, "u": library.asarray([1, 44], dtype=library.uint8), **space}))
+        one, other = np.asarray(results[0]), np.asarray(results[1])
+        assert one.dtype == other.dtype and np.array_equal(one, other), call

@@ -56,6 +56,51 @@ def test_an_assignment_to_a_part_without_a_name_reaches_its_base(native: bool) -
             assert np.array_equal(np.asarray(one), other.numpy()), line
 
 
+ASSIGNED = """
+np.add(b, b, out=x[0]) | np.exp(b, out=x[1]) | np.cumsum(b, out=x[2]) | np.sum(x, axis=0, out=x[1]) | x[0].sort()
+np.fill_diagonal(x[:, 1:], 9) | np.copyto(x[1], b) | np.put(x[0], [1], 7) | np.putmask(x[2], x[2] > 9, 0)
+np.add.at(x[0], [1, 1], 5) | np.clip(x[0], 1, 3, out=x[0]) | np.add(b, 1, x[2]) | np.matmul(x, b, out=x[:, 0])
+"""
+
+
+def test_out_and_functions_that_assign_reach_the_base_of_a_part_without_a_name() -> None:
+    for line in ASSIGNED.replace("\n", "|").split("|"):
+        one, other = np.arange(12.0, dtype=np.float32).reshape(3, 4), mo.arange(12.0).reshape(3, 4)
+        for x, library in ((one, np), (other, mo)):
+            exec(line.strip(), {"x": x, "np": library, "b": library.ones(4, dtype=library.float32)})
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-6, err_msg=line)
+    weight = nn.Linear(3, 2).weight
+    with mo.no_grad():
+        nn.init.zeros_(weight[0])
+    assert weight[0].tolist() == [0, 0, 0] and weight[1].any()
+
+
+def test_extremes_by_place_that_are_unpacked_are_pytorchs_pair() -> None:
+    values = np.arange(12.0).reshape(3, 4) % 5
+    results = []
+    for library in (torch, mo):
+        x = library.tensor(values)
+        _, indices = library.max(x, 1)
+        low, where = x.min(0)
+        ordered, order = library.sort(x, 1)
+        _, middle = x.median(1)
+        _, kept = x.max(1, True)
+        results.append([indices, low, where, ordered, order, middle, kept, x.max(1).indices, library.min(x, 0).values])
+    for one, other in zip(*results, strict=True):
+        assert np.array_equal(one.numpy(), other.numpy())
+    x = mo.asarray(values)
+    first, second, third = x.max(1)  # NumPy's
+    assert [float(first), float(second), float(third)] == [3, 4, 4] and x.max(1)[2] == 4
+    one, other = x[:2].max(axis=1)
+    assert (float(one), float(other)) == (3, 4)
+    for call in (lambda y: y.max(1), lambda y: mo.max(y, 1)):
+        assert call(x).shape == (3,)
+    with pytest.raises(ArgumentError, match=r"axis=1\) for NumPy's meaning.*dim=1\)"):
+        one, other = x[:2].max(1)
+    with pytest.raises(ArgumentError, match=r"mo.min\(x, axis=1\)"):
+        one, other = mo.min(x[:2], 1)
+
+
 def test_what_is_assigned_to_a_value_that_nothing_holds_is_not_lost_in_silence() -> None:
     x = mo.zeros((2, 3))
 

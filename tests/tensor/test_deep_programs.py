@@ -10,14 +10,14 @@ import pytest
 import morpho as mo
 from morpho.ir.node import live_nodes
 from morpho.runtime.plans.evaluate import counts
-from morpho.tensor import core
+from morpho.tensor import core, steps
 from morpho.tensor.autodiff import arguments
 
 
-def descend(steps: int, settle: bool) -> Any:
+def descend(turns: int, settle: bool) -> Any:
     """Gradient descent outside of compile, as users write it first."""
     x = mo.asarray(np.linspace(0.1, 1, 20, dtype=np.float32), copy=True)
-    for _ in range(steps):
+    for _ in range(turns):
         x = x - 0.01 * mo.grad(lambda x: mo.sum(mo.sin(x) ** 2 + x * x))(x)
         x = x.realise() if settle else x
     return x
@@ -33,12 +33,16 @@ def nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gradient_descent_does_not_grow() -> None:
     """Few programs, few nodes alive, and the bits of a loop that computes every step."""
     before, done, plans, nodes = counts.cuts, counts.realisations, counts.plans, live_nodes()
-    lazy = descend(80, False)
+    with mo.settings(record=False):
+        lazy = descend(80, False)
     # where its operations were met often in this process they are computed one by one, and nothing becomes deep
     assert counts.cuts - before >= 3 or counts.realisations - done >= 40
     assert counts.plans - plans <= 4
     assert live_nodes() - nodes < 2000
     assert lazy.numpy().tobytes() == descend(80, True).numpy().tobytes()
+    runs = steps.counts.runs
+    assert lazy.numpy().tobytes() == descend(80, False).numpy().tobytes()
+    assert steps.counts.runs - runs >= 79  # recorded: what came before is computed at each step
 
 
 @pytest.mark.usefixtures("nobody_asks")

@@ -13,6 +13,7 @@ import numpy as np
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.random import next_key
+from morpho.tensor.functions.indexing.parts import reaching
 from morpho.tensor.state.variable import unfilled
 
 _zeros: ContextVar[dict[Any, mo.Tensor]] = ContextVar("morpho_undrawn")  # inside `undrawn`, by shape and dtype
@@ -294,3 +295,7 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = No
     normal_(tensor, 0.0, std, generator)
     rank = mo.argsort(mo.argsort(mo.random.uniform(next_key(), (rows, columns)), axis=0), axis=0)
     return _assigned(tensor, mo.where(rank < math.ceil(sparsity * rows), 0.0, tensor))
+
+
+for _name in [name for name in globals() if name.endswith("_") and not name.startswith("_")]:  # nn.init.zeros_(w[0])
+    globals()[_name] = reaching(globals()[_name], first=True)

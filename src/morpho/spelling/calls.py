@@ -18,6 +18,8 @@ from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, fail
 from morpho.spelling.linear_algebra import lstsq, lu
 from morpho.spelling.wide import WIDE, check_fractions, put_out_of
+from morpho.tensor.tools import foreign_calls
+from morpho.tensor.tools.callers import caller_outside, use_of_result, wants_pair
 
 WIDE.update(lstsq=lstsq, lu=lu)
 
@@ -159,6 +161,7 @@ class Binding:
         return result
 
 
+PAIRS = frozenset(("max", "min", "median", "nanmedian", "sort"))  # whose PyTorch namesakes give values and indices
 OF_FLOATS = frozenset(("nanmean", "nanstd", "nanvar"))
 
 
@@ -191,6 +194,10 @@ def respelled(function: Callable[..., Any], args: tuple[Any, ...], options: Mapp
 
         return constructors.respelled(function, args, options)  # type: ignore[return-value]
     homes = ("morpho.tensor.functions", "morpho.tensor.recorded", "morpho.spelling", "morpho.linalg")
+    if name in PAIRS and not options and 1 < len(args) < 4 and type(args[1]) is int:
+        use = use_of_result(caller_outside(__file__, foreign_calls.__file__, str(mo.__file__)))
+        if use and wants_pair(name, use, mo.asarray(args[0]).shape, args[1]):
+            args, options = args[:1], {"dim": args[1], **dict.fromkeys(["keepdim"] * (args[2:] == (True,)), True)}
     wide = WIDE.get(name) if home.startswith(homes) or home == "morpho" else None
     for target in (wide, function):
         if target is not None:

@@ -27,6 +27,7 @@ from morpho.spelling import wide as widef
 from morpho.tensor.autodiff.grad_mode import Tracked
 from morpho.tensor.functions.indexing.parts import OF_METHOD, assign_result, changed, is_alone, remembered
 from morpho.tensor.state.variable import Variable
+from morpho.tensor.tools.callers import caller_outside, use_of_result, wants_pair
 
 _FUNCTIONS = """
 abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr adjoint allclose amax amin aminmax angle arccos
@@ -462,6 +463,9 @@ def sort(self: mo.Tensor, axis: Any = -1, kind: Any = None, order: Any = None, *
     """NumPy's: the tensor itself becomes sorted, and None comes back; PyTorch's pair by the word dim=."""
     if dim is None and descending is not None:
         raise widef.unsaid("sort", "x.sort()", "x.sort(dim=-1, descending=True)")
+    if dim is None and builtins.type(axis) is int and (use := use_of_result(caller_outside(__file__))) \
+            and wants_pair("sort", use, self.shape, axis):
+        dim = axis
     if dim is not None:
         return widef.WIDE["sort"](self, dim=dim, descending=bool(descending))
     self[...] = mo.sort(self, axis=axis)

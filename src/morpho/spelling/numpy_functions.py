@@ -84,6 +84,7 @@ def _plain(value: Any) -> Any:
 
 
 def indices(dimensions: Sequence[int], dtype: Any = int, sparse: bool = False) -> Any:
+    dimensions = tuple(dimensions)
     lines = [mo.arange(int(size), dtype=dtype) for size in dimensions]
     rank = len(lines)
     shaped = [mo.reshape(line, tuple(-1 if i == axis else 1 for i in range(rank))) for axis, line in enumerate(lines)]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import morpho as mo
+from morpho.tensor.functions.indexing.parts import reaching
 from morpho.tensor.tools.foreign_calls import hinted
 
 
@@ -34,10 +35,15 @@ class Alias:
         if colon:
             module = importlib.import_module(f"morpho.spelling.{file}")
             value = getattr(module, name) if name else module
-            return hinted(value) if inspect.isfunction(value) else value
+            if not inspect.isfunction(value):
+                return value
+            is_first = self.name in ASSIGNING
+            return reaching(hinted(value), is_first) if is_first or "out" in inspect.signature(value).parameters \
+                else hinted(value)
         return functools.reduce(getattr, self.target.split("."), mo)
 
 
+ASSIGNING = frozenset(("copyto", "fill_diagonal", "place", "put", "putmask"))  # which assign to their first argument
 # name=path in mo, separated by blanks
 _NUMPY_SAME = """
 absolute=abs arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan=atan arctan2=atan2 arctanh=atanh

@@ -73,6 +73,15 @@ def promoted(operation: str, *values: Any, floating: bool = False) -> list[Node]
     return result
 
 
+def promoted_arrays(operation: str, *values: Any) -> list[Node]:
+    """As `promoted`, of values that NumPy makes arrays of first: a Python integer beside integers is an int64."""
+    nodes = [as_node(value, operation) for value in values if not (is_scalar(value) or isinstance(value, Dim))]
+    if any(node.dtype.kind in "iu" for node in nodes):
+        values = tuple(np.int64(value) if type(value) is int and -(1 << 63) <= value < 1 << 63 else value
+                       for value in values)
+    return promoted(operation, *values)
+
+
 def check_widening(operation: str, x: Tensor | Node, weight: Tensor | Node) -> None:
     """Say once in a process that a float64 input makes float64 of a float32 layer: NumPy's arrays are float64 by
     default, so this is seldom meant, and takes twice the time."""

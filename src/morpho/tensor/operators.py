@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from morpho.tensor.functions.products import products
 from morpho.tensor.interop import interop, transfer
 from morpho.tensor.interop.buffer_slot import Slot, is_needed
 from morpho.tensor.interop.on_device import cuda_array_interface
+from morpho.tensor.tools.callers import use_of_result, wants_pair
 from morpho.tensor.tools.foreign_calls import hinted
 from morpho.tensor.tools.foreign_names import tensor_attribute, tensor_names
 
@@ -52,6 +54,8 @@ def install() -> None:
         setattr(Tensor, f"__{name}__", _unary(function))
     for function in _REDUCTIONS:  # type: ignore[assignment]
         setattr(Tensor, function.__name__, _reduction(function))
+    for function in (reduce.max, reduce.min):  # type: ignore[assignment]
+        setattr(Tensor, function.__name__, _extreme(function))
     for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)
     recording.set_tensor(Tensor, _load_compiler)
@@ -161,6 +165,19 @@ def _reduction(function: Any) -> Any:
         if keepdims is not False:
             given["keepdims"] = keepdims
         return asked(self, **given)
+
+    method.__name__, method.__doc__ = function.__name__, function.__doc__
+    return method
+
+
+def _extreme(function: Any) -> Any:
+    plain, asked = _reduction(function), hinted(function)
+
+    def method(self: Tensor, *places: Any, **options: Any) -> Any:
+        if places and len(places) < 3 and not options and (use := use_of_result(sys._getframe(1))) \
+                and wants_pair(function.__name__, use, self.shape, places[0]):
+            return asked(self, dim=places[0], keepdim=places[1:] == (True,))
+        return plain(self, *places, **options)
 
     method.__name__, method.__doc__ = function.__name__, function.__doc__
     return method

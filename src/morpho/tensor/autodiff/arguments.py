@@ -13,25 +13,37 @@ from morpho.base.trees import flatten, refuse_depth, unflatten
 from morpho.ir.node import Node
 from morpho.ops.algebra import cast
 from morpho.ops.identity import mark
-from morpho.tensor.autodiff.grad_mode import tracing, watch
+from morpho.runtime.memory.buffer import Buffer, OffHost
+from morpho.tensor import recording
+from morpho.tensor.autodiff.grad_mode import ARGUMENT, tracing, watch
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
+from morpho.tensor.steps import Step
 
 DEEP = 125  # operations of a lazy argument from which on it is computed before its function is differentiated
 
 
 class Inputs:
-    """Arguments to differentiate with respect to, as trees, with a node of its own for every float tensor in them."""
+    """Arguments to differentiate with respect to, as trees, with a node of its own for every float tensor in them.
 
-    def __init__(self, operation: str, arguments: Sequence[Any]) -> None:
+    Where the function's operations can be recorded each is also a leaf of the recording."""
+
+    def __init__(self, operation: str, arguments: Sequence[Any], is_recorded: bool = False) -> None:
         self.leaves: list[Tensor] = []
         self.structures, self.widths = [], []
+        every: list[Tensor] = []
         for argument in arguments:
             tensors: list[Any] = []
             whole = argument if isinstance(argument, Tensor | tuple | list | dict) else asarray(argument)
             self.structures.append(flatten(with_numbers(whole), tensors))
             self.widths.append(len(tensors))
-            for tensor in map(asarray, tensors):
+            every += map(asarray, tensors)
+        buffers = _recordable(every) if is_recorded else None
+        self.is_recorded = buffers is not None
+        if buffers is not None:
+            self.leaves = [_argument(buffer) for buffer in buffers]
+        else:
+            for tensor in every:
                 tensor.cut(DEEP)  # what came before is no part of what is differentiated, and often a loop's last turn
                 self.leaves.append(Tensor.of_node(mark(tensor.program())))
         for leaf in self.leaves:
@@ -44,14 +56,65 @@ class Inputs:
     def apply(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call the function that is differentiated; values that leave it for NumPy meanwhile are an error."""
         tracing.transformed += 1
+        if self.is_recorded:
+            tracing.recorded = tracing.transformed
         try:
             return function(*arguments, **named)
         finally:
             tracing.transformed -= 1
+            if self.is_recorded:
+                tracing.recorded = 0
+
+    def gradients(self, value: Tensor, result: Any) -> tuple[list[Tensor] | None, Any]:
+        """The gradients of a recorded value, None where they are built as nodes, and the function's result without
+        what only the gradients need."""
+        parts = recording.gradients_of_arguments(value, self.leaves) if self.is_recorded else None
+        if parts is None:
+            return None, result
+        for leaf in self.leaves:
+            recording.local.recording.forget(leaf)
+            leaf._track = None
+        tensors: list[Any] = []
+        structure = flatten(result, tensors)
+        ended = [x if type(x._node) is not Step or not x._node.tracked else recording.without_gradient(x)
+                 for x in tensors]
+        return parts, unflatten(structure, iter(ended))
 
     def trees(self, tensors: Sequence[Tensor]) -> list[Any]:
         items = iter(tensors)
         return [unflatten(structure, items) for structure in self.structures]
+
+
+def _recordable(tensors: Sequence[Tensor]) -> list[Buffer] | None:
+    """The elements of tensors that may be leaves of a recording: floats in the CPU's memory whose own gradients nobody
+    asks for. None where one is not, or nothing is recorded here."""
+    if tracing.transformed or tracing.gradients_off or not recording.may_record():
+        return None
+    buffers = []
+    for tensor in tensors:
+        if type(tensor) is not Tensor or getattr(tensor, "_track", None) is not None or not tensor.dtype.is_float:
+            return None
+        if type(tensor._node) is Step:
+            if tensor._node.tracked:
+                return None
+            recording.look(tensor)
+        buffer = tensor.buffer()
+        if buffer is None:
+            node = tensor._node
+            if type(node) is not Node or node.op.name != "data" or node.device or type(node.payload) is not Buffer:
+                return None
+            buffer = node.payload
+        if isinstance(buffer.storage, OffHost):
+            return None
+        buffers.append(buffer)
+    return buffers
+
+
+def _argument(buffer: Buffer) -> Tensor:
+    made = Tensor.of_buffer(buffer)
+    made._node = mark(made.program())  # where it is asked for as a node it is no plain leaf: `detach` stops at it
+    made._track = ARGUMENT
+    return made
 
 
 def with_numbers(tree: Any) -> Any:

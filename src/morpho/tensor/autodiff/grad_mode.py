@@ -19,6 +19,7 @@ class _Modes(threading.local):
     current: Any = None
     gradients_off = False
     transformed = 0
+    recorded = 0  # value of `transformed` at which operations are recorded
     batched = 0
     body: str | None = None
 
@@ -73,6 +74,15 @@ class Tracked:
         self.hooks: list[Callable[[Any], Any]] = []
         self.wanted = wanted
         self.program: Node | None = None  # of a computed value that keeps its gradient too
+
+
+class Argument:
+    """In the `_track` of an argument of a function that `mo.grad` calls, where its operations are recorded."""
+
+    __slots__ = ()
+
+
+ARGUMENT = Argument()
 
 
 def check_own(nodes: Iterable[Node], trace: Any) -> None:

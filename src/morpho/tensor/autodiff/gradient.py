@@ -157,7 +157,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
     @wraps(function, updated=())  # compile(dynamic=...) goes by the names of parameters
     def call(*arguments: Any, **named: Any) -> Any:
         positions = positions_among(wanted, len(arguments), bool(named))
-        inputs = Inputs("grad", [arguments[i] for i in positions])
+        inputs = Inputs("grad", [arguments[i] for i in positions], is_recorded=True)
         changed = list(arguments)
         for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):
             changed[position] = tree
@@ -170,9 +170,12 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
             raise fail(DTypeError, "grad", f"the function returns a number of dtype {value.dtype}, which does not grow "
                                            "or fall",
                        "take mo.real(x) or mo.abs(x) of it" if value.dtype.is_complex else "convert with astype")
-        node = value.program()
-        found = inputs.trees([Tensor.of_node(n) for n in pull_back([node], [constant_like(node, 1)], inputs.nodes)])
-        return result, found[0] if alone else tuple(found)
+        parts, result = inputs.gradients(value, result)
+        if parts is None:
+            node = value.program()
+            parts = [Tensor.of_node(one) for one in pull_back([node], [constant_like(node, 1)], inputs.nodes)]
+        gradients = inputs.trees(parts)
+        return result, gradients[0] if alone else tuple(gradients)
 
     return call
 

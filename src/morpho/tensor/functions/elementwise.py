@@ -194,11 +194,11 @@ def conj(x: Any, /) -> Tensor:
 def _rounding(name: str, summary: str) -> Callable[[Any], Tensor]:
     def function(x: Any, /) -> Tensor:
         node = as_node(x, name)
-        if node.dtype is bool_:
-            raise fail(DTypeError, name, "dtype bool is not taken")
+        if node.dtype is bool_ and name == "round":
+            raise fail(DTypeError, name, "dtype bool is not taken", "write x.astype(mo.float32)")
         if name == "round" and node.dtype.is_complex:  # each part by itself
             return Tensor.of_node(build("complex", build(name, build("real", node)), build(name, build("imag", node))))
-        return Tensor.of_node(node if node.dtype.is_integer else build(name, node))
+        return Tensor.of_node(node if node.dtype.kind in "biu" else build(name, node))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = documented(name, summary)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping
 from types import FunctionType
 from typing import Any
@@ -78,6 +79,9 @@ LEAVE_OUT_OF = {  # the same by the function
 }
 
 
+part_arguments: list[Callable[[Any, int, str], Callable[[], None] | None]] = []  # `parts.begin`, which is above
+
+
 @functools.cache  # mo.matmul is mo.linalg.matmul
 def hinted(function: Callable[..., Any]) -> Any:
     """The same function; a call that Python refuses is an `ArgumentError` that says what to write instead."""
@@ -90,8 +94,17 @@ def hinted(function: Callable[..., Any]) -> Any:
             if not is_refusal(error, function, args, options):
                 raise
         # Outside of `except`: an error of the second call has nothing to do with the first.
+        finish = None
+        if "out" in options:
+            finish = part_arguments[0](options["out"], sys.getrefcount(options["out"]), "option")
+        count = sys.getrefcount(args[-1]) + 1 if args else 0
         if (spelled := respelled(function, args, options)) is not None:
-            return spelled.run()
+            if args and getattr(spelled, "extras", {}).get("out") is args[-1]:
+                finish = part_arguments[0](args[-1], count, "argument")
+            result = spelled.run()
+            if finish is not None:
+                finish()
+            return result
         raise refusal_of(function, args, options)
 
     call.is_hinted = True  # type: ignore[attr-defined]  # another module may show it too
@@ -134,7 +147,11 @@ def add_ufunc_methods(namespace: Mapping[str, Any], names: Collection[str] = _IN
 
 
 def _ufunc_method(kind: str, name: str, /, *args: Any, **options: Any) -> Any:
-    return ufunc_methods[0](kind, name)(*args, **options)
+    finish = part_arguments[0](args[0], sys.getrefcount(args[0]), "partial") if kind == "at" and args else None
+    result = ufunc_methods[0](kind, name)(*args, **options)
+    if finish is not None:
+        finish()
+    return result
 
 
 keyless_draws: list[Callable[[str, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any]] = []

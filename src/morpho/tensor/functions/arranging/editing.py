@@ -16,7 +16,7 @@ from morpho.tensor.functions.arranging.axes import ravel
 from morpho.tensor.functions.move import broadcast_to, concat, moveaxis, reshape, stack
 from morpho.tensor.functions.searching.search import scatter, take, take_along_axis
 from morpho.tensor.functions.statistics.choosing import flatnonzero
-from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.operands import as_node, promoted, promoted_arrays
 
 
 def _along(name: str, array: Any, axis: int | None) -> tuple[Tensor, int, int]:
@@ -57,7 +57,7 @@ def append(array: Any, values: Any, /, *, axis: int | None = None) -> Tensor:
     >>> mo.append([[1, 2], [3, 4]], [[5, 6]], axis=0).tolist(), mo.append([1, 2], [[3]]).tolist()
     ([[1, 2], [3, 4], [5, 6]], [1, 2, 3])
     """
-    first, second = (Tensor.of_node(node) for node in promoted("append", array, values))
+    first, second = (Tensor.of_node(node) for node in promoted_arrays("append", array, values))
     if axis is None:
         return concat([ravel(first), ravel(second)])
     return concat([first, second], axis=axis)

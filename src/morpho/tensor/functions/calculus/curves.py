@@ -14,7 +14,7 @@ from morpho.tensor.functions import reduce
 from morpho.tensor.functions.move import concat, moveaxis, reshape, tile
 from morpho.tensor.functions.searching.search import searchsorted, take
 from morpho.tensor.functions.searching.sorting import argsort
-from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.operands import as_node, promoted, promoted_arrays
 from morpho.tensor.scalars import is_scalar
 
 
@@ -144,7 +144,7 @@ def kron(a: Any, b: Any, /) -> Tensor:
     >>> mo.kron([1, 10], [1, 2]).tolist()
     [1, 2, 10, 20]
     """
-    left, right = (Tensor.of_node(node) for node in promoted("kron", a, b))
+    left, right = (Tensor.of_node(node) for node in promoted_arrays("kron", a, b))
     rank = max(left.ndim, right.ndim)
     one, two = ((1,) * (rank - x.ndim) + tuple(x.shape) for x in (left, right))
     apart = reshape(left, tuple(size for pair in one for size in (pair, 1)))

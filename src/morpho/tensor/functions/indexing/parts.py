@@ -28,6 +28,7 @@ from morpho.tensor.convert import following
 from morpho.tensor.core import Tensor
 from morpho.tensor.recording import local
 from morpho.tensor.steps import Step
+from morpho.tensor.tools.foreign_calls import part_arguments
 
 BASIC = frozenset({int, slice, NoneType, EllipsisType})  # types of keys whose result is a view of the base
 DEEPEST = 8  # parts of parts that are remembered, besides rows of rows
@@ -134,6 +135,59 @@ def is_alone(count: int, least: int, x: Tensor, value: Any = None) -> bool:
     if count == least:
         return type(x) is Tensor
     return count == least + 1 and least > 0 and type(x) is Tensor and _is_recorded(x)
+
+
+def _of_arguments() -> tuple[int, int, int]:
+    """References to a value that only the arguments of a function hold: by place, by place of a `partial`, by name."""
+
+    def counted(value: Any, count: int) -> int:  # as `begin` is called, which holds the value too
+        return count
+
+    def call(*args: Any, **options: Any) -> int:
+        if args:
+            return counted(args[0], sys.getrefcount(args[0]))
+        return counted(options["out"], sys.getrefcount(options["out"]))
+
+    def method(kind: str, /, *args: Any) -> int:
+        return counted(args[0], sys.getrefcount(args[0]))
+
+    method_of = functools.partial(method, "at")
+    return call(_Probe()), method_of(_Probe()), call(out=_Probe())
+
+
+OF_ARGUMENT, OF_PARTIAL, OF_OPTION = _of_arguments()
+_LEAST = {"argument": OF_ARGUMENT, "partial": OF_PARTIAL, "option": OF_OPTION}
+
+
+def begin(part: Any, count: int, what: str) -> Callable[[], None] | None:
+    """Before a function assigns to one of its arguments, to which there are `count` references: what to do afterwards,
+    so that the base of a part without a name has the value too."""
+    if type(part) is not Tensor or not is_alone(count, _LEAST[what], part) or (path := path_to(part)) is None:
+        return None
+    part._base = OWN
+    return lambda: path.write([*path.parts()[:-1], part])
+
+
+part_arguments.append(begin)
+
+
+def reaching(function: Callable[..., Any], first: bool = False) -> Callable[..., Any]:
+    """A function that assigns to `out=`, or to its first argument, and through it where that is a part without a name:
+    `mo.cumsum(x, out=y[0])`. To be the outermost frame around a function."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        finish = None
+        if first and args:
+            finish = begin(args[0], sys.getrefcount(args[0]), "argument")
+        elif "out" in options:
+            finish = begin(options["out"], sys.getrefcount(options["out"]), "option")
+        result = function(*args, **options)
+        if finish is not None:
+            finish()
+        return result
+
+    return call
 
 
 def _is_recorded(x: Tensor) -> bool:

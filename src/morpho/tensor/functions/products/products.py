@@ -7,7 +7,7 @@ from typing import Any
 
 from morpho.base import settings
 from morpho.base.dims import Shape, product
-from morpho.base.dtypes import DType, as_dtype, bool_, float32, float64
+from morpho.base.dtypes import DType, as_dtype, bool_, float32, float64, int32
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
 from morpho.base.shapes import as_integer, as_items, broadcast, normalise_axis
 from morpho.ir.node import Node, build
@@ -18,15 +18,19 @@ from morpho.tensor.autodiff.precision import EXAMPLES, lowered, rounded_once
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.quantised import Quantised, TransposedWeight
 from morpho.tensor.functions.products.quantised import product as quantised_product
-from morpho.tensor.operands import promoted
+from morpho.tensor.operands import promoted, promoted_arrays
 from morpho.tensor.recorded import pair, recorded
 
 
-def _numeric(name: str, x1: Any, x2: Any, low: bool = False) -> list[Node]:
-    nodes = lowered(name, "product", x1, x2) if low else promoted(name, x1, x2)
-    if nodes[0].dtype.kind == "b":
-        raise fail(DTypeError, name, "dtype bool is not taken", "convert with astype")
-    return nodes
+def _numeric(name: str, x1: Any, x2: Any, low: bool = False) -> tuple[Node, Node, bool]:
+    """Both operands in one dtype, and whether they were truth values: the product of those is whether any pair is
+    true, found by counting pairs."""
+    a, b = lowered(name, "product", x1, x2) if low else promoted(name, x1, x2)
+    return (cast(a, int32), cast(b, int32), True) if a.dtype is bool_ else (a, b, False)
+
+
+def _result(node: Node, is_truth: bool) -> Tensor:
+    return Tensor.of_node(cast(node, bool_) if is_truth else node)
 
 
 ALGORITHMS = ("auto", "kernel", "parallel", "blas", "strassen")
@@ -54,12 +58,12 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: Any = None) -
     dtype = None if dtype is None else as_dtype(dtype)
     if isinstance(x1, Quantised | TransposedWeight) or isinstance(x2, Quantised | TransposedWeight):
         return _with_quantised(x1, x2, algorithm, dtype)
-    a, b = _numeric("matmul", x1, x2, low=dtype is None and algorithm in THREADS)
+    a, b, is_truth = _numeric("matmul", x1, x2, low=dtype is None and algorithm in THREADS)
     if dtype is not None:
         if dtype.is_integer and not (a.dtype.is_integer and b.dtype.is_integer):
             raise fail(DTypeError, "matmul", f"{a.dtype} and {b.dtype} in {dtype}: fractions would be cut off",
                        "convert with astype if that is meant")
-        a, b = cast(a, dtype), cast(b, dtype)
+        a, b, is_truth = cast(a, dtype), cast(b, dtype), False
     if not a.shape or not b.shape:
         raise fail(ShapeError, "matmul", f"shapes {a.shape} and {b.shape}: a 0-dimensional tensor has no product",
                    "use multiply")
@@ -71,7 +75,7 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: Any = None) -
     b = reshape(b, (*b.shape, 1)) if column else b
     batch = broadcast("matmul", a.shape, b.shape, inner=2)
     a, b = expand(a, (*batch, *a.shape[-2:])), expand(b, (*batch, *b.shape[-2:]))
-    return Tensor.of_node(_without(_by(algorithm, a, b), row, column))
+    return _result(_without(_by(algorithm, a, b), row, column), is_truth)
 
 
 def _with_quantised(x1: Any, x2: Any, algorithm: str, dtype: DType | None) -> Tensor:
@@ -128,7 +132,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     >>> mo.linalg.vecdot([1.0, 2.0], [3.0, 4.0])
     Tensor(11., dtype=float32)
     """
-    a, b = _numeric("vecdot", x1, x2)
+    a, b, is_truth = _numeric("vecdot", x1, x2)
     axis = as_integer(axis, "vecdot", "axis")
     if axis >= 0 and len(a.shape) == len(b.shape):
         axis -= len(a.shape)
@@ -142,7 +146,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     a = build("conj", a) if a.dtype.is_complex else a
     number = len(shape) + axis
     total = reduce("sum", mul(expand(a, shape), expand(b, shape)), (number,))
-    return Tensor.of_node(reshape(total, (*shape[:number], *shape[number + 1:])))
+    return _result(reshape(total, (*shape[:number], *shape[number + 1:])), is_truth)
 
 
 def _pairs(axes: Any, a: Shape, b: Shape) -> tuple[list[int], list[int]]:
@@ -168,7 +172,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[
     >>> mo.linalg.tensordot(mo.ones((2, 3)), mo.ones((3, 4)), axes=1).shape
     (2, 4)
     """
-    a, b = _numeric("tensordot", x1, x2, low=True)
+    a, b, is_truth = _numeric("tensordot", x1, x2, low=True)
     first, second = _pairs(axes, a.shape, b.shape)
     if any(a.shape[i] != b.shape[j] for i, j in zip(first, second, strict=True)):
         raise fail(ShapeError, "tensordot", f"shapes {a.shape} and {b.shape} do not align over axes {first}, {second}")
@@ -178,7 +182,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[
     rows, columns = tuple(a.shape[axis] for axis in left), tuple(b.shape[axis] for axis in right)
     left_matrix = reshape(permute(a, (*left, *first)), (product(rows), inner))
     right_matrix = reshape(permute(b, (*second, *right)), (inner, product(columns)))
-    return Tensor.of_node(reshape(build("matmul", left_matrix, right_matrix), (*rows, *columns)))
+    return _result(reshape(build("matmul", left_matrix, right_matrix), (*rows, *columns)), is_truth)
 
 
 @recorded
@@ -189,7 +193,7 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
     Tensor([[10, 20, 30],
             [20, 40, 60]], dtype=int64)
     """
-    a, b = promoted("outer", x1, x2)
+    a, b = promoted_arrays("outer", x1, x2)
     if len(a.shape) != 1 or len(b.shape) != 1:
         raise fail(ShapeError, "outer", f"shapes {a.shape} and {b.shape} are not two vectors")
     shape = (*a.shape, *b.shape)

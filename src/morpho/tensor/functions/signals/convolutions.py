@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+import numpy as np
+
+from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.tensor.convert import following
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.elementwise import conj, imag, real
-from morpho.tensor.functions.move import flip
+from morpho.tensor.functions.move import flip, pad
 from morpho.tensor.functions.neural.convolution import conv1d
+from morpho.tensor.functions.products.products import matmul
+from morpho.tensor.functions.searching.search import take
 from morpho.tensor.operands import promoted
 
 MODES = ("full", "same", "valid")
@@ -49,8 +54,6 @@ def _lines(name: str, a: Any, v: Any, mode: str) -> tuple[Tensor, Tensor]:
                    "mo.conv1d takes batches and channels")
     if not all(isinstance(line.shape[0], int) and line.shape[0] > 0 for line in (first, second)):
         raise fail(ShapeError, name, "an empty line, or one of dynamic length, is not taken")
-    if not (first.dtype.is_float or first.dtype.is_complex):
-        raise fail(DTypeError, name, f"dtype {first.dtype} is not taken", "convert with astype")
     return first, second
 
 
@@ -59,7 +62,18 @@ def _slid(line: Tensor, window: Tensor, mode: str) -> Tensor:
     if line.dtype.is_complex:
         (a, b), (c, d) = ((real(x), imag(x)) for x in (line, window))
         return _slid(a, c, mode) - _slid(b, d, mode) + (_slid(a, d, mode) + _slid(b, c, mode)) * 1j
+    if not line.dtype.is_inexact:
+        return _slid_exactly(line, window, mode)
     width = int(window.shape[0])
     before = {"full": width - 1, "same": width // 2, "valid": 0}[mode]
     after = {"full": width - 1, "same": width - 1 - width // 2, "valid": 0}[mode]
     return conv1d(line[None, None], window[None, None], padding=((before, after),))[0, 0]
+
+
+def _slid_exactly(line: Tensor, window: Tensor, mode: str) -> Tensor:
+    """The same of integers and truth values: products of all windows as a matrix."""
+    width = int(window.shape[0])
+    ends = {"full": (width - 1, width - 1), "same": (width // 2, width - 1 - width // 2), "valid": (0, 0)}[mode]
+    padded = pad(line, (ends,))
+    places = np.arange(int(padded.shape[0]) - width + 1)[:, None] + np.arange(width)
+    return matmul(take(padded, following(places.ravel()), axis=0).reshape(places.shape), window)

@@ -24,7 +24,7 @@ from morpho.tensor.functions.searching.search import nonzero, searchsorted, take
 from morpho.tensor.functions.searching.selection import compacted, is_compacted, is_data, selected
 from morpho.tensor.functions.searching.sets import unique_parts
 from morpho.tensor.functions.searching.sorting import argsort, sort
-from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.operands import as_node, promoted, promoted_arrays
 from morpho.tensor.sync import realised_array
 
 
@@ -128,7 +128,7 @@ def isin(x: Any, values: Any, /, *, invert: bool = False) -> Tensor:
     >>> mo.isin([1, 2, 5], [2, 5]).tolist()
     [False, True, True]
     """
-    elements, found = (Tensor.of_node(node) for node in promoted("isin", x, values))
+    elements, found = (Tensor.of_node(node) for node in promoted_arrays("isin", x, values))
     if elements.dtype.is_complex:
         hit = ew.equal(elements[..., None], ravel(found)).any(axis=-1)
     elif found.size == 0:
@@ -198,7 +198,7 @@ def intersect1d(x1: Any, x2: Any, /) -> Tensor:
     >>> mo.intersect1d([1, 3, 2], [3, 2, 5]).tolist()
     [2, 3]
     """
-    a, b = (_values("intersect1d", ravel(Tensor.of_node(node))) for node in promoted("intersect1d", x1, x2))
+    a, b = (_values("intersect1d", ravel(Tensor.of_node(node))) for node in promoted_arrays("intersect1d", x1, x2))
     return a[isin(a, b)]
 
 
@@ -208,9 +208,8 @@ def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
     >>> mo.setdiff1d([1, 3, 2], [3]).tolist()
     [1, 2]
     """
-    a, b = (ravel(Tensor.of_node(node)) for node in promoted("setdiff1d", x1, x2))
-    first = _values("setdiff1d", a)
-    return first[isin(first, b, invert=True)]
+    first = _values("setdiff1d", ravel(Tensor.of_node(promoted("setdiff1d", x1)[0])))
+    return first[isin(first, x2, invert=True)]
 
 
 def argwhere(x: Any, /) -> Tensor:
