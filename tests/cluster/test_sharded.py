@@ -135,3 +135,26 @@ def test_refusals() -> None:
         cluster.shard_optimizer(3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no parameter has a gradient"):
         cluster.shard_optimizer(rule).step()
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+def test_a_rank_may_read_what_others_do_not(reshard: bool) -> None:
+    """Outside of compiled functions collectives run where they are written: rank 0 alone reads losses, gradients."""
+    def run(group: Group, reads: bool) -> np.ndarray:
+        model = cluster.shard(model_of_a_thread(), group, reshard)
+        rule = mo.optim.SGD(model.parameters(), lr=0.05)
+        for number in range(2):
+            x, y = (mo.asarray(np.split(part, group.size)[group.rank]) for part in batch(number))
+            loss = mo.mean(mo.square(model(x) - y))
+            reads and loss.item()
+            loss.backward()
+            reads and loss.item() and model.parts[0].grad.numpy()
+            mo.mean(mo.square(model(x))).backward()  # gradients add up
+            mo.optim.clip_grad_norm(model.parameters(), 0.5)
+            rule.step()
+            rule.zero_grad()
+        return np.concatenate([each.numpy() for _, each in sorted(model.state_dict().items())], axis=None)
+
+    quiet = run_threads(2, lambda group: run(group, False))
+    for found in run_threads(2, lambda group: run(group, group.rank == 0)):
+        assert np.array_equal(found, quiet[0])

@@ -39,6 +39,10 @@ def _kin() -> Cases:
         "seed_oss": ("SeedOssForCausalLM", SMALL, {
             "biases": {"head_dim": 8}, "other biases": {"head_dim": 6, "attention_bias": False, "mlp_bias": True,
                                                         "attention_out_bias": True, "rope_parameters": DYNAMIC}}),
+        "lfm2": ("Lfm2ForCausalLM", {**SMALL, "block_multiple_of": 8}, {
+            "every second": {"layer_types": ["conv", FULL, "conv"]},
+            "wide, biases": {"layer_types": ["conv", "conv", FULL], "conv_bias": True, "conv_L_cache": 5,
+                             "block_auto_adjust_ff_dim": False, "tie_word_embeddings": False, "norm_eps": 1e-3}}),
         "arcee": ("ArceeForCausalLM", SMALL, {"plain": {"head_dim": 4}, "biases": {"head_dim": 8, **BIASES}}),
         "nemotron": ("NemotronForCausalLM", SMALL, {
             "half turns": {"head_dim": 8}, "biases": {"head_dim": 8, **BIASES, "rope_parameters": rope(

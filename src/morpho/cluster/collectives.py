@@ -1,7 +1,7 @@
 """Collectives on tensors: graph operations, lazy and compiled like any other, with gradients.
 
 Every rank of the group calls the same ones in the same order. Inside `mo.compile` a function is cut at them and stays
-one compiled function; outside of it they run at once, unless a gradient is wanted through them.
+one compiled function; outside of it they run at once, and so does `backward` through them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from morpho.runtime.groups.group import REDUCTIONS, Group
 from morpho.runtime.groups.registry import number_of
 from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.autodiff.grad_mode import tracing
-from morpho.tensor.core import uses_parameters
+from morpho.tensor.core import realise_once, uses_parameters
 from morpho.tensor.state.trace import current_trace
 
 set_order(lambda: None if (trace := current_trace()) is None else trace.collectives)
@@ -85,14 +85,26 @@ def _axis(x: Any, axis: int) -> int:
     return axis % dimensions
 
 
-def _apply(name: str, x: Any, group: Group | None, **attributes: Any) -> mo.Tensor:
+def _apply(name: str, x: Any, group: Group | None, at_once: bool = True, **attributes: Any) -> mo.Tensor:
     tensor = mo.asarray(x)
     node = chained(name, tensor.program(), group=number_of(_group(group)), **attributes)
     found = mo.Tensor.of_node(node)
-    is_outside = current_trace() is None and tracing.body is None and not uses_parameters([node])
-    if is_outside and not is_differentiated(tensor):
-        found.realise()  # ranks must not come to their collectives in the order in which values are asked for
+    if at_once or not is_differentiated(tensor):
+        run_now(found)
     return found
+
+
+def run_now(*tensors: mo.Tensor) -> None:
+    """Compute tensors with collectives in their programs where they are written, outside of functions that are traced
+    or transformed: ranks must not come to their collectives in the order in which values are asked for."""
+    if current_trace() is None and tracing.body is None and not uses_parameters([each.program() for each in tensors]) \
+            and not (tracing.transformed and any(map(is_differentiated, tensors))):
+        realise_once(*tensors)
+
+
+def gathered_late(x: mo.Tensor, group: Group | None) -> mo.Tensor:
+    """`all_gather` along the first axis for a caller that calls `run_now` on what it computes from the result."""
+    return _apply("all_gather", x, group, at_once=False, axis=0, size=_group(group).size)
 
 
 @dataclass(frozen=True)

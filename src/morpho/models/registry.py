@@ -15,7 +15,7 @@ FILES = ("gpt2", "llama", "encoders.bert", "seq2seq.t5", "transformer", "vision.
          "seq2seq.whisper", "vision.clip",
          "decoder.families.llama_like", "decoder.families.gemma", "decoder.families.others",
          "decoder.families.kin", "decoder.families.mixtures",
-         "decoder.families.gpts")
+         "decoder.families.gpts", "decoder.families.hybrid")
 _unread = [*FILES]
 _records: dict[str, Family] = {}
 

@@ -139,6 +139,8 @@ class Tensor(Operators):
             track.program = None
         elif track is not None:
             self._track = None
+            if isinstance(track, Node) and isinstance(track.payload, Kept):
+                track.payload = None
 
     def release_leaf(self) -> None:
         """Let go of the leaf that programs name these elements by, so that only they hold the memory through it."""
@@ -474,6 +476,32 @@ class Holder(weakref.ref[Tensor]):
     def __call__(self) -> Tensor | None:
         tensor = super().__call__()
         return tensor if tensor is not None and tensor._layout is self.layout else None
+
+
+class Kept:
+    """Elements of a node that it holds itself, for as long as a program needs it: those behind collectives, which a
+    rank must not run again because it has dropped the tensor."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __call__(self) -> Tensor:
+        return self.tensor
+
+
+def realise_once(*tensors: Tensor) -> None:
+    """Compute values with collectives in their programs now, where they are written: gradients and further values read
+    them, and no rank comes to these collectives again."""
+    realise(*tensors)
+    for tensor in tensors:
+        node, buffer = getattr(tensor, "_track", None), tensor.buffer()
+        if isinstance(node, Node) and node.op.name != "data" and buffer is not None:
+            with _settling:
+                if tensor._record is not None:
+                    tensor._record = repacked(tensor._record, 0)
+                node.payload = Kept(Tensor.of_buffer(buffer))
 
 
 def check_device(device: Any, operation: str) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.trees import flatten
 from morpho.cluster import world
-from morpho.cluster.collectives import Across, all_gather
+from morpho.cluster.collectives import Across, gathered_late, run_now
 from morpho.cluster.parallel.replicas import broadcast_states, states_of
 from morpho.cluster.parallel.tensor_parallel import own_part
 from morpho.nn.module import IncompatibleKeys, Module
@@ -61,7 +62,7 @@ class _Unit:
 
     def whole(self, part: mo.Tensor | None = None) -> list[mo.Tensor]:
         """The parameters, gathered from all ranks; or another array that is shared out as they are."""
-        return self.tensors(all_gather(self.part if part is None else part, 0, self.group))
+        return self.tensors(gathered_late(self.part if part is None else part, self.group))
 
 
 class ShardedModule(Module):
@@ -131,10 +132,14 @@ class ShardedModule(Module):
                 for name in places:
                     object.__setattr__(layer, name, None)
 
-        def again(*args: Any, **kwargs: Any) -> Any:
-            return mo.checkpoint(called, *args, **kwargs)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            result = mo.checkpoint(called, *args, **kwargs) if self.reshard else called(*args, **kwargs)
+            results: list[Any] = []
+            flatten(result, results)
+            run_now(*[each for each in results if isinstance(each, mo.Tensor)])
+            return result
 
-        object.__setattr__(layer, "forward", again if self.reshard else called)
+        object.__setattr__(layer, "forward", run)
 
     # -- norms and files -----------------------------------------------------------------------------------------------
     def clip_grad_norm(self, max_norm: float) -> mo.Tensor:

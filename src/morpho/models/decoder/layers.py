@@ -303,6 +303,57 @@ class LatentAttention(Module):
         return mo.concat([whole[..., :depth], turned], axis=-1), whole[..., depth:]
 
 
+class ShortConvolution(Module):
+    """A gated convolution over the last few tokens, in the place of attention (LFM2's).
+
+    A cache keeps the convolved lines by position, as it keeps keys: a text goes on from any of its tokens, and lines
+    behind it are written over."""
+
+    def __init__(self, shape: Shape, layer: int, rope: RotaryPositions | None, dtype: Any) -> None:
+        width, bias = shape.width, shape.convolution_bias
+        self.size, self.width = shape.convolutions[layer], width
+        self.in_proj, self.out_proj = Linear(width, 3 * width, bias, dtype), Linear(width, width, bias, dtype)
+        self.weight = Parameter(init.normal((width, 1, self.size), shape.std, dtype=dtype))
+        self.bias = Parameter(mo.zeros((width,), dtype=dtype)) if bias else None
+
+    @property
+    def cache_shape(self) -> tuple[int, ...]:
+        return 1, self.width, 1
+
+    def forward(self, x: mo.Tensor, cache: Any, offset: Any, mask: Any, positions: Any,
+                reach: int | None) -> mo.Tensor:
+        if isinstance(cache, PagedCache):
+            raise fail(ArgumentError, "convolution", "short convolutions are not computed over pages",
+                       "use mo.models.generate, whose cache is not in pages")
+        if mask is not None and cache is None:  # padding counts 0, as if the text began behind it
+            x = mo.where(mo.reshape(mask, (mask.shape[0], mask.shape[3], 1)), x, 0)
+        whole, width = self.in_proj(x), self.width
+        before, after, inner = (whole[..., part * width:(part + 1) * width] for part in range(3))
+        lines = mo.expand_dims(before * inner, 1)  # (batch, 1, length, width)
+        if isinstance(cache, RowCaches):
+            mixed = cache.attended(self._of_row, lines, lines, lines, offset)
+        else:
+            mixed = self._mixed(lines, cache, offset)
+        mixed = mixed if self.bias is None else mixed + self.bias
+        return self.out_proj(after * mixed[:, 0])  # type: ignore[no-any-return]
+
+    def _of_row(self, q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, *, cache: Any, offset: Any, mask: Any) -> mo.Tensor:
+        return self._mixed(q, cache, offset)
+
+    def _mixed(self, lines: mo.Tensor, cache: Any, offset: Any) -> mo.Tensor:
+        """Sums of the last few lines of each token, each line times its row of the weight."""
+        places = mo.broadcast_to(_places(offset if cache is not None else 0, lines.shape[2]),
+                                 (lines.shape[0], 1, lines.shape[2], 1))
+        held = lines if cache is None else cache.write(lines, lines[..., :1], offset)[0].astype(lines.dtype)
+        total = None
+        for tap in range(self.size):
+            at = places - (self.size - 1 - tap)
+            line = mo.take_along_axis(held, mo.broadcast_to(mo.maximum(at, 0), lines.shape), axis=2)
+            part = mo.where(at >= 0, line, 0) * self.weight[:, 0, tap]
+            total = part if total is None else total + part
+        return total  # type: ignore[return-value]
+
+
 class JoinedFeedForward(Module):
     """A gated feed-forward part whose gate and other half are one matrix."""
 
@@ -332,7 +383,8 @@ class Layer(Module):
     """Attention and a feed-forward part, each with a residual around it and norms where the family has them."""
 
     def __init__(self, shape: Shape, layer: int, rope: RotaryPositions | None, dtype: Any) -> None:
-        kind = Attention if shape.latent is None else LatentAttention
+        kind: Any = Attention if shape.latent is None else LatentAttention
+        kind = ShortConvolution if shape.convolutions and shape.convolutions[layer] else kind
         self.self_attn = kind(shape, layer, rope, dtype)
         self.mlp = feed_forward(shape, layer, dtype)
         self.parallel, self.roles, self.scale = shape.parallel, dict(shape.norms), shape.residual_scale

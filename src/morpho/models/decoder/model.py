@@ -157,7 +157,8 @@ class Decoder(BlockModel):
         shape = self.shape
         for why, there in (("capped scores", shape.score_cap is not None), ("sinks", shape.sinks),
                            ("slopes of scores", bool(shape.alibi)), ("pieces of texts", any(shape.chunks)),
-                           ("latent attention", shape.latent is not None)):
+                           ("latent attention", shape.latent is not None),
+                           ("short convolutions", any(shape.convolutions))):
             if there:
                 return f"its {why} are not computed over pages"
         return "its angles follow from the length of the text" if self.switch is not None else ""

@@ -126,6 +126,8 @@ class Shape:
     alibi_rounded: bool = False  # slopes times positions are bfloat16, and multiplied by the scale of the scores
     chunks: tuple[int | None, ...] = ()  # a layer's tokens see only those of their own piece of the text
     warmth: tuple[tuple[float, float, float] | None, ...] = ()  # queries times 1 + a log(1 + floor((place + b) / c))
+    convolutions: tuple[int, ...] = ()  # tokens that a layer without attention mixes, 0 for one with attention
+    convolution_bias: bool = False
     embed_norm: bool = False
     learned_positions: int = 0
     positions_by_mask: bool = False  # learned positions are counted from the first token that is not padding

@@ -135,7 +135,7 @@ def _key(kind: str, *sizes: int, work: Workload) -> str:
 
 MOST_LAYERS, MOST = 10_000, 10**9  # of layers, and of anything else that a config counts
 USUAL_CONTEXT = 1024
-LAYERS_NAMED = ("moe_layers", "mlp_layer_types", "mlp_only_layers")  # which layers have experts
+LAYERS_NAMED = ("moe_layers", "mlp_layer_types", "mlp_only_layers", "full_attn_idxs")  # with experts, or attention
 
 
 class Config:
@@ -170,7 +170,7 @@ class Config:
         known = {*kind.names(), *kind.renamed}
         plain = {name: value for name, value in self.data.items() if name in known and
                  (isinstance(value, bool | int | float | str) or name == "q_lora_rank"  # whose null means none
-                  or (isinstance(value, list) and name in LAYERS_NAMED))}
+                  or (isinstance(value, list) and (name in LAYERS_NAMED or "conv" in value)))}
         try:
             return kind.of("plan", plain)
         except ArgumentError as error:
@@ -284,12 +284,12 @@ def decoder_layers(fields: Config, work: Workload) -> Family:
         fields.size(*fields.called(kind, keys[name]), default=1 if kind.default(keys[name]) is None else None)
     fields.heads(keys["heads"], keys["width"], keys.get("kv_heads", ""), keys.get("depth", ""), kind)
     shape = fields.settings(kind).shape()
-    blocks = {bool(shape.mixture) and number not in shape.dense: number for number in range(shape.layers)}
-    cards = {mixed: _decoder_block(shape, mixed, number) for mixed, number in blocks.items()}
+    mixes = shape.convolutions or (0,) * shape.layers
+    kinds = [(bool(shape.mixture) and number not in shape.dense, bool(mixes[number])) for number in range(shape.layers)]
+    cards = {each: _decoder_block(shape, each[0], kinds.index(each)) for each in {*kinds}}
     width = shape.embed_width or shape.width
     layers = (embedding_layer(shape.width, shape.embedding_parameters, work),
-              *(block_layer(f"block {i}", cards[bool(shape.mixture) and i not in shape.dense], work)
-                for i in range(shape.layers)),
+              *(block_layer(f"block {i}", cards[kinds[i]], work) for i in range(shape.layers)),
               head_layer(width, shape.vocabulary, shape.head_parameters, work))
     shared = shape.table_parameters if shape.tied else 0
     return layers, shared, "decode", _longer(fields, work, *fields.called(kind, keys["context"]))
@@ -302,6 +302,8 @@ def _decoder_block(shape: Shape, mixed: bool, layer: int) -> BlockShape:
                              "head_width": shape.depth}
     if mixed and mixture is not None:
         sizes |= {"hidden": mixture.hidden, "experts": mixture.count, "experts_used": mixture.used}
+    if shape.convolutions and shape.convolutions[layer]:  # four matrices, and a line in the cache
+        sizes |= {"heads": 1, "key_heads": 1, "head_width": shape.width}
     if latent is not None:  # what the cache has of a token, as keys and values of half of it each
         sizes |= {"head_width": latent.depth + latent.value_depth, "key_heads": 1}
     formula = BlockShape(shape.width, gated=shape.gated, biased=shape.qkv_bias, mlp_biased=shape.mlp_bias,

@@ -7,7 +7,6 @@ step to step runs the same code for every factor.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ def realised(node: Node) -> Buffer | None:
     """The elements of a node that exist already: a data leaf, or a node some live tensor has realised."""
     if node.op.name == "data":
         return node.payload  # type: ignore[no-any-return]
-    if isinstance(node.payload, weakref.ref):
+    if callable(node.payload):
         holder = node.payload()
         return holder.buffer() if holder is not None else None
     return None

@@ -22,6 +22,7 @@ from typing import Any
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, toposort
 from morpho.ops.algebra import add, cast, constant_like
+from morpho.ops.control.records import bodies_of
 from morpho.ops.identity import mark
 from morpho.tensor import recording
 from morpho.tensor.autodiff.grad_mode import (
@@ -37,7 +38,7 @@ from morpho.tensor.autodiff.grad_mode import (
 )
 from morpho.tensor.autodiff.gradient import gradients_of
 from morpho.tensor.convert import asarray
-from morpho.tensor.core import Tensor, realise, uses_parameters
+from morpho.tensor.core import Tensor, realise, realise_once, uses_parameters
 from morpho.tensor.recorded_programs import set_gradients
 from morpho.tensor.steps import Step
 
@@ -197,8 +198,16 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
         listener([leaf for (_, leaf), part in zip(leaves, parts, strict=True) if part is not None])
     if tracing.current is None:
         _pending.values.append(weakref.ref(tensor))
+        if tracing.body is None and _has_collectives([part for part in parts if part is not None]):
+            realise_once(*[leaf._track.grad for _, leaf in leaves if leaf._track.grad is not None], *take_pending())
     if not retain_graph and not isinstance(track, Tracked):
         tensor._track = DONE
+
+
+def _has_collectives(nodes: Sequence[Node]) -> bool:
+    """Whether other ranks may wait in a program, which is then computed where it is written."""
+    return any(node.op.kind == "collective" or (node.op.kind == "control" and any(
+        _has_collectives(body.outputs) for body in bodies_of(node))) for node in toposort(nodes))
 
 
 def _gone() -> ArgumentError:
@@ -343,8 +352,9 @@ def settle(groups: set[int], results: Sequence[Tensor]) -> None:
     trace, as collectives by themselves are: ranks must not come to them in the order in which values are asked for."""
     if not groups or tracing.current is not None or tracing.body is not None or tracing.batched:
         return
-    if not uses_parameters([tensor.node for tensor in results]) and not any(map(is_differentiated, results)):
-        realise(*results)
+    if not uses_parameters([tensor.program() for tensor in results]) and not (
+            tracing.transformed and any(map(is_differentiated, results))):
+        realise_once(*results)
 
 
 def is_differentiated(tensor: Tensor) -> bool:

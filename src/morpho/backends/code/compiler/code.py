@@ -16,7 +16,7 @@ from morpho.backends.base import CodeStore
 from morpho.backends.code import elementwise
 from morpho.backends.code.compiler import llvm
 from morpho.backends.kernels.generators import generate
-from morpho.base.errors import MorphoError
+from morpho.base.errors import MemoryLimit, MorphoError
 from morpho.base.machine import Isa
 from morpho.base.target import current_isa
 from morpho.program.kernel import Kernel, Role
@@ -169,6 +169,8 @@ def _load(codes: Mapping[str, bytes], isa: Isa) -> bool:
     started = time.perf_counter()
     try:
         addresses = llvm.load(list(codes.values()), isa, [function_name(key) for key in codes])
+    except MemoryLimit:
+        raise
     except MorphoError as error:
         log.warning("compiled code could not be loaded and is compiled again: %s", error)
         return False
@@ -279,6 +281,8 @@ def _functions(key: str, write: Any, names: Sequence[str], isa: Isa) -> list[int
     if code is not None:
         try:
             addresses = llvm.load(code, isa, list(names))
+        except MemoryLimit:
+            raise
         except MorphoError as error:
             log.warning("compiled code %s could not be loaded and is compiled again: %s", key[:12], error)
         else:
