@@ -1,6 +1,6 @@
 """Attack `mo.certify`: the worst error over samples of every kind beside the bound, for standard blocks.
 
-    python -m benchmarks.certify_attack [ROWS]
+    python -m benchmarks.certify_attack [ROWS [DTYPE ...]]
 
 Rows are uniform, at the ends of the range, nearly equal, nearly at one end, of one large element, and of few bits;
 sums and functions are compared with NumPy in float64, programs of float64 with NumPy's 80 bits.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -109,9 +109,9 @@ def cases(kind: str) -> list[Case]:
     return found
 
 
-def attack(kind: str, total: int, seed: int = 0, chosen: set[str] | None = None) -> list[tuple[str, float, float]]:
+def attack(kind: str, total: int, seed: int = 0, chosen: set[str] | None = None) -> Iterator[tuple[str, float, float]]:
     """(name, bound, worst error) of each block."""
-    rng, results = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
     reference = np.longdouble if kind == "float64" else np.float64
     for name, function, real, ranges in cases(kind):
         if chosen is not None and name not in chosen:
@@ -129,13 +129,12 @@ def attack(kind: str, total: int, seed: int = 0, chosen: set[str] | None = None)
             wanted = real(*[each.astype(reference) for each in arrays])
             worst = max(worst, float(np.abs(value - wanted).max()))
             done += math.prod(ranges[0][0][:-1])
-        results.append((name, bound, worst))
-    return results
+        yield name, bound, worst
 
 
-def main(total: int) -> None:
+def main(total: int, kinds: list[str]) -> None:
     wrong = 0
-    for kind in ("float32", "bfloat16", "float16", "float64"):
+    for kind in kinds or ["float32", "bfloat16", "float16", "float64"]:
         for name, bound, worst in attack(kind, total):
             if kind == "float64" and any(word in name for word in ("gelu", "feed")):
                 continue  # NumPy has no erf in 80 bits
@@ -147,4 +146,4 @@ def main(total: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000, sys.argv[2:])

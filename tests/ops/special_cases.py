@@ -16,6 +16,7 @@ from morpho.ops.special_functions.records import FORMULAS
 
 DOMAINS: dict[str, list[tuple[float, float]]] = {
     "lgamma": [(0.2, 9)], "digamma": [(1.7, 9)], "erfinv": [(-0.9, 0.9)], "ndtri": [(0.05, 0.95)],
+    "erfcinv": [(0.2, 1.8)], "logit": [(0.05, 0.95)], "cbrt": [(0.2, 9)], "trigamma": [(0.3, 9)],
     "bessel_y0": [(1, 3)],
     "bessel_y1": [(0.2, 2)], "bessel_j0": [(-2, 2)], "bessel_j1": [(0.3, 3)], "zeta": [(1.2, 5), (0.2, 9)],
     "gammainc": [(0.2, 9), (0.2, 9)], "gammaincc": [(0.2, 9), (0.2, 9)], "betainc": [(0.2, 9), (0.2, 9), (0.1, 0.9)],

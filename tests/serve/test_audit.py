@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import Running
+from serving import Running, chat_folder, serving
 from typer.testing import CliRunner
 
 import morpho as mo
@@ -18,6 +18,8 @@ from morpho.cli.main import app
 from morpho.serve.engine.audit import audit, check_document, read_commitments, reseal
 from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.request import Event, Grammar, Request, SamplingParams
+from morpho.serve.hosting.engines import EngineOptions
+from morpho.serve.hosting.registry import Spec
 
 CONFIG = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
           "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 160}
@@ -223,6 +225,30 @@ def test_run_writes_a_commitment(chat_model: Path, tmp_path: Path) -> None:
     result = command.invoke(app, ["audit", str(file), str(chat_model)])
     assert result.exit_code == 0 and "confirmed: 20 of 20" in result.output
     assert json.loads(file.read_text())["text"].strip() in committed.stdout
+
+
+def test_a_server_takes_new_weights(tmp_path: Path) -> None:
+    """Between two steps, without a restart; the digest is that of the new file, and another form is refused."""
+    folder = chat_folder(tmp_path / "policy")
+    asked = {"prompt": "to be", "max_tokens": 8, "temperature": 0, "commitment": True, "ignore_eos": True}
+    options = EngineOptions(kv_bytes=1 << 20, max_batch=8, warm=False)
+    with serving(Spec("policy", folder), make_engine=options, watch_s=0) as server:
+        before = server.post("/v1/completions", **asked).json()["choices"][0]
+        engine = server.engine()
+        model, tokenizer = mo.models.load_with_tokenizer(folder)
+        for parameter in model.parameters():
+            parameter.assign(parameter.value * -1.5)
+        mo.models.save(folder, model)
+        told = server.post("/v1/weights", model="policy").json()
+        after = server.post("/v1/completions", **asked).json()["choices"][0]
+        assert told["weights"] == after["commitment"]["weights"] != before["commitment"]["weights"]
+        assert server.engine() is engine and after["text"] != before["text"]
+        with Engine(model, tokenizer, pages=8) as alone:
+            assert audit(after["commitment"], alone).confirmed and not audit(before["commitment"], alone).confirmed
+        chat_folder(folder, layers=2)
+        refused = server.post("/v1/weights", model="policy")
+        assert refused.status_code == 409 and "in the new weights" in refused.json()["error"]["message"]
+        assert server.post("/v1/completions", **asked).json()["choices"][0]["text"] == after["text"]
 
 
 @pytest.mark.parametrize("kind", ["regex", "json_object"])

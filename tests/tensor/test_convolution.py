@@ -489,3 +489,12 @@ def test_kernels_side_by_side_are_one_product(rng: np.random.Generator, kernel: 
     total = mo.grad(lambda x: mo.sum(mo.conv_transpose2d(x, w, stride=kernel)))(x)
     np.testing.assert_allclose(total.numpy(), np.broadcast_to(w.numpy().sum((1, 2, 3))[:, None, None], x.shape),
                                rtol=1e-4, atol=1e-4)
+
+
+def test_depthwise_gradient_is_one_sum() -> None:
+    """The gradient for the input is a convolution again: it reads each element of the cotangent where it lies."""
+    x, w = mo.ones((2, 4, 20, 20)), mo.ones((4, 1, 5, 5))
+    slope = mo.compile(mo.grad(lambda x, w: mo.sum(mo.conv2d(x, w, groups=4, padding=2))))
+    found = slope(x, w).numpy()
+    assert found[0, 0, 10, 10] == 25 and found[0, 0, 0, 0] == 9 and found[1, 3, 0, 10] == 15
+    assert slope.stats["kernels"] <= 6  # borders, one sum: none for each of 25 places

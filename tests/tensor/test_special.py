@@ -220,3 +220,25 @@ def test_native_and_the_same_beside_others() -> None:
     alone = [compiled(mo.asarray(a[i:i + 1]), mo.asarray(x[i:i + 1])).numpy()[0] for i in range(5)]
     np.testing.assert_array_equal(together[:5], alone)
     np.testing.assert_array_equal(together.reshape(7, 5), np.tile(together[:5], (7, 1)))
+
+
+IN_FLOAT = {"erfinv": (-1, 1, 2), "erfcinv": (0, 2, 2), "ndtri": (0, 1, 2), "ndtr": (-15, 15, 2), "logit": (0, 1, 2),
+            "erfc": (-4, 10.3, 3), "cbrt": (-1e30, 1e30, 1)}
+
+
+@pytest.mark.parametrize("name", IN_FLOAT)
+def test_float32_formulas_against_scipy(name: str) -> None:
+    """Everyday arguments, those near both ends of the domain, and subnormal ones."""
+    special = pytest.importorskip("scipy.special")
+    low, high, limit = IN_FLOAT[name]
+    random = np.random.default_rng(5)
+    small = np.ldexp(random.uniform(1, 2, 4000), random.integers(-149, 0, 4000))
+    x = np.concatenate([random.uniform(low, high, 4000), small, low + small, high - small]).astype(np.float32)
+    x = x[(x >= low) & (x <= high)]
+    found = (mo.cbrt if name == "cbrt" else getattr(mo.special, name))(mo.asarray(x)).numpy()
+    with np.errstate(all="ignore"):
+        wanted = getattr(special, name)(x.astype(np.float64))
+        places = np.abs(found - wanted) / np.spacing(np.abs(wanted.astype(np.float32)).astype(np.float32))
+    assert found.dtype == np.float32
+    assert np.array_equal(np.isinf(found), np.isinf(wanted.astype(np.float32)))
+    assert np.nanmax(np.where(np.isinf(wanted), 0.0, places)) <= limit

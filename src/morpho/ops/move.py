@@ -12,8 +12,9 @@ from morpho.base.dims import Dim, Size, bounds, product, quotient_down
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, IndexFault, MorphoError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, TWO, Attributes, Op, Spec, register
-from morpho.ops.algebra import add, constant, count, expand, permute, reduce, reshape, zeros_like
+from morpho.ops.algebra import add, constant, count, expand, mul, permute, reduce, reshape, zeros_like
 from morpho.ops.batching import along_axes, along_axis, elementwise, padded, permuted, to_region, to_shape
+from morpho.ops.order import remat_barrier
 
 VIEW = frozenset({"view"})
 
@@ -77,7 +78,35 @@ def _expand_rule(node: Node, ct: Node) -> list[Node]:
     axes = tuple(i for i, (old, new) in enumerate(zip(x.shape, node.shape, strict=True)) if old == 1 and new != 1)
     if ct.op.name == "matmul" and axes and axes == tuple(range(len(ct.shape) - 2)):
         return [reshape(_product_of_all(ct), x.shape)]
+    if ct.op.name == "multiply" and _is_by_windows(ct, axes):
+        return [_sum_of_lines(ct, axes)]
     return [reduce("sum", ct, axes)]
+
+
+LEAST_LINE = 512  # elements of a sum over windows that is worth products in memory
+
+
+def _is_by_windows(product: Node, axes: tuple[int, ...]) -> bool:
+    """Whether a long sum over places adds products of windows, whose own axes stay: the lanes of a sum go along all
+    its axes, and places of windows lie apart in memory."""
+    rank, length = len(product.shape), count(product, axes)
+    if axes == tuple(range(rank - len(axes), rank)) or not isinstance(length, int) or length < LEAST_LINE:
+        return False
+    for node in product.inputs:
+        while node.op.name in ("cast", "reshape", "expand"):
+            node = node.inputs[0]
+        if node.op.name == "window":
+            return True
+    return False
+
+
+def _sum_of_lines(product: Node, axes: tuple[int, ...]) -> Node:
+    """A sum of products, which are put into memory in the order in which they are added: the same bits."""
+    rank = len(product.shape)
+    order = (*(axis for axis in range(rank) if axis not in axes), *axes)
+    lines = remat_barrier(mul(*(permute(node, order) for node in product.inputs)))
+    total = reduce("sum", lines, tuple(range(rank - len(axes), rank)))
+    return permute(total, tuple(order.index(axis) for axis in range(rank)))
 
 
 def _product_of_all(product: Node) -> Node:
@@ -150,10 +179,74 @@ def _reference_window(attributes: Attributes, x: Any) -> Any:
 def _window_rule(node: Node, ct: Node) -> list[Node]:
     """Overlap-add, one axis after the other: the windows of several axes are windows of windows."""
     shape = node.inputs[0].shape
+    if (whole := _as_convolution(node, ct)) is not None:
+        return [whole]
     windows = zip(node["axes"], node["sizes"], node["steps"], node["dilations"], strict=True)
     for axis, length, step, dilation in reversed(list(windows)):
         ct = _overlap_add(ct, axis, length, step, dilation, shape[axis])
     return [ct]
+
+
+def _as_convolution(node: Node, ct: Node) -> Node | None:
+    """The gradient of windows whose cotangent is a product of one factor by window and another by the place in it, or
+    the first alone: windows of the first factor, apart by the steps and with a border of zeros, times the second one
+    turned round. Nothing of the size of all windows is in memory. None where the cotangent has another form."""
+    shape, axes = node.inputs[0].shape, node["axes"]
+    rank = len(shape)
+    inner = tuple(range(rank, rank + len(axes)))
+    touching = all(step == length and apart == 1
+                   for length, step, apart in zip(node["sizes"], node["steps"], node["dilations"], strict=True))
+    if touching or not all(isinstance(shape[axis], int) for axis in axes):
+        return None
+    source = ct
+    while source.op.name in ("cast", "reshape"):
+        if source.op.name == "reshape" and not _same_but_units(source.inputs[0].shape, source.shape):
+            return None
+        source = source.inputs[0]
+    if not source.dtype.is_float:
+        return None
+    factors = [_few(part, node.shape) for part in (source.inputs if source.op.name == "multiply" else (source,))]
+    if any(part is None for part in factors):
+        return None
+    by_window = [part for part in factors if part is not None and all(part.shape[axis] == 1 for axis in inner)]
+    by_place = [part for part in factors if part is not None and all(part.shape[axis] == 1 for axis in axes)]
+    if not by_window or (len(factors) == 2 and (len(by_place) != 1 or by_place[0] is by_window[0])):
+        return None
+    counts = node.shape[:rank]
+    first = expand(reshape(by_window[0], by_window[0].shape[:rank]), counts)
+    spans = [(length - 1) * apart for length, apart in zip(node["sizes"], node["dilations"], strict=True)]
+    border = {axis: span for axis, span in zip(axes, spans, strict=True)}
+    steps = tuple(node["steps"][axes.index(d)] if d in border else 1 for d in range(rank))
+    wide = tuple(size + border.get(d, 0) for d, size in enumerate(shape))
+    starts = tuple(border.get(d, 0) for d in range(rank))
+    placed = build("update", expand(constant(0, source.dtype), wide), first, starts=starts, sizes=counts, steps=steps)
+    ones = (1,) * len(axes)
+    seen = build("window", placed, axes=axes, sizes=node["sizes"], steps=ones, dilations=node["dilations"])
+    if by_place and len(factors) == 2:
+        second = by_place[0]
+        ends = tuple(size - 1 if d in inner else 0 for d, size in enumerate(second.shape))
+        turned = build("slice", second, starts=ends,
+                       sizes=second.shape, steps=tuple(-1 if d in inner else 1 for d in range(len(second.shape))))
+        seen = mul(seen, expand(turned, seen.shape))
+    total = reshape(reduce("sum", seen, inner), shape)
+    return total if total.dtype is ct.dtype else build("cast", total, dtype=ct.dtype)
+
+
+def _same_but_units(shape: tuple[Size, ...], other: tuple[Size, ...]) -> bool:
+    return [size for size in shape if size != 1] == [size for size in other if size != 1]
+
+
+def _few(node: Node, shape: tuple[Size, ...]) -> Node | None:
+    """The source of an expanded value, with the axes of `shape`, which are its own but for some of size 1."""
+    if node.op.name != "expand":
+        return None
+    sizes, few = list(node.shape), list(node.inputs[0].shape)
+    for axis, size in enumerate(shape):
+        while axis < len(sizes) and sizes[axis] != size and sizes[axis] == 1:
+            del sizes[axis], few[axis]
+    while len(sizes) > len(shape) and sizes[-1] == 1:
+        del sizes[-1], few[-1]
+    return reshape(node.inputs[0], tuple(few)) if tuple(sizes) == tuple(shape) else None
 
 
 def _overlap_add(ct: Node, axis: int, length: int, step: int, dilation: int, size: Size) -> Node:

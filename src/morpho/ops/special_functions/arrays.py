@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ Array = Any
 
 class Arrays:
     """Functions that a formula may use beside the operators + - * / of its values."""
+
+    short = False  # whether the result is rounded to float32, so that a relative error of 2**-32 does no harm
 
     exp, log, log1p, expm1, sin, cos = np.exp, np.log, np.log1p, np.expm1, np.sin, np.cos
     sqrt, absolute, floor, round, copysign = np.sqrt, np.abs, np.floor, np.rint, np.copysign
@@ -61,13 +64,34 @@ class Arrays:
         return state
 
 
+SHORT_ERROR = 2.0**-34
+
+
+@cache
+def shortened(coefficients: tuple[float, ...], powers: bool) -> tuple[float, ...]:
+    """A polynomial in t of -1..1 by its powers, without the Chebyshev polynomials that matter to no float32; its
+    coefficients are those of powers, or of Chebyshev polynomials, from the highest down."""
+    series = np.array(coefficients[::-1])
+    series = np.polynomial.chebyshev.poly2cheb(series) if powers else series
+    tails = np.cumsum(np.abs(series[::-1]))[::-1]
+    count = max(2, int(np.sum(tails > SHORT_ERROR * np.abs(series[0]))))
+    return tuple(float(c) for c in np.polynomial.chebyshev.cheb2poly(series[:count])[::-1])
+
+
 def chebyshev(m: Any, t: Any, coefficients: Sequence[float]) -> Any:
     """A sum of Chebyshev polynomials of t, from the highest down, by Clenshaw's rule."""
+    if m.short:
+        return m.polynomial(t, shortened(tuple(coefficients), powers=False))
     twice = t + t
     before, now = m.constant(0.0, t), m.constant(coefficients[0], t)
     for coefficient in coefficients[1:-1]:
         before, now = now, twice * now - before + coefficient
     return t * now - before + coefficients[-1]
+
+
+def powers(m: Any, t: Any, coefficients: Sequence[float]) -> Any:
+    """A polynomial of t in -1..1 that is nowhere near zero, from the highest power down."""
+    return m.polynomial(t, shortened(tuple(coefficients), powers=True) if m.short else coefficients)
 
 
 def reference(formula: Callable[..., Array]) -> Callable[..., Array]:

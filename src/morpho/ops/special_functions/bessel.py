@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from morpho.ops.special_functions import coefficients as c
-from morpho.ops.special_functions.arrays import chebyshev
+from morpho.ops.special_functions.arrays import chebyshev, powers
 
 SMALL = 8.0  # up to which the functions are polynomials
 
@@ -55,7 +55,7 @@ def i1(m: Any, x: Any) -> Any:
 def _factored(m: Any, x: Any, roots: Any, rest: tuple[float, ...]) -> Any:
     """A polynomial in x**2 times the distances from two zeros, each known to twice the digits."""
     square = x * x
-    product = m.polynomial(square * (1 / 32) - 1.0, rest)
+    product = powers(m, square * (1 / 32) - 1.0, rest)
     for root, tail in roots:
         product = product * ((x - root) - tail) * (x + root)
     return product
@@ -66,7 +66,7 @@ def _waves(m: Any, x: Any, p: tuple[float, ...], q: tuple[float, ...]) -> tuple[
     inverse = SMALL / x
     t = 2 * inverse * inverse - 1.0
     scale = m.sqrt(1 / math.pi / x)
-    return m.polynomial(t, p) * scale, m.polynomial(t, q) / x * scale, m.sin(x), m.cos(x)
+    return powers(m, t, p) * scale, powers(m, t, q) / x * scale, m.sin(x), m.cos(x)
 
 
 def _parts(m: Any, x: Any) -> tuple[Any, Any, Any]:

@@ -1,4 +1,5 @@
-"""Functions of the normal distribution: erfcx, ndtr and its logarithm, and the inverses erfinv and ndtri."""
+"""Functions of the normal distribution: erfcx, ndtr and its logarithm, the inverses erfinv, erfcinv and ndtri; and two
+inverses beside them, logit and the cube root."""
 
 from __future__ import annotations
 
@@ -115,3 +116,26 @@ def ndtri(m: Any, p: Any) -> Any:
     found = m.where(m.equal(p, 1.0), m.constant(math.inf, p), found)
     outside = m.either(m.less(p, 0.0), m.less(1.0, p))
     return m.where(m.isnan(p), p, m.where(outside, m.constant(math.nan, p), found))
+
+
+def erfcinv(m: Any, x: Any) -> Any:
+    """y with erfc(y) = x: infinite at 0 and 2, NaN outside."""
+    return ndtri(m, x * 0.5) * -math.sqrt(0.5)
+
+
+def logit(m: Any, p: Any) -> Any:
+    """log(p / (1 - p)): infinite at 0 and 1, NaN outside."""
+    far = m.log(p) - m.log1p(p * -1.0)
+    middle = m.less(m.absolute(p - 0.5), 0.2500001)  # where those two cancel
+    t = m.where(middle, 2 * p - 1.0, m.constant(0.0, p))
+    return m.where(middle, m.log1p(t) - m.log1p(t * -1.0), far)
+
+
+def cbrt(m: Any, x: Any) -> Any:
+    """The cube root, of negative numbers too."""
+    size = m.absolute(x)
+    ordinary = m.both(m.less(0.0, size), m.less(size, math.inf))
+    safe = m.where(ordinary, size, m.constant(1.0, x))
+    root = m.pow(safe, m.constant(1 / 3, x))
+    root = root - (root - safe / (root * root)) / 3.0  # a step of Newton's: the last digits
+    return m.copysign(m.where(ordinary, root, size), x)

@@ -16,11 +16,13 @@ from morpho.ops.special_functions.arrays import reference
 
 FORMULAS: dict[str, Callable[..., Any]] = {}  # by the op: what its native code is written from
 NUMERICS = "float64, rounded once"
+IN_FLOAT = frozenset({"cbrt", "erfcinv", "erfinv", "logit", "ndtr", "ndtri"})  # float32 has formulas of its own
 
 
 def _special(name: str, formula: Callable[..., Any], vjp: Gradient, flops: int = 64, arity: Arity = ONE) -> Op:
     FORMULAS[name] = formula
-    return register(Op(name, "elementwise", same(name, "f"), vjp, reference(formula), flops, NUMERICS, arity=arity,
+    return register(Op(name, "elementwise", same(name, "f"), vjp, reference(formula), flops,
+                       "polynomial, 2 ulp" if name in IN_FLOAT else NUMERICS, arity=arity,
                        autocast="full", floating=True))
 
 
@@ -32,14 +34,14 @@ def _number(x: Node, value: float) -> Node:
     return constant_like(x, value)
 
 
-def trigamma(x: Node) -> Node:
-    """The slope of digamma: zeta(2, x), by reflection below 0."""
+def _trigamma_slope(x: Node) -> Node:
+    """-2 zeta(3, x), by reflection below 0."""
     negative = build("less", x, zeros_like(x))
-    inner = build("zeta", _number(x, 2.0), where(negative, sub(_number(x, 1.0), x), x))
-    rest = mul(sub(x, build("round", x)), _number(x, math.pi))
-    sine = build("sin", where(negative, rest, _number(x, 1.0)))
-    reflected = sub(div(_number(x, math.pi**2), mul(sine, sine)), inner)
-    return where(negative, reflected, inner)
+    inner = mul(_number(x, -2.0), build("zeta", _number(x, 3.0), where(negative, sub(_number(x, 1.0), x), x)))
+    rest = where(negative, mul(sub(x, build("round", x)), _number(x, math.pi)), _number(x, 1.0))
+    sine = build("sin", rest)
+    cube = mul(sine, mul(sine, sine))
+    return where(negative, sub(inner, div(mul(_number(x, 2 * math.pi**3), build("cos", rest)), cube)), inner)
 
 
 def _exp_of_square(x: Node, factor: float) -> Node:
@@ -59,7 +61,8 @@ def _log_ndtr_slope(x: Node, y: Node) -> Node:
 
 
 _special("lgamma", gamma.lgamma, _chain(lambda x, y: build("digamma", x)), 96)
-_special("digamma", gamma.digamma, _chain(lambda x, y: where(build("isnan", y), y, trigamma(x))), 96)
+_special("digamma", gamma.digamma, _chain(lambda x, y: where(build("isnan", y), y, build("trigamma", x))), 96)
+_special("trigamma", gamma.trigamma, _chain(lambda x, y: _trigamma_slope(x)), 96)
 _special("erfcx", errors.erfcx,
          _chain(lambda x, y: sub(mul(mul(_number(x, 2.0), x), y), _number(x, 2 / math.sqrt(math.pi)))), 96)
 _special("erfinv", errors.erfinv, _chain(lambda x, y: mul(_number(x, math.sqrt(math.pi) / 2), _exp_of_square(y, 1.0))),
@@ -69,6 +72,11 @@ _special("ndtr", errors.ndtr, _chain(lambda x, y: mul(_number(x, 1 / math.sqrt(2
 _special("log_ndtr", errors.log_ndtr, _chain(_log_ndtr_slope), 128)
 _special("ndtri", errors.ndtri, _chain(lambda x, y: mul(_number(x, math.sqrt(2 * math.pi)), _exp_of_square(y, 0.5))),
          256)
+_special("erfcinv", errors.erfcinv,
+         _chain(lambda x, y: mul(_number(x, -math.sqrt(math.pi) / 2), _exp_of_square(y, 1.0))), 256)
+_special("logit", errors.logit, lambda node, ct: [div(ct, mul(node.inputs[0], sub(_number(ct, 1.0), node.inputs[0])))],
+         96)
+_special("cbrt", errors.cbrt, lambda node, ct: [div(ct, mul(_number(ct, 3.0), mul(node, node)))], 64)
 _special("i0", bessel.i0, _chain(lambda x, y: build("i1", x)), 128)
 _special("i0e", bessel.i0e, _chain(lambda x, y: sub(build("i1e", x), mul(build("sign", x), y))), 128)
 _special("i1", bessel.i1, _chain(lambda x, y: sub(build("i0", x), _over(x, y, 0.5))), 128)

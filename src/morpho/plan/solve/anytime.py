@@ -62,9 +62,106 @@ def anytime_latency(problem: Problem, path: Placement, deadline: Deadline) -> An
                   duals(problem, bound.prices))
 
 
+def layer_weights(problem: Problem) -> list[np.ndarray]:
+    """Shares that steps may have in what a node can cover: equal ones, the time on a typical node, and equal ones of
+    the long steps alone. Otherwise an embedding, or a head that many more nodes can hold, counts as a whole layer."""
+    if not problem.usable.any():
+        return []
+    typical = np.median(problem.seconds[problem.usable], axis=0)
+    typical = np.where(np.isfinite(typical), typical, typical[np.isfinite(typical)].max(initial=0.0))
+    long = [(typical >= share * np.median(typical)).astype(float) for share in (0.5, 0.95)]
+    return [each / each.sum() for each in (np.ones(problem.depth), typical, *long) if each.sum() > 0]
+
+
+def coverage_prices(problem: Problem, weights: np.ndarray) -> np.ndarray:
+    """Prices of pools: the most, of all weights, that a stage on one of its nodes can cover. Every plan pays at least
+    the sum of the weights, 1; where all nodes together are worth less, there is no plan."""
+    sums = np.concatenate([[0.0], np.cumsum(weights)])
+    most = (sums[problem.far] - sums[None, :]).max(axis=1) / problem.use
+    prices = np.full(len(problem.caps) + 1, 1e-12)
+    np.maximum.at(prices, problem.pool[problem.usable], most[problem.usable])
+    prices[-1] = 0.0
+    return prices
+
+
+def coverage_bound(problem: Problem, low_s: float, high_s: float, deadline: Deadline
+                   ) -> tuple[float, np.ndarray | None]:
+    """The longest period in (low, high) at which nodes together cannot cover the layers, with its prices."""
+    best, found = low_s, None
+    caps = np.append(problem.caps, 0).astype(float)
+    for weights in layer_weights(problem):
+        high = high_s
+        while high > best * (1 + CLOSE) and not deadline.passed():
+            middle = _middle(best, high)
+            prices = coverage_prices(problem.within(middle), weights)
+            if float(caps @ prices) < 1 - 1e-6:
+                best, found = middle, prices
+            else:
+                high = middle
+    return best, found
+
+
+def cover(problem: Problem, last: int | None) -> Placement | None:
+    """A placement of a problem that is limited to a period: from the first layer on, each time the free node that
+    reaches furthest, of equal ones the one that is worth least elsewhere; `last` is reserved for the end."""
+    depth, free = problem.depth, problem.caps.copy()
+    worth = (problem.far - np.arange(depth + 1)).max(axis=1)
+    end = depth
+    if last is not None:
+        end = int(problem.low[last, depth])
+        if end >= depth:
+            return None
+        free[problem.pool[last]] -= problem.use[last]
+    path: Placement = []
+    at = 0
+    while at < end:
+        able = problem.usable & (free[problem.pool] >= problem.use) & (problem.far[:, at] > at)
+        option = 0
+        if path:
+            able &= problem.late[path[-1][0]] + problem.sizes[0, at] / problem.wide[path[-1][0]] <= problem.limit_s
+        if not able.any() or len(path) + 1 + (last is not None) > problem.max_stages:
+            return None
+        reach = np.where(able, np.minimum(problem.far[:, at], end), -1)
+        if last is not None and reach.max() == end:  # who hands over to the last node must reach it
+            hop = problem.late[:, last] + problem.sizes[0, end] / problem.wide[:, last]
+            reach = np.where((reach == end) & (hop > problem.limit_s), end - 1, reach)
+        kind = int(np.lexsort((worth, -reach))[0])
+        if reach[kind] <= at:
+            return None
+        path.append((kind, at, int(reach[kind]), option))
+        at = int(reach[kind])
+        free[problem.pool[kind]] -= problem.use[kind]
+    return path if last is None else [*path, (last, end, depth, 0)]
+
+
+def cover_placement(problem: Problem, low_s: float, path: Placement, deadline: Deadline) -> Placement:
+    """A placement of a shorter period than that of `path`, if greedy covers find one: bisection on the period."""
+    best, high, low = path, problem.values(path)[0], low_s
+    while high > low * (1 + CLOSE) and not deadline.passed():
+        middle = _middle(low, high)
+        limited = problem.within(middle)
+        ends = np.argsort(np.where(limited.usable, limited.low[:, problem.depth], problem.depth + 1), kind="stable")
+        covers = (cover(limited, last) for last in (None, *ends[:3].tolist()))
+        found = next((one for one in covers if one is not None and problem.allows(one)
+                      and problem.values(one)[0] < high), None)
+        if found is None:
+            low = middle
+        else:
+            best, high = found, problem.values(found)[0]
+    return best
+
+
 def anytime_period(problem: Problem, path: Placement, deadline: Deadline) -> Answer:
-    """The best period found from an incumbent on, and its bound, in turns that look closer and closer."""
-    known = _Known(problem, path, trivial_period(problem), np.zeros(len(problem.caps) + 1))
+    """The best period found from an incumbent on, and its bound, in turns that look closer and closer; before them what
+    bound and plan a sum and a greedy cover give, which take no prices."""
+    low = trivial_period(problem)
+    path = cover_placement(problem, low, path, deadline.share(0.3))
+    known = _Known(problem, path, low, np.zeros(len(problem.caps) + 1))
+    covered, prices = coverage_bound(problem, low, known.period_s, deadline.share(0.3))
+    if prices is not None:
+        proof = refute(problem.within(covered), 0, prices)
+        if proof.proves:
+            known.low_s, known.prices, known.guess = covered, proof.prices, proof.prices
     for rounds, cells, close in TURNS:
         _raise_bound(known, rounds, close, deadline.share(0.4))
         _lower_period(known, rounds, max(64, cells // problem.kinds), close, deadline)

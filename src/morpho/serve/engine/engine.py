@@ -38,6 +38,7 @@ from morpho.serve.engine.sequence import Group, Sequence
 from morpho.serve.engine.slots import SlotRunner, check_adapters, in_slots
 from morpho.serve.engine.stepper import Stepper
 from morpho.serve.engine.stream import RequestStream
+from morpho.tensor.state.variable import Variable
 
 Runner = ModelRunner | SlotRunner
 KV_BYTES = 1 << 29  # of the cache, where nobody says how many
@@ -219,19 +220,37 @@ class Engine:
 
     def refresh(self) -> None:
         """Take over weights of the model that have changed. Texts that run go on with them, computed anew."""
-        def refresh() -> None:
-            if self.runner.refresh():
-                self._place = None
-                for sequence in list(self.scheduler.running):
-                    if sequence.chain is not None and sequence.made:
-                        self.stepper.end(sequence, "error", "the weights changed while a text with a commitment was "
-                                                            "written")
-                    else:
-                        self.scheduler.preempt(sequence)
-                self.scheduler.pages.clear()
-                if self.prefixes is not None:
-                    self.prefixes.renew()
-        self._between_steps(refresh)
+        self._between_steps(self._take_over)
+
+    def take_weights(self, model: LanguageModel) -> None:
+        """Take over the weights of another model of the same names, shapes and dtypes, between two steps."""
+        mine, others = (dict(each._variables(Variable)) for each in (self.model, model))
+        for name in {**mine, **others}:
+            pair = [each[name].state.value if name in each else None for each in (mine, others)]
+            said = ["nothing" if one is None else f"{one.dtype}{tuple(one.shape)}" for one in pair]
+            if said[0] != said[1]:
+                raise fail(ArgumentError, "serve", f"{name} is {said[0]} here, and {said[1]} in the new weights",
+                           "a model of another form is another model: serve it beside this one")
+
+        def take() -> None:
+            for name, variable in mine.items():
+                variable.assign(others[name].state.value)
+            self._take_over()
+        self._between_steps(take)
+
+    def _take_over(self) -> None:
+        """Use the weights as they are, between two steps."""
+        if not self.runner.refresh():
+            return
+        self._place = None
+        for sequence in list(self.scheduler.running):
+            if sequence.chain is not None and sequence.made:
+                self.stepper.end(sequence, "error", "the weights changed while a text with a commitment was written")
+            else:
+                self.scheduler.preempt(sequence)
+        self.scheduler.pages.clear()
+        if self.prefixes is not None:
+            self.prefixes.renew()
 
     def _between_steps(self, call: Callable[[], None]) -> None:
         if threading.current_thread() is self._thread:

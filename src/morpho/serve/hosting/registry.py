@@ -16,6 +16,7 @@ from morpho.base.machine import machine
 from morpho.base.units import format_bytes
 from morpho.models import LanguageModel, load_with_tokenizer
 from morpho.models.encoders.heads import WithHeads
+from morpho.serve.engine.engine import Engine
 from morpho.serve.engine.request import EngineProtocol
 from morpho.serve.hosting.embedder import Embedder, Scorer, pooling_of, positions_of, says_logits, says_segments
 from morpho.serve.hosting.served import Served
@@ -255,6 +256,23 @@ class Registry:
                     self.reloads += 1
                     LOG.info("reloaded", extra={"model": slot.spec.name})
         return changed
+
+    def take_weights(self, name: str | None) -> str | None:
+        """Read a loaded model's files again, and have its engine use them from its next step on; gives the digest of
+        the weights in use, or None if the model is not loaded. The engine, its functions and adapters stay."""
+        slot = self._slot(name)
+        with slot.loading:
+            served = slot.served
+            if served is None:
+                return None
+            if not isinstance(served.engine, Engine):
+                raise fail(ArgumentError, "serve", f"{slot.spec.name} has no engine in this process", "restart it")
+            signature = slot.spec.signature()
+            network, _ = self._load(slot.spec.place)
+            served.engine.take_weights(network)
+            slot.loaded_from = slot.seen = signature
+            self.reloads += 1
+            return str(served.engine.place()["weights"])
 
     def close(self, drain: bool = True, timeout_s: float | None = None) -> None:
         """End all engines."""

@@ -29,7 +29,7 @@ POSTS = {"/v1/chat/completions": generation.chat, "/v1/completions": generation.
          "/api/generate": generation.ollama_generate, "/api/embed": ollama.embed, "/api/show": ollama.show,
          "/v1/rerank": small.rerank, "/v2/rerank": small.rerank, "/rerank": small.rerank, "/v1/score": small.score,
          "/score": small.score, "/v1/embeddings": small.embeddings, "/tokenize": small.tokenize,
-         "/detokenize": small.detokenize}
+         "/detokenize": small.detokenize, "/v1/weights": small.weights}
 GETS = {"/v1/models": small.models, "/v1/models/{name:path}": small.model, "/health": small.health,
         "/api/tags": ollama.tags, "/api/ps": ollama.running, "/api/version": ollama.version_of_server,
         "/ready": small.ready, "/metrics": small.figures, "/live": small.live}

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from morpho.base.distribution import version
+from morpho.base.errors import MorphoError
 from morpho.serve.api.anthropic import counted
 from morpho.serve.api.errors import ApiError
 from morpho.serve.api.others import detokenized, embedding_answer, embedding_inputs, model_entry, tokenized
@@ -67,6 +68,19 @@ async def _tokens(scope: Scope, receive: Receive, send: Send, state: State, call
     fields = await read_fields(scope, receive, state.options)
     async with state.leased(fields.text("model", most=256)) as served:
         await respond(send, await beside(fields.size, call, fields, served, state.options.limits))
+
+
+async def weights(scope: Scope, receive: Receive, send: Send, state: State) -> None:
+    """Take over the weights of a model's files as they are now; the answer comes when they are in use."""
+    fields = await read_fields(scope, receive, state.options)
+    name = fields.text("model", most=256)
+    fields.finish()
+    async with state.leased(name) as served:
+        try:
+            digest = await asyncio.to_thread(state.registry.take_weights, name)
+        except MorphoError as error:
+            raise ApiError(409, error.message or str(error), "model") from None
+        await respond(send, {"object": "weights", "model": served.name, "weights": digest})
 
 
 # -- models ------------------------------------------------------------------------------------------------------------

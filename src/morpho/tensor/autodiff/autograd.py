@@ -199,7 +199,7 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
     if tracing.current is None:
         _pending.values.append(weakref.ref(tensor))
         if tracing.body is None and _has_collectives([part for part in parts if part is not None]):
-            realise(*[leaf._track.grad for _, leaf in leaves if leaf._track.grad is not None], *take_pending())
+            realise_once(*[leaf._track.grad for _, leaf in leaves if leaf._track.grad is not None], *take_pending())
     if not retain_graph and not isinstance(track, Tracked):
         tensor._track = DONE
 

@@ -102,7 +102,7 @@ def certify(function: Callable[..., Any], /, *ranges: Any) -> Certificate:
         ValueFault: There is no bound: an operation has no rule, may overflow, or divides by a range that holds 0.
 
     >>> bound = mo.certify(lambda x: mo.softmax(x, axis=-1), mo.within((4, 64), -1, 1))
-    >>> 1e-9 < bound.error < 1e-7
+    >>> 1e-9 < bound.error < 2e-7
     True
     >>> mo.certify(lambda x: 1 / x, mo.within((3,), -1, 1))
     Traceback (most recent call last):

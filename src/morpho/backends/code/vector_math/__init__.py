@@ -19,7 +19,7 @@ from morpho.backends.code.vector_math.activations import (
     silu,
     softplus,
 )
-from morpho.backends.code.vector_math.error_function import erf, erfc
+from morpho.backends.code.vector_math.error_function import erf
 from morpho.backends.code.vector_math.exponential import exp, exp2, expm1
 from morpho.backends.code.vector_math.formulas import SPECIAL
 from morpho.backends.code.vector_math.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
@@ -27,6 +27,7 @@ from morpho.backends.code.vector_math.inverse_trigonometric import acos, asin, a
 from morpho.backends.code.vector_math.logarithm import log, log1p, log2, log10
 from morpho.backends.code.vector_math.modulo import floor_divide, nextafter, remainder
 from morpho.backends.code.vector_math.power import hypot, logaddexp, pow
+from morpho.backends.code.vector_math.special_float import SINGLE, erfc
 from morpho.backends.code.vector_math.trigonometric import cos, sin, tan
 
 ONE_ARGUMENT: dict[str, Callable[..., Value]] = {
@@ -83,6 +84,8 @@ def is_by_table(name: str, element: str) -> bool:
 
 def has_branches(name: str, element: str) -> bool:
     """Whether the code of a function is no straight line."""
+    if name in SINGLE and element == "float":
+        return False
     return name in WITH_RARE_ARGUMENTS and (name not in BY_TABLE or is_by_table(name, element))
 
 

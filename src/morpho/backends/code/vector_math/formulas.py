@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from morpho.backends.code.emit import Emitter, Value, defined, vector_type
-from morpho.backends.code.vector_math import error_function, exponential, logarithm, power, trigonometric
-from morpho.backends.code.vector_math.core import through_double
+from morpho.backends.code.vector_math import core, error_function, exponential, logarithm, power, trigonometric
+from morpho.backends.code.vector_math.special_float import SINGLE
 from morpho.ops.special_functions.records import FORMULAS
 
 Number = Value | float
@@ -17,8 +17,9 @@ Number = Value | float
 class Lanes:
     """The arithmetic of formulas on registers; `Arrays` of the formulas is the same on NumPy's arrays."""
 
-    def __init__(self, e: Emitter, like: Value) -> None:
+    def __init__(self, e: Emitter, like: Value, short: bool = False) -> None:
         self.e, self.model = e, like
+        self.short = short  # see `Arrays.short`
 
     def _value(self, x: Number) -> Value:
         return self.e.like(x, self.model)
@@ -34,7 +35,7 @@ class Lanes:
         return exponential.expm1(self.e, x)
 
     def log(self, x: Value) -> Value:
-        return logarithm.log(self.e, x)
+        return logarithm.log_short(self.e, x) if self.short else logarithm.log(self.e, x)
 
     def log1p(self, x: Value) -> Value:
         return logarithm.log1p(self.e, x)
@@ -65,7 +66,8 @@ class Lanes:
 
     # -- functions of two -------------------------------------------------------------------------------------------
     def pow(self, x: Value, y: Value) -> Value:
-        return power.pow(self.e, x, y)
+        """x**y, short of 0 < x < inf."""
+        return self.exp(self.log(x) * y) if self.short else power.pow(self.e, x, y)
 
     def copysign(self, x: Value, sign: Value) -> Value:
         return self.e.copysign(x, sign)
@@ -98,7 +100,7 @@ class Lanes:
 
     # -- sums and repetitions ---------------------------------------------------------------------------------------
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        return self.e.polynomial(x, coefficients)
+        return core.polynomial(self.e, x, coefficients) if self.short else self.e.polynomial(x, coefficients)
 
     def square_error(self, x: Value, square: Value) -> Value:
         return self.e.fma(x, x, -square)
@@ -128,31 +130,42 @@ def _any(e: Emitter, mask: Value) -> Value:
     return e.assign(f"icmp ne i{mask.lanes} {bits.name}, 0", "i1", 1)
 
 
+# Sums of many terms, and functions with zeros that no product has: short forms would lose digits of float32 too.
+EXACT = frozenset({"gammainc", "gammaincc", "betainc", "bessel_y0", "bessel_y1"})
 MOST_LANES = 8  # of one call: more would be several registers for each of many values
 
 
 def _emitter(name: str, formula: Callable[..., Any]) -> Callable[..., Value]:
     """Calls of a function of the module: the formulas are long, and a kernel has several places for them."""
 
-    def called(e: Emitter, *arguments: Value) -> Value:
+    def whole(e: Emitter, *arguments: Value, short: bool = False) -> Value:
         lanes = min(arguments[0].lanes, MOST_LANES)
-        kind, function = vector_type("double", lanes), f"special.{name}.{lanes}"
-        e.declarations |= _function(e, function, kind, lanes, formula, len(arguments))
+        kind, function = vector_type("double", lanes), f"special.{name}.{'short.' if short else ''}{lanes}"
+        e.declarations |= _function(e, function, kind, lanes, formula, len(arguments), short)
         parts = []
         for start in range(0, arguments[0].lanes, lanes):
             given = ", ".join(f"{kind} {_part(e, x, start, lanes).name}" for x in arguments)
             parts.append(e.assign(f"call {kind} @{function}({given})", "double", lanes))
         return _joined(e, parts)
 
+    def called(e: Emitter, *arguments: Value) -> Value:
+        if arguments[0].element == "double":
+            return whole(e, *arguments)
+        if name in SINGLE:
+            return SINGLE[name](e, *arguments)
+        wide = [e.convert("fpext", argument, "double") for argument in arguments]
+        return e.convert("fptrunc", whole(e, *wide, short=name not in EXACT), "float")
+
     called.__name__, called.__doc__ = formula.__name__, formula.__doc__
-    return through_double(called)
+    return called
 
 
-def _function(outer: Emitter, name: str, kind: str, lanes: int, formula: Callable[..., Any], count: int) -> set[str]:
+def _function(outer: Emitter, name: str, kind: str, lanes: int, formula: Callable[..., Any], count: int,
+              short: bool) -> set[str]:
     """The function, with all it needs."""
     e = Emitter(lanes, outer.native_half, outer.destructive_fma, lookups=outer.lookups, architecture=outer.architecture)
     arguments = [e.argument(f"%x{n}", "double") for n in range(count)]
-    found = formula(Lanes(e, arguments[0]), *arguments)
+    found = formula(Lanes(e, arguments[0], short), *arguments)
     e.line(f"ret {kind} {found.name}")
     parameters = ", ".join(f"{kind} %x{n}" for n in range(count))
     return {*e.declarations,

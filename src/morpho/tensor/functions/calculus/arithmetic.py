@@ -111,13 +111,7 @@ def cbrt(x: Any, /) -> Tensor:
     node = promoted("cbrt", x, floating=True)[0]
     if node.dtype.is_complex:
         raise fail(DTypeError, "cbrt", f"dtype {node.dtype} is not taken", "use mo.pow")
-    value = Tensor.of_node(node)
-    size = ew.abs(value)
-    edge = ew.logical_or(ew.equal(size, 0), ew.equal(size, float("inf")))
-    safe = ew.where(edge, 1.0, size)
-    root = ew.pow(ew.astype(safe, "float64"), 1 / 3)
-    root = root - (root - ew.astype(safe, "float64") / (root * root)) / 3  # a step of Newton's: the last digits
-    return ew.copysign(ew.where(edge, size, ew.astype(root, value.dtype)), value)
+    return Tensor.of_node(build("cbrt", node))
 
 
 def deg2rad(x: Any, /) -> Tensor:
